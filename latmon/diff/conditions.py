@@ -80,9 +80,9 @@ class UserView:
     """Effect of a span on its users, over all of its devices; `above_us` is the same for the spans that are compared.
 
     `above` and `per_day` are None where no latency was timed, `iops` where no I/O was counted, and both rates where the
-    length was not measured. `longest_us` is an upper bound where `longest_is_exact` is False. I/Os in flight at the end
-    are in none of these: `oldest_us` is the age of the oldest, a lower bound where `oldest_is_exact` is False, None
-    where none is known; of `unknown_age` none is.
+    length was not measured. `longest_us` is an upper bound where
+    `longest_is_exact` is False. I/Os in flight at the end are in none of these: `oldest_us` is the age of the oldest, a
+    lower bound where `oldest_is_exact` is False, None where none is known; of `unknown_age` none is.
     """
 
     above_us: int

@@ -59,6 +59,12 @@ _STAGES = 6
 _SAME = 2
 """Tables of a sweep with one device: that of all devices is the same."""
 _BAR_CELLS = 12
+_LEAST_FOR_A_RATE = 20
+"""Slow I/Os that are said per day: 13 of 20 s were 51,900 a day, as many as one burst has."""
+_DEVICE = "device "
+"""Begin of the names of a device's settings."""
+_LIMITS = ("nr_requests", "queue_depth")
+"""Settings that limit the I/Os in flight."""
 _TIMES = {"p50", "p99", "p99.9", "max"}
 _ROWS = 12
 """Rows of the table: series that changed, then others."""
@@ -85,7 +91,7 @@ def paragraphs(comparison: Comparison) -> list[tuple[str, list[str]]]:
     """
     a, b = comparison.a, comparison.b
     parts = [
-        (USERS, [for_users(user_views((a, b)))]),
+        (USERS, [for_users(user_views((a, b))), *raised_limits(a, b)]),
         (SIDES, [f"A  {_named(a)}", f"B  {_named(b)}"]),
         ("Longest I/Os and causes", verdict.lead(comparison)),
         (SETTINGS, _settings(a, b)),
@@ -112,7 +118,8 @@ def for_users(views: Sequence[UserView]) -> str:
         bar = spelled(views[0].above_us)
         counts = ["-" if one.above is None else f"{one.above:,}" for one in views]
         slow = " -> ".join(_per_day(one) for one in views)
-        if any(one.per_day is not None for one in views):
+        most = max(one.above or 0 for one in views)
+        if most >= _LEAST_FOR_A_RATE and any(one.per_day is not None for one in views):
             parts.append(f"I/Os of {bar} or more per day: {slow} (counted: {', '.join(counts)})")
         else:
             parts.append(f"I/Os of {bar} or more: {' -> '.join(counts)}")
@@ -122,6 +129,25 @@ def for_users(views: Sequence[UserView]) -> str:
     if any(one.iops is not None for one in views):
         parts.append(f"IOPS: {' -> '.join('not known' if one.iops is None else rate(one.iops) for one in views)}")
     return "; ".join(parts)
+
+
+def raised_limits(a: CaptureSpan, b: CaptureSpan) -> list[str]:
+    """Return why I/Os may take longer in B though it is better: more of them are let into the device at once."""
+    raised = []
+    for section, before in a.settings.items():
+        later = b.settings.get(section, {})
+        for name in _LIMITS:
+            values = before.get(name, ""), later.get(name, "")
+            if section.startswith(_DEVICE) and _is_less(*values):
+                raised.append(f"{section.removeprefix(_DEVICE)} {name} {' -> '.join(values)}")
+    if not raised:
+        return []
+    what = "with the higher limit I/Os wait where their latency is measured, before they waited ahead of it"
+    return [f"{', '.join(raised[:_FEW])}: {what}; IOPS tell whether it is better"]
+
+
+def _is_less(before: str, later: str) -> bool:
+    return before.isdecimal() and later.isdecimal() and int(before) < int(later)
 
 
 def _findings(change: FindingsChange | None) -> list[str]:

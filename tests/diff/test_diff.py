@@ -375,10 +375,10 @@ def test_rates_of_an_assumed_length_are_left_out():
     imported = replace(ORIGIN, extra={"imported": {"assumed_length": why}})
     for one in (a, b):
         one.origin = imported
-        one.units[0].counts[Series("sd0", "read", "total")][bucket_index(200_000)] = 3
+        one.units[0].counts[Series("sd0", "read", "total")][bucket_index(200_000)] = 30
     made, swept = summarise(compare(a, b)), sweep_of([a, b])
     text = " ".join(render(compare(a, b)).split())
-    assert text.startswith("I/Os of 131 ms or more: 3 -> 3; the longest completed I/O: ")
+    assert text.startswith("I/Os of 131 ms or more: 30 -> 30; the longest completed I/O: ")
     assert f"of A {why}: rates are left out" in text
     assert f"of B {why}: rates are left out" in text
     assert [word for word in ("IOPS", "per day", "the loads differ") if word in text] == []
@@ -390,7 +390,7 @@ def test_rates_of_an_assumed_length_are_left_out():
     assert rates == [[None] * 3] * 2
     assert render_sweep(swept).count("rates are left out") == 2
     a.origin = ORIGIN
-    assert " -> not known (counted: 3, 3)" in " ".join(render(compare(a, b)).split())
+    assert " -> not known (counted: 30, 30)" in " ".join(render(compare(a, b)).split())
 
 
 @cache
@@ -904,3 +904,20 @@ def test_a_sweep_of_an_unknown_setting_names_those_like_it(tmp_path, capsys):
     files.append(str(write(tmp_path / "several.gz", frames_of(9), several)))
     assert main(["diff", "--sweep", "depth", *files]) == 2
     assert "several has several values of 'depth': choose one of 'device sda depth', 'd" in capsys.readouterr().err
+
+
+def test_a_few_slow_ios_are_no_rate_per_day_and_a_raised_limit_explains_longer_latencies():
+    """The tutorial's cure: 13 slow I/Os of 20 s were 51,900 a day, as if it had made things worse."""
+    rng = Random(1)
+    sides = []
+    for nr_requests, slow in (("4", 0), ("128", 13)):
+        span = load(rng, windows=20)
+        span.settings = {"device loop1": {"nr_requests": nr_requests}, "device sdb": {"nr_requests": "256"}}
+        if slow:
+            span.units[0].counts[Series("sd0", "read", "total")][bucket_index(200_000)] = slow
+        sides.append(span)
+    first, _, _ = render(compare(*sides)).partition("\n\n")
+    text = " ".join(first.split())
+    assert text.startswith("I/Os of 131 ms or more: 0 -> 13; ")
+    assert "loop1 nr_requests 4 -> 128: with the higher limit I/Os wait where their latency is measured" in text
+    assert "sdb" not in text
