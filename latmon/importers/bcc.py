@@ -90,8 +90,12 @@ _COMMAND = re.compile(
 _HEAD = re.compile(r"\s*(\S.{0,40}?)\s+: (?:count\s+distribution|I/O\s+\|Distribution\s*\|)\s*")
 _LIMITED = ": count    distribution"
 """In the heads of libbpf-tools and Inspektor Gadget; bcc's own have a blank more, and a row for each 64-bit value."""
-_LAST_ROWS = (1 << 24, 1 << 25, 1 << 26, 1 << 31)
-"""Begins of the last rows (MAX_SLOTS) of funclatency, runqlat, biolatency, and ext4dist and its like."""
+_LAST_ROWS = {"biolatency": 1 << 26, "runqlat": 1 << 25}
+"""Begin of the last row (MAX_SLOTS) of a tool of libbpf-tools."""
+_LAST_ROW_OF_FILES = 1 << 31
+"""That of ext4dist and its like."""
+_ANY_LAST_ROW = (1 << 24, *_LAST_ROWS.values(), _LAST_ROW_OF_FILES)
+"""Those of all, for a table without its tool's sentence; the first is funclatency's, whose sentence others have."""
 _UP_TO = re.compile(r">=\((\w+)\) \.\. <\(\w+\)")
 _ROW = re.compile(r"\s*(\d{1,20}) -> (\d{1,20})\s*: (\d{1,20})\s*\|[*#+ ]*\|?\s*")
 _ONE = re.compile(r"\s*(\d{1,20})\s+: (\d{1,20})\s*\|[*#+ ]*\|?\s*")
@@ -127,6 +131,16 @@ def tracer_of(line: str, before: Tracer | None) -> Tracer | None:
         return TRACERS[0]._replace(device=file_system[1], layer=values.FILE)
     unknown = None if command[1] else before
     return next((one for one in TRACERS if command[2] in one.commands.split()), unknown)
+
+
+def last_rows(tracer: Tracer | None) -> tuple[int, ...]:
+    """Return where the last row of a tool's version in libbpf-tools begins; all of them where the tool isn't known."""
+    if tracer is None:
+        return _ANY_LAST_ROW
+    if tracer.layer == values.FILE:
+        return (_LAST_ROW_OF_FILES,)
+    begins = tuple(low for name, low in _LAST_ROWS.items() if name in tracer.commands.split())
+    return begins or _ANY_LAST_ROW
 
 
 def lost_in(at: int, line: str) -> Remark | None:
@@ -173,7 +187,7 @@ class _Histogram:
     def rows(self) -> tuple[Row, ...]:
         """Return the rows with the first value above each; the last one of a limited table has none."""
         rows = tuple(self.printed) if _UP_TO.fullmatch(self.label) else values.half_open(self.printed)
-        if self.is_limited and rows and rows[-1].low in _LAST_ROWS:
+        if self.is_limited and rows and rows[-1].low in last_rows(self.tracer):
             return (*rows[:-1], rows[-1]._replace(high=None))
         return rows
 

@@ -483,14 +483,36 @@ def test_the_row_of_2g_in_a_linear_table_ends():
     assert (table.kind, table.rows[-1].high) == ("lhist", 1 << 32)
 
 
-@pytest.mark.parametrize(("unit", "slots"), [("nsecs", 25), ("usecs", 26), ("usecs", 27), ("msecs", 27), ("usecs", 32)])
-def test_the_last_row_of_libbpf_tools_is_open(unit, slots):
-    text = log2({slots - 2: 40, slots: 6}, US, unit)
+BLOCK = "Tracing block device I/O... Hit Ctrl-C to end."
+SLOTS = {
+    "funclatency": ("Tracing vfs_read.  Hit Ctrl-C to exit", "nsecs", 25),
+    "runqlat": ("Tracing run queue latency... Hit Ctrl-C to end.", "usecs", 26),
+    "biolatency": (BLOCK, "usecs", 27),
+    "biolatency -m": (BLOCK, "msecs", 27),
+    "ext4dist": ("Tracing ext4 operation latency... Hit Ctrl-C to end.", "usecs", 32),
+    "without a sentence": ("", "usecs", 26),
+}
+"""MAX_SLOTS in the headers of libbpf-tools."""
+
+
+@pytest.mark.parametrize("name", SLOTS)
+def test_the_last_row_of_libbpf_tools_is_open(name):
+    sentence, unit, slots = SLOTS[name]
+    text = log2({slots - 2: 40, slots: 6}, US, unit).replace(BLOCK, sentence)
     short = text.replace(": count     dist", ": count    dist")
     assert short != text
     tables = [only(one for one in read(each).found if isinstance(one, ImportedTable)) for each in (text, short)]
     assert [table.count for table in tables] == [total(text, ARROWS)] * 2
     assert [table.rows[-1].high for table in tables] == [1 << slots, None]
+
+
+@pytest.mark.parametrize(("name", "slots"), [("biolatency", 25), ("biolatency", 26), ("runqlat", 25), ("ext4dist", 27)])
+def test_a_row_below_the_last_one_of_its_tool_ends(name, slots):
+    sentence, unit, _ = SLOTS[name]
+    text = log2({slots - 2: 40, slots: 6}, US, unit).replace(BLOCK, sentence)
+    found = read(text.replace(": count     dist", ": count    dist")).found
+    table = only(table for table in found if isinstance(table, ImportedTable))
+    assert (table.count, table.rows[-1].high) == (total(text, ARROWS), 1 << slots)
 
 
 def test_the_last_row_of_zpool_is_open(tmp_path):
