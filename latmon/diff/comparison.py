@@ -43,7 +43,7 @@ from latmon.diff.hypotheses import (
 )
 from latmon.diff.statistics import CutRow, Ratio, RowResult, Survival, interval, ratio
 from latmon.model.frame import OPS, STAGES, Series
-from latmon.model.histogram import MAX_US, Histogram, bucket_bounds, merge
+from latmon.model.histogram import Histogram, bucket_bounds, merge
 
 DRIFTS = "it drifts while it is measured; longer captures are needed"
 _DRIFT = 0.6
@@ -263,10 +263,10 @@ def _change(
     ratios = _ratios(cuts, pair, lengths) if cuts else {}
     tops = (a.max, b.max)
     shifts = [
-        Shift(name, _bounded(a, a.quantile(q)), _bounded(b, b.quantile(q)), ratios.get(name), tops)
+        Shift(name, a.bounded(a.quantile(q)), b.bounded(b.quantile(q)), ratios.get(name), tops)
         for name, q in QUANTILES.items()
     ]
-    shifts.append(Shift("max", _bounded(a, a.max_bound), _bounded(b, b.max_bound), tops=tops))
+    shifts.append(Shift("max", a.bounded(a.max_bound), b.bounded(b.max_bound), tops=tops))
     body, tail = (
         _moved([one for one in results if one.cut.part == q], pair, _why(pair, cuts, q, lengths[q])) for q in PARTS
     )
@@ -285,11 +285,6 @@ def _change(
         for one in results
     ]
     return SeriesChange(series, a, b, tuple(shifts), body, tail, hypotheses.seen(merge([a, b]), reported))
-
-
-def _bounded(total: Histogram, us: int | None) -> int | None:
-    """Return a quantile or the maximum; None in a row of an import that has no upper edge."""
-    return None if us is not None and us > MAX_US and total.is_endless else us
 
 
 def _why(pair: tuple[Histogram, Histogram], cuts: SeriesCuts | None, part: str, how: BlockCounts) -> str:

@@ -654,10 +654,10 @@ def lost(table: ImportedTable, each: list[Range], bits: int) -> str:
     above = [row for row in table.rows if row.high is None and row.count]
     if above and table.max_us is None:
         sentences.append(f"{above[0].count:,} of {above[0].low:,} or more: how much more is not known")
-    beyond = [row for row in each if row.is_endless][: sum(row.is_endless for row in each) - len(above)]
+    endless = [row for row in each if row.is_endless]
+    beyond = sum(row.count for row in endless) - sum(row.count for row in above)
     if beyond and table.max_us is None:
-        count = sum(row.count for row in beyond)
-        sentences.append(f"{count:,} of {beyond[0].first:,} us or more: latmon's last edge is at 71 min")
+        sentences.append(f"{beyond:,} of {endless[0].first:,} us or more: latmon's last edge is at 71 min")
     return "; ".join(sentences)
 
 

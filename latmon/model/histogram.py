@@ -214,6 +214,10 @@ class Histogram:
         """Return whether nothing bounds its maximum: it is unknown, and the highest bucket is the clamp's."""
         return self.max is None and bool(self.buckets) and bucket_bounds(self.buckets[-1][0], self.bits)[1] > MAX_US
 
+    def bounded(self, us: int | None) -> int | None:
+        """Return a quantile or the bound of the maximum; None in the clamp's bucket, which bounds nothing."""
+        return None if us is not None and us > MAX_US and self.is_endless else us
+
     def with_last_row_from(self, us: int) -> Histogram:
         """Return it with the I/Os of the clamp's bucket at `us`, which they took at least."""
         if not self.is_endless:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 
 from latmon.model.frame import NEARLY_ALL
-from latmon.model.histogram import MAX_US, Histogram
+from latmon.model.histogram import Histogram
 from latmon.support.text import clean
 from latmon.support.units import (
     KILO,
@@ -27,8 +27,8 @@ def quantile(histogram: Histogram, q: float) -> str:
 
     UNKNOWN: too few I/Os, or it is in a row of an import that has no upper edge.
     """
-    value = histogram.quantile(q)
-    if value is None or (value > MAX_US and histogram.is_endless):
+    value = histogram.bounded(histogram.quantile(q))
+    if value is None:
         return UNKNOWN
     if histogram.bits < 2 and value != histogram.max:  # noqa: PLR2004  a bucket of 50 % and more
         return rough(value, histogram.max)
