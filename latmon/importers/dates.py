@@ -84,13 +84,13 @@ def with_months_first(lines: Sequence[str], start: float | None) -> tuple[Sequen
     changed = [date for date in dates if date.sign != "/" or takes_day_first(date, day_first=day_first)]
     if not changed:
         return lines, remarks
-    found = list(lines)
+    texts = list(lines)
     for date in changed:
         begin, end = date.span
-        line = found[date.line - 1]
+        line = texts[date.line - 1]
         text = f"{date.second:02}/{date.first:02}/{date.year:04}"
-        found[date.line - 1] = f"{line[:begin]}{text}{line[end:]}"
-    return found, remarks
+        texts[date.line - 1] = f"{line[:begin]}{text}{line[end:]}"
+    return texts, remarks
 
 
 def takes_day_first(date: NumericDate, *, day_first: bool) -> bool:

@@ -29,9 +29,8 @@ from latmon.importers.values import Found, ImportedTable, Remark, TextSpan, Time
 
 LONGEST = 1000
 """Characters of a line that may have a date, a time or a prompt."""
-DAY_S = 86_400
 
-STAMP = re.compile(r"[\[(]?(?:[A-Z][a-z]{2},? +[A-Z\d]|\d{4}[- ]|\d{1,2}[:/]\d|\d{9,10}(?:[.\])\s]|\Z))")
+STAMP = re.compile(r"[\[(<{]?(?:[A-Z][a-z]{2},? +[A-Z\d]|\d{4}[- ]|\d{1,2}[:/]\d|\d{9,10}(?:\D|\Z))")
 """Begin of any time, a cheap check."""
 CLOCK = r"\d{1,2}:\d{2}:\d{2}(?:[.,]\d{1,9})?(?: [AaPp][Mm])?"
 TIME_OF_DAY = re.compile(CLOCK)
@@ -46,9 +45,13 @@ STREAM = re.compile(r" std(?:out|err) [FP](?= |\Z)")
 """Stream and fullness of a line in a container's log (CRI)."""
 SOURCE = re.compile(r" (\S{1,64} [^\s:\[\]]{1,64}(?:\[\d{1,10}\])?:)(?= |\Z)")
 """Host and program of syslog and journald."""
-TABLE = re.compile(r"\s*(?:\||->|,)")
-"""Behind a number it makes a bucket or a cell, no time."""
-BRACKETS = {"[": "]", "(": ")"}
+TABLE = re.compile(r"\s*(?:->|[|,](?![A-Za-z]|\Z))")
+"""Behind a number without colons it makes a bucket or a cell, no time."""
+SEPARATOR = re.compile(r"(?!->)(?:[:,;|>=#/_-](?=\D|\Z)|\s[,;|-](?=\s|\Z))")
+"""Sign between a time and the line, as a format of strftime may have it; one behind a blank is no prompt's."""
+SIGNS = ",;|>=#/_-"
+"""Signs that no tool prints behind the time at the begin of its own lines."""
+BRACKETS = {"[": "]", "(": ")", "<": ">", "{": "}"}
 LEAST = 2
 """Lines with a time of one form, below which they are no output of a tool that stamps lines."""
 TOGETHER_S = 1.0
@@ -144,7 +147,7 @@ def unwrapped(lines: Sequence[str], numbers: Sequence[int], tools: Tools, start:
     remarks += stamped.remarks if stamped is not None else []
     is_same = len(texts) == len(lines) and not numbers and not inserted
     if numbers:
-        remarks = [numbered_remark(one, numbers) for one in remarks]
+        remarks = [numbered_remark(remark, numbers) for remark in remarks]
         at = [numbers[number - 1] for number in at]
     return Unwrapped(texts, () if is_same else at, tuple(remarks), frozenset(inserted))
 
@@ -153,10 +156,10 @@ def lines_of_file(lines: Sequence[str], numbers: Sequence[int]) -> Sequence[str]
     """Return the lines by their numbers in the file; those that a mail continued are empty."""
     if not numbers:
         return lines
-    found = [""] * max(numbers)
+    texts = [""] * max(numbers)
     for line, number in zip(lines, numbers, strict=True):
-        found[number - 1] = found[number - 1] or line
-    return found
+        texts[number - 1] = texts[number - 1] or line
+    return texts
 
 
 def plain(lines: Sequence[str]) -> Iterator[tuple[int, str, bool]]:
@@ -183,6 +186,8 @@ class Stamp(NamedTuple):
     has_fraction: bool
     is_certain: bool
     """No known tool prints such a time at the begin of its own lines."""
+    is_cell: bool
+    """A comma is behind it, as behind the first cell of a CSV."""
 
 
 def stamp_of(line: str) -> Stamp | None:
@@ -198,6 +203,29 @@ def stamp_of(line: str) -> Stamp | None:
         return None
     form, wall, end = read
     has_fraction = "." in line[begin:end] or "," in line[begin:end]
+    place = end_of_stamp(line, begin, end, closing)
+    if place is None:
+        return None
+    has_sign = place > end and line[place - 1] in SIGNS
+    is_certain = bool(closing) or has_sign or form in ("no year", "ISO")
+    return Stamp(
+        form=f"{closing}{form}",
+        wall=wall,
+        end=place,
+        has_date=form != "clock",
+        has_year=form not in ("clock", "no year"),
+        has_fraction=has_fraction,
+        is_certain=is_certain,
+        is_cell="," in line[end:place],
+    )
+
+
+def end_of_stamp(line: str, begin: int, end: int, closing: str) -> int | None:
+    """Return where all that belongs to a time ends: its zone, bracket, stream and sign; None if more follows at once.
+
+    `begin` and `end`: of the time; `closing`: its bracket.
+    """
+    is_number = ":" not in line[begin:end]
     if (zone := ZONE.match(line, end)) is not None:
         end = zone.end()
     if closing:
@@ -206,21 +234,12 @@ def stamp_of(line: str) -> Stamp | None:
         end += 1
     elif (stream := STREAM.match(line, end)) is not None:
         end = stream.end()
-    if line[end : end + 1] == ":":
-        end += 1
-    is_apart = end >= len(line) or line[end] in " \t"
-    if TABLE.match(line, end) or not (is_apart or closing):
+    if is_number and TABLE.match(line, end):
         return None
-    is_certain = bool(closing) or form in ("no year", "ISO")
-    return Stamp(
-        form=f"{closing}{form}",
-        wall=wall,
-        end=end,
-        has_date=form != "clock",
-        has_year=form not in ("clock", "no year"),
-        has_fraction=has_fraction,
-        is_certain=is_certain,
-    )
+    if (separator := SEPARATOR.match(line, end)) is not None:
+        return separator.end()
+    is_apart = bool(closing) or end >= len(line) or line[end] in " \t"
+    return end if is_apart else None
 
 
 def time_at(line: str, begin: int) -> tuple[str, float, int] | None:
@@ -255,7 +274,7 @@ def without_times(lines: Sequence[str], tools: Tools, start: float | None) -> St
     if sum(len(block) for block in blocks) < LEAST:
         return None
     clock = StampClock(start, dates.sysstat_day(lines))
-    found = Stamped()
+    stamped = Stamped()
     parts: list[list[StampedLine]] = []
     kinds: list[tuple[bool, bool]] = []
     for block in blocks:
@@ -269,23 +288,23 @@ def without_times(lines: Sequence[str], tools: Tools, start: float | None) -> St
     done = 0
     head = ""
     for part, wall, (has_own, has_head) in zip(parts, walls, kinds, strict=True):
-        found.rows += ((at, lines[at - 1], False) for at in range(done + 1, part[0].line))
+        stamped.rows += ((at, lines[at - 1], False) for at in range(done + 1, part[0].line))
         if not has_own:
-            found.rows.append((part[0].line, written(wall), True))
+            stamped.rows.append((part[0].line, written(wall), True))
         if not has_own and not has_head:
             # the head is the line above the block; a format expects it below the time of each report
-            is_first = part[0].line > done + 1 or not done
+            is_first = part[0].line > done + 1
             head = lines[part[0].line - 2] if is_first else head
-            found.rows.append((part[0].line, head, True))
+            stamped.rows.append((part[0].line, head, True))
             if is_first:
-                del found.rows[-3]
-        found.rows += ((row.line, row.text, False) for row in part)
+                del stamped.rows[-3]
+        stamped.rows += ((row.line, row.text, False) for row in part)
         done = part[-1].line
-    found.rows += ((at, lines[at - 1], False) for at in range(done + 1, len(lines) + 1))
+    stamped.rows += ((at, lines[at - 1], False) for at in range(done + 1, len(lines) + 1))
     where = TextSpan(parts[0][0].line, parts[-1][-1].line)
     text = f"a time before each of {sum(map(len, parts)):,} lines was taken off, and is the time of what they report"
-    found.remarks.append(Remark(where, text))
-    return found
+    stamped.remarks.append(Remark(where, text))
+    return stamped
 
 
 def regular(walls: list[float], jitter_s: float) -> list[float]:
@@ -301,11 +320,11 @@ def regular(walls: list[float], jitter_s: float) -> list[float]:
     near_usual = sum(abs(step - usual) <= jitter_s for step in steps)
     if usual <= 0 or near_usual * 4 < len(steps) * 3:
         return walls
-    found = [walls[-1]]
+    even = [walls[-1]]
     for wall in reversed(walls[:-1]):
-        even = found[-1] - usual
-        found.append(even if abs(even - wall) <= jitter_s else wall)
-    return found[::-1]
+        nominal = even[-1] - usual
+        even.append(nominal if abs(nominal - wall) <= jitter_s else wall)
+    return even[::-1]
 
 
 class StampedLine(NamedTuple):
@@ -355,6 +374,8 @@ def is_output(block: Sequence[StampedLine], lines: Sequence[str], tools: Tools) 
         above -= 1
     if not block[0].stamp.is_certain or above == first:
         return False
+    if block[0].stamp.is_cell and any("," in line for line in lines[above:first]):
+        return False  # a CSV
     return tools.is_text("\n".join((*lines[above:first], text)))
 
 
@@ -415,14 +436,14 @@ class StampClock:
         if stamp.has_year:
             return stamp.wall
         if not stamp.has_date:
-            text = values_clock(stamp.wall)
+            text = time_of_day(stamp.wall)
             return self.clock.wall(text) or 0.0
         known = self.day if self.day is not None else self.start
         if known is not None:
             return near(stamp.wall, known)
         seconds = stamp.wall
-        self.first = seconds - seconds % DAY_S if self.first is None else self.first
-        return seconds - self.first if seconds >= self.first else seconds - self.first + 366 * DAY_S
+        self.first = seconds - seconds % dates.DAY_S if self.first is None else self.first
+        return seconds - self.first if seconds >= self.first else seconds - self.first + 366 * dates.DAY_S
 
 
 def near(wall: float, known: float) -> float:
@@ -438,7 +459,7 @@ def near(wall: float, known: float) -> float:
     return min(times, key=lambda time: abs(time - known))
 
 
-def values_clock(seconds: float) -> str:
+def time_of_day(seconds: float) -> str:
     """Return seconds since midnight as a time of day."""
     minutes, second = divmod(seconds, 60)
     return f"{int(minutes) // 60:02}:{int(minutes) % 60:02}:{second:09.6f}"

@@ -68,6 +68,34 @@ def test_a_time_before_each_line_is_the_time_of_its_report(name, column, seconds
     assert not found.left
 
 
+@pytest.mark.parametrize("form", ["{},", "{};", "{}|", "{}-", "{}>", "{}=", "{} - ", "{} | ", "{}, ", "<{}>", "{{{}}}"])
+@pytest.mark.parametrize("wall", ["10:00:1{}", "2026-03-01T10:00:1{}", "2026-03-01 10:00:1{}"])
+def test_a_sign_behind_the_time_is_no_part_of_a_device(form, wall):
+    reports = (
+        "Device            r/s     rkB/s   rrqm/s  %rrqm r_await rareq-sz     w/s     wkB/s   wrqm/s  %wrqm w_await "
+        "wareq-sz  aqu-sz  %util\n"
+        "vda  10.00 100.00 0.00 0.00 1.00 10.00 5.00 50.00 0.00 0.00 2.00 10.00 0.02 1.00\n"
+        "\n"
+    )
+    lines = [f"{form.format(wall.format(second))}{line}\n" for second in (2, 4, 6) for line in reports.split("\n")[:-1]]
+    every = frames("".join(lines))
+    assert [frame.wall % 60 for frame in every] == [12, 14, 16]
+    assert [frame.kernel for frame in every] == [every[0].kernel] * 3
+    counts = {flow: done.count for flow, done in every[0].kernel.items()}
+    assert counts == {Flow("vda", "read"): 20, Flow("vda", "write"): 10}
+
+
+@pytest.mark.parametrize("sign", [",", ";", "|", "-", "]"])
+def test_a_sign_behind_the_time_of_rows_that_awk_chose_is_no_part_of_a_device(sign):
+    head = "Device            r/s     rkB/s   rrqm/s  %rrqm r_await rareq-sz     w/s     wkB/s  aqu-sz  %util\n"
+    row = "vda  10.00 100.00 0.00 0.00 1.00 10.00 5.00 50.00 0.02 1.00\n"
+    begin = "[" if sign == "]" else ""
+    every = frames(head + "".join(f"{begin}18:01:1{second}{sign}{row}" for second in (2, 4, 6)))
+    assert [frame.wall % 60 for frame in every] == [12, 14, 16]
+    counts = [{flow: done.count for flow, done in frame.kernel.items()} for frame in every]
+    assert counts == [{Flow("vda", "read"): 20, Flow("vda", "write"): 10}] * 3
+
+
 def test_a_time_in_brackets_without_a_blank_is_no_part_of_a_device():
     text = (CARRIED / "iostat_awk.txt").read_text()
     every = frames(text)
