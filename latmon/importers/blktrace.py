@@ -577,7 +577,8 @@ class _Pairing:
             return
         self.pairs += 1
         one = _ftrace_outlier(_flow(begun, self.options), begun, ended, self.options)
-        yield from self.seconds.add(ended.ns // SECOND, begun.at, ended.at, one)
+        # things are sorted by their first line: a second begins where its first I/O ended, not began
+        yield from self.seconds.add(ended.ns // SECOND, ended.at, ended.at, one)
 
     def end(self, last: int) -> Iterator[Found]:
         """Yield the last second, and remarks on events without their other half."""

@@ -221,3 +221,18 @@ def test_a_trace_whose_first_number_of_a_cpu_is_zero_is_one_trace():
     text += "  8,0    0        1     0.002000000     0  C   W 64 + 8 [0]\n"
     assert totals(text) == {"read": (1, 1000, 1000), "write": (1, 1900, 1900)}
     assert not any(frame.marks for frame in frames(text))
+
+
+def test_a_second_with_an_earlier_issue_stays_behind_the_second_before_it():
+    """An I/O of the second second was issued before the I/Os that end in the first one."""
+    steps = [
+        (0, ISSUED, "WS", 100), (100_000, ISSUED, "R", 200), (250_000, COMPLETED, "R", 200),
+        (1_000_000, COMPLETED, "WS", 100), (1_100_000, ISSUED, "R", 300), (3_200_000, COMPLETED, "R", 300),
+    ]  # fmt: skip
+    lines = [
+        FTRACE.format(s=us // 1_000_000, us=us % 1_000_000, event=event, rwbs=rwbs, size="", sector=sector)
+        for us, event, rwbs, sector in steps
+    ]
+    taken = frames("\n".join(lines), ALL)
+    assert [frame.wall for frame in taken] == [1.0, 2.0, 4.0]
+    assert [frame.outliers[0].total_us for frame in taken] == [150_000, 1_000_000, 2_100_000]
