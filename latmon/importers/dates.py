@@ -7,7 +7,7 @@ its locale. Dates with points or dashes are of locales that print the day first.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import NamedTuple
@@ -26,6 +26,8 @@ HOUR_S = 3600
 SEVERAL_DAYS = 3
 BEHIND = 40
 """Lines behind the last date in which a number may show the locale."""
+STAMP = 80
+"""Characters that a time before a line may have."""
 DATE = r"(?P<first>\d{1,2})(?P<sign>[/.-])(?P<second>\d{1,2})(?P=sign)(?P<year>\d{4}|\d{2})(?!\d)"
 QUICK = re.compile(r"\d([/.-])\d{1,2}\1\d{2}")
 """What every date has, a cheap check."""
@@ -67,9 +69,14 @@ class NumericDate(NamedTuple):
         return f"{self.year:04}-{month:02}-{day:02}"
 
 
-def with_months_first(lines: Sequence[str], start: float | None) -> tuple[Sequence[str], list[Remark]]:
-    """Return the lines with numeric dates as `07/04/2022`, month first, and remarks on their order."""
-    dates = list(numeric_dates(lines))
+def with_months_first(
+    lines: Sequence[str], start: float | None, line_begin: Callable[[str], int]
+) -> tuple[Sequence[str], list[Remark]]:
+    """Return the lines with numeric dates as `07/04/2022`, month first, and remarks on their order.
+
+    `line_begin` returns where a tool's own line begins, behind a time that ts and the like put before it.
+    """
+    dates = list(numeric_dates(lines, line_begin))
     slashed = [date for date in dates if date.sign == "/"]
     day_first, reason = is_day_first(slashed, lines, start)
     remarks = []
@@ -100,12 +107,12 @@ def takes_day_first(date: NumericDate, *, day_first: bool) -> bool:
     return day_first and date.second <= MONTHS
 
 
-def numeric_dates(lines: Sequence[str]) -> Iterator[NumericDate]:
+def numeric_dates(lines: Sequence[str], line_begin: Callable[[str], int]) -> Iterator[NumericDate]:
     """Yield the dates of a text."""
     for number, line in enumerate(lines, 1):
         if QUICK.search(line, 0, LONGEST) is None:
             continue
-        match = DATED.match(line, 0, LONGEST)
+        match = DATED.match(line, 0, LONGEST) or DATED.match(line, line_begin(line), LONGEST)
         if match is None:
             continue
         prefix = "" if match["header"] is not None else "j" if match["json"] is not None else "l"
@@ -137,6 +144,7 @@ def is_day_first(dates: Sequence[NumericDate], lines: Sequence[str], start: floa
     if any(date.has_century and date.clock.upper().endswith("M") for date in dates):
         return False, "AM and PM"  # of the locales that print both, en_US alone
     known = {wall - wall % DAY_S for line in lines if (wall := named_date(line)) is not None}
+    known |= {wall - wall % DAY_S for date in dates if (wall := date_before(lines[date.line - 1])) is not None}
     day_first, reason = by_days(dates, known)
     return (day_first, reason) if reason else by_start(dates, start)
 
@@ -164,6 +172,13 @@ def named_date(line: str) -> float | None:
     """Return the time of a line that is a time whose month has a name, or is ISO 8601."""
     begin = line[:FEW_DIGITS].isdigit() and "/" in line[:5]
     return None if begin or len(line) > LONGEST else values.moment(line)
+
+
+def date_before(line: str) -> float | None:
+    """Return the time before a tool's line, if it has a date in ISO 8601 or with a month's name, and a year."""
+    is_numeric = "/" in line[: FEW_DIGITS + 1]
+    time = None if is_numeric else values.begins(line[:STAMP].lstrip("[("))
+    return None if time is None else time[0]
 
 
 def goes_on(dates: Sequence[NumericDate], *, day_first: bool) -> bool:

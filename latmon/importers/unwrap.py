@@ -134,7 +134,7 @@ class Tools(NamedTuple):
 
 def unwrapped(lines: Sequence[str], numbers: Sequence[int], tools: Tools, start: float | None) -> Unwrapped:
     """Return a text as its tool printed it. `numbers`: the file's line of each; empty: the same."""
-    dated, remarks = dates.with_months_first(lines, start)
+    dated, remarks = dates.with_months_first(lines, start, line_begin)
     stamped = without_times(dated, tools, start)
     texts: list[str] = []
     at: list[int] = []
@@ -344,11 +344,8 @@ def stamped_blocks(lines: Sequence[str]) -> list[list[StampedLine]]:
         stamp = stamp_of(line)
         if stamp is None:
             continue
-        source = SOURCE.match(line, stamp.end)
-        is_source = source is not None and not line.startswith("[")
-        name = source[1] if source is not None and is_source else ""
-        begin = source.end() if source is not None and is_source else stamp.end
-        row = StampedLine(number, stamp, line[begin + 1 :] if line[begin : begin + 1].isspace() else line[begin:], name)
+        name, begin = behind_stamp(line, stamp)
+        row = StampedLine(number, stamp, line[begin:], name)
         before = blocks[-1][-1] if blocks else None
         is_next = before is not None and before.line == number - 1 and before.stamp.form == stamp.form
         if before is not None and is_next and before.source == row.source:
@@ -356,6 +353,19 @@ def stamped_blocks(lines: Sequence[str]) -> list[list[StampedLine]]:
         else:
             blocks.append([row])
     return blocks
+
+
+def behind_stamp(line: str, stamp: Stamp) -> tuple[str, int]:
+    """Return host and program (syslog, journald), empty without them, and where the tool's line begins."""
+    source = None if line.startswith("[") else SOURCE.match(line, stamp.end)
+    name, begin = ("", stamp.end) if source is None else (source[1], source.end())
+    return name, begin + line[begin : begin + 1].isspace()
+
+
+def line_begin(line: str) -> int:
+    """Return where a tool's line begins, behind the time before it; 0 without one."""
+    stamp = stamp_of(line)
+    return 0 if stamp is None else behind_stamp(line, stamp)[1]
 
 
 def is_output(block: Sequence[StampedLine], lines: Sequence[str], tools: Tools) -> bool:

@@ -510,3 +510,25 @@ def test_a_smart_log_names_its_device_as_it_was_typed(typed):
     whole, every = frames(text), frames(text.replace("device:nvme0 ", f"device:{typed} ").replace("/dev/nvme0", "it"))
     assert ios(every) == ios(whole) > 0
     assert typed.rpartition("/")[2] in {flow.device for frame in every for flow in frame.kernel}
+
+
+@pytest.mark.parametrize(
+    "stamp",
+    ["Nov 05 10:48:{} ", "Nov 05 10:48:{} host iostat[77]: ", "2022-11-05T10:48:{}.123456Z ", "[2022-11-05 10:48:{}] "],
+)
+@pytest.mark.parametrize(
+    ("date", "is_comma"), [("05/11/2022", True), ("05/11/22", True), ("05.11.2022", True), ("05/11/22", False)]
+)
+def test_a_date_of_another_locale_behind_a_time_has_its_day_first(stamp, date, is_comma):
+    """iostat -t behind ts, journald and kubectl: the tool's own date is of its locale."""
+    if not is_comma and "2022" not in stamp:
+        pytest.skip("nothing in the text says which number is the day")
+    row = ("Device r/s rkB/s r_await w/s wkB/s w_await", "sda 10.00 640.00 1.50 2.00 16.00 3.00")
+    lines = [(10, f"Linux 5.13.0 (h) \t{date} \t_x86_64_\t(4 CPU)"), (10, "")]
+    lines += [(second, text) for second in (10, 12) for text in (f"{date} 10:48:{second}", *row, "")]
+    text = "\n".join(stamp.format(second) + line for second, line in lines)
+    text = text.replace(".00", ",00").replace(".50", ",50") if is_comma else text
+    taken = frames(text, ImportOptions(first_report="keep"))
+    expected = datetime(2022, 11, 5, 10, 48, 10, tzinfo=UTC).timestamp()
+    assert [frame.wall for frame in taken] == [expected, expected + 2]
+    assert [frame.dt_us for frame in taken] == [2_000_000, 2_000_000]
