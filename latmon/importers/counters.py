@@ -32,6 +32,7 @@ from latmon.importers.values import (
     ShortNames,
     TextSpan,
     add,
+    moment,
     one_device,
     op_named,
 )
@@ -558,13 +559,17 @@ def _smart_texts(lines: Sequence[str]) -> Iterator[tuple[TextSpan, dict[str, str
     """Yield each smart log that is text, its counters by their names in JSON."""
     first, value = 0, dict[str, str]()
     for at, line in enumerate([*lines, ""], 1):
-        if first and (found := _SMART_LINE.fullmatch(line[:_SMART_LONGEST])) is not None:
+        head = _SMART_HEAD.fullmatch(line[:_SMART_LONGEST])
+        # a head and a time have colons, too, and nvme-cli prints no empty line behind a log
+        is_over = head is not None or moment(line[:_SMART_LONGEST]) is not None
+        found = None if is_over else _SMART_LINE.fullmatch(line[:_SMART_LONGEST])
+        if first and found is not None:
             number = _SMART_VALUE.fullmatch(found[2])
             value.setdefault(found[1].lower().replace(" ", "_"), number[1] if number else "")
         elif first:
             yield TextSpan(first, at - 1), value
             first = 0
-        if (head := _SMART_HEAD.fullmatch(line[:_SMART_LONGEST])) is not None:
+        if head is not None:
             first, value = at, {_NAMED: clean(head[1].removeprefix("disk/by-id/"))}
 
 

@@ -532,3 +532,14 @@ def test_a_date_of_another_locale_behind_a_time_has_its_day_first(stamp, date, i
     expected = datetime(2022, 11, 5, 10, 48, 10, tzinfo=UTC).timestamp()
     assert [frame.wall for frame in taken] == [expected, expected + 2]
     assert [frame.dt_us for frame in taken] == [2_000_000, 2_000_000]
+
+
+@pytest.mark.parametrize("time", ["", "Fri 27 Nov 2026 04:{}:51 PM UTC\n", "Fri Nov 27 16:{}:51 UTC 2026\n"])
+def test_smart_logs_without_an_empty_line_between_them_are_two(time):
+    """`while :; do date; nvme smart-log /dev/nvme0; sleep 60; done`: nvme-cli 2 ends a log without an empty line."""
+    log = (
+        "Smart Log for NVME device:nvme0 namespace-id:ffffffff\nData Units Read\t: {}0\n"
+        "Data Units Written\t: 70\nhost_read_commands\t: {}00\nhost_write_commands\t: 5\n"
+    )
+    every = frames("".join(time.format(minute) + log.format(minute, minute) for minute in (28, 29, 31)))
+    assert [frame.kernel[Flow("nvme0", "read")].count for frame in every] == [100, 200]
