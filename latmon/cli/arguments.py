@@ -331,7 +331,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     ),
     "import": (
         "latmon import ticket.txt -o ticket.latmon.jsonl.gz",
-        "latmon import biolatency.txt --unit us -o b.latmon.jsonl.gz",
+        "latmon import bpftrace.txt --unit us -o b.latmon.jsonl.gz",
         "latmon import iostat.txt --from iostat --interval 10s -o i.latmon.jsonl.gz",
     ),
     "demo": ("latmon demo", "latmon demo --list", "latmon demo emulex --tour"),

@@ -353,8 +353,8 @@ def _placed(table: ImportedTable, options: ImportOptions, names: SeriesNames, bu
     series = table.series or names.series(table.title)
     if table.at_issue:
         return Placed(table, series, [])
-    unit = options.unit or table.unit
-    where = "--unit" if options.unit else table.unit_from
+    unit = table.unit or options.unit
+    where = table.unit_from if table.unit else "--unit"
     if not unit:
         raise UsageError(
             f"the unit of the table in line {table.where.first} ({table.title or 'without a title'}) "

@@ -373,8 +373,8 @@ def _found_in(
     left = [at for at, line in enumerate(lines, 1) if not taken[at] and not values.is_separator(line)]
     kept, left = source.torn(lines, kept, left)
     kept = [part for thing in kept for part in _checked(thing)]
-    if not options.unit and any(isinstance(one, ImportedTable) and not one.unit for one in kept):
-        context = values.Context(lines)
+    if any(isinstance(one, ImportedTable) and not one.unit for one in kept):
+        context = None if options.unit else values.Context(lines)
         kept = [_with_unit(one, context) if isinstance(one, ImportedTable) else one for one in kept]
     kept = [part for thing in kept for part in _possible(thing, options.unit)]
     kept.sort(key=lambda thing: thing.where.first)
@@ -443,9 +443,9 @@ def _checked(thing: Found) -> tuple[Found, ...]:
 
 def _possible(thing: Found, unit: str) -> tuple[Found, ...]:
     """Return a table without the rows of times that no I/O can take, and a remark on them; `unit`: of --unit."""
-    unit = unit or (thing.unit if isinstance(thing, ImportedTable) else "")
-    if not isinstance(thing, ImportedTable) or thing.at_issue or not unit:
+    if not isinstance(thing, ImportedTable) or thing.at_issue or not (thing.unit or unit):
         return (thing,)
+    unit = thing.unit or unit
     table, remarks = without_impossible(thing, unit)
     return (table, *remarks)
 
@@ -462,12 +462,12 @@ def _numbers(thing: Found) -> Iterator[int]:
             yield from (done.count, done.bytes, done.time_us or 0, done.queue_us or 0)
 
 
-def _with_unit(table: ImportedTable, context: values.Context) -> ImportedTable:
-    """Return a table with its unit, by its title or by the lines around it."""
+def _with_unit(table: ImportedTable, context: values.Context | None) -> ImportedTable:
+    """Return a table with its unit, by its title or by the lines around it; None: `--unit` replaces these lines."""
     if table.unit or table.at_issue:
         return table
     unit, where = values.of_title(table.title), f"the title in line {table.where.first}"
-    if not unit:
+    if not unit and context is not None:
         unit, where = context.unit(table.where.first, table.where.last, table.kind)
     return replace(table, unit=unit, unit_from=where)
 

@@ -211,6 +211,25 @@ def test_where_a_unit_is_reported(text, unit):
     assert only(read(text).built.units.values()) == unit
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"lat_us\n{table([(512, 5)])}",
+        "     usecs    : count    distribution\n    0 -> 1    : 0        |    |\n    2 -> 3    : 5        |****|\n",
+        "@us:\n[256, 512)  5 |@|\n",
+    ],
+    ids=["title", "head", "key"],
+)
+def test_an_option_does_not_replace_the_unit_that_a_table_names(text):
+    """A ticket with a table without a unit made every other one 1,000 times as slow."""
+    assert list(read(text, ImportOptions(unit="ms")).built.units.values()) == ["us"]
+
+
+def test_an_option_replaces_a_unit_of_the_words_around_a_table():
+    text = f"key\n{table([(512, 5)])}    (ms)\n"
+    assert list(read(text, ImportOptions(unit="us")).built.units.values()) == ["us"]
+
+
 def test_rows_without_bars_and_with_hard_ends_are_read():
     text = table([(1, 5), (2, 6)]).replace("|@@", "").replace("\n", "\r\n")
     assert counts(frames(text, ImportOptions(unit="us"))) == [11]
