@@ -368,7 +368,9 @@ class LatmonApp(App[int]):
         self._pace = RepaintPace()
         self._arrived = math.inf
         mark, read_settings = (None, None) if session is None else (session.mark, session.read_settings)
-        self._comparing = Comparing(self.scene, self.show_message, mark, read_settings)
+        self._comparing = Comparing(
+            self.scene, self.show_message, mark, read_settings, is_live=options.mode != "REPLAY"
+        )
         self._travel = Travel(
             self.scene, source, self.show_message, self._ask, mark, aside=self._begin_aside, redact=options.redact
         )

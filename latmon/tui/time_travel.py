@@ -408,8 +408,14 @@ class Comparing:
         show_message: Callable[[str], None],
         mark: Callable[[str, tuple[int, int]], None] | None = None,
         read_settings: Callable[[], None] | None = None,
+        *,
+        is_live: bool = True,
     ) -> None:
-        """`mark` sets a mark with the settings of a span, `read_settings` reads them for a later mark."""
+        """`mark` sets a mark with the settings of a span, `read_settings` reads them for a later mark.
+
+        A recording is not live: no setting of it can be changed.
+        """
+        self._is_live = is_live
         self._scene, self._show_message, self._mark = scene, show_message, mark
         self._read_settings, self._read_us = read_settings, 0
         self._sides: list[_Side] = []
@@ -466,7 +472,8 @@ class Comparing:
             return
         self._sides = [self._side("A", origin, frames)]
         a = self._sides[0].period
-        more = "change a setting, wait" if self._scene.ended is None else "go to another time, as with [ or {"
+        can_change = self._is_live and self._scene.ended is None
+        more = "change a setting, wait" if can_change else "go to another time, as with [ or {"
         self._show_message(f"A is {clock(a.start_wall)} to {clock(a.end_wall)}: {more}, then press D again for B")
 
     def _add(self) -> None:

@@ -361,6 +361,16 @@ async def test_the_key_that_adds_a_span_names_the_key_before_it(both, monkeypatc
         assert "N adds a span  D leaves" in plain(app._main.lines[1])
 
 
+@pytest.mark.parametrize(("is_live", "words"), [(True, "change a setting"), (False, "go to another time")])
+def test_a_comparison_in_a_replay_asks_for_no_change_of_a_setting(is_live, words):
+    scene, sentences = Scene(Selection(), ink=RAMP), []
+    scene.opened(ORIGIN)
+    for window in host(1, 10, ios=10):
+        scene.append(window)
+    Comparing(scene, sentences.append, is_live=is_live).step()
+    assert words in sentences[-1]
+
+
 def test_the_message_that_names_the_key_ends_with_the_key():
     scene = Scene(Selection(), ink=RAMP)
     scene.opened(ORIGIN)
