@@ -524,7 +524,7 @@ def _limit(reported: _Json) -> str:
     if "limit_of_disks" in reported:
         each = ", ".join(f"{name} {limit:,}" for name, limit in reported["limit_of_disks"].items())
         return f"; its disks take {reported['limit']:,} ({each})"
-    return f"; the driver takes {reported['limit']:,} ({reported['limit_source']})"
+    return f"; limited to {reported['limit']:,} ({reported['limit_source']})"
 
 
 def _model(one: _Json) -> str:

@@ -78,9 +78,9 @@ def test_the_most_frequent_depth_is_mostly_there_only_for_half_of_the_time(repor
 def test_depths_at_issue_are_there_without_a_busy_sample(reported):
     idle = Depths({0: 1000}, {0: 1000}, {1: 30, 3: 10}, source=PROBE)
     text = render_text(reported(idle, disk(TAGS)))
-    assert "in the driver: none in any sample, up to 3 at issue; the driver takes 512" in text
+    assert "in the driver: none in any sample, up to 3 at issue; limited to 512" in text
     none = render_text(reported(Depths({0: 1000}, {0: 1000}), disk(TAGS)))
-    assert "in the driver: none was seen; the driver takes 512" in none
+    assert "in the driver: none was seen; limited to 512" in none
 
 
 def test_a_depth_at_issue_that_was_never_a_busy_one_has_a_row_or_is_counted(reported):
