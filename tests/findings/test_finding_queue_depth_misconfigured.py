@@ -196,7 +196,7 @@ def test_too_few_requests_are_one_finding_whatever_is_queued(reported):
     for n in (2, 3, 12):
         assert both(frames[:n]) == [("warning", RULE)]
     (one,) = found(RULE, frames, [disk(limits=REQUESTS)])
-    assert re.search(r"the 128 that the driver takes, and it is full at 4 \d+% of the time$", one.summary)
+    assert re.search(r"the 128 that the driver takes, and all 4 are in use \d+% of the time$", one.summary)
     assert "queued" not in [fact.name for fact in one.facts]
 
 

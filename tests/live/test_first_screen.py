@@ -95,7 +95,7 @@ def short_of_requests(disk):
         with reading(disk):
             yield (
                 rf"! {disk.name} limit misconfigured: nr_requests of 4 can't fill the \d+ that the driver takes, and "
-                r"it is full at 4 \d+% of the time "
+                r"all 4 are in use \d+% of the time "
             )
     finally:  # the next user of the loop device would have it
         (queue / "scheduler").write_text("none")

@@ -175,7 +175,7 @@ def _finding(device: str, wrong: list[_WrongSetting], names: tuple[str, ...], li
 def _effect(wrong: _WrongSetting) -> str:
     """Return the effect of a setting as the end of a sentence."""
     if wrong.untimed:
-        return f", and it is full at {wrong.limit.value} {part(wrong.full or 0)} of the time"
+        return f", and all {wrong.limit.value} are in use {part(wrong.full or 0)} of the time"
     if wrong.submission.share > (wrong.queued or 0) or wrong.uncounted:
         return f": {part(wrong.submission.share)} of the time of its I/Os passes before they have a request"
     return f": I/Os wait for it {part(wrong.queued or 0)} of the time"
