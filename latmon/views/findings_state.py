@@ -53,6 +53,12 @@ class CurrentFindings:
     """Time since that block, where it is longer than one block."""
 
     @property
+    def explained(self) -> frozenset[str]:
+        """Return the devices of which an active finding, more than a notice, has the share of their time."""
+        shared = [finding for finding in self.urgent if finding.share]
+        return frozenset(name for finding in shared for name in (finding.device, *finding.also))
+
+    @property
     def urgent(self) -> tuple[Finding, ...]:
         """Return the active findings that are more than notices."""
         return tuple(one.last for one in self.lasting if one.last.severity != NOTICE)

@@ -7,8 +7,10 @@ from random import Random
 
 import pytest
 
+from latmon.__main__ import run as main
 from latmon.aggregate.histogram_sum import OnDemandSums
 from latmon.analysis.attribution import tail, tail_cut
+from latmon.cli import headless
 from latmon.model.frame import Frame
 from latmon.model.histogram import Histogram, bucket_bounds, merge
 from latmon_backends.demo.backend import INCIDENTS
@@ -130,3 +132,20 @@ def test_without_the_illness_nothing_takes_100_ms(healthy):
 def test_the_hba_is_what_differs(sick, healthy):
     assert INCIDENTS["emulex"].origin.settings == INCIDENTS["emulex-healthy"].origin.settings
     assert [{one.name for one in frames[0].handlers} for frames in (sick, healthy)] == [{"emlxs0"}, {"qlc0"}]
+
+
+def test_the_share_of_the_slow_part_is_on_the_screen_once(tmp_path):
+    """The row has that of the window, the finding that of the last minute: two numbers for one claim."""
+    path = tmp_path / "emulex.latmon.jsonl.gz"
+    headless.record_demo("emulex", 1, path, 90_000_000)
+    picture = tmp_path / "overview.txt"
+    words = ["export", "--to", "text", "--screen", "overview", "--size", "160x50", "-o", str(picture), str(path)]
+    assert main(words) == 0
+    lines = picture.read_text().splitlines()
+    claims = [line for line in lines if "of the time of I/Os above" in line]
+    assert claims
+    named = {word for line in claims for word in line.split() if word.startswith("sd")}
+    rows = [line for line in lines if line[2:].split()[:1] and line[2:].split()[0] in named and "IOPS" not in line]
+    slow_parts = [row for row in rows if "completion" in row and "late" not in row]
+    assert slow_parts
+    assert not any("%" in row.partition("completion")[2] for row in slow_parts), slow_parts

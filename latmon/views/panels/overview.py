@@ -944,14 +944,19 @@ def worst(traced: Traced, device: str, ops: tuple[str, ...], threshold_us: int |
     return max(shares.items(), key=lambda of: of[1]) if shares else None
 
 
-def tail_cell(found: tuple[str, float] | None, cells: int, ink: Ink) -> Line:
-    """Return a bar, the stage and its share; blank where it isn't known."""
-    if found is None:
+def tail_cell(slow_part: tuple[str, float] | None, cells: int, ink: Ink, *, is_explained: bool = False) -> Line:
+    """Return a bar, the stage and its share; blank where it isn't known.
+
+    `is_explained`: a finding has the share already, of the last minute, and two numbers for one claim would contradict
+    each other.
+    """
+    if slow_part is None:
         return (Span(" " * cells),)
-    stage, share = found
+    stage, share = slow_part
     size, name = (_WHOLE_STAGE, stage) if cells >= _WHOLE_FROM else (_STAGE, short(stage))
     bar = share_bar(share, cells - size - _PERCENT - 2, role(stage, ink))
-    return (*bar, Span(f" {name:<{size}}"), Span(f" {part(share):>{_PERCENT}}"))
+    percent = "" if is_explained else part(share)
+    return (*bar, Span(f" {name:<{size}}"), Span(f" {percent:>{_PERCENT}}"))
 
 
 _MIN_MAP = 11
@@ -1063,8 +1068,8 @@ def _tail(view: ViewState, subject: Subject, cells: int) -> Line:
     if view.history.is_partial:
         return tail_cell(None, cells, view.ink)
     wanted_key = (subject.device.name, view.selection.ops, view.selection.threshold_us)
-    found = view.history.made(("tail", *wanted_key), lambda: worst(view.history.on_demand.traced, *wanted_key))
-    return tail_cell(found, cells, view.ink)
+    slow_part = view.history.made(("tail", *wanted_key), lambda: worst(view.history.on_demand.traced, *wanted_key))
+    return tail_cell(slow_part, cells, view.ink, is_explained=subject.device.name in view.found.explained)
 
 
 def _means(some: Sequence[Subject], timeline: Timeline) -> dict[str, list[float | None]]:
