@@ -266,10 +266,16 @@ class PartOfLatency(Histogram):
 
 
 def part_of(part: Histogram, whole: Histogram) -> Histogram:
-    """Return the times of a part of I/Os whose latencies are `whole`, with bounds that these allow."""
+    """Return the times of a part of I/Os whose latencies are `whole`, with bounds that these allow.
+
+    A part that has I/Os above these has others than them, and keeps its own bounds.
+    """
     if part.max is not None or whole.max is None or not part:
         return part
-    return PartOfLatency(part.buckets, part.sum, None, part.bits, whole.max)
+    if whole.max < bucket_bounds(part.buckets[-1][0], part.bits)[0]:
+        return part
+    whole_us = min(whole.max, part.whole_us) if isinstance(part, PartOfLatency) else whole.max
+    return PartOfLatency(part.buckets, part.sum, None, part.bits, whole_us)
 
 
 def merged_max(histograms: Iterable[Histogram]) -> int | None:

@@ -41,7 +41,16 @@ from latmon.model.frame import (
     Traced,
 )
 from latmon.model.histogram import EMPTY, Histogram, bucket_bounds, bucket_index
-from latmon.model.stages import ADMISSION, AFTER_LIMIT, FACTS_OF, WHOLE, by_column, called, why_unmeasured
+from latmon.model.stages import (
+    ABOVE_DRIVER,
+    ADMISSION,
+    AFTER_LIMIT,
+    FACTS_OF,
+    WHOLE,
+    by_column,
+    called,
+    why_unmeasured,
+)
 from latmon.support.text import listed
 from latmon.support.units import part, spelled
 from latmon.views.units import count, maximum, quantile, sampled_as
@@ -161,7 +170,7 @@ def anatomy(
         return _basic(device, traced, origin, {**stages, "total": total}, op_label)
     bounds = _part_bounds(of_traced, tail_cut(traced, device, ops, cut_us))
     times = _times(traced, device, ops, bounds)
-    stages = parts_of(stages_of(traced, device, ops), of_traced)
+    stages = _within_total(parts_of(stages_of(traced, device, ops), of_traced), total, origin)
     whole = {stage: sum(by) for stage, by in times.items()}
     bands = _bands(of_traced, times, bounds)
     tail = _tail(bands)
@@ -199,6 +208,13 @@ def share(parts: Parts, stage: str) -> float | None:
 
 def _tail(bands: tuple[LatencyBand, ...]) -> LatencyBand | None:
     return bands[-1] if bands and bands[-1].count else None
+
+
+def _within_total(stages: Mapping[str, Histogram], total: Histogram, origin: Origin) -> dict[str, Histogram]:
+    """Return the traced stages with the bounds of the always-on total, which may begin at the issue only."""
+    before = ABOVE_DRIVER if origin.latency_from == "issue" else ()
+    later = {stage: times for stage, times in stages.items() if stage not in before}
+    return {**stages, **parts_of(later, total)}
 
 
 def _admission(traced: Traced, device: str, ops: tuple[str, ...]) -> tuple[StageRow, ...]:

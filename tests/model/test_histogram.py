@@ -19,6 +19,7 @@ from latmon.model.histogram import (
     bucket_bounds,
     bucket_index,
     merge,
+    part_of,
     sum_bounds,
 )
 
@@ -222,3 +223,14 @@ def test_a_sum_that_buckets_allow_has_one_rule():
     assert [fine.within(us) for us in (0, low, high, high + 1)] == [low, low, high, high]
     allowed = [not Histogram(fine.buckets, us).contradiction() for us in (low - 1, low, high, high + 1)]
     assert allowed == [False, True, True, False]
+
+
+def test_a_part_is_bounded_by_each_whole_and_by_none_that_lacks_its_ios():
+    part = Histogram.of({bucket_index(4000): 3}, None)
+    first, second = Histogram.record([3990]), Histogram.record([3980])
+    assert part.max_bound > 3990
+    assert part_of(part, first).max_bound == 3990
+    assert part_of(part_of(part, first), second).max_bound == 3980
+    assert part_of(part_of(part, second), first).max_bound == 3980
+    shorter = Histogram.record([100])
+    assert part_of(part, shorter).max_bound == part.max_bound
