@@ -260,10 +260,17 @@ class Episode:
     end_wall: float
     times: int = 1
     """Blocks after which it was found."""
+    states: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Subject -> its state, of all subjects that the finding had."""
 
     @property
     def key(self) -> tuple[str, str]:
         return self.worst.key
+
+    def goes_on_with(self, later: Finding) -> bool:
+        """Return whether a later finding is of this episode: its subject has not changed its state."""
+        subject, state = later.state
+        return self.states.get(subject, state) == state
 
 
 class RuleEngine:
@@ -427,7 +434,7 @@ class RuleEngine:
     def _note(self, block: Block) -> None:
         found = {one.key: one for one in self.current}
         over = [
-            key for key, episode in self._open.items() if key not in found or not found[key].continues(episode.last)
+            key for key, episode in self._open.items() if key not in found or not episode.goes_on_with(found[key])
         ]
         self._close(over)
         for key, one in found.items():
@@ -442,12 +449,13 @@ class RuleEngine:
 
 
 def _begun(one: Finding, block: Block) -> Episode:
-    return Episode(one, one, block.end_us, block.end_us, block.wall, block.wall)
+    return Episode(one, one, block.end_us, block.end_us, block.wall, block.wall, states=dict([one.state]))
 
 
 def _continued(before: Episode, one: Finding, block: Block) -> Episode:
     worst = one if one.weight >= before.worst.weight else before.worst
-    return Episode(worst, one, before.begin_us, block.end_us, before.begin_wall, block.wall, before.times + 1)
+    states = before.states if one.state[0] in before.states else {**before.states, one.state[0]: one.state[1]}
+    return Episode(worst, one, before.begin_us, block.end_us, before.begin_wall, block.wall, before.times + 1, states)
 
 
 @dataclass(frozen=True, slots=True)

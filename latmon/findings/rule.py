@@ -189,10 +189,6 @@ class Finding:
         """Return the rule and the device, which identify the finding across windows."""
         return self.id, self.device
 
-    def continues(self, before: Finding) -> bool:
-        """Return whether it is of the same episode as the one before: its subject has not changed its state."""
-        return self.state[0] != before.state[0] or self.state == before.state
-
     @property
     def weight(self) -> tuple[int, float]:
         """Return the urgency: severity, then share; greater is more urgent."""

@@ -96,8 +96,8 @@ class CurrentFindings:
 
 
 def _goes_on(known: Episode, now: Episode | None) -> bool:
-    """Return whether an episode is one of those now, in the same state."""
-    return now is not None and now.last.continues(known.last)
+    """Return whether an episode is one of those now, with no subject in another state."""
+    return now is not None and all(known.states.get(subject, state) == state for subject, state in now.states.items())
 
 
 _TOLERANCE_S = 0.1

@@ -214,6 +214,22 @@ def test_a_limit_that_is_changed_begins_a_new_episode():
     assert len(summaries) == len(limits)
 
 
+def test_a_limit_that_is_changed_while_another_cgroup_waits_longer_begins_a_new_episode():
+    """The longest throttled cgroup is /a at 100, /b, then /a at 200."""
+    engine = RuleEngine(Origin("bpftrace", "h", "6.1", "0", interval_us=S, start_mono_us=100 * S), (LOOP,))
+    at = 100
+    for cgroup, limit in (("/a", 100), ("/b", 70), ("/a", 200)):
+        for _ in range(40):
+            at += 1
+            row = limited(limit, cgroup=cgroup, ios_per_s=limit)
+            engine.take(frame(at, dt_us=S, cgroup_limits=(row,)))
+    engine.finish()
+    before, after = (one for one in engine.episodes if one.key[0] == RULE)
+    assert [*before.states.values()] == ["100 reads/s", "70 reads/s"]
+    assert "cgroup /a (fio) is throttled at 200 reads/s" in after.worst.summary
+    assert "200 reads/s" not in before.worst.summary
+
+
 def test_limits_in_turn_of_a_few_seconds_each_are_named_together():
     rows = [limited(5 * limit, ios_per_s=limit) for limit in (100, 100, 300, 300, 150, 150)]
     frames = [frame(100 + 5 * at, cgroup_limits=(row,)) for at, row in enumerate(rows)]
