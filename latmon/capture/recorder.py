@@ -213,7 +213,7 @@ class Recorder:
         self._writing = None
         if not done:
             writing.cancel()
-            self._give_up(f"the disk of {self._path} did not answer within {within:g} s")
+            self._give_up(f"the disk of {self._path} did not answer within {round(within, 2):g} s")
         for task in done:
             task.result()
         if self._writer is not None:
@@ -413,10 +413,8 @@ class HostRecorders:
             self._starting.pop(key, None)
 
     async def stop(self, reason: str = "closed", within: float = CLOSING_S, silent_s: float = 0.0) -> None:
-        """Stop all recordings at once; see Recorder."""
+        """Stop all recordings at once, those that start as soon as they have started; see Recorder."""
         silences = self._silences_now()  # first: a wait for a disk is no silence of a host
-        if self._starting:
-            await asyncio.wait(self._starting.values(), timeout=within)
         self._directory = None  # a host's frame would start a new file while another host's disk takes its last ones
         self._silences = {label: seconds for (label, _, _), seconds in silences.items()}
         stops = []
@@ -424,8 +422,16 @@ class HostRecorders:
             own_silence_s = silences.get(key, 0.0)
             if own_silence_s:
                 recorder.complete = False
-            stops.append(recorder.stop(reason, within, max(silent_s, own_silence_s)))
+            stops.append(self._stop_host(key, reason, within, max(silent_s, own_silence_s)))
         await asyncio.gather(*stops)
+
+    async def _stop_host(self, key: tuple[str, str, bool], reason: str, within: float, silent_s: float) -> None:
+        """Stop the recording of a host; `within`: seconds for its start and its end together."""
+        leave_by = time.monotonic() + within
+        if starting := self._starting.get(key):
+            await asyncio.wait({starting}, timeout=within)
+            within = max(0.0, leave_by - time.monotonic())
+        await self._recorders[key].stop(reason, within, silent_s)
 
     def _silences_now(self) -> dict[tuple[str, str, bool], float]:
         """Return the seconds since the latest frame of each host that sends none any more."""

@@ -386,6 +386,30 @@ async def test_a_frame_during_the_end_of_a_fleet_begins_no_new_file(fleet, tmp_p
     assert not any(one.active for one in several._recorders.values())
 
 
+async def test_the_end_of_a_fleet_waits_once_for_a_host_that_starts_and_its_disk(fleet, tmp_path):
+    """The disk of b doesn't answer; the recording of a, whose disk does, has all of its time."""
+    several, given = fleet.recorders, []
+    await several.start(tmp_path / "fleet")
+    await fleet.put(1)
+    await fleet.put(2)
+    for key, recorder in several._recorders.items():
+        stop = recorder.stop
+
+        async def noted(reason, within, silent_s, *, stop=stop, label=key[0]):
+            given.append((label, within))
+            await stop(reason, within, silent_s)
+
+        recorder.stop = noted
+        if key[0] == "b":
+            several._starting[key] = asyncio.create_task(asyncio.sleep(60))
+    await several.stop(within=0.2)
+    assert given == [("a", 0.2), ("b", 0.0)]
+    for starting in several._starting.values():
+        starting.cancel()
+    (whole,) = (tmp_path / "fleet").glob("a-*")
+    assert frames_in(whole)
+
+
 @pytest.mark.parametrize("full", ["a", "ab"])
 async def test_the_key_records_a_fleet_again_after_a_full_disk(fleet, tmp_path, full):
     several = fleet.recorders
