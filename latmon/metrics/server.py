@@ -52,7 +52,9 @@ _FIRST_PASSED = 3
 _TIMEOUT_S = 5.0
 """Longest time of one request, from the connection to the last byte."""
 _MAX_REQUESTS = 8
-"""Complete requests that are answered at the same time; further ones wait for at most _TIMEOUT_S."""
+"""Complete requests that are answered at the same time; further ones wait for at most _ROOM_S."""
+_ROOM_S = 2.0
+"""Less than _TIMEOUT_S: what remains is for the answer that there was no room."""
 _MAX_CONNECTIONS, _MAX_OF_PEER = 24, 16
 """Connections at the same time, in all and of one address; for a new one beyond these an older one is closed."""
 _CUT_S = 1.0
@@ -377,7 +379,8 @@ class _Connections:
     """Connections that are open, in the order in which they came.
 
     A request is complete within milliseconds. One that isn't makes way for a new one, the oldest first, so that idle
-    connections, however many, keep no scraper away.
+    connections, however many, keep no scraper away. Where all are complete, the oldest makes way, too: refusing the new
+    one would let clients that read nothing keep a scraper away.
     """
 
     def __init__(self) -> None:
@@ -446,7 +449,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._metrics(self.server.metrics, body=body)
 
     def _metrics(self, metrics: HostMetrics, *, body: bool) -> None:
-        if not self.server.room.acquire(timeout=_TIMEOUT_S):
+        if not self.server.room.acquire(timeout=_ROOM_S):
             self._send(HTTPStatus.SERVICE_UNAVAILABLE, b"too many requests at a time\n", TEXT, body=body)
             return
         try:

@@ -454,6 +454,39 @@ def test_a_client_that_begins_no_tls_can_be_cut(certificate, monkeypatch):
         assert connection.ended.wait(60)
 
 
+def test_a_request_without_room_is_told_so_before_its_connection_ends(monkeypatch):
+    assert module._ROOM_S < module._TIMEOUT_S / 2
+    monkeypatch.setattr(module, "_ROOM_S", 0.05)
+    with serving(Web()) as (server, port):
+        server.metrics = HostMetrics(Origin("demo", "h", "6.1", "0"), Settings())
+        for _ in range(module._MAX_REQUESTS):
+            assert server.room.acquire(blocking=False)
+        assert ask(port)[:2] == (503, b"too many requests at a time\n")
+        server.room.release()
+        assert ask(port)[0] == 200
+
+
+def test_where_all_requests_are_complete_the_oldest_makes_way(monkeypatch):
+    """Clients of complete requests that wait for room: the new one is answered, and the oldest cut."""
+    for name, value in (("_MAX_OF_PEER", 3), ("_CUT_S", 0.05), ("_ROOM_S", 60.0), ("_TIMEOUT_S", 60.0)):
+        monkeypatch.setattr(module, name, value)
+    with serving(Web()) as (server, port):
+        server.metrics = HostMetrics(Origin("demo", "h", "6.1", "0"), Settings())
+        for _ in range(module._MAX_REQUESTS):
+            assert server.room.acquire(blocking=False)
+        clients = [socket.create_connection(("127.0.0.1", port), timeout=60) for _ in range(3)]
+        try:
+            for number, client in enumerate(clients, 1):
+                client.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+                assert wait_for(lambda n=number: sum(one.is_complete for one in server._connections._open) == n)
+            assert ask(port, "/")[0] == 200
+            server.room.release()
+            assert [answered(client) for client in clients] == [b"", b"200", b"200"]
+        finally:
+            for client in clients:
+                client.close()
+
+
 def test_a_connection_whose_thread_can_not_be_started_is_forgotten(monkeypatch):
     def refuse(_thread):
         raise RuntimeError("can't start new thread")
