@@ -21,7 +21,9 @@ from latmon.views.panels.outliers import Piece, pieces
 MAX_LANES = 256
 """Most lanes of outliers of a device; an outlier without a lane is an instant with its length as an argument."""
 Event = Mapping[str, Any]
+_GAUGE = "outstanding"
 _NOT_KNOWN = "0 where a window has too few I/Os for it"
+_KEPT = "without an event where it isn't known: a viewer draws the value before"
 
 
 def write(source: Source, out: BinaryIO, _options: ExportOptions) -> None:
@@ -37,7 +39,7 @@ def write(source: Source, out: BinaryIO, _options: ExportOptions) -> None:
         "tool": f"latmon {origin.latmon}", "host": origin.host, "kernel": origin.kernel, "backend": origin.backend,
         "clock": "CLOCK_MONOTONIC", "start_mono_us": origin.start_mono_us, "start_wall_s": origin.start_wall,
         "redacted": source.redacted, "windows": source.windows, "gaps": source.gaps, "damaged_places": source.damaged,
-        "p99_us": _NOT_KNOWN,
+        "p99_us": _NOT_KNOWN, _GAUGE: _KEPT,
     }  # fmt: skip
     out.write(b'\n],"otherData":' + _json(about) + b"}\n")
 
@@ -88,9 +90,11 @@ class _Tracks:
         for at in dict.fromkeys((*now, *self._last)):
             yield from self._named(at[0])
             last = self._last.get(at, {})
-            args = dict.fromkeys(last, 0.0) | now.get(at, {})  # a counter keeps its value until the next one: idle is 0
-            if args != last:
-                self._last[at] = args
+            # A counter keeps its value until the next one: idle is 0. A gauge that isn't known has no event instead.
+            is_gauge = at in now and at[1] == _GAUGE
+            args = now[at] if is_gauge else dict.fromkeys(last, 0.0) | now.get(at, {})
+            if not args.items() <= last.items():
+                self._last[at] = last | args
                 yield {"ph": "C", "pid": self._pids[at[0]], "ts": begin, "name": at[1], "args": args}
 
     def _named(self, device: str) -> Iterator[Event]:
@@ -139,7 +143,7 @@ def _counters(frame: Frame) -> dict[str, dict[str, dict[str, float]]]:
         if p99_us is not None:
             found.setdefault(device, {})["p99_us"] = {"p99_us": p99_us}
     for device, now in frame.outstanding.items():
-        found.setdefault(device, {})["outstanding"] = _parts(now)
+        found.setdefault(device, {})[_GAUGE] = _parts(now)
     return found
 
 

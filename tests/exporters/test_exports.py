@@ -381,6 +381,25 @@ def test_perfetto_ends_its_counters_at_a_gap_and_begins_them_again(tmp_path):
         assert reported == [(0, value), (2, 0), (62, value), (64, 0)]
 
 
+def test_perfetto_leaves_out_what_is_in_flight_where_it_is_not_known(tmp_path):
+    path = tmp_path / "a.latmon.jsonl.gz"
+    made = Writer.create(path, ORIGIN)
+    for number, now in enumerate((Outstanding(3, 1), Outstanding(None, None), Outstanding(2, None), Outstanding(0, 0))):
+        made.append(one(number, outstanding={"sda": now}))
+    made.append(one(4, outstanding={"sda": Outstanding(5, 1)}))
+    made.append(one(5))
+    made.close()
+    events = [e for e in json.loads(export(path, "perfetto"))["traceEvents"] if e["name"] == "outstanding"]
+    begin = events[0]["ts"]
+    assert [(round((e["ts"] - begin) / SECOND), e["args"]) for e in events] == [
+        (0, {"in_driver": 3, "queued": 1}),
+        (2, {"in_driver": 2}),
+        (3, {"in_driver": 0, "queued": 0}),
+        (4, {"in_driver": 5, "queued": 1}),
+        (5, {"in_driver": 0, "queued": 0}),
+    ]
+
+
 def test_svg_stands_alone_and_has_the_screens_text(demo):
     data = export(demo, "svg", screen="zoom").decode()
     root = ET.fromstring(data)
