@@ -114,7 +114,7 @@ def test_a_region_without_outliers_does_not_say_that_the_device_has_none():
     made = scene(FRAMES)
     press(made, "zoom", "mark", *["up:-1"] * 30, "gather")
     output = " ".join(text(made, (160, 50)).split())
-    assert re.search(r"no I/O of \S+, below \S+, \S+ is logged: the threshold is 1 ms", output)
+    assert re.search(r"no I/O of \S+, below \S+, \S+ is logged: the threshold is now 1 ms", output)
     assert "may have left out" not in output
     assert "no I/O above" not in output
     press(made, "leave", *["up:1"] * 20, "gather")
@@ -334,7 +334,7 @@ def test_the_outliers_of_a_region_are_about_its_device_alone():
     frames[-1] = replace(last, in_flight=stuck, outstanding={ODD: Outstanding(0, 1)})
     made = scene(frames, Selection(selected=other))
     output = " ".join(press(made, "zoom", "mark", "gather", size=(160, 50)).split())
-    assert re.search(rf"no I/O of \S+, \S+ to \S+, {other} is logged: the threshold is 1 ms", output)
+    assert re.search(rf"no I/O of \S+, \S+ to \S+, {other} is logged: the threshold is now 1 ms", output)
     assert "in flight: 3" not in output
     slow = replace(last.outliers[0], device=other)
     frames[-1] = replace(frames[-1], outliers=(slow,), above={Flow(other, "write"): 1}, health=Health(suppressed=9))

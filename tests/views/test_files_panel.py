@@ -151,7 +151,7 @@ def test_the_file_systems_of_an_opened_device_are_above_its_stages():
     [
         ({"wait": "unknown", "disk": "", "sectors": None}, "it slept without I/O of its own"),
         ({"wait": "cached", "disk": "", "sectors": None}, "it did not sleep"),
-        ({"pid": 1}, "was logged above 1 ms"),
+        ({"pid": 1}, "was logged above the threshold, now 1 ms"),
     ],
 )
 def test_an_operation_without_a_request_says_why(changed, why):
@@ -262,7 +262,7 @@ def test_a_path_that_was_lost_says_why():
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
-        ({"pid": 1}, f"none of its I/Os on {ODD} was logged above 1 ms: many short ones, or the rate limit"),
+        ({"pid": 1}, f"none of its I/Os on {ODD} was logged above the threshold, now 1 ms: many short ones"),
         pytest.param(
             {"wait": "unknown", "disk": "", "sectors": None},
             "Enter opens the I/O of an operation, and this one has none",

@@ -136,6 +136,12 @@ def test_an_untraced_one_says_so():
     ("thresholds", "options", "output"),
     [
         ({"sda": 20_000}, {}, "no I/O above 20 ms completed in the last 60 s"),
+        ({"sda": 20_000}, {"moves": True}, "no I/O above the threshold (now 20 ms) completed in the last 60 s"),
+        (
+            {"sda": 20_000, "sdb": 1000},
+            {"moves": True},
+            "no I/O above its device's threshold (now 1 ms to 20 ms) completed in the last 60 s",
+        ),
         (
             {"sda": 1_000_000},
             {"waiting": (Aged("sda", 38_000_000), Aged("sda", 10_000_000, at_least=True, count=299))},

@@ -134,8 +134,9 @@ def no_outliers(
     where: str = "",
     by_moment: bool = False,
     waiting: Sequence[Aged] = (),
+    moves: bool = False,
 ) -> str:
-    """Return why the list is empty; `waiting`: the I/Os in flight."""
+    """Return why the list is empty; `waiting`: the I/Os in flight; `moves`: the thresholds are the latest of many."""
     over = f"in the last {span(length_us)}"
     if above and by_moment:
         return f"no outlier was logged in {where}; {count(above)} I/Os are above the threshold {over}"
@@ -146,8 +147,10 @@ def no_outliers(
         return "no threshold is known: no device did enough I/O yet, or this source logs no outliers"
     limits = sorted(set(thresholds_us.values()))
     only = f"{where}: " if where else ""
-    which = spelled(limits[0]) if len(limits) == 1 else "its device's threshold "
-    which += f"({spelled(limits[0])} to {spelled(limits[-1])})" if len(limits) > 1 else ""
+    now = "now " if moves else ""
+    which = f"the threshold ({now}{spelled(limits[0])})" if moves else spelled(limits[0])
+    if len(limits) > 1:
+        which = f"its device's threshold ({now}{spelled(limits[0])} to {spelled(limits[-1])})"
     return f"{only}no I/O above {which} completed {over}{_older(waiting, limits[-1])}"
 
 
@@ -855,9 +858,11 @@ def outliers_panel(view: ViewState, width: int, room: int) -> list[Line]:
         where=rows.where,
         by_moment=rows.by_moment,
         waiting=_waiting(view),
+        moves=view.origin.threshold_us is None,
     )
     if limit := _limit_above(view):
-        why = f"no I/O of {rows.where} is logged: the threshold is {spelled(limit)}"
+        now = "now " if view.origin.threshold_us is None else ""
+        why = f"no I/O of {rows.where} is logged: the threshold is {now}{spelled(limit)}"
     if not rows.rows and selection.op != "all":
         others = log(replace(view, selection=replace(selection, op="all"))).rows
         why += f"; {len(others)} of other ops: o" if others else ""

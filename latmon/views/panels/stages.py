@@ -858,7 +858,8 @@ def _waited(one: FileOperation) -> str:
 
 def _no_request(view: ViewState, one: FileOperation) -> str:
     limit = view.history.on_demand.thresholds_us.get(one.disk)
-    above = f" above {spelled(limit)}" if limit else ""
+    moves = view.origin is None or view.origin.threshold_us is None
+    above = "" if not limit else f" above {f'the threshold, now {spelled(limit)}' if moves else spelled(limit)}"
     return (
         f"none of its I/Os on {one.disk} was logged{above}: many short ones, or the rate limit left them out; a lower "
         "--threshold logs more"
