@@ -433,9 +433,7 @@ class RuleEngine:
 
     def _note(self, block: Block) -> None:
         found = {one.key: one for one in self.current}
-        over = [
-            key for key, episode in self._open.items() if key not in found or not episode.goes_on_with(found[key])
-        ]
+        over = [key for key, episode in self._open.items() if key not in found or not episode.goes_on_with(found[key])]
         self._close(over)
         for key, one in found.items():
             before = self._open.get(key)

@@ -147,7 +147,7 @@ def io_share_of_files(facts: Facts, device: str, ops: Iterable[str], io_ops: Ite
     wanted, issued = frozenset(ops), tuple(io_ops)
     for block in facts.window:
         table: Mapping[FileSeries, Histogram] = block.on_demand.tables.get("file", {})
-        sums = [found.sum for one, found in table.items() if one.device == device and one.op in wanted]
+        sums = [latency.sum for series, latency in table.items() if series.device == device and series.op in wanted]
         if not sums:
             continue
         timed = block.stage("total", device, *issued) or block.traced_stage("total", device, *issued)

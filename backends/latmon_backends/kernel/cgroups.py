@@ -515,8 +515,8 @@ class CgroupReader:
 
     def _take_walk(self, walk: Walk) -> None:
         self._last, self._limited = walk, walk.limited
-        known = {one.path for one in walk.limited or ()}
-        self._processes = {path: one for path, one in self._processes.items() if path in known}
+        limited_paths = {cgroup.path for cgroup in walk.limited or ()}
+        self._processes = {path: seen for path, seen in self._processes.items() if path in limited_paths}
 
     def _read(self, one: LimitedCgroup, mono_us: int, devices: Mapping[str, str]) -> Iterator[CgroupLimit]:
         limits, counted = _version_2(one.path) if one.version == 2 else _version_1(one.path)  # noqa: PLR2004
@@ -592,7 +592,7 @@ def walk(proc: Path) -> Walked:
 def full_walk(proc: Path, before: Mapping[Path, bytes] | None) -> Walk:
     """Walk all cgroups. `before`: the counters of the last walk; None: which cgroups have I/O is not needed."""
     begin_ns = time.thread_time_ns()
-    found: list[LimitedCgroup] = []
+    limited: list[LimitedCgroup] = []
     active: list[LimitedCgroup] = []
     counters: dict[Path, bytes] = {}
     roots = tuple(_hierarchies(os.fsdecode(content(proc / "self/mountinfo"))))
@@ -602,15 +602,15 @@ def full_walk(proc: Path, before: Mapping[Path, bytes] | None) -> Walk:
             visited += 1
             cgroup = LimitedCgroup(root, path, version)
             if _is_limited(path, version):
-                found.append(cgroup)
+                limited.append(cgroup)
             elif before is not None:
                 counters[path] = content(path / _COUNTERS[version])
                 if counters[path] != before.get(path, counters[path]) and len(active) < MAX_ACTIVE:
                     active.append(cgroup)
-            if visited > MAX_CGROUPS or len(found) > MAX_LIMITED:
+            if visited > MAX_CGROUPS or len(limited) > MAX_LIMITED:
                 return Walk(None, spent_us=(time.thread_time_ns() - begin_ns) // 1000)
     spent_us = (time.thread_time_ns() - begin_ns) // 1000
-    return Walk(tuple(found) if roots else None, tuple(active), counters, spent_us)
+    return Walk(tuple(limited) if roots else None, tuple(active), counters, spent_us)
 
 
 _COUNTERS = {1: "blkio.throttle.io_serviced", 2: "io.stat"}
@@ -618,10 +618,11 @@ _COUNTERS = {1: "blkio.throttle.io_serviced", 2: "io.stat"}
 
 def _look_at_active(last: Walk, limited: tuple[LimitedCgroup, ...]) -> Walk:
     """Look for limits of the cgroups with I/O, between two walks."""
-    new = tuple(one for one in last.active if _is_limited(one.path, one.version))
-    if not new:
+    newly_limited = tuple(cgroup for cgroup in last.active if _is_limited(cgroup.path, cgroup.version))
+    if not newly_limited:
         return last
-    return last._replace(limited=(*limited, *new), active=tuple(one for one in last.active if one not in new))
+    still_active = tuple(cgroup for cgroup in last.active if cgroup not in newly_limited)
+    return last._replace(limited=(*limited, *newly_limited), active=still_active)
 
 
 def _hierarchies(mountinfo: str) -> Iterator[tuple[Path, int]]:

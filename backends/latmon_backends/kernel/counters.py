@@ -302,9 +302,12 @@ class KernelSampler(CounterSampler):
         that is not understood is missing, too.
         """
         missing = before.keys() - reading.counters.keys()
-        known = self.block.generations
-        there = [name for name in missing if known.get(name) and known[name] == self.block.generation(name)]
-        return {name: before[name] for name in there}
+        generations = self.block.generations
+        return {
+            name: before[name]
+            for name in missing
+            if generations.get(name) and generations[name] == self.block.generation(name)
+        }
 
     def _lines_of_new(self, before: Mapping[str, int]) -> dict[str, Counters]:
         """Return the lines of devices that took the name of another one, by its generation `before`; read again.
