@@ -707,17 +707,22 @@ def test_a_capture_that_ended_records_no_more():
 
 
 @pytest.mark.parametrize(
-    ("fixed", "output"),
-    [(2_000, "5 above 2ms"), (1_500, "5 above 1.54ms (┄1.5ms)"), (2_020, "4 above 2.05ms (┄2.02ms)")],
+    ("captured", "fixed", "output"),
+    [
+        (2_000, 2_000, "5 above 2ms"),
+        (2_000, 1_500, "5 above 1.54ms (┄1.5ms)"),
+        (2_000, 2_020, "4 above 2.05ms (┄2.02ms)"),
+        pytest.param(None, 2_000, "4 above 2.05ms (┄2ms)", id="automatic: it may have been another one before"),
+    ],
 )
-def test_what_is_above_the_threshold_is_counted_not_summed_from_buckets(fixed, output):
+def test_what_is_above_the_threshold_is_counted_not_summed_from_buckets(captured, fixed, output):
     slow = Histogram.record([100] * 95 + [2_010, 2_900, 3_000, 4_000, 5_000])
     one = replace(
         frame(1, {READ: slow}, devices=disks(1)),
         above={Flow("nvme0n1", "read"): 5},
         thresholds_us={"nvme0n1": 2_000},
     )
-    made = scene([one], Selection(threshold_us=fixed))
+    made = scene([one], Selection(threshold_us=fixed), origin=replace(ORIGIN, extra={"threshold_us": captured}))
     assert output in text(made)
 
 

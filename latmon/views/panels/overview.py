@@ -723,10 +723,11 @@ def _side_marks(view: ViewState, chosen: Subject, style: MapStyle, *, waiting: b
 
 
 def _counted(view: ViewState, device: str) -> int | None:
-    """Return a device's I/Os above the threshold, where the probe counts by the same one; else None."""
+    """Return a device's I/Os above the threshold, where the probe counted all of them by the same one; else None."""
     selection, on_demand = view.selection, view.history.on_demand
-    if selection.threshold_us is None or on_demand.thresholds_us.get(device) != selection.threshold_us:
-        return None
+    fixed_us = None if view.origin is None else view.origin.threshold_us
+    if fixed_us is None or not fixed_us == selection.threshold_us == on_demand.thresholds_us.get(device):
+        return None  # an automatic threshold moves, also if it has this value now
     return sum(on_demand.above.get(Flow(device, op), 0) for op in selection.ops)
 
 
