@@ -382,6 +382,10 @@ def _span(first: int, last: int) -> str:
     return f"lines {first} to {last}" if last > first else f"line {first}"
 
 
+_CUT_OUT = re.compile(r"\s*[\[(<]?\.\.\.[\w. ]*[\])>]?\s*\Z")
+"""A mark of rows that a person took out."""
+
+
 def torn(lines: Sequence[str], found: Iterable[Found], left: Sequence[int]) -> tuple[list[Found], list[int]]:
     """Replace tables that a damaged row cuts off by remarks; their other rows no longer count as not understood."""
     unknown, kept, gone = set(left), list[Found](), set[int]()
@@ -402,8 +406,10 @@ def _rest(lines: Sequence[str], last: int, unknown: set[int]) -> list[int]:
     behind: list[int] = []
     rows = 0
     for at in range(last + 1, len(lines) + 1):
-        is_row = at in unknown and _is_row(lines[at - 1])
-        if not is_row and (rows or at not in unknown or len(behind) >= _TORN or not lines[at - 1].strip()):
+        line = lines[at - 1]
+        is_row = at in unknown and _is_row(line)
+        is_passed = at in unknown or _CUT_OUT.match(line[:_LONGEST]) is not None
+        if not is_row and (rows or not is_passed or len(behind) >= _TORN or not line.strip()):
             break
         behind.append(at)
         rows += is_row

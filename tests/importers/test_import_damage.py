@@ -13,7 +13,7 @@ from test_imports import GOLDEN, PAIR, SAMPLES, read
 
 from latmon.importers.registry import Read
 from latmon.importers.values import ImportOptions, Remark
-from latmon.support.errors import EXIT_DONE, RecordingError, UsageError
+from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, RecordingError, UsageError
 
 SEED = 13
 GOLDENS = {path.name: path.read_text() for path in sorted(GOLDEN.iterdir())}
@@ -120,3 +120,32 @@ def test_a_long_line_takes_time_in_proportion_to_its_length(text):
     with pytest.raises(RecordingError):
         read(text, name="btt" if "=" in text else "")
     assert time.process_time() - begun < 5
+
+
+CUT_OUT = {
+    "bcc": (
+        "     usecs               : count     distribution\n"
+        + "".join(
+            f"{low:>10} -> {high:<10} : {n:<8} |***|\n"
+            for low, high, n in ((0, 1, 5), (2, 3, 7), (4, 7, 9), (8, 15, 2), (16, 31, 1))
+        ),
+        "the table all disks is damaged in line 4",
+    ),
+    "bpftrace": (
+        "@us:\n[1]   5 |@@|\n[2, 4)   7 |@@|\n[4, 8)   9 |@@|\n[8, 16)   2 |@@|\n[16, 32)   1 |@@|\n",
+        "the table @us is damaged in line 4",
+    ),
+}
+
+
+@pytest.mark.parametrize("mark", ["...", "   ...", "[...]", "[... 2 lines ...]"])
+@pytest.mark.parametrize("name", CUT_OUT)
+def test_a_table_whose_middle_was_replaced_by_a_mark_is_left_out(name, mark):
+    text, words = CUT_OUT[name]
+    lines = text.splitlines(keepends=True)
+    whole_table = text.replace("@us", "@other_us")
+    found = read("".join([*lines[:3], f"{mark}\n", *lines[5:], "\n\n", whole_table]), ImportOptions(unit="us"))
+    assert {*counted(found)} == {24}
+    assert found.exit_code == EXIT_INCOMPLETE
+    assert any(words in one for one in remarks(found))
+    assert not found.left
