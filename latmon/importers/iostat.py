@@ -160,9 +160,13 @@ def _digits(value: float) -> int:
 _NUMBER = re.compile(r"(-?\d{1,15}(?:[.,]\d{1,6})?)([BkMGTP%]?)\Z")
 _POWERS = {unit: n for n, unit in enumerate("BkMGTP")}
 """Units of a number with -h, as powers of 1024 bytes."""
-_AVERAGE = "Average:"
-_STAMP = re.compile(rf"\s*({_AVERAGE}|\d{{1,2}}:\d{{2}}:\d{{2}}(?: [AP]M)?)\s+(\S.*)")
-"""The first column of a row of sar holds the time or this word; then the rest of the row."""
+_AVERAGE = re.compile(r"(?!Device\b)[^\W\d_]{2,40}(?: [^\W\d_]{1,20})?\.? ?[:\N{FULLWIDTH COLON}]")
+"""The word before an averages row of sar, in the language of its locale: `Average:`, `Durchschn.:`, `Moyenne :`."""
+_STAMP = re.compile(
+    r"\s*(\d{1,2}:\d{2}:\d{2}(?: [AP]M)?"
+    rf"|{_AVERAGE.pattern}(?=.*\sDEV(?:\s|\Z)|\s+(?:\S+\s+)?(?:\d+[.,]\d+\S?(?:\s+|\Z)){{4}}))\s+(\S.*)"
+)
+"""The first column of a row of sar holds the time or the word of the averages; then the rest of the row."""
 _EVENT = re.compile(r"\s*(\d{1,2}:\d{2}:\d{2}(?: [AP]M)?)\s+(?:(LINUX RESTART)\b.*|COM\s.*)")
 """Line of sar on a restart of the host, or a comment of `sadc -C`: no row."""
 _NOISE = re.compile(r"avg-cpu:|Linux \d|\s*extended device statistics|\s*(?:tty|cpu)\b|\s*us sy (?:wt|st) id")
@@ -281,9 +285,9 @@ def read_text(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     for at, line in enumerate(lines[:-1] if lines and not lines[-1] else lines, 1):
         yield from reader.line(at, line)
     _drop_partial([one for one in reader.reports if one.head])
-    if reader.headless and any(one.begin is not None for one in reader.reports):
+    if reader.headless and any(one.begin is not None or not one.rows for one in reader.reports):
         where = TextSpan(reader.headless[0], reader.headless[-1])
-        text = f"rows of sar without a head: {len(reader.headless):,}, left out"
+        text = f"rows of sar without a head that has its time: {len(reader.headless):,}, left out"
         yield Remark(where, text, len(reader.headless), is_incomplete=True)
     yield from found(reader.reports, options)
 
@@ -356,7 +360,7 @@ class _IostatReader:
         numbers = sum(_NUMBER.match(one) is not None for one in words)
         self.has_heads |= bool(stamp) and not numbers
         if not self._in_sar or report is None:
-            is_row = bool(stamp) and stamp != _AVERAGE and not self.has_heads and numbers >= _LEAST
+            is_row = stamp[:1].isdigit() and not self.has_heads and numbers >= _LEAST
             self.headless += [at] if is_row else []
             return is_row
         if not stamp or when is None:

@@ -6,7 +6,7 @@ import pytest
 from test_imports import GOLDEN
 
 from latmon.importers.registry import read_text
-from latmon.importers.values import ImportOptions
+from latmon.importers.values import ImportOptions, Remark
 from latmon.model.frame import Completed, Flow
 from latmon.model.inflight import MEANS
 from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, UsageError
@@ -154,6 +154,30 @@ def test_rows_of_sar_without_a_head_of_their_own_are_reports():
     assert first.kernel[Flow("dev8-0", "other")] == Completed(6000, 240 * 512 * 600, 18_000_000)
     assert (second.kernel[Flow("dev8-0", "other")].count, second.dt_us) == (12_000, 600_000_000)
     assert first.wall == 1_460_031_001.0
+
+
+@pytest.mark.parametrize(
+    "word", ["Average:", "Durchschn.:", "Moyenne :", "Moyenne\xa0:", "Media:", "Średnia:", "平均値:", "Trung bình:"]
+)
+@pytest.mark.parametrize("name", ["sar_d.txt", "sar_dp.txt"])
+def test_the_averages_of_sar_are_no_report_in_any_language(name, word):
+    """The counts are those of the golden file, whose averages are in English."""
+    text = (GOLDEN / name).read_text()
+    assert "Average:" in text
+    found = read(text.replace("Average:", word))
+    assert [one.kernel for one in found.frames()] == [one.kernel for one in frames(text)]
+    assert found.exit_code == EXIT_DONE
+    assert not found.left
+
+
+def test_a_row_of_sar_without_its_time_is_named_beside_averages_in_german():
+    text = (GOLDEN / "sar_d.txt").read_text().replace("Average:", "Durchschn.:")
+    at = max(n for n, line in enumerate(text.splitlines()) if " loop0 " in line and line[0].isdigit())
+    lines = text.splitlines(keepends=True)
+    lines[at] = lines[at][8:]
+    found = read("".join(lines))
+    assert found.exit_code == EXIT_INCOMPLETE
+    assert any("a line of sar can't be read" in one.text for one in found.found if isinstance(one, Remark))
 
 
 def test_an_op_is_given_to_rows_that_name_none():

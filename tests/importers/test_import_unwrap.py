@@ -427,6 +427,17 @@ REFUSED = {
         "line 2: a table of sar that is not of devices: run sar -d",
     ),
     "rows of sar alone": ("10:00:01 sda" + " 1.00" * 7 + "\n", "line 1: a row of sar .* copy the head, too"),
+    "rows of sar below a head without a time": (
+        (
+            "          DEV       tps  rd_sec/s  wr_sec/s  avgrq-sz  avgqu-sz     await     svctm     %util\n"
+            "12:10:01 PM    dev8-0     10.00     80.00    160.00     24.00      0.03      3.00      1.00      1.00\n"
+        ),
+        "line 2: rows of sar without a head that has its time: 1, left out",
+    ),
+    "a head without rows above a blank line": (
+        f"{HEAD}\n10:00:01 sda {'1.00 ' * 7}\n",
+        "line 3: rows of sar without a head that has its time: 1, left out",
+    ),
     "a head of zpool alone": (ZPOOL.partition("-----")[0], "line 1 is of zpool, but no row of a pool"),
     "sizes of zpool": ("tank sync_read sync_write\n", "line 1: sizes of requests .* run zpool iostat -w"),
     "metrics without a device": (
