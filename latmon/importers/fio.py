@@ -5,8 +5,8 @@ submission, which `clat` doesn't, and is taken where it has bins. Jobs of one na
 What fio prints for people (`normal,json+`) is of the same I/Os.
 
 `--status-interval` prints a document after each interval, and each one has all I/Os since the run began: a window is
-the difference of two documents. I/Os of `ramp_time` are in the documents until it is over, untimed, and are not in the
-last one: they are left out.
+the difference of two documents, with 0 I/Os where none was done. I/Os of `ramp_time` are in the documents until it is
+over, untimed, and are not in the last one: they are left out.
 
 Before 2.99 (stat.c of fio): times are in us, in `lat` and `clat` instead of `lat_ns` and `clat_ns`; a bin is named by
 its index, beside FIO_IO_U_PLAT_BITS. Before 2.21 `io_bytes` is in KiB, and there is no `io_kbytes`.
@@ -15,7 +15,7 @@ its index, beside FIO_IO_U_PLAT_BITS. Before 2.21 `io_bytes` is in KiB, and ther
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -342,11 +342,25 @@ def _run(run: Sequence[_Document], options: ImportOptions, is_first: bool) -> It
     wall_ms: int | None = None
     for document in run[begin:]:
         sides = {key: side for key, side in document.sides.items() if not side.is_damaged}
-        yield from _window(document, sides, before, wall_ms, options)
+        window = list(_window(document, sides, before, wall_ms, options))
+        if not window and len(sides) == len(document.sides):
+            window = list(_idle(document, last.sides.values(), wall_ms, options))
+        yield from window
         before |= sides
         wall_ms = document.wall_ms
         yield from _damaged(document)
     yield from _remarks(last)
+
+
+def _idle(document: _Document, sides: Iterable[_Side], wall_ms: int | None, options: ImportOptions) -> Iterator[Found]:
+    """Yield a window with 0 I/Os of each direction that the run has I/Os of."""
+    when = _when(document, wall_ms, 0)
+    timed = {side.flow: Completed(0, 0) for side in sides if side.bins}
+    means = {side.flow: Completed(0, 0) for side in sides if side.flow not in timed}
+    if means:
+        yield Counts(when, means, {})
+    if timed:
+        yield Times(when, {options.series(*flow): Histogram() for flow in timed}, (), timed)
 
 
 def _damaged(document: _Document) -> Iterator[Remark]:
@@ -390,15 +404,20 @@ def _window(
         else:
             add(means, side.flow, done)
     means = _without_bins(means, seen)
-    passed_ms = runtime_ms
-    if wall_ms is not None and document.wall_ms is not None and document.wall_ms > wall_ms:
-        passed_ms = document.wall_ms - wall_ms
-    wall = None if document.wall_ms is None else document.wall_ms / 1e3
-    when = TextSpan(document.where.first, document.where.last, wall, 1000 * passed_ms or None)
+    when = _when(document, wall_ms, runtime_ms)
     if means:
         yield Counts(when, means, {})
     if histograms:
         yield Times(when, {series: merge(parts) for series, parts in histograms.items()}, (), seen)
+
+
+def _when(document: _Document, wall_ms: int | None, runtime_ms: int) -> TextSpan:
+    """Return the time since the document before, which was at `wall_ms`; without that as long as I/Os were done."""
+    passed_ms = runtime_ms
+    if wall_ms is not None and document.wall_ms is not None and document.wall_ms > wall_ms:
+        passed_ms = document.wall_ms - wall_ms
+    wall = None if document.wall_ms is None else document.wall_ms / 1e3
+    return TextSpan(document.where.first, document.where.last, wall, 1000 * passed_ms or None)
 
 
 def _done(side: _Side, old: _Side | None) -> Completed:

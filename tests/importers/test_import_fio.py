@@ -13,6 +13,7 @@ from latmon.importers.registry import import_command
 from latmon.importers.values import ImportOptions, Remark
 from latmon.model.frame import Completed, Flow, Frame, Series
 from latmon.recording.reader import open_recording
+from latmon.report.summary import summarise
 from latmon.support.errors import EXIT_DONE
 
 FIO = GOLDEN.parent / "fio"
@@ -105,12 +106,48 @@ def test_the_bins_and_times_of_the_windows_add_up_to_those_of_the_run(name):
             assert max(part.max or 0 for part in parts) == int(side[key]["max"] * us)
 
 
+@pytest.mark.parametrize("name", ["interval_means", "interval_bins", "fio2_16_interval"])
+@pytest.mark.parametrize("at", [0, 1, -1])
+def test_an_interval_without_an_io_is_a_window_with_0_ios(name, at, tmp_path):
+    """A document of a second in which a device was stuck has the counters of the one before; the first one has none."""
+    each = documents(name)
+    stuck = json.loads(json.dumps(each[at]))
+    for document in each[len(each) - 1 if at == -1 else at :]:
+        document["timestamp_ms"] += 1000
+        document["timestamp"] += 1
+        for job in document["jobs"]:
+            job["elapsed"] += 1
+    if at:
+        stuck = json.loads(json.dumps(each[at - 1]))
+        stuck["timestamp_ms"] += 1000
+        stuck["timestamp"] += 1
+        for job in stuck["jobs"]:
+            job["elapsed"] += 1
+    else:
+        for job in stuck["jobs"]:
+            for direction in ("read", "write", "trim", "sync"):
+                job.pop(direction, None)
+    place = len(each) - 1 if at == -1 else at
+    path, out = tmp_path / "fio.json", tmp_path / "out.latmon.jsonl.gz"
+    path.write_text("".join(f"{json.dumps(document)}\n" for document in (*each[:place], stuck, *each[place:])))
+    assert import_command(path, out, ImportOptions()) == EXIT_DONE
+    every = [frame for frame in open_recording(out) if isinstance(frame, Frame)]
+    assert len(every) == len(each) + 1
+    assert {done.count for done in (*every[place].seen.values(), *every[place].kernel.values())} == {0}
+    assert not any(histogram.count for histogram in every[place].histograms.values())
+    assert imported(every) == reported(each[-1], 1024 if name in OLD else 1)
+    assert all(frame.dt_us == 1_000_000 for frame in every[place : place + 1] if at)
+    assert not any(frame.marks for frame in every)
+    shown = [device for device, _ in imported(every)]
+    assert shown == [*summarise(open_recording(out))["devices"]] * len(shown)
+
+
 def test_ios_of_the_ramp_time_are_in_no_window():
     """fio counts them until the ramp is over, and begins again at 0: its last document has the others."""
     found = read(text_of("interval_ramp"))
     every = list(found.frames())
     assert imported(every) == reported(documents("interval_ramp")[-1]) == {Flow("a", "read"): (600, 2_457_600)}
-    assert [only(frame.kernel.values()).count for frame in every] == [201, 200, 199]
+    assert [only(frame.kernel.values()).count for frame in every] == [201, 200, 199, 0]
     assert "2 documents of the ramp time" in every[0].health.notice
     assert found.exit_code == EXIT_DONE
 
