@@ -621,7 +621,7 @@ class Range:
 
 
 def ranges(table: ImportedTable, unit: str) -> list[Range]:
-    """Return the rows with counts; `without_negative` has removed counts below 0."""
+    """Return the rows with counts; `without_negative` and `without_impossible` have removed what is below 0."""
     return [_range(row, UNITS[unit]) for row in table.rows if row.count > 0]
 
 
@@ -662,39 +662,49 @@ def lost(table: ImportedTable, each: list[Range], bits: int) -> str:
 
 
 def without_negative(table: ImportedTable) -> tuple[ImportedTable, list[Remark]]:
-    """Take out rows whose count is negative, which is no number of I/Os; remark on them and on values below 0."""
-    found, where = [], TextSpan(table.where.first, table.where.first)
+    """Take out rows whose count is negative, which is no number of I/Os; remark on them and on depths below 0."""
+    remarks, where = [], TextSpan(table.where.first, table.where.first)
     wrong = [row for row in table.rows if row.count < 0]
     if wrong:
         text = ", ".join(f"{label(row)}: {row.count:,}" for row in wrong[:_MAX_NAMED])
-        found.append(
+        remarks.append(
             Remark(
                 where, f"{len(wrong):,} rows with a count below 0 are left out ({text})", len(wrong), is_incomplete=True
             )
         )
-    below = sum(row.count for row in table.rows if row.count > 0 and row.high is not None and row.high <= 0)
-    if below:
-        found.append(Remark(where, f"{below:,} of {table.count:,} values are below 0: they are counted at 0"))
-    return replace(table, rows=tuple(row for row in table.rows if row.count >= 0)), found
+    below = sum(row.count for row in table.rows if row.count > 0 and _is_below_0(row))
+    if below and table.at_issue:
+        remarks.append(Remark(where, f"{below:,} of {table.count:,} values are below 0: they are counted at 0"))
+    return replace(table, rows=tuple(row for row in table.rows if row.count >= 0)), remarks
 
 
 def without_impossible(table: ImportedTable, unit: str) -> tuple[ImportedTable, list[Remark]]:
     """Take out rows of times that no I/O can take, and remark on them. A table without other I/Os has an interval.
 
-    A tool that subtracts unsigned times counts a completion that is before its issue, by a clock of another CPU, at
-    nearly 2^64: at 2^63 ns, 2^53 or 2^54 us, 2^43 or 2^44 ms.
+    A completion that is before its issue, by a clock of another CPU, is below 0 in a tool with signed times. A tool
+    that subtracts unsigned ones counts it at nearly 2^64: at 2^63 ns, 2^53 or 2^54 us, 2^43 or 2^44 ms.
     """
-    impossible = [row for row in table.rows if row.count > 0 and (row.low or 0) * UNITS[unit] >= IMPOSSIBLE_NS]
-    if not impossible:
+    below = [row for row in table.rows if row.count > 0 and _is_below_0(row)]
+    above = [row for row in table.rows if row.count > 0 and (row.low or 0) * UNITS[unit] >= IMPOSSIBLE_NS]
+    if not below and not above:
         return table, []
-    count = sum(row.count for row in impossible)
+    sentences = [f"{sum(row.count for row in below):,} of {table.count:,} took less than 0 {unit}"] if below else []
+    if above:
+        count = sum(row.count for row in above)
+        sentences.append(f"{count:,} of {table.count:,} took {label(above[0])} {unit} or more")
     text = (
-        f"{count:,} of {table.count:,} took {label(impossible[0])} {unit} or more, which is impossible: the tool "
-        "subtracted a later time from an earlier one; they are left out"
+        f"{' and '.join(sentences)}, which is impossible: the tool subtracted a later time from an earlier one; "
+        "they are left out"
     )
-    remark = Remark(TextSpan(table.where.first, table.where.first), text, count, is_incomplete=True)
+    impossible = {*below, *above}
+    left_out = sum(row.count for row in impossible)
+    remark = Remark(TextSpan(table.where.first, table.where.first), text, left_out, is_incomplete=True)
     rows = tuple(row for row in table.rows if row not in impossible)
     return replace(table, rows=rows, sum_us=None, max_us=None), [remark]
+
+
+def _is_below_0(row: Row) -> bool:
+    return row.high is not None and row.high <= 0
 
 
 def label(row: Row) -> str:
@@ -716,8 +726,6 @@ def _range(row: Row, unit: int) -> Range:
     if high is None:
         first = max(0, low or 0) * unit // _NS
         return Range(min(first, MAX_US), MAX_US, row.count, is_open=True)
-    if high <= 0:
-        return Range(0, 0, row.count, is_open=True)
     low_ns, high_ns = max(0, low or 0) * unit, high * unit
     if high_ns > (MAX_US + 1) * _NS:
         return Range(min(low_ns // _NS, MAX_US), MAX_US, row.count, is_open=True)

@@ -10,7 +10,7 @@ import pytest
 from latmon.diff.command import compared
 from latmon.diff.output import render
 from latmon.importers.registry import import_command, read_text
-from latmon.importers.values import ImportedTable, ImportOptions
+from latmon.importers.values import ImportedTable, ImportOptions, Remark
 from latmon.model.histogram import MAX_US, bucket_bounds
 from latmon.recording.reader import open_recording
 from latmon.report.command import render_text
@@ -259,6 +259,25 @@ def test_impossible_times_are_named_and_left_out(tmp_path, name):
     assert "which is impossible" in report
     assert "min" not in report.partition("coverage")[2].replace("not understood", "")
     assert "bimodal" not in report.partition("not evaluated")[0]
+
+
+def test_times_below_0_and_of_centuries_are_one_remark():
+    text = "@ns[sda]:\n" + "".join(
+        f"{bounds:<24} {count} |@@|\n"
+        for bounds, count in (
+            ("(..., 0)", 7),
+            ("[0]", 1),
+            ("[1]", 8),
+            *((f"[{1 << at}, {2 << at})", 4 if at == 63 else 0) for at in range(1, 64)),
+        )
+    )
+    found = read(text)
+    assert [one.count for frame in found.frames() for one in frame.histograms.values()] == [9]
+    (remark,) = (one for one in found.found if isinstance(one, Remark) and one.is_incomplete)
+    words = f"7 of 20 took less than 0 ns and 4 of 20 took {1 << 63} ns or more, which is impossible"
+    assert remark.text.startswith(words)
+    assert remark.count == 11
+    assert found.exit_code == EXIT_INCOMPLETE
 
 
 def test_an_interval_with_impossible_times_alone_keeps_its_length():

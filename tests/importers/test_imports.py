@@ -19,7 +19,7 @@ from latmon.model.histogram import Histogram
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
 from latmon.report.summary import summarise
-from latmon.support.errors import EXIT_UNREADABLE, LatmonError, RecordingError, UsageError
+from latmon.support.errors import EXIT_INCOMPLETE, EXIT_UNREADABLE, LatmonError, RecordingError, UsageError
 from latmon.support.text import is_clean
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden/imports"
@@ -241,10 +241,12 @@ def test_times_between_tables_are_walls():
     assert (second.wall - first.wall, second.mono_us - first.mono_us, second.dt_us) == (3.0, 3_000_000, 3_000_000)
 
 
-def test_rows_below_and_above_stay_what_they_are():
-    frame = only(frames(table([("< 0", 1), (0, 2), (100, 3), (">= 200", 4)]), ImportOptions(unit="us")))
-    assert only(frame.histograms.values()).count == 10
-    assert "1 of 10 values are below 0: they are counted at 0" in frame.health.notice
+def test_a_row_below_0_is_left_out_and_a_row_above_stays_what_it_is():
+    found = read(table([("< 0", 1), (0, 2), (100, 3), (">= 200", 4)]), ImportOptions(unit="us"))
+    frame = only(found.frames())
+    assert only(frame.histograms.values()).count == 9
+    assert found.exit_code == EXIT_INCOMPLETE
+    assert "1 of 10 took less than 0 us, which is impossible" in frame.health.notice
     assert "4 of 200 or more: how much more is not known" in frame.health.notice
 
 
@@ -276,12 +278,12 @@ def test_the_edges_of_old_bpftrace():
     lhist = "@lat_us:\n(...,0]  1 |@@|\n[0, 200) 66 |@@|\n[200,...)  3 |@@|\n"
     one = only(only(frames(table)).histograms.values())
     assert (one.count, one.max_bound) == (12, 4)
-    assert only(only(frames(lhist)).histograms.values()).count == 70
+    assert only(only(frames(lhist)).histograms.values()).count == 69, "without the row that is below 0"
 
 
 @pytest.mark.parametrize(
     ("bucket", "index"),
-    [("[7]", 7), ("[16, 18)", 16), ("[96, 104)", 36), ("(..., 0)", 0), ("[1K, 2K)", 63)],
+    [("[7]", 7), ("[16, 18)", 16), ("[96, 104)", 36), ("[1K, 2K)", 63)],
 )
 def test_edges_of_bpftrace_are_taken_from_the_line(bucket, index):
     frame = only(frames(f"@h[sda, W]:\n{bucket}   3 |@@|\n", ImportOptions(unit="us")))
