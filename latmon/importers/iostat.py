@@ -281,8 +281,7 @@ def sniff_text(head: str) -> bool:
 def read_text(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     """Yield a window for each report. RecordingError where two hosts follow each other."""
     reader = _IostatReader(Clock(options.start))
-    # what follows the last end of a line is no line
-    for at, line in enumerate(lines[:-1] if lines and not lines[-1] else lines, 1):
+    for at, line in enumerate(lines, 1):
         yield from reader.line(at, line)
     _drop_partial([one for one in reader.reports if one.head])
     if reader.headless and any(one.begin is not None or not one.rows for one in reader.reports):

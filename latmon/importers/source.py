@@ -91,13 +91,15 @@ def lines(raw: bytes, name: str) -> tuple[list[str], list[int]]:
     if _RESET.search(text):
         text = _BARE_COLOUR.sub("", text)
     text = _TAG.sub("", _ENTITY.sub(_character, text)).replace("\xa0", " ")
-    found = [line.rstrip(" ") for line in _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text).split("\n")]
-    _unquote(found)
-    _unindent(found)
-    longest = max(map(len, found))
-    if longest > (MAX_JSON if _has_long_lines(found) else MAX_LINE):
+    every = [line.rstrip(" ") for line in _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text).split("\n")]
+    if len(every) > 1 and not every[-1]:  # what follows the last end of a line is no line
+        del every[-1], numbers[len(every) :]
+    _unquote(every)
+    _unindent(every)
+    longest = max(map(len, every))
+    if longest > (MAX_JSON if _has_long_lines(every) else MAX_LINE):
         raise RecordingError(f"{name} has a line of {longest:,} characters, longer than any tool's")
-    return found, numbers
+    return every, numbers
 
 
 def _unpacked(raw: bytes, name: str) -> bytes:

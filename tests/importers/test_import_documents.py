@@ -222,7 +222,7 @@ def test_a_distribution_that_is_not_known_is_named_beside_all_others():
         "".join(f"{PROSE}\n{golden(name).rstrip()}\n\n" for name in ALL) + PROSE + unknown, ImportOptions(unit="us")
     )
     assert found.exit_code == EXIT_INCOMPLETE
-    last = len(found.lines) - 1
+    last = len(found.lines)
     assert only(found.unknown) == f"lines {last - 2} to {last} look like a distribution of no known format: left out"
 
 

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 from test_imports import frames, only, read
 
-from latmon.importers.values import ImportOptions, op_of
+from latmon.importers.values import ImportOptions, Remark, op_of
 from latmon.model.frame import Series
 
 ALL = ImportOptions(threshold_us=0)
@@ -135,7 +135,15 @@ def test_a_completion_of_another_operation_leaves_the_issue_open():
     found = read(lines[0] + lines[2].replace("10.600000", "80.000000") + other)
     (frame,) = found.frames()
     assert {series.op: histogram.max for series, histogram in frame.histograms.items()} == {"read": 100}
-    assert "1 block_rq_complete without a block_rq_issue, 1 the other way" in frame.health.notice
+    assert "line 4: 1 block_rq_complete without a block_rq_issue, 1 the other way" in frame.health.notice
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\r\n"])
+def test_a_remark_on_the_whole_text_names_its_last_line(end):
+    lines = REVERSED.splitlines()
+    found = read("\n".join([lines[0], lines[1], lines[2]]) + end)
+    (remark,) = (one for one in found.found if isinstance(one, Remark) and "the other way" in one.text)
+    assert (remark.where.first, remark.where.last, len(found.lines)) == (3, 3, 3)
 
 
 def test_a_partial_completion_keeps_its_operation():
