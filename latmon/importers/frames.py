@@ -14,6 +14,7 @@ bucket is wider than latmon's, all of its table gets fewer bits, and the loss is
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -160,8 +161,8 @@ class Built:
     """All windows, and the remarks on them."""
 
     windows: list[ImportedWindow] = field(default_factory=list)
-    units: dict[str, str] = field(default_factory=dict)
-    """Source of a unit -> the unit."""
+    units: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Unit and its source -> the number of tables."""
     kept: list[dict[str, Any]] = field(default_factory=list)
     kept_rows: int = 0
     not_kept: int = 0
@@ -360,7 +361,7 @@ def _placed(table: ImportedTable, options: ImportOptions, names: SeriesNames, bu
             f"the unit of the table in line {table.where.first} ({table.title or 'without a title'}) "
             "is not in the text: give it with --unit us, ms, ns or s"
         )
-    built.units.setdefault(where, unit)
+    built.units[unit, where] += 1
     return Placed(table, series, ranges(table, unit))
 
 

@@ -537,7 +537,7 @@ def _includes(stage: str, tools: set[str]) -> tuple[str, ...]:
 def _assumed(read: Read) -> list[str]:
     """Return sentences on values that the text lacks."""
     built, names, options = read.built, read.names, read.options
-    sentences = [f"unit {unit} by {where or 'the format'}" for where, unit in built.units.items()][:SHOWN]
+    sentences = _units(built)[:SHOWN]
     sentences += list(names.assumed.values())[:SHOWN]
     if options.start is None and any(one.wall is not None and one.wall < RELATIVE_BELOW for one in built.windows):
         sentences.append("its times have no date and are placed in 1970: --start TIME sets their begin")
@@ -557,6 +557,23 @@ def _assumed(read: Read) -> list[str]:
         sentences.append(f"{built.not_kept:,} more tables whose printed form is not kept")
     sentences += _apart(read)
     return [clean(one, 200) for one in sentences]
+
+
+def _units(built: Built) -> list[str]:
+    """Return a sentence on each unit and its reason, with the first line and the number of tables."""
+    reasons: dict[tuple[str, str], list[str]] = {}
+    tables: Counter[tuple[str, str]] = Counter()
+    for (unit, where), number in built.units.items():
+        reason = unit, unwrap.NUMBERED.sub("", where)
+        reasons.setdefault(reason, []).append(where or "the format")
+        tables[reason] += number
+    sentences = []
+    for (unit, kind), wheres in reasons.items():
+        number = tables[unit, kind]
+        others = " and others like it" if len(wheres) > 1 else ""
+        each = f", for {number:,} tables" if number > 1 else ""
+        sentences.append(f"unit {unit} by {wheres[0]}{others}{each}")
+    return sentences
 
 
 def _assumed_length(read: Read) -> str:

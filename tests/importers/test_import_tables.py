@@ -538,3 +538,32 @@ def test_the_last_row_of_zpool_is_open(tmp_path):
     _, out = recorded(tmp_path, zpool({20: 50, 27: 4}), ImportOptions(first_report="keep"), "pool")
     q = latencies(open_recording(out))
     assert (q["count"], q["open_from"], q["or_more"]) == (54, 68_719_476, ["max"])
+
+
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        (
+            "".join(f"@ms_{n}:\n[1]   5 |@@|\n\n" for n in range(12)),
+            ["unit ms by the title in line 1 and others like it, for 12 tables"],
+        ),
+        ("".join(f"@ms_{n}:\n[1]   5 |@@|\n\n" for n in range(1)), ["unit ms by the title in line 1"]),
+        (
+            "".join(f"@{unit}_{n}:\n[1]   5 |@@|\n\n" for n in range(2) for unit in ("us", "ms")),
+            [
+                "unit us by the title in line 1 and others like it, for 2 tables",
+                "unit ms by the title in line 4 and others like it, for 2 tables",
+            ],
+        ),
+        (
+            "".join(log2(USUAL, US, "usecs") + "\n" for _ in range(3)),
+            ["unit us by the head of the table, for 3 tables"],
+        ),
+    ],
+)
+def test_a_unit_is_named_once_for_each_reason(tmp_path, capsys, text, sentences):
+    path = tmp_path / "ticket.txt"
+    path.write_text(text)
+    import_command(path, tmp_path / "out.latmon.jsonl.gz", ImportOptions())
+    shown = [line for line in capsys.readouterr().err.splitlines() if "unit " in line and "assumed: " in line]
+    assert [line.partition("assumed: ")[2] for line in shown] == sentences
