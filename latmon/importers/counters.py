@@ -309,8 +309,8 @@ def read_prometheus(lines: Sequence[str], options: ImportOptions) -> Iterator[Fo
 
 
 def _node_time(line: str) -> float | None:
-    found = _NODE_TIME.fullmatch(line) if line.startswith("node_time") else None
-    wall = None if found is None else _number(found[1])
+    sample = _NODE_TIME.fullmatch(line) if line.startswith("node_time") else None
+    wall = None if sample is None else _number(sample[1])
     return wall if wall is None or RELATIVE_BELOW <= wall < MAX_WALL else None
 
 
@@ -562,10 +562,10 @@ def _smart_texts(lines: Sequence[str]) -> Iterator[tuple[TextSpan, dict[str, str
         head = _SMART_HEAD.fullmatch(line[:_SMART_LONGEST])
         # a head and a time have colons, too, and nvme-cli prints no empty line behind a log
         is_over = head is not None or moment(line[:_SMART_LONGEST]) is not None
-        found = None if is_over else _SMART_LINE.fullmatch(line[:_SMART_LONGEST])
-        if first and found is not None:
-            number = _SMART_VALUE.fullmatch(found[2])
-            value.setdefault(found[1].lower().replace(" ", "_"), number[1] if number else "")
+        field_line = None if is_over else _SMART_LINE.fullmatch(line[:_SMART_LONGEST])
+        if first and field_line is not None:
+            number = _SMART_VALUE.fullmatch(field_line[2])
+            value.setdefault(field_line[1].lower().replace(" ", "_"), number[1] if number else "")
         elif first:
             yield TextSpan(first, at - 1), value
             first = 0

@@ -143,15 +143,15 @@ def is_day_first(dates: Sequence[NumericDate], lines: Sequence[str], start: floa
         return True, "the decimal commas"
     if any(date.has_century and date.clock.upper().endswith("M") for date in dates):
         return False, "AM and PM"  # of the locales that print both, en_US alone
-    known = {wall - wall % DAY_S for line in lines if (wall := named_date(line)) is not None}
-    known |= {wall - wall % DAY_S for date in dates if (wall := date_before(lines[date.line - 1])) is not None}
-    day_first, reason = by_days(dates, known)
+    named_days = {wall - wall % DAY_S for line in lines if (wall := named_date(line)) is not None}
+    named_days |= {wall - wall % DAY_S for date in dates if (wall := date_before(lines[date.line - 1])) is not None}
+    day_first, reason = by_days(dates, named_days)
     return (day_first, reason) if reason else by_start(dates, start)
 
 
-def by_days(dates: Sequence[NumericDate], known: Collection[float]) -> tuple[bool, str]:
+def by_days(dates: Sequence[NumericDate], named_days: Collection[float]) -> tuple[bool, str]:
     """Return the order by the days that follow each other, or that other dates of the text name; no reason: neither."""
-    named = [first for first in (True, False) if any(date.time(day_first=first) in known for date in dates)]
+    named = [first for first in (True, False) if any(date.time(day_first=first) in named_days for date in dates)]
     if len(named) == 1:
         return named[0], "the other dates of the text"
     rising = [first for first in (True, False) if goes_on(dates, day_first=first)]
@@ -191,10 +191,10 @@ def goes_on(dates: Sequence[NumericDate], *, day_first: bool) -> bool:
             if 0 < passed <= HOUR_S:
                 return True
     days = list(dict.fromkeys(date.time(day_first=day_first) for date in dates))
-    known = [day for day in days if day is not None]
-    if len(known) < len(days) or len(known) < SEVERAL_DAYS:
+    read_days = [day for day in days if day is not None]
+    if len(read_days) < len(days) or len(read_days) < SEVERAL_DAYS:
         return False
-    return all(later - day == DAY_S for day, later in pairwise(known))
+    return all(later - day == DAY_S for day, later in pairwise(read_days))
 
 
 def ambiguous(dates: Sequence[NumericDate]) -> NumericDate | None:

@@ -253,8 +253,8 @@ def _with_mean(reported: Mapping[str, Any], ios: int) -> tuple[str, dict[str, An
 def _untimed(reported: Mapping[str, Any]) -> tuple[str, dict[str, Any], int]:
     """Return only the number of I/Os that were timed, where it is not that of all I/Os."""
     numbers = [whole(timed.get("N")) for _, timed, _ in _kinds(reported)]
-    known = [number for number in numbers if number is not None]
-    return "", {"N": max(known)} if known else {}, 1
+    timed = [number for number in numbers if number is not None]
+    return "", {"N": max(timed)} if timed else {}, 1
 
 
 def _bins(timed: Mapping[str, Any], unit: int) -> dict[_Bin, int]:
@@ -304,8 +304,8 @@ def _is_continued(run: Sequence[_Document], later: _Document) -> bool:
     if before.wall_ms is None or later.wall_ms is None or later.wall_ms < before.wall_ms:
         return False
     begins = [document.latest_begin_ms for document in (*run, later)]
-    known = [begin for begin in begins if begin is not None]
-    if len(known) < len(begins) or max(known) - min(known) > _CEILING_MS + _LATE_MS:
+    dated = [begin for begin in begins if begin is not None]
+    if len(dated) < len(begins) or max(dated) - min(dated) > _CEILING_MS + _LATE_MS:
         return False
     return _has_grown(before, later) or _is_untimed(before)
 

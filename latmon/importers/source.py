@@ -91,15 +91,15 @@ def lines(raw: bytes, name: str) -> tuple[list[str], list[int]]:
     if _RESET.search(text):
         text = _BARE_COLOUR.sub("", text)
     text = _TAG.sub("", _ENTITY.sub(_character, text)).replace("\xa0", " ")
-    every = [line.rstrip(" ") for line in _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text).split("\n")]
-    if len(every) > 1 and not every[-1]:  # what follows the last end of a line is no line
-        del every[-1], numbers[len(every) :]
-    _unquote(every)
-    _unindent(every)
-    longest = max(map(len, every))
-    if longest > (MAX_JSON if _has_long_lines(every) else MAX_LINE):
+    texts = [line.rstrip(" ") for line in _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text).split("\n")]
+    if len(texts) > 1 and not texts[-1]:  # what follows the last end of a line is no line
+        del texts[-1], numbers[len(texts) :]
+    _unquote(texts)
+    _unindent(texts)
+    longest = max(map(len, texts))
+    if longest > (MAX_JSON if _has_long_lines(texts) else MAX_LINE):
         raise RecordingError(f"{name} has a line of {longest:,} characters, longer than any tool's")
-    return every, numbers
+    return texts, numbers
 
 
 def _unpacked(raw: bytes, name: str) -> bytes:
@@ -159,37 +159,37 @@ def _character(entity: re.Match[str]) -> str:
     return html.unescape(entity[0])
 
 
-def _unquote(found: list[str]) -> None:
+def _unquote(texts: list[str]) -> None:
     """Remove the quote marks of a mail from adjacent lines that have them."""
     first = 0
-    for at, line in enumerate([*found, ""]):
+    for at, line in enumerate([*texts, ""]):
         if line.startswith(">"):
             continue
         if at - first >= _QUOTED:
-            found[first:at] = [_QUOTE.sub("", one, count=1) for one in found[first:at]]
+            texts[first:at] = [_QUOTE.sub("", one, count=1) for one in texts[first:at]]
         first = at + 1
 
 
-def _unindent(found: list[str]) -> None:
+def _unindent(texts: list[str]) -> None:
     """Remove the common indentation of each block of lines that a blank line precedes, and of the whole text."""
     first = 0
-    for at, line in enumerate([*found, "end"]):
+    for at, line in enumerate([*texts, "end"]):
         if line and not line.startswith(" " * _INDENT):
-            if first < at and (first == 0 or not found[first]):
-                _dedent(found, first, at)
+            if first < at and (first == 0 or not texts[first]):
+                _dedent(texts, first, at)
             first = at + 1
-    _dedent(found, 0, len(found))
+    _dedent(texts, 0, len(texts))
 
 
-def _dedent(found: list[str], first: int, end: int) -> None:
-    some = [len(one) - len(one.lstrip(" ")) for one in found[first:end] if one]
+def _dedent(texts: list[str], first: int, end: int) -> None:
+    some = [len(one) - len(one.lstrip(" ")) for one in texts[first:end] if one]
     if len(some) >= _QUOTED and (common := min(some)):
-        found[first:end] = [one[common:] for one in found[first:end]]
+        texts[first:end] = [one[common:] for one in texts[first:end]]
 
 
-def _has_long_lines(found: list[str]) -> bool:
+def _has_long_lines(texts: list[str]) -> bool:
     """Return whether the text begins as JSON, or as the CSV of a host with hundreds of disks."""
-    return next((line.lstrip()[:1] for line in found if line.strip()), "") in ("{", "[", '"')
+    return next((line.lstrip()[:1] for line in texts if line.strip()), "") in ("{", "[", '"')
 
 
 MAX_KEPT_ROWS = 8_000
