@@ -60,7 +60,7 @@ _FILE_SYSTEMS = (
 )
 """File systems that can be frozen: name, size of the image (sparse in memory), command that makes it."""
 _MOUNT_POINTS = ("/tmp", "/run", "/mnt", "/dev/shm")  # noqa: S108  covered in its own namespace, nothing is written below
-"""Of these the first that is a mount point, else the first: only a mount point can be made private in a chroot."""
+"""Directories, of which the first mount point is taken, else the first: a chroot can make only such one private."""
 _ANSWER_S = 30.0
 _ENDED_S = 15.0
 _SYS_ADMIN = 21

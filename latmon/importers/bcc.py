@@ -93,9 +93,9 @@ _LIMITED = ": count    distribution"
 _LAST_ROWS = {"biolatency": 1 << 26, "runqlat": 1 << 25}
 """Begin of the last row (MAX_SLOTS) of a tool of libbpf-tools."""
 _LAST_ROW_OF_FILES = 1 << 31
-"""That of ext4dist and its like."""
+"""Begin of the last row of ext4dist and similar tools."""
 _ANY_LAST_ROW = (1 << 24, *_LAST_ROWS.values(), _LAST_ROW_OF_FILES)
-"""Those of all, for a table without its tool's sentence; the first is funclatency's, whose sentence others have."""
+"""Begins of the last rows of all tools, for a table without its tool's sentence; the first is funclatency's."""
 _UP_TO = re.compile(r">=\((\w+)\) \.\. <\(\w+\)")
 _ROW = re.compile(r"\s*(\d{1,20}) -> (\d{1,20})\s*: (\d{1,20})\s*\|[*#+ ]*\|?\s*")
 _ONE = re.compile(r"\s*(\d{1,20})\s+: (\d{1,20})\s*\|[*#+ ]*\|?\s*")

@@ -52,7 +52,7 @@ _SCALAR = re.compile(r"\s*(@\w{0,64}(?:\[.{0,300}\])?): (\S.*)")
 _ATTACHED = re.compile(r"\s*(?:Attaching|Attached) \d+ probes?(?:\.\.\.)?\s*")
 _LOST = re.compile(r"\s*(?:Lost (\d{1,15}) events|WARNING: .*lost.*)\s*", re.IGNORECASE)
 _LIMIT = 1 << 31
-"""Where the last row of hist() begins before 0.20."""
+"""Begin of the last row of hist() before 0.20."""
 _UNLIMITED = re.compile(r"\s*(?:Attached \d|\[(?:[4-9]|\d\d+)G, |\[\d+[TPE][,\]])")
 """Line of a later version: its sentence from 0.24 on, or a row above the last one of an earlier version."""
 _EDGES = ("[", "(")

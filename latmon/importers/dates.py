@@ -30,7 +30,7 @@ STAMP = 80
 """Characters that a time before a line may have."""
 DATE = r"(?P<first>\d{1,2})(?P<sign>[/.-])(?P<second>\d{1,2})(?P=sign)(?P<year>\d{4}|\d{2})(?!\d)"
 QUICK = re.compile(r"\d([/.-])\d{1,2}\1\d{2}")
-"""What every date has, a cheap check."""
+"""Pattern that each date matches, as a cheap check."""
 DATED = re.compile(
     rf"(?P<header>Linux \S{{1,80}} \([^)]{{1,64}}\)\s+){DATE}"
     rf'|(?P<json>.{{0,100}}?"(?:date|timestamp)": ?"){DATE.replace("P<", "P<j").replace("P=", "P=j")}'

@@ -26,7 +26,7 @@ PARAMETER = re.compile(rb"(charset|boundary)=\"?([^\";\s]{1,200})", re.IGNORECAS
 STRAY = re.compile(rb"=(?![0-9A-F]{2}|$)", re.MULTILINE)
 """An equals sign that quoted-printable would have encoded."""
 SIGN = re.compile(rb"=3D|=20$", re.MULTILINE)
-"""What encoders write for `=`, and for a blank at the end of a line."""
+"""Codes of encoders for `=`, and for a blank at the end of a line."""
 
 REPEATED = b"repeated"
 """Kind of a part that repeats the text of another one."""

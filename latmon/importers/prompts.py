@@ -28,7 +28,7 @@ SETTING = re.compile(r"[A-Za-z_]\w*=\S*")
 OPTION = re.compile(r"-\S+|\d[\w.]*")
 ARGUMENT = re.compile(r"[\w./,=@+-][\w./,:=@%+-]*")
 BEHIND = re.compile(r"\s*(?:\|&? *[A-Za-z./]|[\s\d&]?>+ *[A-Za-z./~&]|&&? *(?:[A-Za-z.]|\Z)|\s#\s)|\s{3,}")
-"""What ends a command's arguments: a pipe, a redirection, a comment, the prompt at the right edge."""
+"""End of a command's arguments: a pipe, a redirection, a comment, the prompt at the right edge."""
 HEAD = re.compile(
     r"Linux \d\S* \(|avg-cpu:|Device:?\s|Tracing [a-z]|\s+extended device statistics"
     r"|\s{2,}(?:\S+\s+)?(?:capacity\s+operations|total_wait\s+disk_wait)"

@@ -272,7 +272,7 @@ _LACKS = {
     "btt": "no row of Q2C has a count",
     "ftrace": "it has no end (block_rq_complete) of an I/O whose begin (block_rq_issue) it has; --events names others",
 }
-"""What a text lacks of which a format recognised a line, and no value was found."""
+"""Reason why a text has no value although a format recognised one of its lines."""
 
 
 def _nothing_in(name: str, text: unwrap.Unwrapped, chosen: Sequence[Format], found: Sequence[Found]) -> str:

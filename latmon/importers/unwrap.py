@@ -122,7 +122,7 @@ NUMBERED = re.compile(r"(?<=\bline )\d{1,7}\b|(?<=\blines )\d{1,7}\b|(?<=\d to )
 
 
 class Tools(NamedTuple):
-    """What formats know about lines."""
+    """Facts of formats about lines."""
 
     is_text: Callable[[str], bool]
     """Whether a format recognises a text."""

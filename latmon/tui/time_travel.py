@@ -74,7 +74,7 @@ class Travel:
         """Whether a replay continues once the time is read."""
         self._kind = KINDS[0]
         self._worst: Stamp | None = None
-        """Where the slowest I/O of a replay is, until the time around it is read."""
+        """Place of the slowest I/O of a replay, until the time around it is read."""
 
     def hold(self, _by: int) -> None:
         """Pause, or continue: live at the newest frame, in a replay from the time that is shown."""

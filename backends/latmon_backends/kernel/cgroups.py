@@ -91,7 +91,7 @@ Walked = tuple[LimitedCgroup, ...] | None
 
 
 class Walk(NamedTuple):
-    """What a walk found."""
+    """Result of a walk."""
 
     limited: Walked
     active: tuple[LimitedCgroup, ...] = ()
