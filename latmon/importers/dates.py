@@ -15,8 +15,6 @@ from typing import NamedTuple
 from latmon.importers import values
 from latmon.importers.values import Remark, TextSpan
 
-LONGEST = 1000
-"""Characters of a line that may have a date."""
 MONTHS = 12
 FEW_DIGITS = 2
 """Digits of a year without its century."""
@@ -110,9 +108,9 @@ def takes_day_first(date: NumericDate, *, day_first: bool) -> bool:
 def numeric_dates(lines: Sequence[str], line_begin: Callable[[str], int]) -> Iterator[NumericDate]:
     """Yield the dates of a text."""
     for number, line in enumerate(lines, 1):
-        if QUICK.search(line, 0, LONGEST) is None:
+        if QUICK.search(line, 0, values.LONGEST_LINE) is None:
             continue
-        match = DATED.match(line, 0, LONGEST) or DATED.match(line, line_begin(line), LONGEST)
+        match = DATED.match(line, 0, values.LONGEST_LINE) or DATED.match(line, line_begin(line), values.LONGEST_LINE)
         if match is None:
             continue
         prefix = "" if match["header"] is not None else "j" if match["json"] is not None else "l"
@@ -171,7 +169,7 @@ def by_start(dates: Sequence[NumericDate], start: float | None) -> tuple[bool, s
 def named_date(line: str) -> float | None:
     """Return the time of a line that is a time whose month has a name, or is ISO 8601."""
     begin = line[:FEW_DIGITS].isdigit() and "/" in line[:5]
-    return None if begin or len(line) > LONGEST else values.moment(line)
+    return None if begin or len(line) > values.LONGEST_LINE else values.moment(line)
 
 
 def date_before(line: str) -> float | None:
@@ -208,7 +206,7 @@ def ambiguous(dates: Sequence[NumericDate]) -> NumericDate | None:
 def sysstat_day(lines: Sequence[str]) -> float | None:
     """Return midnight of the date in the first header of sysstat."""
     for line in lines:
-        match = DATED.search(line, 0, LONGEST) if "Linux " in line[:LONGEST] else None
+        match = DATED.search(line, 0, values.LONGEST_LINE) if "Linux " in line[: values.LONGEST_LINE] else None
         if match is not None and match["header"] is not None:
             return values.moment(f"{match['first']}/{match['second']}/{match['year']} 00:00:00")
     return None

@@ -10,8 +10,8 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-LONGEST = 1000
-"""Characters of a line that may have a prompt."""
+from latmon.importers import values
+
 ASCII_MARKS = "$#%>"
 SHELL_MARKS = "\u276f\u279c\u03bb\u00bb\u25b6\u203a\u27e9\u21d2\u2192\u276d\u276c\u25b8\u2b9e"
 NO_MARKS = "\u2018\u2019\u201c\u201d\u00ab\u2013\u2014\u2026\ufffd"
@@ -38,7 +38,7 @@ HEAD = re.compile(
 
 def command_lines(line: str, names: re.Pattern[str]) -> list[str]:
     """Return a line; a command behind a prompt as `$ COMMAND`, and apart from a head that was joined to it."""
-    if len(line) > LONGEST or not line.strip():
+    if len(line) > values.LONGEST_LINE or not line.strip():
         return [line]
     begin = command_begin(line, names) if names.search(line) is not None else None
     if begin is None:

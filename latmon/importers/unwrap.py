@@ -27,9 +27,6 @@ from typing import NamedTuple
 from latmon.importers import dates, prompts, values
 from latmon.importers.values import Found, ImportedTable, Remark, TextSpan, TimeLine
 
-LONGEST = 1000
-"""Characters of a line that may have a date, a time or a prompt."""
-
 STAMP = re.compile(r"[\[(<{]?(?:[A-Z][a-z]{2},? +[A-Z\d]|\d{4}[- ]|\d{1,2}[:/]\d|\d{9,10}(?:\D|\Z))")
 """Begin of any time, a cheap check."""
 CLOCK = r"\d{1,2}:\d{2}:\d{2}(?:[.,]\d{1,9})?(?: [AaPp][Mm])?"
@@ -192,7 +189,7 @@ class Stamp(NamedTuple):
 
 def stamp_of(line: str) -> Stamp | None:
     """Return the time that a line begins with, if the rest of it may be a tool's line."""
-    if STAMP.match(line) is None or len(line) > LONGEST:
+    if STAMP.match(line) is None or len(line) > values.LONGEST_LINE:
         return None
     closing = BRACKETS.get(line[0], "")
     begin = 1 if closing else 0
@@ -288,16 +285,17 @@ def without_times(lines: Sequence[str], tools: Tools, start: float | None) -> St
     done = 0
     head = ""
     for part, wall, (has_own, has_head) in zip(parts, walls, kinds, strict=True):
-        stamped.rows += ((at, lines[at - 1], False) for at in range(done + 1, part[0].line))
+        needs_head = not has_own and not has_head
+        above = range(done + 1, part[0].line)
+        if needs_head and above:
+            # the head is the line above the block; a format expects it below the time of each report
+            head = lines[above[-1] - 1]
+            above = above[:-1]
+        stamped.rows += ((at, lines[at - 1], False) for at in above)
         if not has_own:
             stamped.rows.append((part[0].line, written(wall), True))
-        if not has_own and not has_head:
-            # the head is the line above the block; a format expects it below the time of each report
-            is_first = part[0].line > done + 1
-            head = lines[part[0].line - 2] if is_first else head
+        if needs_head:
             stamped.rows.append((part[0].line, head, True))
-            if is_first:
-                del stamped.rows[-3]
         stamped.rows += ((row.line, row.text, False) for row in part)
         done = part[-1].line
     stamped.rows += ((at, lines[at - 1], False) for at in range(done + 1, len(lines) + 1))

@@ -31,6 +31,8 @@ NO_WALL = -1.0
 """The time of an I/O whose line has none: it then began when its window did. 0 is a time: traces begin there."""
 UNITS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 """Nanoseconds."""
+LONGEST_LINE = 1000
+"""Characters of a line that may have a date, a time or a prompt before what a tool printed."""
 IMPOSSIBLE_NS = 10 * 365 * 86_400 * 10**9
 """Ten years: no I/O takes as long. It is a difference of two times, the later one subtracted from the earlier one."""
 
