@@ -525,7 +525,11 @@ async def test_a_recording_that_resumes_at_the_third_attempt_lacks_no_part(tmp_p
     assert recording.damage == []
 
 
-async def test_a_stop_while_a_recording_resumes_is_the_reason_of_its_end(tmp_path, monkeypatch):
+async def resuming_recorder(tmp_path, monkeypatch, shortage):
+    """Return a recorder whose attempt to resume waits for its disk, and the event that lets the disk answer.
+
+    `shortage`: the answer, empty if there is room again.
+    """
     monkeypatch.setattr(module, "SPACE_CHECK_S", 0.0)
     monkeypatch.setattr(module, "_RESUME_S", 0.0)
     checks, answered = [], threading.Event()
@@ -535,7 +539,7 @@ async def test_a_stop_while_a_recording_resumes_is_the_reason_of_its_end(tmp_pat
         if len(checks) == 1:
             return "no room is left"
         answered.wait(60)
-        return ""
+        return shortage
 
     recorder = Recorder(ORIGIN, RecordingLimits(), space, resumes=True)
     await recorder.start(tmp_path / "x")
@@ -543,6 +547,11 @@ async def test_a_stop_while_a_recording_resumes_is_the_reason_of_its_end(tmp_pat
     await until(lambda: not recorder.active and recorder._writing.done())
     recorder.put(frame(1))
     await until(lambda: len(checks) == 2)
+    return recorder, answered
+
+
+async def test_a_stop_while_a_recording_resumes_is_the_reason_of_its_end(tmp_path, monkeypatch):
+    recorder, answered = await resuming_recorder(tmp_path, monkeypatch, shortage="")
     stopping = asyncio.create_task(recorder.stop("asked", within=60))
     await asyncio.sleep(0)
     answered.set()
@@ -552,23 +561,7 @@ async def test_a_stop_while_a_recording_resumes_is_the_reason_of_its_end(tmp_pat
 
 
 async def test_a_stop_cancels_an_attempt_to_resume_on_a_disk_that_hangs(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "SPACE_CHECK_S", 0.0)
-    monkeypatch.setattr(module, "_RESUME_S", 0.0)
-    checks, answered = [], threading.Event()
-
-    def space(_path):
-        checks.append(None)
-        if len(checks) == 1:
-            return "no room is left"
-        answered.wait(60)
-        return "no room is left"
-
-    recorder = Recorder(ORIGIN, RecordingLimits(), space, resumes=True)
-    await recorder.start(tmp_path / "x")
-    recorder.put(frame(0))
-    await until(lambda: not recorder.active and recorder._writing.done())
-    recorder.put(frame(1))
-    await until(lambda: len(checks) == 2)
+    recorder, answered = await resuming_recorder(tmp_path, monkeypatch, shortage="no room is left")
     resuming = recorder._resuming
     await recorder.stop(within=0.05)
     await until(resuming.done)
