@@ -60,6 +60,7 @@ _MAX_CONNECTIONS, _MAX_OF_PEER = 24, 16
 _CUT_S = 1.0
 """Time for the thread of a connection to end once that was cut."""
 _MAX_HASHED = 4
+"""Passwords of one address that wait for their hash."""
 _HASHING_SHARE = 0.1
 """Share of a CPU that wrong passwords may take at most."""
 _BACKLOG = 128
