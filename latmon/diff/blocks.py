@@ -27,9 +27,15 @@ from latmon.recording.reader import UnreportedGaps
 MAX_UNITS = 128
 """Beyond it neighbours are merged: a long capture has 64 to 128 units."""
 MAX_SERIES = 4096
+"""Further series are left out and counted."""
+MAX_BUCKETS = 1 << 20
+"""Buckets of all units together, 100 bytes each; beyond it neighbours are merged, as long as there are enough units."""
+MAX_IN_UNIT = 1 << 16
+"""Buckets of one unit; histograms beyond are left out and counted."""
+_ENOUGH = 12
+"""Units that are not merged because of their buckets."""
 SMALL = 16_384
 """Bytes: pages of databases and file systems have 4 to 16 KiB."""
-"""Further series are left out and counted."""
 MINUTE_US = 60_000_000
 _SMALL_IOS = "up to 16 KiB"
 TRACED = "traced "
@@ -46,15 +52,24 @@ class Unit:
     counts: dict[Series, Counts] = field(default_factory=dict)
     done: dict[Flow, tuple[int, int]] = field(default_factory=dict)
     """I/Os and bytes."""
+    buckets: int = 0
+    """Buckets in `counts`."""
 
     def absorb(self, other: Unit) -> None:
         self.us += other.us
         self.windows += other.windows
         for series, counts in other.counts.items():
-            add(self.counts.setdefault(series, {}), counts.items())
+            self.add(series, counts.items())
         for flow, (count, size) in other.done.items():
             before = self.done.get(flow, (0, 0))
             self.done[flow] = before[0] + count, before[1] + size
+
+    def add(self, series: Series, counts: Iterable[tuple[int, int]] | Buckets) -> None:
+        """Add counts by bucket index."""
+        mine = self.counts.setdefault(series, {})
+        before = len(mine)
+        add(mine, counts)
+        self.buckets += len(mine) - before
 
 
 @dataclass
@@ -269,8 +284,9 @@ class CaptureSpan:
                 add(self.by_total.setdefault(series, {}), sums.items())
 
     def _open(self) -> None:
-        """Begin a unit; merge pairs first if there are too many."""
-        if len(self.units) >= MAX_UNITS:
+        """Begin a unit; merge pairs first if there are too many, or too many buckets in them."""
+        buckets = sum(unit.buckets for unit in self.units)
+        if len(self.units) >= MAX_UNITS or (buckets > MAX_BUCKETS and len(self.units) > _ENOUGH):
             for i in range(0, len(self.units) - 1, 2):
                 self.units[i].absorb(self.units[i + 1])
             self.units = self.units[::2]
@@ -287,9 +303,12 @@ class CaptureSpan:
             self.bits[series] = one.bits
         if not one.buckets:
             return
+        if unit.buckets >= MAX_IN_UNIT:
+            self.left_out += 1
+            return
         if one.bits != self.bits[series]:
             one = self._agree(series, one)
-        add(unit.counts.setdefault(series, {}), one.buckets)
+        unit.add(series, one.buckets)
         if one.max is not None:
             self._known[series] = max(self._known.get(series, -1), one.max)
         else:

@@ -27,7 +27,7 @@ from latmon.model.frame import Device, Frame, Origin
 from latmon.recording.codec import End, Gap
 from latmon.recording.reader import MAX_NOTES, UNCLOSED, Item, Recording, open_recording
 from latmon.recording.validate import MAX_SERIES, UNKNOWN, RecordCodec, RecordField, label, text, within
-from latmon.recording.writer import Writer
+from latmon.recording.writer import LEFT_OUT, Writer
 from latmon.support import paths, streams
 from latmon.support.errors import RecordingError, TooManyError, UnavailableError
 
@@ -339,6 +339,11 @@ class Rotation:
     @property
     def trouble(self) -> str:
         return self._writer.trouble
+
+    @property
+    def left_out(self) -> str:
+        """Return what the current part lacks because a reader would refuse it; empty where it has all."""
+        return LEFT_OUT if self._writer.left_out else ""
 
     @property
     def size(self) -> int:

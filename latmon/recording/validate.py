@@ -21,6 +21,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 from latmon.model.frame import Behind, Flow, Frame, Issuer, Origin, Series
 from latmon.model.histogram import MAX_COUNT
 from latmon.model.packed import names
+from latmon.recording.bounds import BucketBound
 from latmon.support.errors import RecordingError, TooManyError
 from latmon.support.text import clean
 
@@ -392,6 +393,7 @@ class ReadPosition:
     """Pids of those whose wake-ups are timed."""
     issuers: set[Issuer | Behind] = field(default_factory=set)
     """As that of threads, their number grows with the length of a recording."""
+    buckets: BucketBound = field(default_factory=BucketBound)
 
 
 def enter(origin: Origin, position: ReadPosition) -> None:
@@ -427,6 +429,7 @@ def admit(frame: Frame, position: ReadPosition, also: Iterable[str] = ()) -> Non
     kinds = {(one.op, one.stage) for one in new if isinstance(one, Series)} - position.kinds
     if len(position.kinds) + len(kinds) > MAX_KINDS:
         raise TooManyError(f"a window brings the recording's ops and stages beyond {MAX_KINDS}, more than any host has")
+    position.buckets.admit(frame)
     position.windows += 1
     position.threads.update(one.thread.pid for one in frame.wakeups)
     position.issuers.update(frame.issuers, frame.behind)

@@ -17,6 +17,7 @@ from recorded import DISK, frame
 from recorded import ORIGIN as BOX
 
 from latmon.__main__ import run as main
+from latmon.diff import blocks
 from latmon.diff.blocks import MAX_UNITS, coarse, of_runs, period_of
 from latmon.diff.command import compared, print_compared, read
 from latmon.diff.comparison import PartChange, SeriesChange, Shift, _latency, compare, sweep_of
@@ -921,3 +922,15 @@ def test_a_few_slow_ios_are_no_rate_per_day_and_a_raised_limit_explains_longer_l
     assert text.startswith("I/Os of 131 ms or more: 0 -> 13; ")
     assert "loop1 nr_requests 4 -> 128: with the higher limit I/Os wait where their latency is measured" in text
     assert "sdb" not in text
+
+
+def test_units_with_many_buckets_are_merged_and_no_unit_has_more_than_the_bound(monkeypatch):
+    """Memory of a diff: 128 units of 4,000 series would have 10 million buckets."""
+    monkeypatch.setattr(blocks, "MAX_BUCKETS", 2_000)
+    monkeypatch.setattr(blocks, "MAX_IN_UNIT", 150)
+    spread = Histogram.of(dict.fromkeys(range(100), 1))
+    latencies = {Series(f"d{number}", "read", "total"): spread for number in range(4)}
+    made = period_of("a", ORIGIN, (), [Frame(n, float(n), n * 1_000_000, 1_000_000, latencies) for n in range(1, 200)])
+    assert sum(unit.buckets for unit in made.units) <= 13 * 200
+    assert len(made.units) >= blocks.LEAST
+    assert made.left_out

@@ -6,18 +6,23 @@ import os
 import resource
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import hostile
 import pytest
+from frames import on_demand_host
 from hostile import GOOD, HOSTILE, member
 from recorded import ORIGIN
 
 from latmon.__main__ import run as main
-from latmon.model.frame import Frame
-from latmon.recording import codec, validate
+from latmon.model.frame import Completed, Flow, Frame, Series
+from latmon.model.histogram import Histogram
+from latmon.model.packed import tables_of
+from latmon.recording import bounds, codec, validate
 from latmon.recording.codec import encode_origin, to_bytes
 from latmon.recording.reader import open_recording
+from latmon.recording.writer import Writer
 
 MAX_KB = 256 * 1024
 FIRST_S = 2.0
@@ -148,3 +153,100 @@ def test_a_hole_of_2_gib_is_looked_behind(tmp_path):
     assert "to byte 2147483647" in out
     assert run("check", path, "--repair", "-o", tmp_path / "copy")[0] == 0
     assert run("report", path)[0] == 0
+
+
+def _buckets(path, devices, per_window=1000):
+    """Every bucket of the latencies of `devices`, a thousand of them in a window: a few repeated bytes for gzip."""
+    line = {"type": "window", "dt": 1_000_000}
+    parts = [member(to_bytes(encode_origin(ORIGIN)), 0)]
+    for seq, first in enumerate(range(0, devices, per_window)):
+        at = 6_000_000 + seq * 1_000_000
+        rows = [[f"d{number}", "read"] for number in range(first, min(first + per_window, devices))]
+        slots = [0, *[1] * 239, *([17, *[1] * 239] * (len(rows) - 1))]
+        table = {"rows": rows, "b": slots, "n": [1] * len(slots)}
+        parts.append(member(to_bytes(line | {"seq": seq, "t": 1_000_001 + seq, "mono": at, "h": table}), at))
+    parts.append(member(to_bytes(codec.encode_note(codec.End("closed", seq + 1))), at))
+    path.write_bytes(b"".join(parts))
+
+
+@pytest.mark.parametrize("words", [*COMMANDS, ("replay", "F")], ids=" ".join)
+def test_more_buckets_than_any_host_has_are_refused(tmp_path, words):
+    """1.4 million buckets in 60 kB; `run` compares the memory."""
+    path = tmp_path / "r"
+    _buckets(path, 6000)
+    code, out, err = run(*({"F": path, "OUT": tmp_path / "OUT"}.get(word, word) for word in words))
+    assert code == 5
+    assert words[0] == "replay" or "more than any host has" in out + "".join(err)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [*COMMANDS, ("replay", "F")], ids=" ".join)
+def test_as_many_buckets_as_are_read_cost_no_command_much(tmp_path, words):
+    path = tmp_path / "r"
+    _buckets(path, 2000)
+    assert run(*({"F": path, "OUT": tmp_path / "OUT"}.get(word, word) for word in words))[0] == 0
+
+
+@pytest.fixture
+def few_buckets(monkeypatch):
+    monkeypatch.setattr(bounds, "MAX_BUCKETS", 1000)
+    monkeypatch.setattr(bounds, "_UNCOUNTED", 250)
+    monkeypatch.setattr(bounds, "_MOST_READ", 1250)
+
+
+def _busy(seq: int, series: int) -> Frame:
+    """Return a window in which each series has 30 buckets, other ones in each second."""
+    histogram = Histogram.of({(seq * 7 + at * 5) % 200: 1 for at in range(30)})
+    latencies = {Series(f"d{number}", "read", "total"): histogram for number in range(series)}
+    kernel = {Flow(f"d{number}", "read"): Completed(30, 512) for number in range(series)}
+    return Frame(seq, 1_000_000.0 + seq, 6_000_000 + seq * 1_000_000, 1_000_000, latencies, kernel=kernel)
+
+
+@pytest.mark.usefixtures("few_buckets")
+def test_a_writer_leaves_out_what_a_reader_would_refuse_and_reports_it(tmp_path, capsys):
+    path = tmp_path / "r.latmon.jsonl.gz"
+    writer = Writer.create(path, ORIGIN)
+    for seq in range(99):
+        writer.append(_busy(seq, 20))
+    writer.append(replace(_busy(99, 20), histograms=_busy(0, 20).histograms))
+    writer.close()
+    assert writer.left_out
+    frames = [item for item in open_recording(path) if isinstance(item, Frame)]
+    assert len(frames) == 100
+    assert frames[0].histograms == _busy(0, 20).histograms
+    assert all(frame.kernel == _busy(seq, 20).kernel for seq, frame in enumerate(frames)), "counts are complete"
+    assert not frames[-2].histograms
+    assert frames[-1].histograms == frames[0].histograms, "what is known already is still written"
+    (notice,) = {frame.health.notice for frame in frames} - {""}
+    assert "latencies are missing in the recording from here on" in notice
+    for words in (("check", path), ("report", path), ("diff", path, path)):
+        assert main([*map(str, words)]) == 0, capsys.readouterr()
+
+
+@pytest.mark.usefixtures("few_buckets")
+@pytest.mark.parametrize("begin", range(0, 100, 9))
+def test_a_reader_that_begins_later_takes_the_rest(tmp_path, begin):
+    writer = Writer.create(tmp_path / "r", ORIGIN)
+    position = validate.ReadPosition()
+    for seq in range(100):
+        writer.append(_busy(seq, 20))
+    writer.close()
+    frames = [item for item in open_recording(tmp_path / "r") if isinstance(item, Frame)]
+    for frame in frames[begin:]:
+        validate.admit(frame, position)
+
+
+@pytest.mark.usefixtures("few_buckets")
+def test_what_is_left_out_is_left_out_of_every_table():
+    """Each table of a traced window: what is admitted after it has no more buckets than the bound."""
+    bound = bounds.BucketBound()
+    for one in on_demand_host(24, 12):
+        kept, left_out = bound.fitting(one)
+        assert bound.buckets <= 1000
+    assert left_out
+    tables = {"total": kept.histograms, **tables_of(kept)}
+    assert all(len(table) < len(whole) for table, whole in zip(tables.values(), _tables(one), strict=True) if whole)
+
+
+def _tables(frame):
+    return [frame.histograms, *tables_of(frame).values()]

@@ -28,6 +28,7 @@ from latmon import __version__
 from latmon.capture.backend import Backend, HostPart, Options
 from latmon.model.devices import Inventory, of_devices
 from latmon.model.frame import STAGES, Device, Frame, Health, Missing, Origin
+from latmon.recording.bounds import BucketBound
 from latmon.recording.codec import IdleReader, decode_frame, decode_origin, encode_frame, to_bytes
 from latmon.recording.validate import MAX_SPAN_US, MAX_WALL, ReadPosition, admit, parse, wall, whole
 from latmon.support import trust
@@ -565,6 +566,7 @@ class Host:
                     raise HostError(clean(str(value.get("reason", "it has ended")), _MAX_REASON))
                 elif kind == "window" and opened:
                     frame = reader.decode(value)
+                    position.buckets = BucketBound()  # the screen forgets: of a feed only each frame is bounded
                     admit(frame, position)
                     self._receive(self._named_safely(frame))
             except RecordingError as error:
