@@ -8,9 +8,15 @@ isolated (-I), without PYTHONPATH and modules from the current directory or HOME
 It is `__main__.py` in the archive and in the copy.
 """
 
+import latmon.__main__ as latmon  # from here on Ctrl-C is no traceback
+
+# isort: split
 import os
+import signal
 import sys
 from pathlib import Path
+
+signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # blocked in `main`
 
 HERE = Path(__file__).absolute().parent
 ROOTS = "/var/cache/latmon-pyz"
@@ -80,11 +86,11 @@ def _unpack(archive, found: Path) -> None:  # noqa: ANN001
 def main() -> None:
     """Run latmon from the copy; from the archive, replace this process by a Python that does."""
     if HERE.is_dir():
-        from latmon.__main__ import main as run  # noqa: PLC0415
-
-        run()
+        latmon.main()
+    from latmon.support import signals  # noqa: PLC0415
     from latmon.support.errors import LatmonError  # noqa: PLC0415
 
+    signals.install()  # half a copy is removed
     try:
         at = copy()
     except LatmonError as error:
@@ -92,6 +98,8 @@ def main() -> None:
     except OSError as error:
         why = f"it can't unpack itself: {error}; have XDG_CACHE_HOME name a directory with 30 MB of space"
         sys.exit(_refused(why))
+    signals.leave_if_received()
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # until the first line of the copy: then it ends latmon
     kept = [flag for flag, is_set in (("-S", sys.flags.no_site), ("-B", sys.flags.dont_write_bytecode)) if is_set]
     os.execv(sys.executable, [sys.executable, "-I", *kept, str(at), *sys.argv[1:]])  # noqa: S606 - no shell is meant
 

@@ -1,5 +1,3 @@
 """latmon: a terminal UI that shows where I/O latency hides on a host."""
 
-from __future__ import annotations
-
 __version__ = "0.1.0"

@@ -19,8 +19,8 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from latmon.__main__ import run
 from latmon.cli.headless import record_demo
+from latmon.cli.main import run
 from latmon.exporters.registry import ExportOptions, Source
 from latmon.exporters.screen import Tape, cast_header, cast_line, palette, picture
 from latmon.findings.rule import DEFAULT, Where

@@ -93,7 +93,7 @@ def tools_in(directory: Path, *, latmon: str | None = None, python: bool = False
         (directory / "python3").symlink_to(Path(sys.executable).resolve())
     if latmon is not None:
         program = directory / "latmon"
-        started = f"{code}; import sys; from latmon.__main__ import run as main; sys.exit(main(sys.argv[1:]))"
+        started = f"{code}; import sys; from latmon.cli.main import run as main; sys.exit(main(sys.argv[1:]))"
         lines = ("#!/bin/sh", latmon, f"export PYTHONPATH={ROOT}:{ROOT / 'backends'}")
         program.write_text("\n".join((*lines, f"exec {sys.executable} -c '{started}' \"$@\"")) + "\n")
         program.chmod(0o755)
@@ -1158,7 +1158,7 @@ def test_a_clock_that_is_wrong_again_is_reported_again():
 
 def test_the_archive_has_what_a_capture_needs_and_no_screen():
     names = set(zipfile.ZipFile(io.BytesIO(remote.archive())).namelist())
-    assert {"latmon/__main__.py", "latmon_backends/bpftrace/backend.py", "yaml/__init__.py"} <= names
+    assert {"latmon/cli/main.py", "latmon_backends/bpftrace/backend.py", "yaml/__init__.py"} <= names
     assert "latmon/probes/linux/block_a.bt" in names
     assert not [name for name in names if name.startswith("latmon/tui")]
     assert remote.archive() == remote.archive.__wrapped__()

@@ -21,8 +21,8 @@ from prometheus import Prometheus, free_port
 from terminal import Terminal, environment, latmon, wait_for
 from test_fleet import client_bin, needs_ssh, servers, tools_in
 
-from latmon.__main__ import run as main
 from latmon.capture.backend import Grouped
+from latmon.cli.main import run as main
 from latmon.metrics.families import native_index
 from latmon.model.frame import Frame, Series
 from latmon.model.histogram import Histogram, bucket_bounds

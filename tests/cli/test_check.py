@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from recorded import ORIGIN, frame
 
-from latmon.__main__ import run as main
 from latmon.cli.check import HEADLESS, WRONG, check_command, repair, survey
+from latmon.cli.main import run as main
 from latmon.model.frame import (
     Device,
     Frame,

@@ -9,9 +9,9 @@ from random import Random
 import pytest
 from hostile import YAML_SPLINTERS, cases, mutated
 
-from latmon.__main__ import run as main
 from latmon.cli import config
 from latmon.cli.config import Config
+from latmon.cli.main import run as main
 from latmon.findings.rule import DEFAULT
 from latmon.findings.rules import peer_outlier
 from latmon.support.errors import UsageError

@@ -6,7 +6,7 @@ import sys
 import pytest
 from terminal import environment
 
-CRASH = "from latmon import __main__ as last_resort; last_resort.install(); raise KeyError('a\\n\\x1b[31mb')"
+CRASH = "from latmon.cli import main as last_resort; last_resort.install(); raise KeyError('a\\n\\x1b[31mb')"
 
 
 def crash(environ, code=CRASH):
@@ -84,7 +84,7 @@ def test_a_limit_of_the_host_is_no_mistake_to_report(tmp_path, raised, named):
 _LIMITED = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, ({0}, {0}))
-from latmon import __main__ as last_resort; sys.argv[0] = "latmon"; last_resort.install(); sys.exit(last_resort.main())
+from latmon.cli import main as last_resort; sys.argv[0] = "latmon"; last_resort.install(); sys.exit(last_resort.main())
 """
 
 

@@ -11,9 +11,9 @@ from shutil import copyfile
 
 import pytest
 
-from latmon.__main__ import run as main
 from latmon.cli import commands, headless
 from latmon.cli.config import Config
+from latmon.cli.main import run as main
 from latmon.model.frame import Frame
 from latmon.recording.codec import End
 from latmon.recording.reader import open_recording
@@ -545,7 +545,7 @@ def test_under_sudo_a_crash_is_written_down_as_the_user(latmon, nobodys, tmp_pat
     """Its directory may be a link to one of root's."""
     (tmp_path / "roots").mkdir()
     (nobodys / "latmon").symlink_to(tmp_path / "roots")
-    code = "from latmon import __main__; __main__.install(); raise ZeroDivisionError"
+    code = "from latmon.cli import main; main.install(); raise ZeroDivisionError"
     done = latmon(code=code, cwd="/", python=SYSTEM_PYTHON, HOME="/", XDG_STATE_HOME=str(nobodys), **NOBODY)
     assert done.returncode == 1
     assert "ZeroDivisionError" in done.stderr
@@ -558,7 +558,7 @@ import os, sys, types
 app = types.ModuleType("latmon.tui.app")
 app.run = lambda *_args, **_more: print(os.getresuid()) or 0
 sys.modules["latmon.tui.app"], sys.modules["latmon.tui.app"] = types.ModuleType("latmon.tui.app"), app
-from latmon.__main__ import run as main
+from latmon.cli.main import run as main
 from latmon.cli import commands
 commands._need_terminal = lambda _instead, **_how: None
 commands._screen = lambda *_args: None  # this Python may lack the packages that draw

@@ -2,8 +2,8 @@
 
 import pytest
 
-from latmon.__main__ import run as main
 from latmon.cli import config
+from latmon.cli.main import run as main
 from latmon.findings.rule import DEFAULT, settings_of
 from latmon.findings.rules import RULES
 from latmon.support.errors import UsageError

@@ -18,8 +18,8 @@ import pytest
 from emulated import emulated
 
 from latmon import __version__
-from latmon.__main__ import run as main
 from latmon.cli import headless
+from latmon.cli.main import run as main
 from latmon.findings.rules import RULES
 from latmon.support import streams
 

@@ -12,10 +12,10 @@ from unittest.mock import AsyncMock
 import pytest
 from terminal import environment, latmon, wait_for
 
-from latmon.__main__ import run as main
 from latmon.cli import headless
 from latmon.cli.config import Actions
 from latmon.cli.headless import BEGAN, ENDED, Actor, StandingFindings
+from latmon.cli.main import run as main
 from latmon.findings.engine import RuleEngine
 from latmon.findings.rule import CRITICAL, DEFAULT, NOTICE, WARNING, Finding, Where
 from latmon.model.frame import Frame, Health, IssuedIO, Issuer, Origin

@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
-from latmon.__main__ import run as main
 from latmon.aggregate.histogram_sum import OnDemandSums
 from latmon.analysis.attribution import tail, tail_cut
 from latmon.cli import headless
+from latmon.cli.main import run as main
 from latmon.model.frame import Frame
 from latmon.model.histogram import Histogram, bucket_bounds, merge
 from latmon_backends.demo.backend import INCIDENTS

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from latmon.__main__ import run as main
 from latmon.cli.headless import record_demo
+from latmon.cli.main import run as main
 from latmon.findings.engine import RuleEngine
 from latmon.findings.rule import DEFAULT
 from latmon.model.frame import Frame

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from latmon.__main__ import run as main
+from latmon.cli.main import run as main
 from latmon.model.frame import Handler
 from latmon.model.histogram import bucket_bounds, merge
 from latmon_backends.demo import qumulo

@@ -16,7 +16,7 @@ from diff_traffic import traffic
 from recorded import DISK, frame
 from recorded import ORIGIN as BOX
 
-from latmon.__main__ import run as main
+from latmon.cli.main import run as main
 from latmon.diff import blocks
 from latmon.diff.blocks import MAX_UNITS, coarse, of_runs, period_of
 from latmon.diff.command import compared, print_compared, read

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from latmon.__main__ import run as main
 from latmon.capture.backend import ProbeReport
 from latmon.cli import arguments
+from latmon.cli.main import run as main
 from latmon.doctor import command, selftest
 from latmon.doctor.checks import Check, Status
 from latmon.doctor.command import PanelCheck, SelfTest, Verdict, render_json

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from latmon.__main__ import run as main
+from latmon.cli.main import run as main
 from latmon.exporters.blktrace import write_binary, write_text
 from latmon.exporters.registry import ExportOptions, Source
 from latmon.model.frame import Device, Frame, Origin, Outlier

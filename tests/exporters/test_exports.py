@@ -19,9 +19,9 @@ from dataclasses import replace
 import pyte
 import pytest
 
-from latmon.__main__ import run as main
 from latmon.cli import arguments
 from latmon.cli import headless as cli_demo
+from latmon.cli.main import run as main
 from latmon.exporters.hdrhistogram import encode, slot, tag
 from latmon.exporters.latmon import row
 from latmon.exporters.perfetto import MAX_LANES

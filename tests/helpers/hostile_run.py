@@ -29,7 +29,7 @@ def main(words: list[str]) -> int:
         except LatmonError as refusal:
             return refusal.exit_code
         return 0
-    from latmon.__main__ import run  # noqa: PLC0415 - the same
+    from latmon.cli.main import run  # noqa: PLC0415 - the same
 
     return run(words)
 

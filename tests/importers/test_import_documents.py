@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from test_imports import EMLXS, GOLDEN, INDENTED, POWERS, SCSI, SLOW, STRIPPED, TASKQ, frames, only, read, table
 
-from latmon.__main__ import run as main
+from latmon.cli.main import run as main
 from latmon.importers.frames import _join_waits
 from latmon.importers.registry import import_command, read_text
 from latmon.importers.values import Counts, ImportedTable, ImportOptions, Limits, Message, moment

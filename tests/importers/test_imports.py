@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from latmon.__main__ import run as main
+from latmon.cli.main import run as main
 from latmon.exporters.latmon import write_buckets, write_jsonl
 from latmon.exporters.registry import ExportOptions, Source
 from latmon.importers.registry import import_command, origin, read_text

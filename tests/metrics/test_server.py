@@ -25,8 +25,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from terminal import environment, latmon, wait_for
 from test_families import messages
 
-from latmon.__main__ import run as main
 from latmon.cli import commands
+from latmon.cli.main import run as main
 from latmon.findings.rule import Settings
 from latmon.metrics import families as metric_families
 from latmon.metrics import server as module

@@ -18,13 +18,14 @@ SHELLS = [
     for command, *more in ((["dash"],), (["busybox", "sh"],), (["bash", "--posix"], pytest.mark.slow))
 ]
 
+RUNS = "from latmon.__main__ import main; main()"
 # A Python: what it can do is decided by files in $HOST; it is copied into the environments that it makes.
 PYTHON = r"""#!/bin/sh
 echo "python $*" >>"$HOST/calls"
 case "$*" in
 -c*|"-m pip"*|"-m venv"*|"-m virtualenv"*) touch "$HOST/unsafe" ;; # would import from the current directory
 esac
-[ "$1" != -P ] || [ "$3" = latmon ] || shift
+case $* in "-P -c from latmon"*) ;; -P*) shift ;; esac
 case "$*" in
 --version) echo "Python 3.13.0" ;;
 *"sys.exit(sys.version_info"*) [ ! -e "$HOST/old-python" ] ;;
@@ -43,7 +44,7 @@ case "$*" in
 *"import psutil, textual, yaml") [ ! -e "$HOST/noexec" ] || { printf 'Traceback\nfailed to map\n' >&2; exit 1; } ;;
 "-m ruff check"*) [ ! -e "$HOST/lint-fails" ] ;;
 "-m mypy") [ ! -e "$HOST/types-fails" ] ;;
-"-P -m latmon"*) shift 3; echo "latmon in $PWD:"; for a; do echo "<$a>"; done ;;
+"-P -c from latmon"*) shift 3; echo "latmon in $PWD:"; for a; do echo "<$a>"; done ;;
 "-m pytest"*) echo "1 passed"; exit "$(cat "$HOST/pytest-exit" 2>/dev/null || echo 0)" ;;
 esac
 """
@@ -143,7 +144,7 @@ def test_the_first_run_sets_up_and_the_second_only_runs(debian, shell):
     assert "installing with the host's package manager: apt-get install bpftrace" in first.stderr
 
     second = debian.bootstrap("run")
-    assert debian.calls == ["python -P -m latmon"]
+    assert debian.calls == [f"python -P -c {RUNS}"]
     assert second.stderr == ""
 
 
@@ -333,7 +334,7 @@ class TestBpftrace:
         assert first.stderr.splitlines()[-1].endswith(f"To try again: {MANAGERS[manager][1]}")
         second = host.bootstrap("run")
         assert "could not be" in second.stderr
-        assert host.calls == ["python -P -m latmon"]
+        assert host.calls == [f"python -P -c {RUNS}"]
 
 
 def test_a_host_without_a_known_package_manager_goes_on(host):
@@ -536,7 +537,7 @@ class TestTest:
     def test_the_test_environment_is_enough_to_run(self, debian):
         debian.bootstrap("test")
         debian.bootstrap("run")
-        assert debian.calls == ["python -P -m latmon"]
+        assert debian.calls == [f"python -P -c {RUNS}"]
 
 
 def test_nonsense_prints_the_usage(debian):

@@ -11,8 +11,8 @@ import pages as site
 import pytest
 import yaml
 
-from latmon.__main__ import run as main
 from latmon.cli import arguments, config
+from latmon.cli.main import run as main
 from latmon.support import theme
 from latmon.views.selection import ASIDES, PANELS, SCREENS
 

@@ -16,7 +16,7 @@ import pytest
 from hostile import member
 from terminal import Terminal, latmon, wait_for
 
-from latmon.__main__ import run as main
+from latmon.cli.main import run as main
 from latmon.recording.reader import open_recording
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -38,7 +38,7 @@ except SystemExit as exit:
 assert not code, code
 """
 EACH = """
-from latmon.__main__ import run
+from latmon.cli.main import run
 for words in {}:
     assert not run([*words]), words
 """

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -283,6 +284,21 @@ def test_starts_at_the_same_time_make_one_copy(single):
         codes = [done.returncode for done in pool.map(lambda _: alone(single, "--version"), range(4))]
     assert codes == [0] * 4
     assert len(copies(single)) == 1
+
+
+@pytest.mark.parametrize("which", ["archive", "copy"])
+def test_ctrl_c_before_the_first_line_of_a_single_file_ends_it_there(single, which):
+    """The archive blocks the signal while it replaces itself by its copy."""
+    alone(single, "--version")
+    program = single if which == "archive" else copies(single)[0]
+    code = (
+        "import os, signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}); "
+        "os.kill(os.getpid(), signal.SIGINT); os.execv(sys.executable, sys.argv[1:])"
+    )
+    python = str(Path(sys.executable).resolve())
+    words = [python, "-c", code, python, "-I", "-S", str(program), "--version"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
 
 
 @pytest.mark.parametrize("which", ["copy", "cache"])

@@ -9,8 +9,8 @@ import pytest
 import yaml
 from json_schema import mistakes
 
-from latmon.__main__ import run as main
 from latmon.cli import config
+from latmon.cli.main import run as main
 from latmon.recording.parts import open_parts
 from latmon.report.summary import summarise
 from latmon.support.errors import UsageError

@@ -15,7 +15,7 @@ from frames import on_demand_host
 from hostile import GOOD, HOSTILE, member
 from recorded import ORIGIN
 
-from latmon.__main__ import run as main
+from latmon.cli.main import run as main
 from latmon.model.frame import Completed, Flow, Frame, Series
 from latmon.model.histogram import Histogram
 from latmon.model.packed import tables_of

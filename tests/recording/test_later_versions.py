@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from latmon.__main__ import run as main
+from latmon.cli.main import run as main
 from latmon.exporters.registry import FORMATS, SCREENS
 from latmon.recording import members
 from latmon.recording.reader import open_recording

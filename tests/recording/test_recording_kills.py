@@ -150,7 +150,7 @@ def fill(place):
 
 
 UNGUARDED = (
-    "import sys; from latmon.__main__ import run; from latmon.capture import target; "
+    "import sys; from latmon.cli.main import run; from latmon.capture import target; "
     "target.MIN_FREE_BYTES = target.MIN_FREE_SHARE = 0; "
     "sys.exit(run(sys.argv[1:]))"
 )

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from recorded import DISK, ORIGIN, frame
 
-from latmon.__main__ import run as main
+from latmon.cli.main import run as main
 from latmon.exporters.registry import FORMATS
 from latmon.model.frame import (
     Behind,

@@ -11,8 +11,8 @@ from dataclasses import replace
 import pytest
 from recorded import DISK, ORIGIN, frame
 
-from latmon.__main__ import run as main
 from latmon.cli.check import reported, survey
+from latmon.cli.main import run as main
 from latmon.model.frame import Completed, Device, Flow, Health, IssuedIO, Issuer, Missing, Outstanding, Series
 from latmon.model.histogram import Histogram
 from latmon.recording.reader import UNCLOSED, open_recording

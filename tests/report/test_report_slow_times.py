@@ -8,8 +8,8 @@ import pytest
 from json_schema import mistakes
 from recorded import DISK, ORIGIN, frame
 
-from latmon.__main__ import run as main
 from latmon.aggregate.accumulator import Minute
+from latmon.cli.main import run as main
 from latmon.model.frame import Completed, Device, Flow, Series
 from latmon.model.histogram import Histogram, bucket_index
 from latmon.recording.reader import open_recording

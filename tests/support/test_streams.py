@@ -22,7 +22,7 @@ from unittest.mock import Mock
 import pytest
 from recorded import ORIGIN, frame
 
-from latmon.__main__ import run as main
+from latmon.cli.main import run as main
 from latmon.model.frame import Frame
 from latmon.recording.parts import RecordingLimits, Rotation
 from latmon.recording.reader import open_recording

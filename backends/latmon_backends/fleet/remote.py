@@ -85,7 +85,7 @@ try:
         archive.extractall(where)
     sys.path.insert(0, where)
     sys.dont_write_bytecode = True
-    from latmon.__main__ import run
+    from latmon.cli.main import run
     code = run(sys.argv[3:])
 finally:
     shutil.rmtree(where, ignore_errors=True)
