@@ -10,14 +10,13 @@ if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:  # not wher
     _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
 
 import sys
-from typing import NoReturn
 
 
-def main() -> NoReturn:
+def main() -> None:
     """Run the command line and exit with its code. The module that does is imported where a failure is a sentence."""
     try:
         from latmon.cli import main as command_line
-    except (OSError, MemoryError, ImportError) as error:  # no files or no memory to be had, or half an installation
+    except Exception as error:  # noqa: BLE001  no files or no memory to be had, or half an installation
         why = str(error) or type(error).__name__
         sys.exit(f"latmon: its own code can't be read: {why}; look at ulimit -n and -v, or install latmon again")
     command_line.main()

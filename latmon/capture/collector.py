@@ -37,7 +37,7 @@ from latmon.model.frame import STOPPED, Frame, Mark, Origin, Settings, changes
 from latmon.model.stages import STAGES_MODES
 from latmon.recording.codec import to_bytes
 from latmon.recording.parts import RecordingLimits
-from latmon.support import privileges
+from latmon.support import failures, loop_errors, privileges
 from latmon.support.errors import (
     EXIT_DONE,
     EXIT_FAILED,
@@ -650,6 +650,8 @@ async def serve_standard(request: Request) -> int:
 def main() -> int:
     """Run the collector process; an unexpected error goes to stderr, whose last line the UI shows."""
     os.umask(0o077)
+    failures.install()
+    loop_errors.install()
     return asyncio.run(serve(int(sys.argv[1])))
 
 

@@ -6,31 +6,27 @@ end before the latter is imported.
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
 import sys
 import time
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import NoReturn
 
 from latmon import __version__
-from latmon.support import paths, signals, streams
+from latmon.support import failures, paths, signals, streams
 from latmon.support.errors import EXIT_DONE, LatmonError, UnavailableError
 from latmon.support.text import clean
 
 MAX_BYTES = 256 * 1024
-MAX_SENTENCE = 1000
 
 
 def install() -> None:
     """Set the process's handlers of exceptions that nothing catches; the interpreter's exit code is already 1."""
-    sys.excepthook, sys.unraisablehook = _explain, _report_ignored
-    if not sys.warnoptions:  # of Python: at the end of a process that has failed, of coroutines that never began
-        warnings.simplefilter("ignore")
+    sys.excepthook = _explain
+    failures.install()
 
 
 def log_path(environ: Mapping[str, str]) -> Path:
@@ -39,58 +35,31 @@ def log_path(environ: Mapping[str, str]) -> Path:
 
 
 def _explain(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    failures.end_reports()
+    why = failures.exhausted(error)
+    if not why:
+        try:
+            why = _describe(kind, error, trace)
+        except (MemoryError, OSError, ImportError) as failure:
+            limit = failures.exhausted(failure) or type(failure).__name__
+            why = f"{kind.__name__}; the details could not be kept: {limit}"
+    print(f"latmon failed: {why}", file=sys.stderr)
+
+
+def _describe(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> str:
+    """Return a sentence about an unexpected exception, after its details were written to the log."""
     import traceback
 
     from latmon.support import privileges
 
-    sys.unraisablehook = _ignore  # what the end of the process makes of half an object
-    if why := _exhausted(error):
-        print(f"latmon failed: {why}", file=sys.stderr)
-        return
     details = "".join(traceback.format_exception(kind, error, trace))
-    sentence = f"latmon failed: {kind.__name__}: {clean(str(error), 200)}"
+    sentence = f"{kind.__name__}: {clean(str(error), 200)}"
     try:  # under sudo the log is below the user's home, where a name may be a link
         privileges.drop_root(privileges.invoker(os.environ, os.geteuid()))
         kept = _keep(details, log_path(os.environ))
     except OSError as failure:  # still root: it writes nothing there
         kept = f"the details could not be kept: {failure.strerror}"
-    print(f"{sentence}; {kept}", file=sys.stderr)
-
-
-def _report_ignored(ignored: sys.UnraisableHookArgs) -> None:
-    """Report an exception of a finalizer or a callback, after which the process goes on.
-
-    That of a signal is reported by nothing: `signals` ends the command later.
-    """
-    if not isinstance(ignored.exc_value, SystemExit | KeyboardInterrupt):
-        text = clean(f"{ignored.exc_type.__name__}: {ignored.exc_value} ({ignored.object!r})", MAX_SENTENCE)
-        print(f"latmon: an error was ignored, please report it: {text}", file=sys.stderr)
-
-
-def _ignore(_ignored: sys.UnraisableHookArgs) -> None:
-    """Report nothing."""
-
-
-_LIMITS = {
-    errno.EMFILE: "latmon may open no more files: raise the limit (ulimit -n), 256 are enough",
-    errno.ENFILE: "this host has no more open files: raise fs.file-max, or find the program that has them open",
-    errno.EAGAIN: "latmon may start no more processes or threads: raise the limit (ulimit -u, pids.max of its cgroup)",
-    errno.EFBIG: "a file may not become larger: raise the limit (ulimit -f)",
-    errno.ENOMEM: "there is no memory left: free some, or raise the limit of latmon's cgroup (memory.max, ulimit -v)",
-}
-"""Limits of the host, which are no mistake of latmon."""
-_NOT_WAITED_FOR = "its output is a pipe that does not wait for its reader (O_NONBLOCK): write to a file, or to `| cat`"
-
-
-def _exhausted(error: BaseException) -> str:
-    """Return the limit of the host that an exception reports, with the remedy; empty for any other exception."""
-    if isinstance(error, MemoryError):
-        return _LIMITS[errno.ENOMEM]
-    if isinstance(error, RuntimeError) and str(error) == "can't start new thread":  # of threading, for any errno
-        return _LIMITS[errno.EAGAIN]
-    if isinstance(error, BlockingIOError) and hasattr(error, "characters_written"):  # of a write, not of fork(2)
-        return _NOT_WAITED_FOR
-    return _LIMITS.get(error.errno or 0, "") if isinstance(error, OSError) else ""
+    return f"{sentence}; {kept}"
 
 
 def _keep(details: str, path: Path) -> str:
@@ -115,9 +84,9 @@ def main() -> NoReturn:
 
 def _run() -> int:
     """Return the exit code; outside of a capture or a screen 128 and the signal's number, as shells expect."""
+    install()
     _open_standard_files()
     streams.install()
-    install()
     _drop_settings_of_textual()
     signals.install()
     try:
@@ -139,6 +108,9 @@ def run(argv: list[str]) -> int:
             from latmon.cli import arguments
 
             args = arguments.parse(argv)
+            from latmon.support import loop_errors
+
+            loop_errors.install()
             from latmon.cli import commands
 
             signals.leave_if_received()
@@ -160,7 +132,7 @@ def run(argv: list[str]) -> int:
 
 
 def _refused(error: LatmonError) -> int:
-    streams.message(str(error), MAX_SENTENCE)
+    streams.message(str(error), failures.MAX_SENTENCE)
     return error.exit_code
 
 
