@@ -30,22 +30,24 @@ if sys.version_info < (3, 11):  # noqa: UP036 - this file is run by whatever pyt
 
 def copy() -> Path:
     """Return the directory of the unpacked archive. UntrustedError where others can change it, OSError without one."""
-    import hashlib  # noqa: PLC0415 - the copy needs none of these
-    import io  # noqa: PLC0415
-    import zipfile  # noqa: PLC0415
-
-    from latmon.support import paths, trust  # noqa: PLC0415
+    from latmon.support import imports, paths, trust  # noqa: PLC0415 - the copy needs none of these
+    from latmon.support.owners import ROOT, owners  # noqa: PLC0415
 
     is_root = os.geteuid() == 0
     if is_root:
-        trust.require_path(HERE, f"latmon, which runs from {HERE},", _ARCHIVE, trust.owners(os.environ))
+        trust.require_path(HERE, f"latmon, which runs from {HERE},", _ARCHIVE, owners(os.environ))
+    imports.guard()
+    import hashlib  # noqa: PLC0415
+    import io  # noqa: PLC0415
+    import zipfile  # noqa: PLC0415
+
     base = Path(ROOTS) if is_root else paths.cache(os.environ)
     data = HERE.read_bytes()
     found = base / f"pyz-{hashlib.sha256(data).hexdigest()[:32]}"
     before = os.umask(0o022 if is_root else 0o077)  # sudo's user reads root's copy after latmon has become that user
     try:
         base.mkdir(parents=True, exist_ok=True)
-        allowed = trust.ROOT | {os.geteuid()}
+        allowed = ROOT | {os.geteuid()}
         trust.require_path(base, f"{base}, where latmon unpacks itself,", _COPY, allowed)
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             if not _is_whole(found, archive):

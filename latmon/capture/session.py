@@ -14,7 +14,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import syslog
 import threading
 from collections import deque
@@ -29,7 +28,7 @@ from latmon.model.frame import Frame, Origin
 from latmon.recording.codec import IdleReader, IdleWriter, decode_origin, encode_origin, to_bytes
 from latmon.recording.validate import parse
 from latmon.recording.writer import private_frame, private_origin
-from latmon.support import signals
+from latmon.support import imports, signals
 from latmon.support.errors import EXIT_FAILED, EXIT_UNAVAILABLE, LatmonError, UnavailableError
 from latmon.support.process import module_path, notify, widen
 from latmon.support.streams import Log
@@ -134,9 +133,7 @@ LEAVE_S = 2.5
 CHUNK = 1 << 18
 MAX_OUTPUT_LINES = 100
 MAX_OUTPUT_CHARS = 200
-COLLECTOR = (sys.executable, "-P", "-s", "-m", "latmon.capture.collector")
-"""-P: a file in the current directory must not pass for a module. -s: under sudo HOME is the user's, and Python would
-run what is below it as root."""
+COLLECTOR = (*imports.CHECKED, "latmon.capture.collector")
 
 
 class Session:

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import NoReturn
 
 from latmon import __version__
-from latmon.support import failures, paths, signals, streams
+from latmon.support import failures, imports, paths, signals, streams
 from latmon.support.errors import EXIT_DONE, LatmonError, UnavailableError
 from latmon.support.text import clean
 
@@ -105,6 +105,7 @@ def run(argv: list[str]) -> int:
     os.umask(0o077)
     try:
         try:
+            imports.guard()  # before what they import
             from latmon.cli import arguments
 
             args = arguments.parse(argv)

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import ClassVar
 
 from latmon.support.errors import UnavailableError
+from latmon.support.owners import identity, sudo_uid
 from latmon.support.paths import content
 
 PR_SET_NO_NEW_PRIVS = 38
-_MAX_ID = 2**32 - 2
 _USER_DIRECTORIES = ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR")
 
 
@@ -40,7 +40,7 @@ class Invoker:
 
 def invoker(environ: Mapping[str, str], euid: int, platform: str | None = None) -> Invoker | None:
     """Return the user who called sudo; None without sudo, without root, for root itself, and outside Linux."""
-    uid, gid = sudo_uid(environ), _identity(environ.get("SUDO_GID", ""))
+    uid, gid = sudo_uid(environ), identity(environ.get("SUDO_GID", ""))
     if (platform or sys.platform) != "linux" or euid != 0 or not uid or gid is None:
         return None
     try:
@@ -58,11 +58,6 @@ def account(name: str) -> Invoker:
         raise UnavailableError(f"there is no user {name!r} on this host") from None
     groups = tuple(os.getgrouplist(entry.pw_name, entry.pw_gid))
     return Invoker(entry.pw_uid, entry.pw_gid, groups, entry.pw_dir, entry.pw_name)
-
-
-def sudo_uid(environ: Mapping[str, str]) -> int | None:
-    """Return the uid of the user who called sudo, on every system; None without sudo."""
-    return _identity(environ.get("SUDO_UID", ""))
 
 
 def drop_root(user: Invoker | None) -> None:
@@ -170,10 +165,6 @@ def _become(user: Invoker) -> None:
     os.setresuid(user.uid, user.uid, user.uid)
     if os.getresuid() != (user.uid,) * 3 or os.getresgid() != (user.gid,) * 3:
         raise AssertionError("root was not given up")  # the calls succeeded and changed nothing: stop here
-
-
-def _identity(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() and int(text) <= _MAX_ID else None
 
 
 _WANTED = {"CAP_BPF": 39, "CAP_PERFMON": 38, "CAP_DAC_READ_SEARCH": 2, "CAP_DAC_OVERRIDE": 1}

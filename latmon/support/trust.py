@@ -24,10 +24,9 @@ from pathlib import Path
 
 from latmon.support import paths
 from latmon.support.errors import UnavailableError, UntrustedError
+from latmon.support.owners import ROOT, is_plain, is_shared, owners
 from latmon.support.paths import data_dir
-from latmon.support.privileges import sudo_uid
 
-ROOT = frozenset({0})
 _PACKAGE = Path(__file__).resolve().parents[1]
 _CHECKOUT = _PACKAGE.parent
 _OTHERS = (
@@ -46,8 +45,10 @@ _OTHERS = (
     "bcrypt",
 )
 """Packages that latmon imports directly or indirectly."""
-_MODULES = (".py", ".pth", ".so")
+_MODULES = (".py", ".pyc", ".pth", ".so")
 """Files in a directory of sys.path that Python may run by themselves."""
+_BYTE_CODE = "__pycache__"
+"""Directory of their compiled forms, which Python runs instead."""
 _WHAT = f"latmon, which runs from {_PACKAGE},"
 _INSTALL_REMEDY = "install latmon as root, or run it with sudo as the user who owns it"
 _IN_CWD = "start latmon in another directory, because Python looks for modules in this one"
@@ -67,12 +68,6 @@ class Flaw:
     """The flaw of `at`, as "belongs to eve (uid 1001)"."""
     mend: str
     """The command that corrects it; empty where there is no single one."""
-
-
-def owners(environ: Mapping[str, str]) -> frozenset[int]:
-    """Return the uids that latmon's own files may belong to: root's, and under sudo the invoking user's."""
-    uid = sudo_uid(environ)
-    return ROOT if uid is None else ROOT | {uid}
 
 
 def flaw(path: Path, allowed: frozenset[int] = ROOT) -> Flaw | None:
@@ -109,12 +104,12 @@ def changeable(path: Path, allowed: frozenset[int] = ROOT) -> Flaw | None:
     status = path.lstat()
     if status.st_uid not in allowed:
         return _foreign(path, status)
+    if not is_shared(status):
+        return None
     mode = f"mode {stat.S_IMODE(status.st_mode):04o}, owner {_user(status.st_uid)}"
     if status.st_mode & stat.S_IWOTH:
         mend = "" if status.st_mode & stat.S_ISVTX else f"chmod o-w {_quoted(path)}"  # /tmp has to stay as it is
         return Flaw(path, f"can be written to by every user ({mode})", mend)
-    if not status.st_mode & stat.S_IWGRP:
-        return None
     if _has_others(status.st_gid, allowed):
         group = _group(status.st_gid)
         return Flaw(path, f"can be written to by the group {group} ({mode})", f"chmod g-w {_quoted(path)}")
@@ -138,9 +133,14 @@ def require_installation(environ: Mapping[str, str] = os.environ) -> None:
     for path in _searched():
         require_path(path, _WHAT, _IN_CWD if path == _cwd() else _INSTALL_REMEDY, allowed)
     for path in _run_or_imported(allowed):
-        require_path(path, _WHAT, _INSTALL_REMEDY, allowed)
+        require_installed(path, allowed)
     for tree in (_PACKAGE, *_packages("latmon_backends"), data_dir("probes")):
         require_tree(tree, environ)
+
+
+def require_installed(path: Path, allowed: frozenset[int]) -> None:
+    """Raise UntrustedError where a uid outside `allowed` can change the file, which latmon's process runs."""
+    require_path(path, _WHAT, _INSTALL_REMEDY, allowed)
 
 
 def require_tree(directory: Path, environ: Mapping[str, str] = os.environ) -> None:
@@ -149,7 +149,7 @@ def require_tree(directory: Path, environ: Mapping[str, str] = os.environ) -> No
     What a link leads to outside of it follows the rule for tools.
     """
     allowed = owners(environ)
-    require_path(directory, _WHAT, _INSTALL_REMEDY, allowed)
+    require_installed(directory, allowed)
     for path in _suspicious(directory, allowed):
         is_inside = _real(path).is_relative_to(_real(directory))
         if found := flaw(path, allowed if is_inside else ROOT):
@@ -198,8 +198,11 @@ def _run_or_imported(allowed: frozenset[int]) -> Iterator[Path]:
     """Yield what needs a closer look of the modules and the packages that latmon imports, and of the *.pth files."""
     for directory in dict.fromkeys(sys.path):
         for entry, status in _entries(directory or _cwd()):
-            if entry.name.endswith(_MODULES) and not _is_plain(status, allowed):
+            is_byte_code = entry.name == _BYTE_CODE
+            if (is_byte_code or entry.name.endswith(_MODULES)) and not is_plain(status, allowed):
                 yield Path(entry.path)
+            if is_byte_code:
+                yield from _suspicious(entry.path, allowed)
     for package in _packages(*_OTHERS):
         yield package
         yield from _suspicious(package, allowed)
@@ -231,7 +234,7 @@ def _real(path: Path) -> Path:
 def _suspicious(directory: str | Path, allowed: frozenset[int]) -> Iterator[Path]:
     """Yield the files below that need a check of their links or of their owners and modes."""
     for entry, status in _entries(directory):
-        if not _is_plain(status, allowed):
+        if not is_plain(status, allowed):
             yield Path(entry.path)
         if stat.S_ISDIR(status.st_mode):
             yield from _suspicious(entry.path, allowed)
@@ -248,11 +251,6 @@ def _entries(directory: str | Path) -> Iterator[tuple[os.DirEntry[str], os.stat_
             yield entry, entry.stat(follow_symlinks=False)
 
 
-def _is_plain(status: os.stat_result, allowed: frozenset[int]) -> bool:
-    is_link = stat.S_ISLNK(status.st_mode)
-    return not is_link and status.st_uid in allowed and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-
-
 def _entered(directory: Path, step: Path, allowed: frozenset[int]) -> Flaw | None:
     """Return the flaw of the directory that `step` is looked up in. Raises OSError where there is no `step`.
 
@@ -267,7 +265,9 @@ def _entered(directory: Path, step: Path, allowed: frozenset[int]) -> Flaw | Non
 
 def _foreign(path: Path, status: os.stat_result) -> Flaw:
     """Return the flaw of another owner. No command is given for a directory, which should not be given to root."""
-    mend = f"chown root {_quoted(path)}" if stat.S_ISREG(status.st_mode) else ""
+    mend = ""
+    if stat.S_ISREG(status.st_mode):  # Python makes byte code again; what the other user wrote must not become root's
+        mend = f"{'rm' if path.suffix == '.pyc' else 'chown root'} {_quoted(path)}"
     return Flaw(path, f"belongs to {_user(status.st_uid)}", mend)
 
 

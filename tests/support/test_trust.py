@@ -1,11 +1,13 @@
 """Files that root may use, with real owners and modes; tests with another owner need root."""
 
+import argparse
 import ast
 import asyncio
 import contextlib
 import errno
 import functools
 import os
+import py_compile
 import re
 import shutil
 import stat
@@ -504,11 +506,15 @@ def changed(path, mode=0, owner=0):
     path.chmod(before)
 
 
-def probes_list(checkout, cwd="/", python=sys.executable, flags=(), **environ):
+def probes_list(checkout, **how):
+    return latmon(checkout, ("probes", "list"), **how)
+
+
+def latmon(checkout, words, cwd="/", python=sys.executable, flags=(), **environ):
     path = os.pathsep.join((str(checkout), str(checkout / "backends")))
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SUDO_")}
     return subprocess.run(
-        [python, *flags, "-m", "latmon", "probes", "list"],
+        [python, *flags, "-m", "latmon", *words],
         env={**kept, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", **environ},
         cwd=cwd,
         capture_output=True,
@@ -569,6 +575,9 @@ class TestInstallation:
             "pyvenv.cfg",
             "lib/python/more.pth",
             "lib/python/sitecustomize.py",
+            "lib/python/sitecustomize.pyc",
+            "lib/python/__pycache__",
+            "lib/python/__pycache__/typing_extensions.cpython-399.pyc",
             *("lib/python/" + package for package in ("textual/css", "rich/text.py", "yaml/more/late.py")),
         ],
     )
@@ -577,7 +586,7 @@ class TestInstallation:
         prefix = tmp_path / "prefix"
         path = prefix / name
         path.parent.mkdir(parents=True)
-        path.mkdir() if name.endswith("css") else path.touch()
+        path.mkdir() if name.endswith(("css", "__")) else path.touch()
         if len(parts := Path(name).parts) > len(("lib", "python", "file")):
             prefix.joinpath(*parts[:3], "__init__.py").touch()
         code = f"import sys; sys.prefix = {str(prefix)!r}; sys.path.append({str(prefix)!r} + '/lib/python')\n{GUARD}"
@@ -619,6 +628,16 @@ class TestInstallation:
         compiled.touch()
         with changed(compiled, owner=EVE):
             assert refused(probes_list(checkout), f"{compiled} belongs to uid {EVE}")
+
+    @pytest.mark.parametrize("words", [("--version",), ("--help",), ("report", "missing"), ("probes", "list")])
+    def test_byte_code_of_another_user_of_pythons_own_library(self, checkout, tmp_path, words):
+        """The library is not in a list: what a command imports is checked when it does."""
+        source = shutil.copy(argparse.__file__, tmp_path)
+        path = os.pathsep.join(map(str, (tmp_path, checkout, checkout / "backends")))
+        compiled = Path(py_compile.compile(source))
+        assert probes_list(checkout, PYTHONPATH=path).returncode == 0
+        give(compiled)
+        assert refused(latmon(checkout, words, PYTHONPATH=path), f"{compiled} belongs to uid {EVE}: `rm {compiled}`")
 
     def test_a_probe_that_is_a_link_out_of_it_follows_the_rule_for_tools(self, checkout, tmp_path):
         script = checkout / "probes/linux/block_c.bt"

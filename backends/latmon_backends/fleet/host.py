@@ -33,6 +33,7 @@ from latmon.recording.codec import IdleReader, decode_frame, decode_origin, enco
 from latmon.recording.validate import MAX_SPAN_US, MAX_WALL, ReadPosition, admit, parse, wall, whole
 from latmon.support import trust
 from latmon.support.errors import LatmonError, RecordingError, UnavailableError
+from latmon.support.owners import ROOT
 from latmon.support.text import clean
 from latmon.support.units import show_duration
 from latmon_backends.fleet.merge import HostFrame
@@ -114,7 +115,7 @@ def private_directory(environ: Mapping[str, str]) -> TemporaryDirectory[str]:
     could put a link in the place of the new one, and root would write below its target.
     """
     runtime = environ.get("XDG_RUNTIME_DIR", "")
-    if runtime and trust.flaw(Path(runtime), trust.ROOT | {os.geteuid()}):
+    if runtime and trust.flaw(Path(runtime), ROOT | {os.geteuid()}):
         runtime = ""
     places = (runtime, "/dev/shm")  # noqa: S108  the directory in it is private
     parent = next((one for one in places if one and Path(one).is_dir() and os.access(one, os.W_OK | os.X_OK)), None)

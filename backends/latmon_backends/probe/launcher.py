@@ -22,7 +22,6 @@ import platform
 import socket
 import struct
 import subprocess
-import sys
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -31,7 +30,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
 from latmon.manifest import Manifest
-from latmon.support import privileges, trust
+from latmon.support import imports, privileges, trust
 from latmon.support.errors import UnavailableError
 from latmon.support.paths import text
 from latmon.support.process import descendants, module_path, widen
@@ -178,8 +177,7 @@ _ANSWER_S = 5.0
 """Silence after which an answer is given up."""
 _PIPES = 3
 _GONE = 255
-STARTER = (sys.executable, "-P", "-s", "-m", "latmon_backends.root_helper")
-"""-P: a file in the current directory must not pass for a module. -s: nor may one below HOME."""
+STARTER = (*imports.CHECKED, "latmon_backends.root_helper")
 
 
 def needed() -> bool:
