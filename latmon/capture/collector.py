@@ -32,7 +32,7 @@ from latmon.capture import registry, target
 from latmon.capture.backend import Backend, Configured, Finishing, OfHosts, TracesOnDemand, allowed_silence_s
 from latmon.capture.recorder import HostRecorders, Recorder
 from latmon.capture.registry import Request, opened
-from latmon.capture.session import MAX_BACKLOG, Lines, Outlet
+from latmon.capture.session import MAX_BACKLOG, MAX_COMMAND, Lines, Outlet
 from latmon.model.frame import STOPPED, Frame, Mark, Origin, Settings, changes
 from latmon.model.stages import STAGES_MODES
 from latmon.recording.codec import to_bytes
@@ -525,6 +525,7 @@ def _with_own_health(frame: Frame, cpu: OwnCpu, recording: str) -> Frame:
 FAREWELL_S = 0.5
 """Time for the UI, which may be stopped, to read the end line."""
 MAX_MARK = 200
+MAX_NAME = 40
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -535,7 +536,9 @@ class Collector(asyncio.Protocol):
         """Without a request the first line is one. After `quiet_s` without a line the capture ends; 0: never."""
         self._quiet_s = quiet_s
         self._ending: asyncio.TimerHandle | None = None
-        self._lines = Lines()
+        self._lines = Lines(MAX_COMMAND)
+        self._commands = () if request is None else request.commands
+        self._refusal = ""
         self._transport: asyncio.WriteTransport | None = None
         self._capture: Capture | None = None
         self.requested: asyncio.Future[Request | None] = asyncio.get_running_loop().create_future()
@@ -558,11 +561,23 @@ class Collector(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._wait_on()
-        for line in self._lines.feed(data):
-            if not self.requested.done():
-                self.requested.set_result(Request.decode(line))
-            else:
-                self._execute(json.loads(line))
+        if self._refusal:
+            return
+        try:
+            for line in self._lines.feed(data):
+                self._take_line(line)
+        except LatmonError as error:
+            self._refusal = f"the collector ends, because it was sent what it refuses: {error}"
+            self.stop(self._refusal)
+
+    def _take_line(self, line: bytes) -> None:
+        """Take the request, which comes while the sender has the collector's rights, or a command."""
+        if self.requested.done():
+            self._execute(line)
+            return
+        request = Request.decode(line)
+        self._commands = request.commands
+        self.requested.set_result(request)
 
     def connection_lost(self, _exc: Exception | None) -> None:
         if not self.lost.done():
@@ -582,36 +597,69 @@ class Collector(asyncio.Protocol):
         outlet = Outlet(self._transport)
         self._capture = Capture(request, outlet, opened, family=OwnProcesses(os.getpid(), os.getppid()))
         try:
-            outcome = await self._capture.run()
+            outcome = Outcome("") if self._refusal else await self._capture.run()
         except LatmonError as error:
             outcome = Outcome(str(error), error.exit_code)
+        if self._refusal:
+            outcome = Outcome(self._refusal, EXIT_FAILED)
         outlet.end(outcome.reason, outcome.exit)
         self._transport.close()
         await asyncio.wait({self.lost}, timeout=FAREWELL_S)
         return outcome.exit
 
-    def _execute(self, command: Mapping[str, Any]) -> None:
-        """Execute a command of the UI; unknown ones are ignored, and those of a capture before it begins."""
-        if "clock" in command and self._transport is not None:
-            self._transport.write(clock_line(int(command["clock"])))
+    def _execute(self, line: bytes) -> None:
+        """Execute a command; those of a capture are ignored before it begins.
+
+        LatmonError for a command that the request doesn't name, and for a value that latmon doesn't
+        send: the sender may have fewer rights than this process.
+        """
+        name, value, details = _parsed(line)
+        if name not in self._commands:
+            raise LatmonError(f"the command {name!r}, which this capture does not take")
         capture = self._capture
-        if capture is None:
-            return
-        if command.get("record") == "toggle":
-            capture.toggle_recording()
-        elif command.get("stages") in STAGES_MODES:
-            capture.set_stages(command["stages"])
-        elif isinstance(command.get("mark"), str):
-            capture.mark(clean(command["mark"], MAX_MARK), _span(command.get("span")))
-        elif "settings" in command:
-            capture.read_settings()
-        elif "deepen" in command:
-            capture.request_tracing(tuple(map(str, command["deepen"])), files=command.get("files") is True)
+        match name, value:
+            case "clock", int(number):
+                self._answer(clock_line(number))
+            case _ if capture is None:
+                pass
+            case "record", "toggle":
+                capture.toggle_recording()
+            case "stages", str(mode) if mode in STAGES_MODES:
+                capture.set_stages(mode)
+            case "mark", str(text):
+                capture.mark(clean(text, MAX_MARK), _span(details.get("span")))
+            case "settings", "read":
+                capture.read_settings()
+            case "deepen", [*devices] if all(isinstance(device, str) for device in devices):
+                capture.request_tracing(tuple(devices), files=details.get("files") is True)
+            case _:
+                raise LatmonError(f"the command {name!r} with a value that latmon does not send")
+
+    def _answer(self, line: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(line)
+
+
+def _parsed(line: bytes) -> tuple[str, Any, Mapping[str, Any]]:
+    """Return the name of a command, its value, and all that the line has. LatmonError for what is none."""
+    try:
+        command = json.loads(line)
+    except (ValueError, RecursionError):
+        command = None
+    if not isinstance(command, dict) or not command:
+        raise LatmonError("a line that is no command")
+    name, value = next(iter(command.items()))
+    return clean(name, MAX_NAME), value, command
 
 
 def _span(value: object) -> tuple[int, int] | None:
-    """Return the begin and the end of a command's span, in us; None where it has none."""
-    return (int(value[0]), int(value[1])) if isinstance(value, list) and len(value) == 2 else None  # noqa: PLR2004
+    """Return a span's begin and end in us; None where there is none. LatmonError for another value."""
+    match value:
+        case None:
+            return None
+        case [int(begin), int(end)]:
+            return begin, end
+    raise LatmonError("the command 'mark' with a span that is no time")
 
 
 def clock_line(number: int) -> bytes:

@@ -106,6 +106,8 @@ class Request:
     """Hosts of the backend `fleet`, as ssh takes them."""
     store: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Arguments of the backend `prometheus`, of which one is a password, and of `fleet`."""
+    commands: tuple[str, ...] = ()
+    """Names of the commands that the collector takes from the process that reads its frames."""
 
     def encode(self) -> bytes:
         return json.dumps(asdict(self), default=str, separators=(",", ":")).encode() + b"\n"
@@ -118,8 +120,9 @@ class Request:
         tuples = {name: tuple(options[name]) for name in ("devices", "invasive")}
         options.update(tuples, proc=Path(options["proc"]), sys=Path(options["sys"]))
         record = values["record"]
-        path, hosts = None if record is None else Path(record), tuple(values["hosts"])
-        return cls(**{**values, "options": Options(**options), "record": path, "hosts": hosts})
+        path = None if record is None else Path(record)
+        lists = {name: tuple(values[name]) for name in ("hosts", "commands")}
+        return cls(**{**values, **lists, "options": Options(**options), "record": path})
 
 
 AUTO = "auto"

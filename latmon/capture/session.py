@@ -38,7 +38,13 @@ MAX_LINE = 64 * 1024 * 1024
 """asyncio's own limit of 64 KiB is a fifth of one bpftrace line with 1000 keys."""
 MAX_BACKLOG = 4 * 1024 * 1024
 """Bytes buffered for a UI that doesn't read: some minutes at 1 s; later frames are dropped."""
+MAX_COMMAND = 1024 * 1024
+"""Bytes of a request or a command to the collector: the names of all devices fit into it."""
 MAX_REASON = 400
+SCREEN_COMMANDS = ("record", "stages", "mark", "settings", "deepen")
+"""Commands that a screen sends. The exporter and `latmon watch` send none."""
+FLEET_COMMANDS = ("clock", "stages", "deepen")
+"""Commands that `latmon fleet` sends to a host's latmon."""
 TOGGLE = b'{"record":"toggle"}\n'
 READ_SETTINGS = b'{"settings":"read"}\n'
 
@@ -61,15 +67,17 @@ def request_tracing_command(devices: Sequence[str], *, files: bool) -> bytes:
 class Lines:
     """Splitter of received bytes into whole lines without their newline."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_line: int | None = None) -> None:
+        """`max_line`: bytes of a line at most; None: MAX_LINE."""
+        self._max_line = MAX_LINE if max_line is None else max_line
         self._rest = bytearray()
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the lines that `data` completes; LatmonError for one beyond MAX_LINE, which no collector writes."""
+        """Return the lines that `data` completes; LatmonError for one that is longer than latmon writes."""
         if b"\n" not in data:
             self._rest += data
-            if len(self._rest) > MAX_LINE:
-                raise LatmonError(f"a line of the feed is longer than {MAX_LINE} bytes")
+            if len(self._rest) > self._max_line:
+                raise LatmonError(f"a line of the feed is longer than {self._max_line} bytes")
             return []
         first, *others = data.split(b"\n")
         lines = [bytes(self._rest) + first, *others]

@@ -247,9 +247,9 @@ def _watch(
     except UnavailableError:
         screen()  # an option that can't be used is reported first
         raise
-    from latmon.capture.session import Session
+    from latmon.capture.session import SCREEN_COMMANDS, Session
 
-    session = Session(request)
+    session = Session(request if inline else replace(request, commands=SCREEN_COMMANDS))
     code: int | None
     try:
         options = screen()
@@ -630,9 +630,11 @@ def _fleet(args: argparse.Namespace) -> int:
     if args.feed:
         _name_tools(defaults)
         from latmon.capture.collector import serve_standard
+        from latmon.capture.session import FLEET_COMMANDS
 
         request = _request(args, defaults)
-        return asyncio.run(serve_standard(replace(request, options=replace(request.options, by_ssh=True))))
+        options = replace(request.options, by_ssh=True)
+        return asyncio.run(serve_standard(replace(request, options=options, commands=FLEET_COMMANDS)))
     privileges.drop_root(user)  # nothing here needs it: the hosts are the user's, and so are the keys
     request = replace(
         _request(args, defaults),

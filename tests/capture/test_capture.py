@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import json
 import os
 import time
 from dataclasses import replace
@@ -17,7 +16,7 @@ from latmon.capture.backend import Options
 from latmon.capture.collector import Capture, Collector
 from latmon.capture.recorder import Recorder
 from latmon.capture.registry import Request, check, opened
-from latmon.capture.session import READ_SETTINGS, mark_command
+from latmon.capture.session import READ_SETTINGS, SCREEN_COMMANDS, mark_command
 from latmon.cli.check import survey
 from latmon.model.frame import Frame, Health, Outlier
 from latmon.model.inflight import InFlight, InFlightList
@@ -495,13 +494,13 @@ async def test_the_mark_of_a_span_has_the_settings_that_were_read_within_it():
 
 async def test_the_commands_of_a_mark_and_of_a_reading_reach_the_capture():
     done = []
-    collector = Collector()
+    collector = Collector(Request(commands=SCREEN_COMMANDS))
     collector._capture = SimpleNamespace(
         mark=lambda *given: done.append(given), read_settings=lambda: done.append("read")
     )
-    for line in (READ_SETTINGS, mark_command("A", (7, 9)), mark_command("note"), b'{"mark":"odd","span":[1]}'):
-        collector._execute(json.loads(line))
-    assert done == ["read", ("A", (7, 9)), ("note", None), ("odd", None)]
+    for line in (READ_SETTINGS, mark_command("A", (7, 9)), mark_command("note")):
+        collector.data_received(line)
+    assert done == ["read", ("A", (7, 9)), ("note", None)]
 
 
 async def test_a_note_waits_for_settings_that_hang_and_holds_no_frame_up():

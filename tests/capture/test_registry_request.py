@@ -16,6 +16,7 @@ EVERYTHING = Request(
     redact=True,
     scenario="host",
     seed=12,
+    commands=("record", "clock"),
 )
 
 

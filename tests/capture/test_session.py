@@ -1,23 +1,36 @@
 """The UI's side of a real collector process, and of ones that misbehave."""
 
 import asyncio
+import json
 import os
+import re
 import signal
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from latmon.capture.backend import Options
 from latmon.capture.registry import Request
-from latmon.capture.session import Session, until_signal
+from latmon.capture.session import (
+    MAX_COMMAND,
+    READ_SETTINGS,
+    SCREEN_COMMANDS,
+    TOGGLE,
+    Session,
+    mark_command,
+    stages_command,
+    until_signal,
+)
 from latmon.recording.reader import open_recording
 from latmon.support.errors import EXIT_DONE, EXIT_FAILED, EXIT_UNAVAILABLE, LatmonError, UnavailableError
 from latmon_backends.demo.backend import INCIDENTS
 
-DEMO = Request(backend="demo", scenario="serialised")
+DEMO = Request(backend="demo", scenario="serialised", commands=SCREEN_COMMANDS)
 """A window of it takes a tenth of the time of the default host's, and a collector begins with ninety at once."""
 PATIENCE_S = 60
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -121,12 +134,53 @@ async def test_a_capture_goes_on_whatever_it_is_reported(session):
     async with running.feed as feed:
         for tell in (
             lambda: running.set_stages("all"),
-            lambda: running.set_stages("?"),
             lambda: running.request_tracing(("x",)),
         ):
             tell()
             assert await take(feed, 1)
     assert running.close() == EXIT_DONE
+
+
+async def refused(running, command):
+    """Send a command to a collector that measures; return how it ended."""
+    async with running.feed as feed:
+        await take(feed, 1)
+        await asyncio.get_running_loop().sock_sendall(running._socket, command)
+        with pytest.raises(LatmonError) as ended:
+            await take(feed, 1_000_000)
+    assert running.close() == EXIT_FAILED
+    return str(ended.value)
+
+
+@pytest.mark.parametrize("command", [TOGGLE, READ_SETTINGS, mark_command("x"), stages_command("all"), b'{"clock":1}\n'])
+async def test_a_command_that_the_request_does_not_name_ends_the_capture(session, tmp_path, command):
+    """As of an exporter, whose process without rights answers clients, beside a collector that stays root."""
+    running = session(replace(DEMO, commands=()))
+    name = next(iter(json.loads(command)))
+    assert f"refuses: the command '{name}', which this capture does not take" in await refused(running, command)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        (b"record\n", "a line that is no command"),
+        (b"[" * 10_000 + b"\n", "a line that is no command"),
+        (b"{}\n", "a line that is no command"),
+        (b"[1]\n", "a line that is no command"),
+        (b'{"record":"/etc/x"}\n', "the command 'record' with a value"),
+        (b'{"stages":"?","record":"toggle"}\n', "the command 'stages' with a value"),
+        (b'{"stages":["all"]}\n', "the command 'stages' with a value"),
+        (b'{"deepen":[7]}\n', "the command 'deepen' with a value"),
+        (b'{"mark":"x","span":[1]}\n', "the command 'mark' with a span"),
+        (b'{"\\u001b[2J":1}\n', "the command '"),
+        (b"x" * (MAX_COMMAND + 1), "a line of the feed is longer"),
+    ],
+)
+async def test_a_command_that_latmon_does_not_send_ends_the_capture(session, command, reason):
+    ended = await refused(session(), command)
+    assert reason in ended
+    assert ended.isprintable()
 
 
 async def test_a_backend_that_cannot_open_is_reported_in_its_own_words(session, monkeypatch):
@@ -232,6 +286,14 @@ async def test_a_module_in_the_current_directory_does_not_pass_for_ours(session,
     running = session()
     async with running.feed as feed:
         assert await take(feed, 1)
+
+
+def test_the_screen_alone_sends_commands():
+    """What another module sends is refused, unless its request names it."""
+    uses = r"\b(?:session|running)\.(toggle_recording|set_stages|request_tracing|mark|read_settings)\b"
+    used = {path.name for path in (ROOT / "latmon").rglob("*.py") if re.search(uses, path.read_text())}
+    assert used == {"app.py"}
+    assert Request().commands == ()
 
 
 def test_the_key_after_the_end_is_harmless(session):

@@ -12,7 +12,7 @@ from frames import ORIGIN, SECOND, START_MONO, START_WALL, Commands, Lazy, Sourc
 
 from latmon.capture.backend import Options
 from latmon.capture.registry import Request
-from latmon.capture.session import Session
+from latmon.capture.session import SCREEN_COMMANDS, Session
 from latmon.findings.rule import FLEET, Settings
 from latmon.findings.rules import RULES
 from latmon.model.frame import STAGES, UNACCOUNTED, Frame, Health, Mark, Series
@@ -547,7 +547,7 @@ async def test_the_screen_goes_on_while_a_window_is_saved(tmp_path, monkeypatch)
 async def test_a_user_who_looks_back_holds_nothing_up(tmp_path):
     """A real collector; the user steps back, frames and the recording go on."""
     path = tmp_path / "live.latmon.jsonl.gz"
-    started = Session(Request("demo", Options(interval_us=100_000), record=path))
+    started = Session(Request("demo", Options(interval_us=100_000), record=path, commands=SCREEN_COMMANDS))
     scene = Scene(Selection(), archive=Archive())
     try:
         async with asyncio.timeout(60), started.feed as feed:
@@ -576,7 +576,9 @@ async def test_a_user_who_looks_back_holds_nothing_up(tmp_path):
 async def test_a_live_capture_and_its_recording_report_the_same(tmp_path, backend):
     """All values of a report, to the digit and complete; frames of a replay too."""
     path = tmp_path / "live.latmon.jsonl.gz"
-    started = Session(Request(backend, Options(interval_us=100_000), record=path, duration_us=4_000_000))
+    started = Session(
+        Request(backend, Options(interval_us=100_000), record=path, duration_us=4_000_000, commands=SCREEN_COMMANDS)
+    )
     live, frames = Totals(100_000), []
     ended = ""
     try:
