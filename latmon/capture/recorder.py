@@ -23,7 +23,7 @@ from latmon.model.devices import Inventory
 from latmon.model.frame import REFUSED, STOPPED, Frame, Origin
 from latmon.recording.parts import RecordingLimits, Rotation, beginning_after
 from latmon.recording.writer import LostFileError, Writer
-from latmon.support import streams
+from latmon.support import output_files
 from latmon.support.errors import UnavailableError
 from latmon.support.process import SideThread
 from latmon.support.streams import named
@@ -370,7 +370,7 @@ class HostRecorders:
         disk = SideThread("recorder")
         try:
             await _on(disk, target.refuse_for_hosts, path)
-            await _on(disk, partial(path.mkdir, mode=0o700, exist_ok=True))
+            await _on(disk, output_files.make_directories, path)
         except OSError as error:
             raise UnavailableError(f"can't record to {path}: {error.strerror}") from None
         finally:
@@ -495,8 +495,8 @@ def save(frames: Iterable[Frame], origin: Origin, path: Path, *, redact: bool = 
         writer.close(_REASON)
         _require_written(writer, path)
     except BaseException:
-        with contextlib.suppress(OSError):  # an incomplete file must not remain
-            streams.unlink(path, inode)
+        with contextlib.suppress(OSError, UnavailableError):  # an incomplete file must not remain
+            output_files.unlink(path, inode)
         with contextlib.suppress(OSError):
             writer.close(_REASON)
         raise

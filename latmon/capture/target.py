@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from latmon.support import paths, streams
+from latmon.support import output_files, paths, streams
 from latmon.support.errors import UnavailableError, UsageError
 from latmon.support.paths import content
 from latmon.support.streams import STANDARD
@@ -47,13 +47,17 @@ def unused(path: Path, suffix: str = SUFFIX) -> Path:
 
 
 def default_directory(environ: Mapping[str, str]) -> Path:
-    """Return the current directory, or the user's state directory where that is not writable or was removed."""
+    """Return the current directory, or the user's state directory where that is not writable or was removed.
+
+    Root doesn't write to a current directory that another user can change.
+    """
     cwd = paths.current()
-    if cwd is not None and os.access(cwd, os.W_OK | os.X_OK, effective_ids=True):
+    is_writable = cwd is not None and os.access(cwd, os.W_OK | os.X_OK, effective_ids=True)
+    if cwd is not None and is_writable and output_files.may_write_in(cwd):
         return cwd
-    directory = paths.state(environ) / "recordings"
+    directory = output_files.state(environ) / "recordings"
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        output_files.make_directories(directory)
     except OSError as error:
         raise UnavailableError(
             f"can't save a file: {cwd or 'this directory'} is not writable and neither is {directory}: {_why(error)}"
@@ -69,6 +73,7 @@ def refuse(path: Path) -> None:
         if fcntl.fcntl(1, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
             raise streams.explain(streams.StdoutError(errno.EBADF, ""))
         return
+    output_files.require(path)
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
@@ -83,6 +88,7 @@ def refuse(path: Path) -> None:
 
 def refuse_for_hosts(directory: Path) -> None:
     """Raise UnavailableError if a fleet can't be recorded into `directory`, which may be new."""
+    output_files.require(directory / "recording" if paths.mode(directory) else directory, str(directory))
     if os.path.islink(directory) or (  # noqa: PTH114 - Path.is_symlink raises OSError for a long name
         paths.mode(directory) and not paths.is_directory(directory)
     ):

@@ -24,7 +24,7 @@ from latmon.capture import registry, target
 from latmon.capture.backend import Backend, Options
 from latmon.capture.registry import Request
 from latmon.cli import arguments, config
-from latmon.support import host, paths, privileges, process, streams, trust
+from latmon.support import host, output_files, paths, privileges, process, streams, trust
 from latmon.support.errors import EXIT_DONE, RecordingError, ThemeError, UnavailableError, UsageError
 from latmon.support.streams import STANDARD, ServiceLog
 from latmon.support.text import clean
@@ -51,6 +51,7 @@ def _guard_root() -> None:
     if os.geteuid() == 0:
         trust.require_installation()
         os.environ["PATH"] = trust.search_path(os.environ)
+        output_files.drop_temporary_directory(os.environ)
 
 
 def _live(args: argparse.Namespace) -> int:

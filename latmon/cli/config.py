@@ -23,7 +23,7 @@ from typing import Any
 
 from latmon.cli.arguments import VIEW, budget_percent, history_us, interval_us, severity, stages_mode, threshold_us
 from latmon.findings.rule import DEFAULT, MISSING, UNBOUNDED, WARNING, Rule, Settings, Threshold, settings_of
-from latmon.support import paths, trust
+from latmon.support import output_files, paths, trust
 from latmon.support.errors import EXIT_DONE, UnavailableError, UsageError
 from latmon.support.privileges import Invoker, acting_as
 from latmon.support.streams import message
@@ -478,9 +478,11 @@ def edit_config(path: Path, environ: Mapping[str, str]) -> None:
     if found is None:
         raise UnavailableError(f"the editor {clean(named, 80)!r} is not installed: set VISUAL or EDITOR")
     trust.require(Path(found), f"the editor {found}")
+    if os.geteuid() == 0:  # the file, too: the editor follows a link
+        trust.require_path(path, str(path), "set XDG_CONFIG_HOME to a directory that only root can change")
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with contextlib.suppress(FileExistsError), path.open("xb") as new:
+        output_files.make_directories(path.parent)
+        with contextlib.suppress(FileExistsError), os.fdopen(output_files.create(path), "wb") as new:
             new.write(_SAMPLE.read_bytes())
         done = subprocess.run([found, *words[1:], str(path)], check=False, env=trust.environment(environ))  # noqa: S603 - no shell reads it
     except OSError as error:

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import NoReturn
 
 from latmon import __version__
-from latmon.support import failures, imports, paths, signals, streams
+from latmon.support import failures, imports, output_files, paths, signals, streams
 from latmon.support.errors import EXIT_DONE, LatmonError, UnavailableError
 from latmon.support.text import clean
 
@@ -31,7 +31,7 @@ def install() -> None:
 
 def log_path(environ: Mapping[str, str]) -> Path:
     """Return the path of the crash log in the user's state directory."""
-    return paths.state(environ) / "crash.log"
+    return output_files.state(environ) / "crash.log"
 
 
 def _explain(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -65,10 +65,13 @@ def _describe(kind: type[BaseException], error: BaseException, trace: TracebackT
 def _keep(details: str, path: Path) -> str:
     """Append to the log, or overwrite it above MAX_BYTES; return a message with its path."""
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fresh = os.O_TRUNC if path.exists() and path.stat().st_size > MAX_BYTES else os.O_APPEND
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | fresh, 0o600), "a") as log:
+        output_files.make_directories(path.parent)
+        with os.fdopen(output_files.open_to_append(path), "a") as log:
+            if os.fstat(log.fileno()).st_size > MAX_BYTES:
+                log.truncate(0)
             log.write(f"--- {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} latmon {__version__}\n{details}")
+    except UnavailableError as error:
+        return f"the details could not be kept: {error}"
     except OSError as error:
         return f"the details could not be kept: {error.strerror}"
     return f"the details are in {path}, please report them"

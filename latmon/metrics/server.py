@@ -38,7 +38,7 @@ from latmon.capture.registry import Request
 from latmon.capture.session import Session, followed, until_signal
 from latmon.findings.rule import Settings
 from latmon.metrics.families import BOUNDS_US, PROTOBUF, TEXT, HostMetrics, prometheus_text, protobuf
-from latmon.support import privileges, strict_yaml, trust
+from latmon.support import output_files, privileges, strict_yaml, trust
 from latmon.support.errors import EXIT_DONE, UnavailableError, UsageError
 from latmon.support.streams import Log
 from latmon.support.text import clean
@@ -122,6 +122,7 @@ class ListenAddress:
 
     def _listen(self, environ: Mapping[str, str], gid: int | None) -> socket.socket:
         if self.path:
+            output_files.require(Path(self.path), f"the socket {self.path}")
             with _creating(0o660, gid):
                 return _unix_socket(self.path, gid)
         if not self.port:

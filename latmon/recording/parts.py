@@ -28,7 +28,7 @@ from latmon.recording.codec import End, Gap
 from latmon.recording.reader import MAX_NOTES, UNCLOSED, Item, Recording, open_recording
 from latmon.recording.validate import MAX_SERIES, UNKNOWN, RecordCodec, RecordField, label, text, within
 from latmon.recording.writer import LEFT_OUT, Writer
-from latmon.support import paths, streams
+from latmon.support import output_files, paths, streams
 from latmon.support.errors import RecordingError, TooManyError, UnavailableError
 
 DAY_US = 86_400_000_000
@@ -303,11 +303,14 @@ class _Finished:
     def is_there(self) -> bool:
         """Return whether its name is still its own; True for a file server that doesn't answer."""
         try:
-            status = self.path.lstat()
+            return self.is_own(self.path.lstat())
         except FileNotFoundError:
             return False
         except OSError:
             return True
+
+    def is_own(self, status: os.stat_result) -> bool:
+        """Return whether this is the status of its file."""
         return (status.st_dev, status.st_ino, status.st_size) == (*self.inode, self.size)
 
 
@@ -461,9 +464,10 @@ class Rotation:
 
     def _unlink(self, part: _Finished) -> None:
         try:
-            part.path.unlink()
-        except OSError as error:
-            self.refusal = f"{part.path.name} can't be unlinked: {error.strerror or error}"
+            output_files.unlink_if(part.path, part.is_own)
+        except (UnavailableError, OSError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            self.refusal = f"{part.path.name} can't be unlinked: {why or error}"
 
 
 def beginning_after(last: Frame, origin: Origin) -> Origin:

@@ -50,7 +50,7 @@ from latmon.recording import codec, members
 from latmon.recording.bounds import MAX_BUCKETS, BucketBound
 from latmon.recording.codec import End, Gap
 from latmon.recording.rollup import MinuteSums, minute_of, roll_up
-from latmon.support import streams
+from latmon.support import output_files, streams
 from latmon.support.errors import UnavailableError
 
 
@@ -96,7 +96,6 @@ class Rolling:
 
 FLUSH_US = 1_000_000
 _FLUSH_BYTES = 4 * 1024 * 1024
-_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _MAX_ASIDES = 100
 
@@ -243,8 +242,8 @@ class Writer:
             origin, devices = private_origin(origin), tuple(private_device(one) for one in devices)
         if not self._write(members.pack(codec.to_bytes(codec.encode_origin(origin, devices)), *self._span())):
             why = self.trouble
-            with contextlib.suppress(OSError):
-                streams.unlink(self._path, self._descriptor)
+            with contextlib.suppress(OSError, UnavailableError):
+                output_files.unlink(self._path, self._descriptor)
             os.close(self._descriptor)
             self._descriptor = -1
             raise UnavailableError(f"can't record to {self._path}: {why}")
@@ -319,7 +318,7 @@ def _create(path: Path) -> int:
     if path == streams.STANDARD:
         return os.dup(sys.__stdout__.fileno() if sys.__stdout__ else 1)
     try:
-        descriptor = os.open(path, _FLAGS, 0o600)
+        descriptor = output_files.create(path, os.O_RDWR)
     except FileExistsError:
         raise UnavailableError(f"can't record to {path}: it exists and is never overwritten; name a new file") from None
     except OSError as error:

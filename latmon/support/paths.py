@@ -9,25 +9,11 @@ from __future__ import annotations
 import errno
 import glob
 import os
-import pwd
 import stat
 from collections.abc import Mapping
 from pathlib import Path
 
 from latmon.support.errors import UnavailableError
-
-
-def state(environ: Mapping[str, str]) -> Path:
-    """Return the directory for crash logs, and for recordings that could be written nowhere else.
-
-    Root makes no directory in another user's home, nor a home that doesn't exist: it uses its own home instead.
-    """
-    if os.geteuid():
-        return _base(environ, "XDG_STATE_HOME", ".local/state")
-    roots = pwd.getpwuid(0).pw_dir
-    home = Path(environ.get("HOME", roots))
-    at = _base({"HOME": roots, **environ}, "XDG_STATE_HOME", ".local/state")
-    return at if _is_own(home if at.is_relative_to(home) else _existing(at)) else Path(roots) / ".local/state/latmon"
 
 
 def current() -> Path | None:
@@ -40,19 +26,12 @@ def current() -> Path | None:
 
 def config(environ: Mapping[str, str]) -> Path:
     """Return the directory of the user's settings."""
-    return _base(environ, "XDG_CONFIG_HOME", ".config")
+    return xdg(environ, "XDG_CONFIG_HOME", ".config")
 
 
 def cache(environ: Mapping[str, str]) -> Path:
     """Return the directory of what can be found out again."""
-    return _base(environ, "XDG_CACHE_HOME", ".cache")
-
-
-def _is_own(path: Path) -> bool:
-    try:
-        return path.is_absolute() and path.stat().st_uid == os.geteuid()
-    except OSError:
-        return False
+    return xdg(environ, "XDG_CACHE_HOME", ".cache")
 
 
 def mode(path: Path) -> int:
@@ -71,12 +50,12 @@ def is_directory(path: Path) -> bool:
     return stat.S_ISDIR(mode(path))
 
 
-def _existing(path: Path) -> Path:
+def existing(path: Path) -> Path:
     """Return the first of `path` and its parents that exists."""
     return next(one for one in (path, *path.parents) if mode(one))
 
 
-def _base(environ: Mapping[str, str], variable: str, below_home: str) -> Path:
+def xdg(environ: Mapping[str, str], variable: str, below_home: str) -> Path:
     """Return latmon's directory below `variable` if that is absolute (XDG), else below the home directory."""
     named = Path(environ.get(variable, ""))
     return (named if named.is_absolute() else Path(environ.get("HOME", "/")) / below_home) / "latmon"

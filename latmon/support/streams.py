@@ -1,7 +1,7 @@
 """Streams: private new files, standard input as a file, standard output whose errors are sentences, stderr's lines.
 
-Owns the creation and removal of files other than recordings. A file is never removed by its name alone, which another
-file may have by then. Owns the process's standard input and output. Knows nothing of their contents.
+output_files.py opens and removes the files; here their errors become sentences. Owns the process's standard input and
+output. Knows nothing of their contents.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import contextlib
 import errno
 import io
 import os
-import stat
 import sys
 import syslog
 import time
@@ -19,20 +18,18 @@ from functools import cache
 from pathlib import Path, PosixPath
 from typing import TYPE_CHECKING, BinaryIO, Self, TextIO
 
-from latmon.support import signals
-from latmon.support.errors import LatmonError, RecordingError, UnavailableError, UsageError
+from latmon.support import output_files, signals
+from latmon.support.errors import RecordingError, UnavailableError, UsageError
 from latmon.support.text import clean
 
 STANDARD = Path("-")
 """Name of standard input or output on the command line."""
-_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_DIRECTORY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 def create(path: Path) -> BinaryIO:
     """Create a file that only its owner can read. Raises UnavailableError if it exists or can't be created."""
     try:
-        descriptor = os.open(path, _FLAGS, 0o600)
+        descriptor = output_files.create(path)
     except FileExistsError:
         raise UnavailableError(
             f"can't write {named(path)}: it exists and is never overwritten; name a new file"
@@ -55,8 +52,8 @@ def whole(path: Path) -> Iterator[BinaryIO]:
         file.flush()
         os.fsync(file.fileno())
     except BaseException as error:
-        with contextlib.suppress(OSError):
-            unlink(path, file.fileno())
+        with contextlib.suppress(OSError, UnavailableError):
+            output_files.unlink(path, file.fileno())
         with contextlib.suppress(OSError):  # closing repeats the error of writing
             file.close()
         if isinstance(error, OSError):
@@ -74,22 +71,6 @@ def output(path: Path) -> Iterator[BinaryIO]:
         return
     yield sys.stdout.buffer
     sys.stdout.buffer.flush()
-
-
-def unlink(path: Path, descriptor: int) -> bool:
-    """Remove the name of the file that is open as `descriptor`, unless another file has it; return whether it did.
-
-    An open file's inode number is not reused, so equal numbers mean the same file.
-    """
-    directory = os.open(path.parent, _DIRECTORY)
-    try:
-        there, ours = os.stat(path.name, dir_fd=directory, follow_symlinks=False), os.fstat(descriptor)
-        if not ours.st_nlink or not os.path.samestat(there, ours):
-            return False
-        os.unlink(path.name, dir_fd=directory)
-    finally:
-        os.close(directory)
-    return True
 
 
 def named(path: Path) -> str:
@@ -208,8 +189,12 @@ Log = Callable[[int, str], None]
 QUIET, NORMAL, VERBOSE = syslog.LOG_WARNING, syslog.LOG_INFO, syslog.LOG_DEBUG
 """Levels up to which sentences are logged."""
 _LEVELS = ("emergency", "alert", "critical", "error", "warning", "notice", "info", "debug")
-_NO_FILE = {errno.ELOOP: "a link", errno.ENXIO: "a pipe or a socket", errno.EISDIR: "a directory"}
-_LOG_REMEDY = "name a file below /var/log"
+_NO_FILE = {
+    errno.ELOOP: "a link",
+    errno.ENXIO: "a pipe or a socket",
+    errno.EISDIR: "a directory",
+    errno.EINVAL: "not a regular file",
+}
 _MAX_LOGGED, _WHEN = 1000, "%Y-%m-%dT%H:%M:%SZ"
 
 
@@ -219,38 +204,19 @@ class LogFile:
     def __init__(self, path: Path) -> None:
         """Open or create `path`.
 
-        Raises UnavailableError for a link and for anything but a regular file, UntrustedError where latmon is root for
-        a path that another user can change, who would decide what root writes to.
+        Raises UnavailableError for a link and for anything but a regular file, and where latmon is root for a path
+        that another user can change, who would decide what root writes to.
         """
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
-            self._descriptor = os.open(path, flags, 0o600)
+            self._descriptor = output_files.open_to_append(path, f"--log-file {named(path)}")
         except (OSError, ValueError) as error:
             what = _NO_FILE.get(getattr(error, "errno", None) or 0)
             if what:
                 raise UnavailableError(f"--log-file {named(path)}: it is {what}; name a file, new or old") from None
             why = error.strerror if isinstance(error, OSError) else error
             raise UnavailableError(f"--log-file {named(path)}: {why}; name a file that you can write") from None
-        try:
-            self._require_file(path)
-        except LatmonError:
-            os.close(self._descriptor)
-            raise
         self._lost = 0
         self._is_torn = False
-
-    def _require_file(self, path: Path) -> None:
-        status = os.fstat(self._descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise UnavailableError(f"--log-file {named(path)}: it is not a file; name one, new or old")
-        if os.geteuid():
-            return
-        from latmon.support import trust  # noqa: PLC0415 - it imports shutil
-
-        trust.require_path(path, f"--log-file {named(path)}", _LOG_REMEDY)
-        # checked after the file was opened: it is still the one that the path names, and has no other name
-        if status.st_nlink != 1 or not os.path.samestat(status, path.lstat()):
-            raise UnavailableError(f"--log-file {named(path)}: it has another name, a hard link; {_LOG_REMEDY}")
 
     def write(self, level: int, text: str) -> str:
         """Append a line; return why that is impossible, once for all lines that are lost in a row.

@@ -1,7 +1,7 @@
 """Trust in files that decide what runs as root (owner, mode, links, directories above), and the search for probe tools.
 
 A tool must be changeable only by root, and is never searched in the current directory; latmon's own installation may
-also belong to the user who called sudo, because sudo on it makes that user root anyway. Opens and runs nothing.
+also belong to the user who called sudo, because sudo on it makes that user root anyway. Reads and runs nothing.
 A path that passes can only be changed by its owners, so it may be opened by name afterwards. Not checked: what a file
 server or a FUSE file system returns the next time, NFSv4 access lists, what a tool loads (libraries, other programs).
 """
@@ -9,6 +9,7 @@ server or a FUSE file system returns the next time, NFSv4 access lists, what a t
 from __future__ import annotations
 
 import contextlib
+import errno
 import grp
 import os
 import pwd
@@ -52,6 +53,8 @@ _BYTE_CODE = "__pycache__"
 _WHAT = f"latmon, which runs from {_PACKAGE},"
 _INSTALL_REMEDY = "install latmon as root, or run it with sudo as the user who owns it"
 _IN_CWD = "start latmon in another directory, because Python looks for modules in this one"
+_WRITE_REMEDY = "name a file in a directory that only root can change"
+_DIRECTORY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MAX_LINKS = 40
 """Symbolic links in one path that the kernel follows."""
 _SYSTEM_GIDS = range(1000)
@@ -71,37 +74,142 @@ class Flaw:
 
 
 def flaw(path: Path, allowed: frozenset[int] = ROOT) -> Flaw | None:
-    """Return the first step to `path` that a uid outside `allowed` can change, None where there is none.
-
-    Links are followed one by one, so the directories that hold a link count like those of its target.
-    """
-    at, links = Path("/"), 0
-    steps = deque(path.absolute().parts[1:])
-    while steps:
-        name = steps.popleft()
-        step = at.parent if name == ".." else at / name
+    """Return the first step to `path` that a uid outside `allowed` can change, None where there is none."""
+    with contextlib.closing(_Walk(path, allowed)) as walk:
         try:
-            if found := _entered(at, step, allowed):
-                return found
-            target = step.readlink() if step.is_symlink() else None
+            walk.go()
+        except _FlawError as error:
+            return error.flaw
         except (FileNotFoundError, NotADirectoryError):  # users that can write to `at` decide what will be there
-            return changeable(at, allowed)
+            pass
         except OSError as error:
-            return Flaw(step, f"can't be examined: {error.strerror}", "")
-        if target is None:
-            at = step
-            continue
-        links += 1
-        if links > _MAX_LINKS:
-            return Flaw(step, "is a loop of symbolic links", "")
-        at = Path("/") if target.is_absolute() else at
-        steps.extendleft(reversed(target.parts[target.is_absolute() :]))
-    return changeable(at, allowed)
+            return Flaw(walk.step, f"can't be examined: {error.strerror}", "")
+        return walk.changeable()
 
 
-def changeable(path: Path, allowed: frozenset[int] = ROOT) -> Flaw | None:
+@contextlib.contextmanager
+def directory_to_write(path: Path, what: str, allowed: frozenset[int], *, makes: bool = False) -> Iterator[int]:
+    """Yield the descriptor of a directory that no uid outside `allowed` can change, nor any step on the way to it.
+
+    It may also be one such as /tmp: who creates a file in it has to make sure that the file is new. `makes`: it is made
+    where it doesn't exist. `what` names what is written. Raises UnavailableError with the step that others can change,
+    OSError where there is no such directory.
+    """
+    with contextlib.closing(_Walk(path, allowed, makes=makes)) as walk:
+        try:
+            walk.go()
+            found = walk.shared()
+        except _FlawError as error:
+            found = error.flaw
+        if found:
+            raise UnavailableError(_sentence(what, "written", found, _WRITE_REMEDY))
+        if not stat.S_ISDIR(walk.status.st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        yield walk.directory
+
+
+def require_to_write(path: Path, status: os.stat_result, what: str, allowed: frozenset[int]) -> None:
+    """Raise UnavailableError where a uid outside `allowed` can change an opened file, or where it has another name.
+
+    Another user may have made that name, in a directory such as /tmp, for a file that latmon should not write.
+    """
+    found = changeable(path, status, allowed)
+    if found is None and status.st_nlink != 1:
+        found = Flaw(path, "has another name, a hard link", "")
+    if found:
+        raise UnavailableError(_sentence(what, "written", found, _WRITE_REMEDY))
+
+
+class _FlawError(Exception):
+    def __init__(self, flaw: Flaw) -> None:
+        self.flaw = flaw
+
+
+class _Walk:
+    """A walk from `/` along a path, step by step, on a descriptor of the directory that it has come to.
+
+    Links are followed one by one, so the directories that hold a link count like those of its target. What a checked
+    step leads to is opened relative to its directory, so that nothing changes between the check and the next step.
+    """
+
+    def __init__(self, path: Path, allowed: frozenset[int], *, makes: bool = False) -> None:
+        """`makes`: directories that don't exist are made."""
+        self._steps = deque(path.absolute().parts[1:])
+        self._allowed, self._makes = allowed, makes
+        self._links = 0
+        self.at = self.step = Path("/")
+        """Where the walk has come to, and the step that was examined last."""
+        self.directory = os.open("/", _DIRECTORY)
+        """`at`, or the directory of `at` where that is a file."""
+        self.status = os.fstat(self.directory)
+        """Of `at`."""
+
+    def close(self) -> None:
+        os.close(self.directory)
+
+    def go(self) -> None:
+        """Walk to the end. Raises _FlawError for a step that others can change, OSError for one that isn't there."""
+        while self._steps:
+            self._take(self._steps.popleft())
+
+    def changeable(self) -> Flaw | None:
+        """Return how others can change where the walk has come to."""
+        return changeable(self.at, self.status, self._allowed)
+
+    def shared(self) -> Flaw | None:
+        """Return how others can change or replace what is in this directory.
+
+        In a directory with the sticky bit they can't replace what isn't theirs.
+        """
+        is_sticky = self.status.st_uid in self._allowed and self.status.st_mode & stat.S_ISVTX
+        return None if is_sticky else self.changeable()
+
+    def _take(self, name: str) -> None:
+        self.step = self.at.parent if name == ".." else self.at / name
+        if not stat.S_ISDIR(self.status.st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        try:
+            entry = os.stat(name, dir_fd=self.directory, follow_symlinks=False)
+        except FileNotFoundError:
+            if not self._makes:
+                raise
+            entry = self._made(name)
+        found = self.shared()
+        if found is None and entry.st_uid not in self._allowed and self.changeable():
+            found = _foreign(self.step, entry)
+        if found:
+            raise _FlawError(found)
+        if stat.S_ISLNK(entry.st_mode):
+            self._follow(Path(os.readlink(name, dir_fd=self.directory)))
+            return
+        if stat.S_ISDIR(entry.st_mode):
+            entry = self._enter(name)
+        self.at, self.status = self.step, entry
+
+    def _made(self, name: str) -> os.stat_result:
+        if found := self.shared():
+            raise _FlawError(found)
+        with contextlib.suppress(FileExistsError):  # another latmon makes it at the same moment
+            os.mkdir(name, 0o700, dir_fd=self.directory)
+        return os.stat(name, dir_fd=self.directory, follow_symlinks=False)
+
+    def _enter(self, name: str) -> os.stat_result:
+        below = os.open(name, _DIRECTORY, dir_fd=self.directory)
+        os.close(self.directory)
+        self.directory = below
+        return os.fstat(below)
+
+    def _follow(self, target: Path) -> None:
+        self._links += 1
+        if self._links > _MAX_LINKS:
+            raise _FlawError(Flaw(self.step, "is a loop of symbolic links", ""))
+        if target.is_absolute():
+            self.at, self.status = Path("/"), self._enter("/")
+        self._steps.extendleft(reversed(target.parts[target.is_absolute() :]))
+
+
+def changeable(path: Path, status: os.stat_result, allowed: frozenset[int] = ROOT) -> Flaw | None:
     """Return how a uid outside `allowed` can change this one file or directory, None where none can."""
-    status = path.lstat()
     if status.st_uid not in allowed:
         return _foreign(path, status)
     if not is_shared(status):
@@ -180,8 +288,12 @@ def require_script(path: Path, environ: Mapping[str, str] = os.environ) -> None:
 
 
 def _refusal(what: str, found: Flaw, remedy: str) -> UntrustedError:
+    return UntrustedError(_sentence(what, "used", found, remedy))
+
+
+def _sentence(what: str, verb: str, found: Flaw, remedy: str) -> str:
     mend = f"`{found.mend}`, or " if found.mend else ""
-    return UntrustedError(f"{what} is not used as root, because {found.at} {found.why}: {mend}{remedy}")
+    return f"{what} is not {verb} as root, because {found.at} {found.why}: {mend}{remedy}"
 
 
 def _searched() -> Iterator[Path]:
@@ -249,18 +361,6 @@ def _entries(directory: str | Path) -> Iterator[tuple[os.DirEntry[str], os.stat_
     for entry in entries:
         with contextlib.suppress(FileNotFoundError):  # another Python has just replaced a compiled module
             yield entry, entry.stat(follow_symlinks=False)
-
-
-def _entered(directory: Path, step: Path, allowed: frozenset[int]) -> Flaw | None:
-    """Return the flaw of the directory that `step` is looked up in. Raises OSError where there is no `step`.
-
-    In a directory with the sticky bit others can't replace what isn't theirs.
-    """
-    entry, status = step.lstat(), directory.lstat()
-    found = changeable(directory, allowed)
-    if found is None or status.st_uid not in allowed or not status.st_mode & stat.S_ISVTX:
-        return found
-    return None if entry.st_uid in allowed else _foreign(step, entry)
 
 
 def _foreign(path: Path, status: os.stat_result) -> Flaw:

@@ -426,11 +426,11 @@ def attack(nobodys):
 
 
 @pytest.fixture
-def as_started(monkeypatch, nobodys, tools):
+def as_started(monkeypatch, nobodys, tools, tmp_path):
     """This process as sudo, or a shell of root's, would start it with a variable."""
 
     def become(variable, value, who):
-        monkeypatch.chdir(nobodys)
+        monkeypatch.chdir(tmp_path if not who["SUDO_UID"] else nobodys)  # who is to record must be able to write there
         monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
         monkeypatch.setattr(privileges, "need_readable", lambda *_any: None)
         for drop in ("drop_root", "drop_all"):  # for good, were it to come so far

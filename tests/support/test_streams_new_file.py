@@ -6,7 +6,7 @@ import stat
 
 import pytest
 
-from latmon.support import streams
+from latmon.support import output_files, streams
 from latmon.support.errors import UnavailableError
 
 
@@ -85,7 +85,7 @@ def test_half_of_one_takes_nothing_along_that_bears_its_name_by_now(tmp_path, me
 def test_an_open_file_loses_its_name_in_a_directory_that_is_not_readable(tmp_path):
     with streams.create(tmp_path / "out") as out:
         tmp_path.chmod(0o300)
-        assert streams.unlink(tmp_path / "out", out.fileno())
+        assert output_files.unlink(tmp_path / "out", out.fileno())
         tmp_path.chmod(0o700)
         with pytest.raises(FileNotFoundError):
-            streams.unlink(tmp_path / "out", out.fileno())
+            output_files.unlink(tmp_path / "out", out.fileno())

@@ -32,7 +32,7 @@ from latmon.decode.framer import Framer
 from latmon.manifest import Manifest
 from latmon.model.frame import STAGES, TABLES, Missing, Origin, Settings, capped
 from latmon.model.stages import ADMISSION
-from latmon.support import paths, privileges, trust
+from latmon.support import output_files, paths, privileges, trust
 from latmon.support.errors import UnavailableError
 from latmon.support.text import clean, listed
 from latmon_backends.bpftrace import program as bpftrace_program
@@ -115,21 +115,11 @@ class ProbeCache:
             return
         kept = [one for one in self._entries() if one.key != key][: _MOST_CHOICES - 1]
         entries = [asdict(one) for one in (ProbeChoice(key, probe, tool, time.time(), dict(refused)), *kept)]
-        with contextlib.suppress(OSError):
-            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with contextlib.suppress(OSError, UnavailableError):
+            output_files.make_directories(self.directory)
             if self._is_ours():
-                self._replace(json.dumps({"schema": _SCHEMA, "entries": entries}, indent=1).encode())
-
-    def _replace(self, data: bytes) -> None:
-        new = self.path.with_name(f".{_CACHE_FILE}.{os.getpid()}")
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-            new.replace(self.path)
-        except OSError:
-            new.unlink(missing_ok=True)
-            raise
+                data = json.dumps({"schema": _SCHEMA, "entries": entries}, indent=1)
+                output_files.replace(self.path, data.encode())
 
     def _is_ours(self) -> bool:
         """Return whether only this user and root can change the file or a directory above it."""
