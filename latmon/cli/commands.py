@@ -200,12 +200,27 @@ def _check_named(name: str, path: Path, file: Path | None, *, root: bool = True)
     where = f" in {file}" if file else " in the config"
     root = root and os.geteuid() == 0
     if root and file is not None:
-        remedy = "remove the key" if file == config.SYSTEM else f"name the tool in {config.SYSTEM} instead"
-        trust.require_path(file, f"{name}: {path}{where}", remedy)
+        _require_config(file, f"{name}: {path}{where}", "tool")
     if path.is_absolute() and root:
         trust.require(path, f"{name}: {path}{where}")
     if not (path.is_absolute() and os.access(path, os.X_OK) and stat.S_ISREG(paths.mode(path))):
         raise UnavailableError(f"{name}: {path}{where} must be the absolute path of a program that runs.")
+
+
+def _require_config(file: Path, what: str, kind: str) -> None:
+    """Raise UntrustedError where others can change a config whose key `what` names a tool or a directory."""
+    remedy = "remove the key" if file == config.SYSTEM else f"name the {kind} in {config.SYSTEM} instead"
+    trust.require_path(file, what, remedy)
+
+
+def _check_saved_in(actions: config.Actions, file: Path | None) -> None:
+    """Raise UntrustedError or UnavailableError where others decide in which directory root saves recordings."""
+    if not actions.record_us or os.geteuid() != 0:
+        return
+    if actions.directory is not None and file is not None:
+        _require_config(file, f"on_finding: directory: {actions.directory} in {file}", "directory")
+    directory = actions.directory or Path.cwd()
+    output_files.require(directory / "recording", f"on_finding: a recording in {directory}")
 
 
 _WITHOUT_INVASIVE = frozenset({"bpftrace", "procfs", "demo"})
@@ -563,6 +578,8 @@ def _watch_findings(args: argparse.Namespace) -> int:
             for word in actions.command[1:]:  # a script that an interpreter runs, which may be made later
                 if word.startswith("/"):
                     trust.require_path(Path(word), f"on_finding: {word}", "let root own it")
+    if user is None:
+        _check_saved_in(actions, where)
     path = args.record
     with privileges.acting_as(user):
         if path is not None and paths.is_directory(path):

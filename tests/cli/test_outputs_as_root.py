@@ -146,3 +146,33 @@ def test_what_root_names_no_place_for_is_not_in_another_users_directory(latmon, 
     done = latmon(code=code, cwd=theirs)
     assert done.stdout == f"{tmp_path}/.local/state/latmon/recordings\n", done.stderr
     assert not list(theirs.iterdir())
+
+
+def watch(latmon, tmp_path, text, *owned):
+    path = tmp_path / "settings/latmon/config.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    for name in owned:
+        os.chown(tmp_path / name, NOBODY, NOBODY)
+    return latmon("watch", "--backend", "demo", XDG_CONFIG_HOME=str(tmp_path / "settings"))
+
+
+def test_a_config_of_another_user_names_no_directory(latmon, tmp_path, target):
+    text = f"on_finding: {{record: 60s, directory: {target}}}\n"
+    done = watch(latmon, tmp_path, text, "settings/latmon/config.yaml")
+    path = tmp_path / "settings/latmon/config.yaml"
+    assert done.returncode == 3
+    assert done.stderr == (
+        f"latmon: on_finding: directory: {target} in {path} is not used as root, because {path} belongs to "
+        f"nobody (uid 65534): `chown root {path}`, or name the directory in /etc/xdg/latmon/config.yaml instead\n"
+    )
+
+
+@pytest.mark.parametrize("owned", ["link", "cwd"])
+def test_recordings_of_findings_go_where_only_root_decides(latmon, tmp_path, link, owned):
+    text = f"on_finding: {{record: 60s, directory: {link}}}\n" if owned == "link" else "on_finding: {record: 60s}\n"
+    done = watch(latmon, tmp_path, text, *([] if owned == "link" else ["."]))
+    at = link if owned == "link" else tmp_path
+    assert done.returncode == 3
+    assert "is not " in done.stderr
+    assert f"as root, because {at} belongs to nobody (uid 65534)" in done.stderr
