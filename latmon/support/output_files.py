@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import NamedTuple
 
-from latmon.support import paths
+from latmon.support import owners, paths
 from latmon.support.errors import UnavailableError
 from latmon.support.text import clean
 
@@ -68,7 +68,7 @@ def _require_own(path: Path, status: os.stat_result, what: str) -> None:
     if os.geteuid() == 0:
         from latmon.support import trust  # noqa: PLC0415 - as in _parent
 
-        trust.require_to_write(path, status, what or _named(path), trust.owners(os.environ))
+        trust.require_to_write(path, status, what or _named(path), owners.owners(os.environ))
 
 
 def replace(path: Path, data: bytes) -> None:
@@ -181,7 +181,7 @@ def _parent(path: Path, what: str = "", *, makes: bool = False) -> Iterator[_Par
     if os.geteuid() == 0:
         from latmon.support import trust  # noqa: PLC0415 - it imports shutil, and a plain user needs none of it
 
-        allowed = trust.owners(os.environ)
+        allowed = owners.owners(os.environ)
         with trust.directory_to_write(path.parent, what or _named(path), allowed, makes=makes) as directory:
             yield _Parent(directory)
         return
