@@ -548,9 +548,13 @@ class TracerFramer:
         else:
             self._left_out += 1
 
-    def waiting(self, records: Iterable[Record], at_ns: int) -> None:
-        """Take the I/Os that had not completed at the tick whose maps were printed."""
-        self._ages.reported(records, [(one, self._maps.latest(one.name)) for one in self._specs], at_ns)
+    def waiting(self, records: Iterable[Record], at_ns: int, ahead_ns: int = 0) -> None:
+        """Take the I/Os that had not completed at the tick whose maps were printed, at `at_ns` on the script's clock.
+
+        That clock is `ahead_ns` ahead of CLOCK_MONOTONIC, which the records are on.
+        """
+        maps = [(one, self._maps.latest(one.name)) for one in self._specs]
+        self._ages.reported(records, maps, at_ns, ahead_ns)
 
     def interval(self, tick: int | None, thread: Callable[[int], Thread]) -> TracerInterval:
         """Close an interval; `tick` as Framer.interval takes it."""

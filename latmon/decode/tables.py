@@ -584,15 +584,20 @@ class NewestAges:
         self._device_name, self._flags = device_name, flags
         self._newest: InFlightList | None = None
 
-    def reported(self, records: Iterable[Record], maps: Maps, at_ns: int) -> None:
-        """Take the records of a tick at CLOCK_MONOTONIC `at_ns`; ignore a tick before the script followed requests."""
+    def reported(self, records: Iterable[Record], maps: Maps, at_ns: int, ahead_ns: int) -> None:
+        """Take the records of a tick; ignore a tick before the script followed requests.
+
+        The records are on CLOCK_MONOTONIC already. The script's clock is `ahead_ns` ahead of it: the tick's stamp
+        `at_ns` and those in its maps.
+        """
         each = list(maps)
         since_ns = max((n for spec, values in each if spec.role == "depth_since" for n in values.values()), default=0)
         if since_ns:
             waiting = [one for record in records if (one := self._in_flight(record)) is not None]
             older = self._older((spec, values) for spec, values in each if spec.role == "depth_older")
             counted = dict.fromkeys(AGES_S, 0) | older
-            self._newest = InFlightList(_oldest(waiting), counted, since_ns // 1000, at_ns // 1000)
+            since_us, at_us = ((stamp_ns - ahead_ns) // 1000 for stamp_ns in (since_ns, at_ns))
+            self._newest = InFlightList(_oldest(waiting), counted, since_us, at_us)
 
     def taken(self) -> InFlightList | None:
         """Return the newest list once; None if no tick came since the last call."""

@@ -14,12 +14,15 @@ import os
 import re
 import sys
 import time
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
-from latmon.support.paths import content
+from latmon.support.paths import content, link_target
 from latmon.support.text import clean
 
 _HZ = re.compile(rb"^CONFIG_HZ=(\d+)$", re.MULTILINE)
+_OFFSET = re.compile(rb"^(\w+) +(-?\d{1,18}) +(\d{1,9})$", re.MULTILINE)
 _CLOCKS_APART_US = 1000
 _FAMILIES = {
     "apt-get install": ("debian", "ubuntu"),
@@ -29,6 +32,8 @@ _FAMILIES = {
 """Command that installs a package -> systems that have it."""
 _INIT_PID_NAMESPACE = "pid:[4026531836]"
 """The kernel gives the first pid namespace this number on every boot (PROC_PID_INIT_INO)."""
+_TIME_NAMESPACES = ("ns/time", "ns/time_for_children")
+"""Below /proc/PID: the time namespace of the process, and that of the children that it starts."""
 _CONTAINERS = (b"docker", b"kubepods", b"libpod", b"lxc", b"containerd")
 
 
@@ -80,11 +85,9 @@ def container(proc: Path = Path("/proc"), root: Path = Path("/")) -> str:
 
     Marker files alone prove nothing: a virtual machine made from a container image has them too.
     """
-    try:
-        if (proc / "self/ns/pid").readlink().name == _INIT_PID_NAMESPACE:
-            return ""
-    except OSError:
-        pass  # no namespaces, or not readable: the marks decide
+    if link_target(proc / "self/ns/pid") == _INIT_PID_NAMESPACE:
+        return ""
+    # Without namespaces, and where they can't be read, the marks decide.
     if (root / ".dockerenv").exists():
         return "docker"
     if (root / "run/.containerenv").exists():
@@ -96,15 +99,74 @@ def container(proc: Path = Path("/proc"), root: Path = Path("/")) -> str:
     return next((mark.decode() for mark in _CONTAINERS if mark in groups), "")
 
 
+@dataclass(frozen=True, slots=True)
+class ClockOffsets:
+    """What this process's time namespace adds to two of the kernel's clocks, in ns. Both are 0 outside of one."""
+
+    monotonic_ns: int = 0
+    boottime_ns: int = 0
+
+
+@cache
+def clock_offsets(proc: Path = Path("/proc")) -> ClockOffsets:
+    """Return the offsets of this process's clocks; they can't change while it runs.
+
+    A time namespace (time_namespaces(7), Linux 5.6) moves CLOCK_MONOTONIC and CLOCK_BOOTTIME for clock_gettime,
+    /proc/uptime and the start in /proc/PID/stat. It moves no stamp of the kernel itself: the helpers bpf_ktime_get_ns
+    and bpf_ktime_get_boot_ns, which are bpftrace's nsecs, and the stamps in a request are the host's clocks.
+
+    /proc/PID/timens_offsets has the offsets of the namespace of the process's children
+    (proc_timens_show_offsets in kernel/time/namespace.c), which may be another one: before 6.2, where exec began to
+    enter that namespace (2b5f9dad32ed), only a child is in it, as after `unshare -T` without --fork. Then this
+    process is still in the namespace of its parent's children.
+    """
+    own, children = _TIME_NAMESPACES
+    namespace = link_target(proc / "self" / own)
+    for pid in ("self", str(os.getppid())):
+        if namespace and link_target(proc / pid / children) == namespace:
+            return _offsets(content(proc / pid / "timens_offsets"))
+    return ClockOffsets()
+
+
+def _offsets(table: bytes) -> ClockOffsets:
+    """Return the offsets of a table whose lines are the clock's name, seconds (which may be negative) and ns."""
+    found = {name: int(seconds) * 10**9 + int(ns) for name, seconds, ns in _OFFSET.findall(table)}
+    return ClockOffsets(found.get(b"monotonic", 0), found.get(b"boottime", 0))
+
+
 def suspended_us() -> int:
     """Return the time that this boot was suspended, which CLOCK_MONOTONIC leaves out; 0 where no clock counts it.
 
-    The two clocks can't be read at once: a difference below 1 ms is not a suspend.
+    So much is the kernel's CLOCK_BOOTTIME ahead of its CLOCK_MONOTONIC. The two can't be read at once: a difference
+    below 1 ms is not a suspend.
     """
     if sys.platform != "linux":
         return 0
-    ahead = (time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns()) // 1000
+    ahead = (boottime_ns() - time.monotonic_ns() + clock_offsets().monotonic_ns) // 1000
     return ahead if ahead >= _CLOCKS_APART_US else 0
+
+
+def boottime_ns() -> int:
+    """Return the kernel's CLOCK_BOOTTIME, without the offset of a time namespace, as probes have it. Linux only."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) - clock_offsets().boottime_ns
+
+
+def boottime_ahead_us() -> int:
+    """Return how far this process's CLOCK_BOOTTIME is ahead of its CLOCK_MONOTONIC, as in /proc/PID/stat.
+
+    In a time namespace this may be negative.
+    """
+    offsets = clock_offsets()
+    return suspended_us() + (offsets.boottime_ns - offsets.monotonic_ns) // 1000
+
+
+def probe_ahead_us(clock: str) -> int:
+    """Return how far a probe's clock (`monotonic` or `boottime`) is ahead of this process's CLOCK_MONOTONIC.
+
+    A probe reads the kernel's clocks, and this process those of its time namespace, where there is one.
+    """
+    suspended = suspended_us() if clock == "boottime" else 0
+    return suspended - clock_offsets().monotonic_ns // 1000
 
 
 _SUN, _FREEBSD = "SunOS", "FreeBSD"

@@ -107,6 +107,14 @@ def text(path: Path) -> str:
     return content(path).decode("ascii", "replace")
 
 
+def link_target(path: Path) -> str:
+    """Return where a symbolic link points; empty where it is none, or can't be read."""
+    try:
+        return str(path.readlink())
+    except OSError:
+        return ""
+
+
 def matching(directory: Path, pattern: str) -> list[Path]:
     """Return the paths below `directory` that match. Path.glob raises where a directory vanishes meanwhile."""
     return [directory / one for one in glob.glob(pattern, root_dir=directory)]  # noqa: PTH207

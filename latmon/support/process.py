@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from latmon.support import host
 from latmon.support.errors import UnavailableError
-from latmon.support.paths import content, matching, text
+from latmon.support.paths import content, link_target, matching, text
 from latmon.support.trust import environment
 from latmon.support.units import show_duration
 
@@ -40,7 +40,7 @@ def module_path() -> str:
 
 
 _STARTTIME = 22 - 3
-"""Index of starttime in proc_pid_stat(5) after pid and comm; ticks of CLOCK_BOOTTIME."""
+"""Index of starttime in proc_pid_stat(5) after pid and comm; ticks of the reader's CLOCK_BOOTTIME."""
 _TICK_US = 1_000_000 // os.sysconf("SC_CLK_TCK")
 _SLACK_US = 20_000
 """Tolerance for the start of a process, which has a resolution of 10 ms."""
@@ -200,25 +200,25 @@ class OwnProcesses:
         *,
         proc: Path = Path("/proc"),
         now_us: Callable[[], int] = lambda: time.monotonic_ns() // 1000,
-        suspended_us: Callable[[], int] = host.suspended_us,
+        boottime_ahead_us: Callable[[], int] = host.boottime_ahead_us,
     ) -> None:
         """Start with process `pid`; `parent` is a collector's user interface, whose other children don't count."""
         self._roots = (pid,) if parent is None else (pid, parent)
-        self._proc, self._now_us, self._suspended_us = proc, now_us, suspended_us
+        self._proc, self._now_us, self._boottime_ahead_us = proc, now_us, boottime_ahead_us
         self._lives: dict[tuple[int, int], _Life] = {}
         """Lifetimes by pid and start, because pids are reused."""
         self._names: set[str] = set()
-        self._numbers_suffice = _link(proc / "self/ns/pid") == _INITIAL_NAMESPACE
+        self._numbers_suffice = link_target(proc / "self/ns/pid") == _INITIAL_NAMESPACE
 
     def refresh(self) -> None:
         """Record new processes and the end of missing ones."""
-        now_us, asleep_us = self._now_us(), self._suspended_us()
+        now_us, ahead_us = self._now_us(), self._boottime_ahead_us()
         there = {(pid, started) for pid in self._there() if (started := self._started(pid)) is not None}
         for key, life in self._lives.items():
             if life.gone_us is None and key not in there and self._started(key[0]) != key[1]:
                 life.gone_us = now_us
         for pid, started in there:
-            self._lives.setdefault((pid, started), _Life(started * _TICK_US - asleep_us))
+            self._lives.setdefault((pid, started), _Life(started * _TICK_US - ahead_us))
             self._names.update(self._comms(pid))
         gone = [key for key, life in self._lives.items() if life.gone_us is not None]
         for key in gone[:-_MOST_GONE]:
@@ -244,14 +244,6 @@ class OwnProcesses:
     def _comms(self, pid: int) -> Iterator[str]:
         """Yield the names of its threads, which may differ from the process's."""
         return (name for one in matching(self._proc, f"{pid}/task/*/comm") if (name := text(one).rstrip("\n")))
-
-
-def _link(path: Path) -> str:
-    """Return the target of a link; empty where it can't be read."""
-    try:
-        return str(path.readlink())
-    except OSError:
-        return ""
 
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")

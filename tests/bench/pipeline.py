@@ -49,7 +49,7 @@ class Pipeline:
         self._builder = FrameBuilder(self._sampler, host.root / "sys", lambda: 0)
         manifest = next(program.variants(1000, 0)).manifest
         framer = Framer(manifest, self._builder.device_name, self._builder.has_several_queues)
-        around = Surroundings(lambda: self._now_us, lambda: 0, self._sampler.sample, _KEYS, 1_000_000)
+        around = Surroundings(lambda: self._now_us, lambda _: 0, self._sampler.sample, _KEYS, 1_000_000)
         self._decoder, self._ticks = BpftraceDecoder(), Ticks(manifest, framer, around)
         origin = Origin(
             "bpftrace",

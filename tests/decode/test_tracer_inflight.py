@@ -121,6 +121,14 @@ def test_devices_are_followed_by_the_scripts_for_their_kind(named, groups, follo
     assert followed(InFlightList(), ("inflight",), {"sda": True}).devices == ()
 
 
+def test_stamps_of_a_list_are_put_on_the_clock_of_its_requests():
+    one = framer()
+    one.printed("inflight_a_since", {0: 1_000_000})
+    one.waiting([line(19_000_000)], 11_000_000, ahead_ns=-10_000_000)
+    waiting = reported(one).in_flight
+    assert (waiting.since_us, waiting.oldest[0].began_us, waiting.at_us) == (11_000, 19_000, 21_000)
+
+
 def test_a_script_says_of_which_group_its_list_is():
     one = framer()
     assert reported(one).ages_of == ()

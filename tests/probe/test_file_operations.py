@@ -29,7 +29,7 @@ def key(call, wait, us_bucket=0, dev=ROOT):
 
 class Run:
     def __init__(self, proc):
-        around = OnDemandSurroundings(100, ahead_us=lambda: 500, file_system=SYSTEMS.__getitem__)
+        around = OnDemandSurroundings(100, ahead_us=lambda _: 500, file_system=SYSTEMS.__getitem__)
         self.ticks = OnDemandTicks([MANIFEST, WAKEUPS], {SDA: "sda"}.get, Threads(proc), around)
         self.tick(0)
         self.ticks.taken()

@@ -98,7 +98,7 @@ def test_no_more_are_kept_than_there_is_room_for(windows, monkeypatch):
 @pytest.fixture
 def ticks(tmp_path):
     manifests = [load(PROBES / f"{name}.yaml") for name in ("stages_c", "order_c")]
-    around = OnDemandSurroundings(map_keys=100, ahead_us=lambda: 500)
+    around = OnDemandSurroundings(map_keys=100, ahead_us=lambda _: 500)
     return OnDemandTicks(manifests, {SDA: "sda"}.get, Threads(tmp_path), around)
 
 

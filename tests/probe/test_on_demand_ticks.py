@@ -28,7 +28,7 @@ class Run:
 
     def __init__(self, proc, ahead_us=0, begin=True):
         self.proc = proc
-        around = OnDemandSurroundings(map_keys=100, ahead_us=lambda: ahead_us)
+        around = OnDemandSurroundings(map_keys=100, ahead_us=lambda _: ahead_us)
         self.ticks = OnDemandTicks(MANIFESTS, {SDA: "sda"}.get, Threads(proc), around)
         for name in NAMES if begin else ():
             self.tick(name, 0)

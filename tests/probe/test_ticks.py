@@ -20,23 +20,29 @@ KEY = FLOW | bucket_index(1000)
 READ, TOTAL = Flow("sda", "read"), Series("sda", "read", "total")
 
 
+SAME_CLOCKS = {"monotonic": 0, "boottime": 0}
+ASLEEP = {"monotonic": 0, "boottime": 400_000}
+IN_NAMESPACE = {"monotonic": -4_000_000, "boottime": -3_600_000}
+"""The process's CLOCK_MONOTONIC is 4 s ahead of the kernel's, and the host slept for 0.4 s."""
+
+
 class Run:
     """A probe that ticks once a second, tick 0 at 0 where counting begins; `now_us` is when its lines are read."""
 
     load = staticmethod(load)
 
-    def __init__(self, name="block_a", ahead_us=0, count=0):
-        self.name, self.now_us = name, 0
+    def __init__(self, name="block_a", ahead_us=SAME_CLOCKS, count=0):
+        self.name, self.now_us = name, max(0, *(-one for one in ahead_us.values()))
         around = Surroundings(
             now_us=lambda: self.now_us,
-            ahead_us=lambda: ahead_us,
+            ahead_us=lambda clock: ahead_us[clock],
             sample=lambda: Sample(mono_us=self.now_us, wall=1000.0 + self.now_us / 1e6),
             map_keys=100,
             interval_us=1_000_000,
         )
         manifest = self.load(PROBES / f"{name}.yaml")
         self.ticks = Ticks(manifest, Framer(manifest, {8 << 20: "sda"}.get), around)
-        self.line(f"tick {name} 0 {ahead_us * 1000}")
+        self.line(f"tick {name} 0 {max(0, ahead_us[manifest.clock]) * 1000}")
         self.count(count)
         assert self.line(f"done {name}") is None
 
@@ -172,8 +178,13 @@ def test_records_before_the_first_tick_are_dropped():
 
 
 def test_boottime_stamps_are_put_on_the_monotonic_clock():
-    assert Run("block_c", ahead_us=400_000).tick(0).end.mono_us == 600_000
-    assert Run("block_a", ahead_us=400_000).tick(0).end.mono_us == 1_000_000
+    assert Run("block_c", ASLEEP).tick(0).end.mono_us == 600_000
+    assert Run("block_a", ASLEEP).tick(0).end.mono_us == 1_000_000
+
+
+def test_stamps_are_put_on_the_clock_of_a_time_namespace():
+    assert Run("block_c", IN_NAMESPACE).tick(0, late_us=4_000_000).end.mono_us == 4_600_000
+    assert Run("block_a", IN_NAMESPACE).tick(0, late_us=4_000_000).end.mono_us == 5_000_000
 
 
 def test_losses_belong_to_their_window():
@@ -267,7 +278,7 @@ def test_slow_ios_before_the_first_tick_are_dropped_and_those_at_the_end_belong_
 
 @pytest.mark.usefixtures("looking")
 def test_stamps_of_slow_ios_are_put_on_the_monotonic_clock():
-    run = Run("block_c", ahead_us=400_000)
+    run = Run("block_c", ASLEEP)
     slow(run, 1_000_000_000)
     (one,) = run.tick(0).records
     assert one.get("done_ns") == 600_000_000

@@ -58,7 +58,7 @@ def in_namespace(proc, name):
 def test_in_a_container_the_name_must_be_known_too(tmp_path, namespace, renamed):
     """Elsewhere a process may have had another name: the tool's was a shell's before."""
     in_namespace(tmp_path, namespace)
-    family = OwnProcesses(10, proc=tmp_path, now_us=lambda: 1_000_000, suspended_us=lambda: 0)
+    family = OwnProcesses(10, proc=tmp_path, now_us=lambda: 1_000_000, boottime_ahead_us=lambda: 0)
     process(tmp_path, 10, 1)
     family.refresh()
     assert family.has(10, "bpftrace", 500_000)
@@ -76,7 +76,7 @@ def process(proc, pid, started, *children, comm="bpftrace"):
 
 def test_a_pid_that_another_process_has_later_is_not_its_own(tmp_path):
     now = [1_000_000]
-    family = OwnProcesses(10, proc=tmp_path, now_us=lambda: now[0], suspended_us=lambda: 0)
+    family = OwnProcesses(10, proc=tmp_path, now_us=lambda: now[0], boottime_ahead_us=lambda: 0)
     process(tmp_path, 10, 1, 11)
     process(tmp_path, 11, 50)
     family.refresh()
@@ -90,7 +90,7 @@ def test_a_pid_that_another_process_has_later_is_not_its_own(tmp_path):
 
 
 def test_a_process_whose_parent_ended_stays(tmp_path):
-    family = OwnProcesses(10, proc=tmp_path, now_us=lambda: 1_000_000, suspended_us=lambda: 0)
+    family = OwnProcesses(10, proc=tmp_path, now_us=lambda: 1_000_000, boottime_ahead_us=lambda: 0)
     process(tmp_path, 10, 1, 11)
     process(tmp_path, 11, 2)
     family.refresh()
@@ -100,7 +100,7 @@ def test_a_process_whose_parent_ended_stays(tmp_path):
 
 
 def test_of_a_collectors_parent_only_itself(tmp_path):
-    family = OwnProcesses(10, 1, proc=tmp_path, suspended_us=lambda: 0)
+    family = OwnProcesses(10, 1, proc=tmp_path, boottime_ahead_us=lambda: 0)
     process(tmp_path, 1, 0, 10, 99)
     process(tmp_path, 10, 2)
     process(tmp_path, 99, 2, comm="bpftrace")
@@ -110,7 +110,7 @@ def test_of_a_collectors_parent_only_itself(tmp_path):
 
 
 def test_time_asleep_is_no_time_of_a_start(tmp_path):
-    family = OwnProcesses(10, proc=tmp_path, now_us=lambda: 2_000_000, suspended_us=lambda: 60_000_000)
+    family = OwnProcesses(10, proc=tmp_path, now_us=lambda: 2_000_000, boottime_ahead_us=lambda: 60_000_000)
     process(tmp_path, 10, 61_000_000 // TICK_US)
     family.refresh()
     assert family.has(10, "bpftrace", 1_500_000)
@@ -119,7 +119,7 @@ def test_time_asleep_is_no_time_of_a_start(tmp_path):
 
 def test_what_ended_is_forgotten_in_the_end(tmp_path, monkeypatch):
     monkeypatch.setattr("latmon.support.process._MOST_GONE", 16)
-    family = OwnProcesses(10, proc=tmp_path, now_us=lambda: 1_000_000, suspended_us=lambda: 0)
+    family = OwnProcesses(10, proc=tmp_path, now_us=lambda: 1_000_000, boottime_ahead_us=lambda: 0)
     for pid in range(100, 150):
         process(tmp_path, 10, 1, pid)
         process(tmp_path, pid, 2)

@@ -358,7 +358,7 @@ class BpftraceAlwaysOn(AlwaysOn):
         )
         around = Surroundings(
             now_us=self._at.now_us,
-            ahead_us=self._at.suspended_us,
+            ahead_us=self._at.probe_ahead_us,
             sample=self._sampler.sample,
             map_keys=self._tool.map_keys,
             interval_us=self._options.interval_us,

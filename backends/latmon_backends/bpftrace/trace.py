@@ -403,7 +403,7 @@ class _Frames:
 
     @property
     def _ahead_us(self) -> int:
-        return 0 if self._script.clock == "monotonic" else host.suspended_us()
+        return host.probe_ahead_us(self._script.clock)
 
     def _slow(self, text: str) -> None:
         found = record(text, self._script.records["slow"])

@@ -426,7 +426,7 @@ class BpftracePrograms(Programs[BpftraceProgram]):
         manifests = [one.manifest for one in program.scripts]
         around = OnDemandSurroundings(
             program.map_keys,
-            host.suspended_us,
+            host.probe_ahead_us,
             self._times,
             self._flags,
             self._here.cgroup,

@@ -164,7 +164,9 @@ class ProbedHost:
         self._traced = [ScriptOutput(one, self._numbers) for one in traced]
         self._frames = FrameBuilder(self._counters, Path(), lambda: 0)
         name, threads = self._frames.device_name, HostThreads(host)
-        around = Surroundings(lambda: self._counters.mono_us, lambda: 0, self._counters.sample, _MAP_KEYS, INTERVAL_US)
+        around = Surroundings(
+            lambda: self._counters.mono_us, lambda _: 0, self._counters.sample, _MAP_KEYS, INTERVAL_US
+        )
         cgroup = self._numbers.cgroups.__getitem__
         self._ticks = Ticks(always, Framer(always, name, cgroup=cgroup), around)
         self._timed = {one.name: one.timed for one in host.devices}

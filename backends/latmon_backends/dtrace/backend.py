@@ -20,6 +20,7 @@ from latmon.capture.backend import NO, Options, ProbeReport, StageCoverage
 from latmon.decode.framer import Framer, ProbeInterval
 from latmon.manifest import Manifest
 from latmon.model.frame import NAMED_FROM, STAGES, FileSystem, Frame, Missing, Origin, Outstanding, Thread
+from latmon.support import host
 from latmon.support.errors import UnavailableError
 from latmon.support.units import UNKNOWN
 from latmon_backends.dtrace import program as dtrace_program
@@ -73,9 +74,12 @@ class DtraceClock:
         """Take a tick's stamp, and our clock at the time when its line is read."""
         self._distances_us.append(stamp_ns // 1000 - now_us)
 
-    def ahead_us(self) -> int:
-        """Return how far DTrace's clock is ahead, negative where it is behind; 0 before the first tick."""
-        return max(self._distances_us, default=0)
+    def ahead_us(self, clock: str) -> int:
+        """Return how far a script's clock is ahead, negative where it is behind.
+
+        The offset of DTrace's own clock is 0 before the first tick.
+        """
+        return max(self._distances_us, default=0) if clock == "hrtime" else host.probe_ahead_us(clock)
 
 
 class InFlightGauge:

@@ -48,9 +48,11 @@ class MeasuredHost:
 
     start: StartProcess = Child.start
     now_us: Callable[[], int] = kernel_counters.monotonic_us
-    """Its CLOCK_MONOTONIC."""
+    """Its CLOCK_MONOTONIC, as processes there read it."""
     suspended_us: Callable[[], int] = host.suspended_us
-    """How far its CLOCK_BOOTTIME is ahead of that."""
+    """How far its kernel's CLOCK_BOOTTIME is ahead of its kernel's CLOCK_MONOTONIC."""
+    probe_ahead_us: Callable[[str], int] = host.probe_ahead_us
+    """How far a clock of its probes is ahead of `now_us`, by the clock's name in a manifest."""
     clock: FrameClock = CLOCK
     """The clocks of the counters."""
     refresh: Callable[[], Awaitable[None]] | None = None

@@ -22,7 +22,6 @@ import platform
 import socket
 import struct
 import subprocess
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -30,7 +29,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
 from latmon.manifest import Manifest
-from latmon.support import imports, privileges, trust
+from latmon.support import host, imports, privileges, trust
 from latmon.support.errors import UnavailableError
 from latmon.support.paths import text
 from latmon.support.process import descendants, module_path, widen
@@ -441,7 +440,7 @@ def trace_devices(pid: int, traced: Mapping[int, int], proc: Path = Path("/proc"
         with contextlib.ExitStack() as opened:
             maps = [opened.enter_context(_opened(number)) for number in _integer_maps(pid, proc)]
             filters = [one for one in maps if _map_name(one) == f"AT_{TRACED}"]
-            now_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) if any(traced.values()) else 0
+            now_ns = host.boottime_ns() if any(traced.values()) else 0
             for one, (device, on) in itertools.product(filters, traced.items()):
                 entry = on if device == SAMPLE else now_ns if on else 0
                 key, value = (ctypes.c_uint64(number) for number in (device, entry))

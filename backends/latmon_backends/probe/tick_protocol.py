@@ -137,8 +137,8 @@ class Surroundings:
     """Inputs of the protocol: clocks in us, counters, the most keys of a map."""
 
     now_us: Callable[[], int]
-    ahead_us: Callable[[], int]
-    """How far the script's clock is ahead of CLOCK_MONOTONIC, where it is another."""
+    ahead_us: Callable[[str], int]
+    """How far a script's clock, by its name in the manifest, is ahead of the process's CLOCK_MONOTONIC."""
     sample: Callable[[], Sample]
     map_keys: int
     interval_us: int
@@ -147,7 +147,7 @@ class Surroundings:
 class _Lines:
     """Reader of the maps and record lines of one process, with its losses."""
 
-    def __init__(self, map_keys: int, ahead_us: Callable[[], int]) -> None:
+    def __init__(self, map_keys: int, ahead_us: Callable[[str], int]) -> None:
         self._map_keys, self._clock_ahead_us = map_keys, ahead_us
         self._losses = Losses()
 
@@ -165,7 +165,7 @@ class _Lines:
         return None if found is None else shifted(found, self._ahead_us(manifest) * 1000)
 
     def _ahead_us(self, manifest: Manifest) -> int:
-        return self._clock_ahead_us() if manifest.clock != "monotonic" else 0
+        return self._clock_ahead_us(manifest.clock)
 
 
 class Ticks(_Lines):
@@ -508,8 +508,8 @@ class OnDemandSurroundings:
     """Inputs of the protocol."""
 
     map_keys: int
-    ahead_us: Callable[[], int] = lambda: 0
-    """How far the scripts' clock is ahead of CLOCK_MONOTONIC, where it is another."""
+    ahead_us: Callable[[str], int] = lambda _: 0
+    """How far a script's clock, by its name in the manifest, is ahead of the process's CLOCK_MONOTONIC."""
     timed: Callable[[str], bool] = lambda _: False
     """Whether the always-on probe times a device. Its bios are left out then: they are its requests."""
     flags: Flags = lambda _: ()
@@ -561,8 +561,11 @@ class _Script:
         self.last = False
         """Its last line came: a tick that is open then has no end line."""
 
-    def complete(self) -> bool:
-        """End a tick; return False where its first line was lost: its maps count with the next."""
+    def complete(self, ahead_us: int) -> bool:
+        """End a tick; return False where its first line was lost: its maps count with the next.
+
+        `ahead_us`: how far the script's clock is ahead of the process's CLOCK_MONOTONIC.
+        """
         if self.open is None:
             return False
         for name, values in self.arriving.items():
@@ -572,7 +575,7 @@ class _Script:
         self.numbers.append(number)
         self.open = None
         if not self.last:
-            self.framer.waiting(self.in_flight, self.mono_ns)
+            self.framer.waiting(self.in_flight, self.mono_ns, ahead_us * 1000)
         self.in_flight = []
         return True
 
@@ -699,7 +702,7 @@ class OnDemandTicks(_Lines):
 
     def _complete(self, script: _Script) -> None:
         """End a tick: its maps are complete, and its records are those that they count."""
-        if not script.complete():
+        if not script.complete(self._ahead_us(script.manifest)):
             return
         if not script.begun:
             script.begin(self._threads.of)
