@@ -25,6 +25,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded import FRAMES
 from terminal import Terminal, latmon, wait_for
+from time_namespace import AHEAD, BOOTTIME_S, MONOTONIC_S, needs_time_namespace
 from workload import CROWDED, LoopDevice, crowded, fio
 
 from latmon.capture import registry
@@ -499,10 +500,18 @@ def is_probed(frame) -> bool:
 
 @each_bpftrace
 @marked(*live_probe[1:])
-async def test_the_bpftrace_of_a_host_without_latmon_counts_what_fio_did(suite, tmp_path):
+@pytest.mark.parametrize(
+    "namespace",
+    [
+        pytest.param((), id="host"),
+        pytest.param(AHEAD, id="time_namespace", marks=[pytest.mark.slow, needs_time_namespace]),
+    ],
+)
+async def test_the_bpftrace_of_a_host_without_latmon_counts_what_fio_did(suite, namespace, tmp_path):
     path, options = probed(tmp_path / "1", suite=suite), Options(interval_us=500_000, threshold_us=1)
     job = {"name": "job", "rw": "randread", "rate_iops": 200, "size": "64m"}
-    with LoopDevice(tmp_path / "image") as disk, servers(tmp_path, bare=path) as (client, _):
+    before = {"bare": namespace}
+    with LoopDevice(tmp_path / "image") as disk, servers(tmp_path, before=before, bare=path) as (client, _):
         async with FleetBackend(options, ["bare"], client, RemoteBpftrace) as backend:
             first = await frames_until(backend, is_probed)
             backend.request_tracing(())
@@ -1695,20 +1704,47 @@ def answers(path: Path) -> list[str]:
     return [line for line in run.stdout.splitlines() if line.startswith(("@latmon ", "@refused latmon "))]
 
 
+def tool_answers(path: str, *before: str) -> dict[str, str]:
+    """Return what the script reports about a host's bpftrace; `before`: words that start its shell."""
+    text, shell = f"{remote._SCRIPT}tool\n", [*before, shutil.which("sh")]
+    run = subprocess.run(shell, input=text, env={"PATH": path}, text=True, capture_output=True, check=False)
+    return dict(line[1:].partition(" ")[::2] for line in run.stdout.splitlines() if line.startswith("@"))
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can read /proc/timer_list")
 def test_the_script_reports_what_decides_how_a_bpftrace_measures(tmp_path):
     path = probed(tmp_path / "1", "exit")
-    text = f"{remote._SCRIPT}tool\n"
-    run = subprocess.run(["sh"], input=text, env={"PATH": path}, text=True, capture_output=True, check=False)
-    facts = dict(line[1:].partition(" ")[::2] for line in run.stdout.splitlines() if line.startswith("@"))
+    facts = tool_answers(path)
     assert (facts["bpftrace"], facts["version"]) == (f"{path}/bpftrace", "bpftrace v0.23.2")
     assert int(facts["cpus"]) >= os.cpu_count()
     ahead_s = time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
     assert abs(int(facts["ahead"]) / 1e9 - ahead_s) < 0.1
+    assert facts.get("boottime", "0 0") == "0 0"
     types = Path("/sys/kernel/btf/vmlinux")
     assert ("io_start_time_ns" in facts["types"].split()) == (
         types.exists() and b"\0io_start_time_ns\0" in types.read_bytes()
     )
+
+
+@needs_time_namespace
+def test_the_script_reports_what_its_time_namespace_adds(tmp_path):
+    facts = tool_answers(probed(tmp_path / "1", "exit"), *AHEAD)
+    assert facts["boottime"] == f"{BOOTTIME_S} 0"
+    assert int(facts["ahead"]) / 1e9 < BOOTTIME_S - MONOTONIC_S  # the kernel's clocks
+
+
+@pytest.mark.parametrize(
+    ("reported", "offset_us"),
+    [
+        ({}, 0),
+        ({"boottime": "0 0"}, 0),
+        ({"boottime": "90007 250000000"}, 90_007_250_000),
+        ({"boottime": "-300 500000000"}, -299_500_000),
+        ({"boottime": "9 x"}, 0),
+    ],
+)
+def test_clocks_of_probes_are_without_the_offset_of_their_hosts_shell(reported, offset_us):
+    assert host._probe_clocks(reported, 5_000_000) == {"monotonic": -offset_us, "boottime": 5_000_000 - offset_us}
 
 
 def host_tools(root: Path) -> Path:

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -265,14 +265,15 @@ def now_us() -> int:
 class Capture:
     """`latmon --record` as a user runs it, entered when its first frame is in the file."""
 
-    def __init__(self, directory: Path, *words: str, **environ: str) -> None:
+    def __init__(self, directory: Path, *words: str, before: Sequence[str] = (), **environ: str) -> None:
+        """`before`: words that start latmon's command."""
         self.file = directory / f"capture-{time.monotonic_ns()}.latmon.jsonl.gz"
         self._err = self.file.with_suffix(".stderr")
         self.watch = Watch()
         with self._err.open("w") as err:
             self._process = subprocess.Popen(
                 # On-demand probes only where a test asks for them: on tier C they make the always-on probe miss more.
-                latmon("--record", str(self.file), "--stages", "basic", *words),
+                [*before, *latmon("--record", str(self.file), "--stages", "basic", *words)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=err,

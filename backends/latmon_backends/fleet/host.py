@@ -78,6 +78,8 @@ _MAX_ANSWER = _MAX_ENTRIES + 2 * _MAX_LINES
 _UPTIME_US = 10_000
 """Resolution of /proc/uptime, which is cut off there."""
 _DRIFT_FRAMES = 60
+_BOOTTIME_OFFSET = re.compile(r"(-?\d{1,12}) (\d{1,9})")
+"""Seconds and ns, as a host reports them from its /proc/self/timens_offsets."""
 _PREFIX = "latmon-fleet-"
 WAYS = ("latmon", "python", "bpftrace", "counters")
 """Ways to measure a host, the best first: its latmon; ours, run by its Python; its bpftrace; its shell."""
@@ -592,6 +594,7 @@ class Host:
                 start=lambda words: start_there(self.name, self._client, words),
                 now_us=lambda: time.monotonic_ns() // 1000 - tree.shift_us - ahead_us,
                 suspended_us=lambda: ahead_us,
+                probe_ahead_us=_probe_clocks(about, ahead_us).__getitem__,
                 clock=FrameClock(lambda: tree.up_us - ahead_us, lambda: tree.wall),
                 refresh=refresh,
                 facts=about,
@@ -794,6 +797,17 @@ class Host:
         self._waiting.append(HostFrame(self.label, frame, shift_us, devices, self._untimed, self.number))
         if self._takes_commands and self._clock() - self._sent > _CLOCK_EVERY_S:
             self._ask_clock()
+
+
+def _probe_clocks(facts: Mapping[str, str], ahead_us: int) -> dict[str, int]:
+    """Return how far the clocks of a host's probes are ahead of its CLOCK_BOOTTIME less `ahead_us`.
+
+    `ahead_us`: how far its kernel's CLOCK_BOOTTIME is ahead of its kernel's CLOCK_MONOTONIC. Its shell reads
+    CLOCK_BOOTTIME with the offset of its time namespace (see `clock_offsets` in latmon/support/host.py).
+    """
+    offset = _BOOTTIME_OFFSET.fullmatch(facts.get("boottime", ""))
+    offset_us = 0 if offset is None else int(offset[1]) * 1_000_000 + int(offset[2]) // 1000
+    return {"monotonic": -offset_us, "boottime": ahead_us - offset_us}
 
 
 async def _ask(connection: Connection, tree: ShellTree) -> None:

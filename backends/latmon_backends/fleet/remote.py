@@ -233,6 +233,8 @@ tool() {
   say "cpus $#"
   say "ahead $($root sh -c 'cat /proc/timer_list' 2>/dev/null </dev/null |
     sed -n '/^ *\.index: *2$/,/offset/s/^ *\.offset: *\([0-9]*\) nsecs.*/\1/p' | sed -n 1p)"
+  t=/proc/self/timens_offsets
+  test -r $t && while read -r v w x; do test "$v" = boottime && say "boottime $w $x"; done <$t
 }
 private() {
   for q in /run "${XDG_RUNTIME_DIR:-/nowhere}" /dev/shm /tmp; do
@@ -278,8 +280,9 @@ user's own group; a directory may be sticky. `tick` prints what the procfs reade
 as a whole, because sshd waits for an answer to each small one. `asked` does it for each line `now` up to another one.
 After so many seconds without a line a process beside the shell, in which USR1 begins the count again, ends it: `read`
 has a time limit in some shells only. `tool` reports what decides how bpftrace measures there: rights, version, names in
-the kernel's types, CPUs, and how far CLOCK_BOOTTIME is ahead of CLOCK_MONOTONIC, which is the offset of the third clock
-in /proc/timer_list."""
+the kernel's types, CPUs, and two distances of clocks. `ahead`: the kernel's CLOCK_BOOTTIME less its CLOCK_MONOTONIC,
+which is the offset of the third clock in /proc/timer_list. `boottime`: what a time namespace adds to CLOCK_BOOTTIME, in
+s and ns; /proc/uptime has it, stamps of probes don't."""
 
 
 class HostError(LatmonError):
