@@ -8,6 +8,7 @@ import pytest
 
 from latmon.capture.backend import Options
 from latmon.model.frame import Device
+from latmon.support import host
 from latmon.support.errors import UnavailableError
 from latmon_backends.kernel import settings
 from latmon_backends.kernel.settings import bounded, kernel, module, preemption, probe, queue
@@ -98,6 +99,14 @@ async def test_all_of_a_host(proc, sys):
     assert reported["clock"].keys() >= {"mono", "wall", "utc_offset"}
     assert "12-34" not in str(reported)
     assert "naa" not in str(reported)
+
+
+def test_clocks_of_a_time_namespace_can_be_converted_to_the_kernel_s(monkeypatch):
+    monkeypatch.setattr(host, "clock_offsets", host.ClockOffsets)
+    assert not settings.clocks().keys() & {"mono_offset", "boottime_offset"}
+    monkeypatch.setattr(host, "clock_offsets", lambda: host.ClockOffsets(86_400_000_000_000, -1_500_000_000))
+    reported = settings.clocks()
+    assert (reported["mono_offset"], reported["boottime_offset"]) == ("86400000000", "-1500000")
 
 
 async def test_a_file_that_hangs_leaves_what_came_before(proc, sys, monkeypatch):

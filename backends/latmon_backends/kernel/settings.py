@@ -176,7 +176,10 @@ def freebsd(into: Sections, run: Run | None = None) -> None:
 
 
 def clocks() -> dict[str, str]:
-    """Return all clocks at one moment, to convert between them. Microseconds, the wall clock in seconds."""
+    """Return all clocks at one moment, to convert between them. Microseconds, the wall clock in seconds.
+
+    In a time namespace also how far the two are ahead of the kernel's clocks, which other tracers read.
+    """
     reported = {
         "mono": str(time.monotonic_ns() // 1000),
         "wall": f"{time.time():.6f}",
@@ -185,6 +188,10 @@ def clocks() -> dict[str, str]:
     boottime = getattr(time, "CLOCK_BOOTTIME", None)
     if boottime is not None:
         reported["boottime"] = str(time.clock_gettime_ns(boottime) // 1000)
+    offsets = host.clock_offsets()
+    if offsets != host.ClockOffsets():
+        reported["mono_offset"] = str(offsets.monotonic_ns // 1000)
+        reported["boottime_offset"] = str(offsets.boottime_ns // 1000)
     return reported
 
 
