@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import io
 import json
 import math
 import re
+import socket
 import time
 import urllib.error
 import urllib.parse
@@ -24,10 +26,10 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cache, partial
-from http.client import HTTPException, HTTPResponse
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 from latmon import __version__
 from latmon.aggregate.request_age import Waiting
@@ -51,6 +53,9 @@ from latmon.support.errors import UnavailableError, UsageError
 from latmon.support.process import SideThread
 from latmon.support.text import clean
 
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -60,7 +65,7 @@ RULES = "contrib/prometheus/latmon.rules.yml"
 MAX_HOSTS = 32
 """Hosts on one screen."""
 _TIMEOUT_S, _PAST_TIMEOUT_S = 30.0, 5.0
-"""Time limit of a query, and of one of an earlier time, during which the screen waits."""
+"""Time limit of a query with its answer, and of one of an earlier time, during which the screen waits."""
 _FIRST_S, _FIRST_FRAMES = 600, 40
 """Time that the first screen shows, and its frames at most: an answer of 32 hosts has 0.2 MB per frame."""
 _MAX_STAMPS = 200_000
@@ -81,6 +86,7 @@ _NO_STAGES = (
     "key E on screen 1 (latmon fleet), or `sudo latmon` there"
 )
 _NO_ANSWER = "no answer"
+_LATE = "look how busy the server is, and whether `curl` gets an answer from this URL"
 _NOT_PROMETHEUS = "the answer is not Prometheus'"
 _MAX_BYTES, _MAX_REFUSAL = 128 << 20, 1 << 20
 """Bytes that are read of an answer, and of a refusal."""
@@ -128,15 +134,93 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         raise urllib.error.URLError(f"it redirects to {words[-1]}: if that is right, name it with --url")
 
 
-class Client:
-    """Queries of one Prometheus. Each blocks until the answer is there.
+class _Bytes(io.RawIOBase):
+    """Bytes of an answer until a time on the monotonic clock; then TimeoutError.
 
-    That is at most `timeout_s` for the connection, between two bytes of the headers, and from the question to the end.
+    A socket's own limit is of each read: a server that sends a byte now and then would never reach it, in a status, a
+    header, the size of a chunk or what follows the last one.
     """
+
+    def __init__(self, sock: socket.socket, end: float) -> None:
+        self._sock, self._end = sock, end
+        self._file = sock.makefile("rb", buffering=0)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int | None:
+        self._sock.settimeout(_time_left(self._end))
+        return self._file.readinto(buffer)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+class _TimedAnswer(HTTPResponse):
+    """An answer whose status, headers and body have to be there at `end`."""
+
+    def __init__(self, sock: socket.socket, *, end: float, method: str | None = None) -> None:
+        super().__init__(sock, method=method)
+        self.fp.close()
+        self.fp = io.BufferedReader(_Bytes(sock, end))
+
+
+class _Connection(HTTPConnection):
+    """A connection for one question: all of it, from the server's name to the end of the answer, has one time limit."""
+
+    def __init__(self, host: str, port: int | None = None, *, timeout: float = _TIMEOUT_S, **more: Any) -> None:
+        super().__init__(host, port, timeout=timeout, **more)
+        self._end = time.monotonic() + timeout
+        self.response_class = partial(_TimedAnswer, end=self._end)  # type: ignore[assignment]
+        self._create_connection = self._connected
+
+    def _connected(self, address: tuple[str, int], *_: Any) -> socket.socket:
+        """Return a socket. The resolver has no time limit, and a name may have many addresses that don't answer."""
+        host, port = address
+        side = SideThread("resolver")
+        resolved = side.submit(partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM))
+        side.shutdown()
+        failure = OSError(f"{host} has no address")
+        for family in resolved.result(_time_left(self._end)):
+            try:
+                sock = socket.create_connection((str(family[-1][0]), port), _time_left(self._end))
+            except OSError as error:
+                failure = error
+            else:
+                sock.settimeout(_time_left(self._end))
+                return sock
+        raise failure
+
+
+class _TlsConnection(_Connection, HTTPSConnection):
+    """The same with TLS, whose handshake has the time limit of the socket."""
+
+
+class _Http(urllib.request.HTTPHandler):
+    def http_open(self, req: urllib.request.Request) -> HTTPResponse:
+        return self.do_open(_Connection, req)
+
+
+class _Https(urllib.request.HTTPSHandler):
+    def https_open(self, req: urllib.request.Request) -> HTTPResponse:
+        return self.do_open(_TlsConnection, req)
+
+
+def _time_left(end: float) -> float:
+    """Return the seconds until `end`; TimeoutError where none are left."""
+    left = end - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
+
+
+class Client:
+    """Queries of one Prometheus. Each blocks until the whole answer is there, or `timeout_s` is over."""
 
     def __init__(self, address: Address, timeout_s: float = _TIMEOUT_S) -> None:
         self._address, self._timeout_s = address, timeout_s
-        self._opener = urllib.request.build_opener(_NoRedirects)
+        self._opener = urllib.request.build_opener(_NoRedirects, _Http, _Https)
 
     def at(self, query: str, when: float) -> list[_Answer]:
         """Return the series of an instant query. Raises UnavailableError with URL and reason."""
@@ -153,46 +237,46 @@ class Client:
         if self._address.user:
             pair = f"{self._address.user}:{self._address.password}".encode()
             request.add_header("Authorization", f"Basic {base64.b64encode(pair).decode()}")
-        end = time.monotonic() + self._timeout_s
         try:
             with self._opener.open(request, timeout=self._timeout_s) as answer:
-                data = json.loads(self._body(answer, end))
+                data = json.loads(self._body(answer))
         except urllib.error.HTTPError as error:
-            raise self._failure(_reason(error, end)) from None
+            raise self._failure(_reason(error)) from None
         except RecursionError:
             raise self._failure(_NOT_PROMETHEUS) from None
         except (OSError, ValueError, HTTPException) as error:  # URLError is an OSError, JSONDecodeError a ValueError
-            reason = getattr(error, "reason", error)
-            why = (reason.strerror if isinstance(reason, OSError) else "") or str(reason) or type(error).__name__
-            raise self._failure(why) from None
+            raise self._failure(self._why(error)) from None
         try:
             return [_answer(one) for one in data["data"]["result"]]
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError):
             raise self._failure(_NOT_PROMETHEUS) from None
 
-    def _body(self, answer: HTTPResponse, end: float) -> bytes:
-        """Return the bytes of an answer, which has to be complete at `end`: a socket's timeout is of each read."""
-        parts, size = [], 0
+    def _why(self, error: Exception) -> str:
+        reason = getattr(error, "reason", error)
+        if isinstance(reason, TimeoutError):
+            return f"no complete answer within {self._timeout_s:g} s: {_LATE}"
+        return (reason.strerror if isinstance(reason, OSError) else "") or str(reason) or type(error).__name__
+
+    def _body(self, answer: HTTPResponse) -> bytes:
+        """Return the bytes of an answer."""
+        body = bytearray()  # no list of parts, each of which may be a chunk of a byte
         while part := answer.read1(_PORTION):
-            parts.append(part)
-            size += len(part)
-            if size > _MAX_BYTES:
+            body += part
+            if len(body) > _MAX_BYTES:
                 raise self._failure(f"the answer has more than {_MAX_BYTES:,} bytes")
-            if time.monotonic() > end:
-                raise self._failure(f"the answer was not complete within {self._timeout_s:g} s")
         if answer.length:
             raise self._failure(f"the answer ended {answer.length:,} bytes too early")
-        return b"".join(parts)
+        return bytes(body)
 
     def _failure(self, reason: str) -> UnavailableError:
         return UnavailableError(f"{self._address.url}: {clean(reason, 300)}")
 
 
-def _reason(error: urllib.error.HTTPError, end: float) -> str:
-    """Return the sentence of Prometheus in a refusal, else the status; also where it is not complete at `end`."""
+def _reason(error: urllib.error.HTTPError) -> str:
+    """Return the sentence of Prometheus in a refusal, else the status; also where it is not complete in time."""
     body = bytearray()
     try:
-        while len(body) < _MAX_REFUSAL and time.monotonic() < end and (part := error.read1(_PORTION)):
+        while len(body) < _MAX_REFUSAL and (part := error.read1(_PORTION)):
             body += part
         text = json.loads(body)["error"]
     except (OSError, ValueError, KeyError, TypeError, HTTPException, RecursionError):

@@ -157,7 +157,9 @@ _LATMON = (sys.executable, "-P", "-s", "-m", "latmon")
 
 
 _LONGEST_PASSWORD = 4096
-"""Characters; a file such as /dev/zero has a first line without an end."""
+"""Bytes; a file such as /dev/zero has a first line without an end."""
+_PASSWORD_S = 30.0
+"""Time for its first line: it may be a pipe, such as of `<(pass prometheus)`, to which nothing is written."""
 
 
 def _password(file: Path | None) -> str:
@@ -165,14 +167,15 @@ def _password(file: Path | None) -> str:
     if file is None:
         return os.environ.get("LATMON_PROMETHEUS_PASSWORD", "")
     try:
-        with file.open(encoding="utf-8") as lines:
-            password = lines.readline(_LONGEST_PASSWORD + 1).removesuffix("\n")
+        line = paths.first_line(file, _LONGEST_PASSWORD, _PASSWORD_S)
+        if len(line) > _LONGEST_PASSWORD:
+            raise UsageError(f"--password-file {file}: its first line has more than {_LONGEST_PASSWORD} bytes")
+        return line.decode().removesuffix("\r")
+    except TimeoutError:
+        why = f"it has no complete first line after {_PASSWORD_S:g} s"
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else "its first line is no text in UTF-8"
-        raise UsageError(f"--password-file {file}: {why}; name a file whose first line is the password") from None
-    if len(password) > _LONGEST_PASSWORD:
-        raise UsageError(f"--password-file {file}: its first line has more than {_LONGEST_PASSWORD} characters")
-    return password
+        why = (isinstance(error, OSError) and error.strerror) or "its first line is no text in UTF-8"
+    raise UsageError(f"--password-file {file}: {why}; name a file whose first line is the password")
 
 
 _PROMETHEUS_WINDOW_US = 600_000_000

@@ -9,7 +9,9 @@ from __future__ import annotations
 import errno
 import glob
 import os
+import select
 import stat
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -133,6 +135,28 @@ def regular(path: Path, most: int, owner: int | None = None) -> bytes:
             return file.read(most) or b""  # None where nothing can be read yet, such as /proc/kmsg
     finally:
         os.close(descriptor)
+
+
+def first_line(path: Path, most: int, within_s: float) -> bytes:
+    """Return the first line of a file or a pipe without its newline, or its first `most` bytes and one more.
+
+    TimeoutError where it is not there within `within_s` seconds; other OSErrors as of `open`.
+    """
+    end = time.monotonic() + within_s
+    descriptor = os.open(path, _FLAGS)
+    line = bytearray()
+    try:
+        while len(line) <= most and b"\n" not in line:
+            # Without a writer yet, reading a pipe would find its end
+            if not select.select([descriptor], [], [], max(end - time.monotonic(), 0))[0]:
+                raise TimeoutError
+            part = os.read(descriptor, most + 1 - len(line))
+            if not part:
+                break
+            line += part
+    finally:
+        os.close(descriptor)
+    return bytes(line.partition(b"\n")[0])
 
 
 def _need_regular(status: os.stat_result, owner: int | None = None) -> None:

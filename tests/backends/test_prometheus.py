@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import re
+import socket
 import subprocess
 import threading
 import time
@@ -318,16 +319,88 @@ def test_a_failure_has_the_address_and_the_reason(fake, monkeypatch, answer, rea
     assert "\x1b" not in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    ("status", "reason"), [(200, r"the answer was not complete within 0\.5 s"), (503, "503: Service Unavailable")]
-)
-def test_an_answer_that_goes_on_and_on_has_a_time_limit(fake, status, reason):
+_CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+ENDLESS = {
+    "nothing": (b"", b""),
+    "status": (b"", b"H"),
+    "header": (b"HTTP/1.1 200 OK\r\nX: ", b"a"),
+    "continue": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "body": (b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", b" "),
+    "chunks": (_CHUNKED, b"1\r\n \r\n"),
+    "chunk's size": (_CHUNKED + b"1;", b"a"),
+    "trailer": (_CHUNKED + b"2\r\n{}\r\n0\r\n", b"X: y\r\n"),
+}
+"""Answers that never end: how each begins, and what follows again and again."""
+REFUSED = (b"HTTP/1.1 503 Service Unavailable\r\nTransfer-Encoding: chunked\r\n\r\n1;", b"a")
+HANDSHAKE = (b"\x16\x03\x03\x40\x00", b"\0")
+"""A record of TLS whose 16 KiB come one by one."""
+
+
+@contextlib.contextmanager
+def endless(begin, part, pause_s=0.02):
+    """The port of a server that sends `part` until its client is gone; it reads no question."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def send(connection):
+        with contextlib.suppress(OSError), connection:
+            connection.sendall(begin)
+            while True:
+                connection.sendall(part)
+                time.sleep(pause_s)
+
+    def accept():
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=send, args=(listener.accept()[0],), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    with listener:
+        yield listener.getsockname()[1]
+
+
+FAST = ("continue", "chunks", "trailer")
+"""Those that nothing else limits, however fast they come."""
+
+
+@pytest.mark.parametrize(("kind", "pause_s"), [*((kind, 0.02) for kind in ENDLESS), *((kind, 0) for kind in FAST)])
+def test_an_answer_that_never_ends_has_a_time_limit(kind, pause_s):
     """A screen that waits for an earlier time takes no key."""
-    url, begun = f"http://127.0.0.1:{fake.server_port}", time.monotonic()
-    fake.answer = status, (time.sleep(0.05) or b" " for _ in range(600))
-    with pytest.raises(UnavailableError, match=reason):
-        Client(Address.parse(url), 0.5).at("up", 0)
+    begun = time.monotonic()
+    with endless(*ENDLESS[kind], pause_s) as port:
+        client = Client(Address.parse(f"http://127.0.0.1:{port}"), 0.5)
+        with pytest.raises(
+            UnavailableError, match=rf"^http://127.0.0.1:{port}: no complete answer within 0\.5 s: look"
+        ):
+            client.at("up", 0)
     assert time.monotonic() - begun < 20
+
+
+@pytest.mark.parametrize(
+    ("scheme", "answer", "reason"),
+    [("http", REFUSED, "503: Service Unavailable"), ("https", HANDSHAKE, "within 0.5 s")],
+)
+def test_a_refusal_and_a_handshake_that_never_end_have_a_time_limit(scheme, answer, reason):
+    begun = time.monotonic()
+    with endless(*answer) as port, pytest.raises(UnavailableError, match=reason):
+        Client(Address.parse(f"{scheme}://127.0.0.1:{port}"), 0.5).at("up", 0)
+    assert time.monotonic() - begun < 20
+
+
+def test_a_resolver_that_does_not_answer_has_a_time_limit(monkeypatch):
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_words, **_more: time.sleep(10))
+    with pytest.raises(UnavailableError, match=r"^http://db1:9090: no complete answer within 0\.1 s"):
+        Client(Address.parse("http://db1:9090"), 0.1).at("up", 0)
+
+
+def test_each_address_of_a_name_is_tried(fake, monkeypatch):
+    fake.answer = 200, b'{"data": {"result": []}}'
+    addresses = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (host, 0)) for host in ("127.0.0.2", "127.0.0.1")]
+    resolve = socket.getaddrinfo
+    names = {"db1": addresses}
+    monkeypatch.setattr(
+        socket, "getaddrinfo", lambda host, *words, **more: names.get(host) or resolve(host, *words, **more)
+    )
+    assert Client(Address.parse(f"http://db1:{fake.server_port}")).at("up", 0) == []
 
 
 def test_another_address_is_not_asked(fake):
@@ -515,18 +588,25 @@ async def test_rows_that_can_not_be_read_leave_those_before(url):
 
 
 @pytest.mark.slow
-async def test_an_outage_is_a_gap_with_its_reason(url):
+@pytest.mark.parametrize(
+    ("answer", "reason"), [(None, "Connection refused"), ("header", "no complete answer within 1 s")]
+)
+async def test_an_outage_is_a_gap_with_its_reason(url, answer, reason):
+    server = contextlib.nullcontext(1) if answer is None else endless(*ENDLESS[answer])
     async with PrometheusBackend(url, select=SLOW, interval_us=2_000_000) as backend:
         frames = backend.frames()
         last = await anext(frames)
         while not last.histograms or last.dt_us != 2_000_000:
             last = await anext(frames)
-        there, backend._store._client._address = backend._store._client._address, Address("http://127.0.0.1:1")
-        gone = await anext(frames)
+        client = backend._store._client
+        there, client._timeout_s = client._address, 1
+        with server as port:
+            client._address = Address(f"http://127.0.0.1:{port}")
+            gone = await anext(frames)
         assert gone.gap == "no answer"
-        assert gone.health.notice.startswith("http://127.0.0.1:1: ")
+        assert gone.health.notice.startswith(f"http://127.0.0.1:{port}: {reason}")
         assert gone.mono_us - gone.dt_us == last.mono_us
-        backend._store._client._address = there
+        client._address, client._timeout_s = there, 30
         again = await anext(frames)
         assert again.mono_us - again.dt_us >= gone.mono_us
         assert again.histograms

@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from pathlib import Path
 from shutil import copyfile
 
@@ -18,7 +20,7 @@ from latmon.model.frame import Frame
 from latmon.recording.codec import End
 from latmon.recording.reader import open_recording
 from latmon.support import privileges
-from latmon.support.errors import UnavailableError
+from latmon.support.errors import UnavailableError, UsageError
 
 NOBODY = {"SUDO_UID": "65534", "SUDO_GID": "65534"}
 EVE = {"SUDO_UID": "64123", "SUDO_GID": "64123"}
@@ -357,7 +359,7 @@ def test_a_name_that_is_too_long_is_refused_in_one_sentence(latmon, tmp_path, wo
     ("file", "why"),
     [
         ("/nope", "--password-file /nope: No such file or directory"),
-        ("/dev/zero", "--password-file /dev/zero: its first line has more than 4096 characters"),
+        ("/dev/zero", "--password-file /dev/zero: its first line has more than 4096 bytes"),
         ("/proc/self/exe", "--password-file /proc/self/exe: its first line is no text in UTF-8"),
     ],
 )
@@ -365,6 +367,42 @@ def test_a_password_file_that_is_none_is_refused_in_one_sentence(here, file, why
     done = here("--backend", "prometheus", "--url", "http://127.0.0.1:1", "--password-file", file, "--once")
     assert done.stderr.startswith(f"latmon: {why}")
     assert is_one_sentence(done)
+
+
+def test_a_password_from_a_pipe_is_waited_for(tmp_path):
+    """Such as of <(pass prometheus), which asks for a passphrase first."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+
+    def write():
+        with pipe.open("w") as file:
+            for part in ("se", "cret\r\nmore"):
+                time.sleep(0.1)
+                file.write(part)
+                file.flush()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    assert commands._password(pipe) == "secret"
+    thread.join()
+
+
+@pytest.mark.parametrize("has_writer", [False, True])
+def test_a_password_from_a_pipe_to_which_none_is_written_is_refused(tmp_path, monkeypatch, has_writer):
+    monkeypatch.setattr(commands, "_PASSWORD_S", 0.3)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = os.open(pipe, os.O_RDWR)
+    if has_writer:
+        os.write(writer, b"half a line")
+    else:
+        os.close(writer)
+    with pytest.raises(
+        UsageError, match=r"no complete first line after 0\.3 s; name a file whose first line is the pass"
+    ):
+        commands._password(pipe)
+    if has_writer:
+        os.close(writer)
 
 
 def test_a_directory_of_settings_that_cannot_exist_is_none(here):
