@@ -13,7 +13,7 @@ ALLOWED = {
     # a failed write is cut off, on the descriptor that is open
     "latmon/recording/writer.py": {"os.O_RDWR", "os.ftruncate"},
     # the null device, in the place of standard files that are closed
-    "latmon/__main__.py": {"os.O_RDWR"},
+    "latmon/cli/main.py": {"os.O_RDWR"},
     # a unix socket: bound after `require`, removed on the descriptor of its directory
     "latmon/metrics/server.py": {"os.unlink", ".unlink"},
     # the loop device that the self-test made; the name of a thread in /proc
