@@ -30,10 +30,10 @@ from typing import Any, Protocol
 
 from latmon.capture import registry, target
 from latmon.capture.backend import Backend, Configured, Finishing, OfHosts, TracesOnDemand, allowed_silence_s
-from latmon.capture.recorder import HostRecorders, Recorder
+from latmon.capture.recorder import HostRecorders, Recorder, RecordingState
 from latmon.capture.registry import Request, opened
 from latmon.capture.session import MAX_BACKLOG, MAX_COMMAND, Lines, Outlet
-from latmon.model.frame import STOPPED, Frame, Mark, Origin, Settings, changes
+from latmon.model.frame import Frame, Mark, Origin, Settings, changes
 from latmon.model.stages import STAGES_MODES
 from latmon.recording.codec import to_bytes
 from latmon.recording.parts import RecordingLimits
@@ -481,9 +481,10 @@ class Capture:
         if self._request.record is not None and (lost := self.lost_hosts()).reason:
             exit_code = lost.exit if ended.exit == EXIT_DONE else ended.exit
             ended = Outcome(f"{ended.reason}; {lost.reason}", exit_code)
-        state = "" if self._recorder is None else self._recorder.state
-        if STOPPED in state and state not in ended.reason:
-            ended = replace(ended, reason=f"{ended.reason}; {state}")
+        if self._recorder is not None and not self._recorder.complete:
+            name, trouble = self._recorder.state
+            if trouble and not name and trouble not in ended.reason:
+                ended = replace(ended, reason=f"{ended.reason}; {trouble}")
         whole = self._counts.complete and (self._recorder is None or self._recorder.complete)
         return ended if whole or ended.exit != EXIT_DONE else replace(ended, exit=EXIT_INCOMPLETE)
 
@@ -516,10 +517,13 @@ def _with_own_io(frame: Frame, family: OwnProcesses) -> Frame:
     return replace(frame, outliers=outliers, in_flight=in_flight) if outliers or in_flight else frame
 
 
-def _with_own_health(frame: Frame, cpu: OwnCpu, recording: str) -> Frame:
+def _with_own_health(frame: Frame, cpu: OwnCpu, recording: RecordingState) -> Frame:
     """Return the frame with state of the recording and CPU usage, unless a demo has set the latter."""
     spent = cpu.percent() if frame.health.self_cpu_percent is None else frame.health.self_cpu_percent
-    return replace(frame, health=replace(frame.health, self_cpu_percent=spent, recording=recording))
+    name, trouble = recording
+    return replace(
+        frame, health=replace(frame.health, self_cpu_percent=spent, recording=name, recording_trouble=trouble)
+    )
 
 
 FAREWELL_S = 0.5

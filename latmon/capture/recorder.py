@@ -20,7 +20,7 @@ from typing import NamedTuple, ParamSpec, TypeVar
 from latmon.capture import target
 from latmon.capture.backend import HostPart, allowed_silence_s
 from latmon.model.devices import Inventory
-from latmon.model.frame import REFUSED, STOPPED, Frame, Origin
+from latmon.model.frame import Frame, Origin
 from latmon.recording.parts import RecordingLimits, Rotation, beginning_after
 from latmon.recording.writer import LostFileError, Writer
 from latmon.support import output_files
@@ -45,8 +45,18 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+class RecordingState(NamedTuple):
+    """What Health has of a recording: the name of its file, and its trouble."""
+
+    name: str = ""
+    trouble: str = ""
+
+
+_IDLE = RecordingState()
+
+
 class Recorder:
-    """Writer of at most one recording at a time. `state` is Health.recording; `complete`: nothing is missing."""
+    """Writer of at most one recording at a time. `complete`: nothing is missing."""
 
     def __init__(
         self,
@@ -93,12 +103,12 @@ class Recorder:
         return self._writer is not None
 
     @property
-    def state(self) -> str:
+    def state(self) -> RecordingState:
         """The file's name while recording, else why recording stopped, if the user didn't stop it."""
         if self._writer is None:
-            return self._why
+            return RecordingState(trouble=self._why)
         trouble = self._writer.trouble or self._writer.refusal or self._writer.left_out
-        return f"{self._writer.path.name}: {trouble}" if trouble else self._writer.path.name
+        return RecordingState(self._writer.path.name, trouble)
 
     @property
     def size(self) -> int:
@@ -149,7 +159,7 @@ class Recorder:
             host = "" if self._limits.redact else self._origin.host
             await self.start(directory / target.recording_name(host, time.time()))
         except UnavailableError as refusal:
-            self._why = f"{REFUSED}{refusal}"
+            self._why = f"not recording: {refusal}"
 
     def put(self, frame: Frame) -> None:
         """Add a frame of the capture without waiting; also needed while nothing is recorded."""
@@ -274,8 +284,13 @@ class Recorder:
         if self._writer is not None:
             self._stopped = self._writer if self._resumes else None
             self._size, self._writer = self._writer.size, None
-        self._why = f"recording to {self._path.name}{STOPPED}{why}"
+        self._why = f"recording to {self._path.name} stopped: {why}"
         self.complete = False
+
+
+def _has_stopped(recorder: Recorder) -> bool:
+    """Return whether a recording stopped by itself."""
+    return not recorder.active and recorder.state != _IDLE
 
 
 class _LatestPart(NamedTuple):
@@ -324,18 +339,18 @@ class HostRecorders:
         """
         if self._directory is None:
             return False
-        failed = self._refused.keys() | {key for key, one in self._recorders.items() if one.state and not one.active}
+        failed = self._refused.keys() | {key for key, one in self._recorders.items() if _has_stopped(one)}
         return not failed or len(failed) < len(self._recorders)
 
     @property
-    def state(self) -> str:
-        """Return the directory's name and the number of hosts recorded, and the first reason where some fail."""
+    def state(self) -> RecordingState:
+        """Return the directory's name with the number of hosts recorded, and the first reason where some fail."""
         if self._directory is None:
-            return self._why
-        many = counted(sum(one.active for one in self._recorders.values()), "host")
-        trouble = next((one.state for one in self._recorders.values() if not one.active and one.state), "")
+            return RecordingState(trouble=self._why)
+        name = f"{self._directory.name} ({counted(sum(one.active for one in self._recorders.values()), 'host')})"
+        trouble = next((one.state.trouble for one in self._recorders.values() if _has_stopped(one)), "")
         trouble = trouble or next(iter(self._refused.values()), "")
-        return f"{self._directory.name} ({many}): {trouble}" if trouble else f"{self._directory.name} ({many})"
+        return RecordingState(name, trouble) if self.active else RecordingState(trouble=f"{name}: {trouble}")
 
     @property
     def size(self) -> int:
@@ -389,7 +404,7 @@ class HostRecorders:
             directory = target.default_directory(os.environ)
             await self.start(directory / target.recording_name("fleet", time.time(), ""))
         except UnavailableError as refusal:
-            self._why = f"{REFUSED}{refusal}"
+            self._why = f"not recording: {refusal}"
 
     def put(self, _frame: Frame) -> None:
         """Add the hosts' own frames; their sum is not recorded."""
@@ -400,7 +415,7 @@ class HostRecorders:
                 recorder = self._recorders[key] = Recorder(part.origin, self._limits, self._space)
             self._latest[part.label] = _LatestPart(key, time.monotonic())
             recorder.put(part.frame)
-            if self._directory is not None and not recorder.state and key not in self._starting | self._refused:
+            if self._directory is not None and recorder.state == _IDLE and key not in self._starting | self._refused:
                 self._starting[key] = asyncio.create_task(self._start(key, recorder, self._directory))
 
     async def _start(self, key: tuple[str, str, bool], recorder: Recorder, directory: Path) -> None:

@@ -37,7 +37,7 @@ from latmon.findings.engine import FindingSummary, RuleEngine, by_kind, evaluate
 from latmon.findings.rule import DEFAULT, NOTICE, Finding, Settings
 from latmon.findings.rules import RULES
 from latmon.model.devices import carry
-from latmon.model.frame import STOPPED, Frame, Origin
+from latmon.model.frame import Frame, Health, Origin
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
 from latmon.report.formatting import in_flight_by_device, not_completed
@@ -273,8 +273,8 @@ class _Recording(RecordingProgress):
         self, request: Request, path: Path, out: TextIO, settings: Settings | None, log: ServiceLog | None
     ) -> None:
         super().__init__(path, out, settings, log, redact=request.redact)
-        self._state = ""
-        """Name of the file, and why nothing is written at the moment, as of the last frame."""
+        self._trouble = ""
+        """Why nothing is written at the moment, as of the last frame."""
         self.capture = Capture(request, self, ahead=self.remark)
 
     def _size(self) -> int:
@@ -282,14 +282,14 @@ class _Recording(RecordingProgress):
 
     def offer(self, frame: Frame, tally: CaptureCounts) -> None:
         super().offer(frame, tally)
-        state, before = frame.health.recording, self._state
-        self._state = state
+        trouble, before = frame.health.recording_trouble, self._trouble
+        self._trouble = trouble
         if not self.capture.recording:
-            self.capture.stop(state or "recording stopped")
-        elif state != before and ": " in state:
-            self._write(LOG_ERR, state)
-        elif state != before and ": " in before:
-            self._write(LOG_WARNING, f"{state} is written again")
+            self.capture.stop(trouble or "recording stopped")
+        elif trouble and trouble != before:
+            self._write(LOG_ERR, frame.health.recording_state)
+        elif before and not trouble:
+            self._write(LOG_WARNING, f"{frame.health.recording} is written again")
 
 
 def record(request: Request, path: Path, settings: Settings | None = DEFAULT, log: ServiceLog | None = None) -> int:
@@ -697,6 +697,14 @@ def watch(request: Request, settings: Settings, actions: Actions, user: privileg
     return code
 
 
+def _change_of_recording(before: Health, now: Health) -> str:
+    """Return a sentence where a recording or its trouble has begun or ended; empty where nothing has changed."""
+    if before.recording_state == now.recording_state:
+        return ""
+    has_resumed = now.records and not before.records and before.recording_trouble
+    return f"{'the recording goes on: ' if has_resumed else ''}{now.recording_state or 'the recording has ended'}"
+
+
 async def _watch(session: Session, settings: Settings, actions: Actions, log: Log, *, redact: bool) -> None:
     archive = Archive(max(actions.record_us, 1))
     async with session.feed as feed:
@@ -705,14 +713,13 @@ async def _watch(session: Session, settings: Settings, actions: Actions, log: Lo
         engine, standing = RuleEngine(origin, (), settings), StandingFindings(actions)
         actor = Actor(actions, origin, archive, log, redact=redact)
         acting = asyncio.create_task(actor.run())
-        state = ""
+        before: Health | None = None
         try:
             async for frame in followed(feed, log, redact=redact):
                 archive.append(frame, feed.line)
-                if state not in ("", frame.health.recording or "-"):
-                    goes_on = "the recording goes on: " if STOPPED in state and frame.health.records else ""
-                    log(syslog.LOG_WARNING, goes_on + (frame.health.recording or "the recording has ended"))
-                state = frame.health.recording or "-"
+                if before is not None and (change := _change_of_recording(before, frame.health)):
+                    log(syslog.LOG_WARNING, change)
+                before = frame.health
                 # log and command get the names that a finding has: of cgroups, mount points, threads
                 if engine.take(frame):
                     for what, one in standing.update(engine.current, frame.mono_us):

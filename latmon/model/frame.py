@@ -449,10 +449,6 @@ class Taskq:
         return self.active > 0 and not self.ever
 
 
-STOPPED, REFUSED = " stopped: ", "not recording: "
-"""Parts of Health.recording before the reason: of a recording that stopped by itself, and of one that didn't begin."""
-
-
 MAX_LIMITS = 4000
 """Limits of cgroups in a reading, and with a sum: cgroups are created and destroyed as long as a recording lasts."""
 
@@ -725,14 +721,21 @@ class Health:
     probe_cpu_percent: float | None = None
     """Time in the tracer's programs, in percent of one CPU (run_time_ns); None while it isn't measured."""
     recording: str = ""
-    """File name while recording, or why recording stopped or could not begin."""
+    """Name of the file that is recorded to; empty where none is. It may have any character."""
+    recording_trouble: str = ""
+    """Why nothing is written to that file at the moment, why the last recording stopped, or why it could not begin."""
     notice: str = ""
     """One sentence that the user must see: a fallback, a restart, a full disk."""
 
     @property
     def records(self) -> bool:
         """Whether a recording is written."""
-        return bool(self.recording) and STOPPED not in self.recording and not self.recording.startswith(REFUSED)
+        return bool(self.recording)
+
+    @property
+    def recording_state(self) -> str:
+        """Return the file's name and the trouble for a message."""
+        return ": ".join(filter(None, (self.recording, self.recording_trouble)))
 
 
 @dataclass(frozen=True, slots=True)

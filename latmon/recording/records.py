@@ -214,7 +214,7 @@ HEALTH = RecordCodec(
     RecordField("self_cpu_percent", _SHARE, write=_finite, default=None),
     RecordField("probe_ns_per_io", _SHARE, write=_finite, default=None),
     RecordField("probe_cpu_percent", _SHARE, write=_finite, default=None),
-    *fields(text, "recording", "notice", default=""),
+    *fields(text, "recording", "recording_trouble", "notice", default=""),
 )
 
 

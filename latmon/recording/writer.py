@@ -177,7 +177,7 @@ class Writer:
             return
         for mark in frame.marks:
             self.mark(mark)
-        kept = replace(frame, health=replace(frame.health, recording=""), marks=())
+        kept = replace(frame, health=replace(frame.health, recording="", recording_trouble=""), marks=())
         kept = private_frame(kept) if self._redact else kept
         kept = self._within_bounds(kept)
         if self._missed:

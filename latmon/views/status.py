@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from latmon.aggregate.history import Window
 from latmon.findings.rule import CRITICAL, Finding
 from latmon.model.devices import counts_twice
-from latmon.model.frame import Device, Frame, Origin
+from latmon.model.frame import Device, Frame, Health, Origin
 from latmon.model.histogram import Histogram, bucket_bounds, bucket_index
 from latmon.model.inflight import Ages
 from latmon.recording.archive import TimelineEvent
@@ -209,8 +209,8 @@ def health(
     state = window.health()
     facts = [one for one in health_facts(origin, window, devices, tracing) if one.bad or one.matters]
     facts.sort(key=lambda fact: not fact.bad)
-    recording = state.recording if state.records and not ended else ""
-    stopped = bool(state.recording) and not state.records and not ended
+    recording = state.recording_state if state.records and not ended else ""
+    stopped = bool(state.recording_trouble) and not state.records and not ended
     room = cells - ends(cells) - (_MIN_RECORDING + 3 if recording else len(_QUIET) + 1 if stopped else 0)
     kept = [fact for fact in facts if fact.bad] or facts[:1]  # else the coverage
     facts[len(kept) : len(kept)] = [HealthWord(found)] if found else []
@@ -242,7 +242,7 @@ def details(view: ViewState, tracing: Tracing, cells: int, room: int) -> list[Li
     names = ((one, one.name or one.text.rsplit(" ", 1)[0]) for one in facts)
     rows = [(one.text, meaning(name), "bad" if one.bad else "strong") for one, name in names]
     state = window.health()
-    shown = f"● {state.recording}" if state.records else f"○ {state.recording or 'not recording'}"
+    shown = f"{'●' if state.records else '○'} {state.recording_state or 'not recording'}"
     rows.append((shown, meaning("● ○"), "strong"))
     lines = [heading((Span(" capture", "strong"), Span("  how far the numbers are to be trusted", "dim")), cells)]
     side = min(max(len(text) for text, *_ in rows), cells // 2) + 3
@@ -412,13 +412,14 @@ class Notices:
         self._notices: list[tuple[int, str]] = []
         self.recorded = ""
         """File that is recorded to, with its directory where that is known; empty where none is."""
-        self._recording: str | None = None
+        self._health: Health | None = None
+        """That of the newest frame."""
         self._where = ""
 
     def copy(self) -> Notices:
         """Return an independent copy."""
         other = Notices()
-        other.tracing, other._notices, other._recording = self.tracing, self._notices.copy(), self._recording
+        other.tracing, other._notices, other._health = self.tracing, self._notices.copy(), self._health
         other.directory, other.recorded, other._where = self.directory, self.recorded, self._where
         return other
 
@@ -426,8 +427,7 @@ class Notices:
         """Add the next frame."""
         since = frame.mono_us - NOTICE_US
         caption = "; ".join(one for one in (self._on_recording(frame), frame.health.notice) if one)
-        name = (self._recording or "").partition(": ")[0]
-        self.recorded = f"{name}{self._where}" if frame.health.records else ""
+        self.recorded = f"{frame.health.recording}{self._where}" if frame.health.records else ""
         self._notices = [(at, text) for at, text in self._notices if at > since and text != caption]
         if caption:
             self._notices.append((frame.mono_us, caption))
@@ -435,18 +435,21 @@ class Notices:
 
     def _on_recording(self, frame: Frame) -> str:
         """Return a notice with the file's whole name and directory where a recording begins or ends, else nothing."""
-        before, now = self._recording, frame.health.recording
-        self._recording = now
-        if now == before:
+        before, now = self._health, frame.health
+        self._health = now
+        state = now.recording_state
+        if before is not None and state == before.recording_state:
             return ""
-        if now and before and now.partition(": ")[0] == before.partition(": ")[0]:  # its trouble begins or ends
-            return f"recording to {now}"
-        ended_in, self._where = self._where, f" in {self.directory}" if now and self.directory else ""
-        if before is None and (frame.seq or not now):  # the view of an earlier time begins anywhere
-            return ""
-        if now and not frame.health.records:
-            return now
-        return f"recording to {now}{self._where}" if now else f"recording ended: {before}{ended_in}"
+        if before is not None and now.recording and now.recording == before.recording:  # its trouble begins or ends
+            return f"recording to {state}"
+        ended_in, self._where = self._where, f" in {self.directory}" if state and self.directory else ""
+        if before is None:  # the view of an earlier time begins anywhere
+            return "" if frame.seq or not state else self._begun(now)
+        return self._begun(now) if state else f"recording ended: {before.recording_state}{ended_in}"
+
+    def _begun(self, health: Health) -> str:
+        """Return a notice of a recording that has begun, or that did not."""
+        return f"recording to {health.recording_state}{self._where}" if health.records else health.recording_state
 
     @property
     def notice(self) -> str:

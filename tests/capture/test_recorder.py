@@ -17,7 +17,7 @@ from recorded import DISK, ORIGIN, frame
 from latmon.capture import recorder as module
 from latmon.capture.backend import HostPart
 from latmon.capture.recorder import HostRecorders, Recorder
-from latmon.model.frame import Frame, Health
+from latmon.model.frame import Frame
 from latmon.recording import parts
 from latmon.recording.codec import End, Gap
 from latmon.recording.parts import RecordingLimits
@@ -45,11 +45,11 @@ async def test_what_is_put_is_written(recorder, tmp_path):
     for seq in range(3):
         recorder.put(frame(seq))
     assert recorder.active
-    assert recorder.state == "x"
+    assert recorder.state == ("x", "")
     await recorder.stop()
     assert [one.seq for one in frames_in(tmp_path / "x")] == [0, 1, 2]
     assert not recorder.active
-    assert recorder.state == ""
+    assert recorder.state == ("", "")
     assert recorder.complete
 
 
@@ -78,11 +78,11 @@ async def test_a_recording_from_the_middle_names_all_devices_and_its_own_start(r
 
 async def test_the_key_starts_and_stops_under_a_name_of_host_and_time(recorder, tmp_path):
     await recorder.toggle()
-    name = recorder.state
+    name = recorder.state.name
     assert re.fullmatch(r"box-\d{8}T\d{6}Z\.latmon\.jsonl\.gz", name)
     recorder.put(frame(0))
     await recorder.toggle()
-    assert recorder.state == ""
+    assert recorder.state == ("", "")
     assert len(frames_in(tmp_path / name)) == 1
 
 
@@ -91,8 +91,9 @@ async def test_a_refusal_of_the_key_is_only_reported(recorder, monkeypatch, tmp_
     (tmp_path / "taken").write_text("precious")
     await recorder.toggle()
     assert not recorder.active
-    assert "never overwritten" in recorder.state
-    assert not Health(recording=recorder.state).records
+    assert recorder.state.name == ""
+    assert recorder.state.trouble.startswith("not recording: ")
+    assert "never overwritten" in recorder.state.trouble
     assert (tmp_path / "taken").read_text() == "precious"
 
 
@@ -114,8 +115,7 @@ async def test_a_disk_that_gets_full_ends_the_recording_and_says_so(tmp_path):
     await recorder.start(tmp_path / "x")
     recorder.put(frame(0))
     await until(lambda: not recorder.active)
-    assert recorder.state == "recording to x stopped: only 3 MB are free beside x"
-    assert not Health(recording=recorder.state).records
+    assert recorder.state == ("", "recording to x stopped: only 3 MB are free beside x")
     assert not recorder.complete
     recorder.put(frame(1))
     await recorder.stop()
@@ -130,7 +130,7 @@ async def test_the_users_own_maximum_is_no_loss(tmp_path, monkeypatch):
     for seq in range(60):
         recorder.put(frame(seq))
     await until(recorder._waiting.empty)
-    assert re.fullmatch(r"x\.part\d{4}", recorder.state)
+    assert re.fullmatch(r"x\.part\d{4}", recorder.state.name)
     assert recorder.size <= 9_000
     await recorder.stop()
     assert recorder.complete
@@ -152,7 +152,7 @@ async def test_a_redacted_recording_by_the_key_doesn_t_bear_the_host_s_name(tmp_
     monkeypatch.chdir(tmp_path)
     recorder = Recorder(ORIGIN, RecordingLimits(redact=True), plenty)
     await recorder.toggle()
-    assert recorder.state.startswith("host-")
+    assert recorder.state.name.startswith("host-")
     await recorder.stop()
 
 
@@ -172,7 +172,7 @@ async def test_a_disk_that_hangs_blocks_neither_frames_nor_the_end(recorder, tmp
             recorder.put(frame(seq))
         async with asyncio.timeout(30):
             await recorder.stop(within=0.1)
-        assert "did not answer within 0.1 s" in recorder.state
+        assert "did not answer within 0.1 s" in recorder.state.trouble
         assert not recorder.complete
     finally:
         hanging.set()
@@ -207,7 +207,7 @@ async def capture():
     recorder.put(frame(0))
     await asyncio.sleep(0.1)
     await recorder.stop(within=0.2)
-    print(recorder.state, flush=True)
+    print(recorder.state.trouble, flush=True)
 
 asyncio.run(capture())
 """
@@ -359,14 +359,17 @@ async def test_a_fleet_is_recorded_as_long_as_one_of_its_hosts_is(fleet, tmp_pat
     assert several.active
     await fleet.put(1)
     await fleet.put(2)
-    assert several.state == "fleet (2 hosts)"
+    assert several.state == ("fleet (2 hosts)", "")
     fleet.full.add("a")
-    await fleet.put_until(lambda: "no room" in several.state)
-    assert several.state.startswith("fleet (1 host): recording to a-")
+    await fleet.put_until(lambda: "no room" in several.state.trouble)
+    assert several.state.name == "fleet (1 host)"
+    assert several.state.trouble.startswith("recording to a-")
     assert several.active
     assert not several.complete
     fleet.full.add("b")
     await fleet.put_until(lambda: not several.active)
+    assert several.state.name == ""
+    assert several.state.trouble.startswith("fleet (0 hosts): recording to a-")
     await several.stop()
 
 
@@ -417,7 +420,7 @@ async def test_the_key_records_a_fleet_again_after_a_full_disk(fleet, tmp_path, 
     await fleet.put(1, devices=(DISK,))
     await fleet.put(2)
     fleet.full.update(full)
-    await fleet.put_until(lambda: f"({2 - len(full)} host" in several.state and "no room" in several.state)
+    await fleet.put_until(lambda: f"({2 - len(full)} host" in str(several.state) and "no room" in several.state.trouble)
     fleet.full.clear()
     if len(full) == 1:  # the key stops the other one
         assert several.active
@@ -427,7 +430,7 @@ async def test_the_key_records_a_fleet_again_after_a_full_disk(fleet, tmp_path, 
     assert several.active
     for seq in (2001, 2002, 2003):  # the first one starts the recordings
         await fleet.put(seq)
-    assert several.state.endswith(" (2 hosts)")
+    assert several.state.name.endswith(" (2 hosts)")
     await several.stop()
     again = sorted(set(tmp_path.glob("*/*")) - first)
     assert [path.name[0] for path in again] == ["a", "b"]
@@ -457,7 +460,7 @@ async def test_a_file_that_is_lost_is_no_complete_recording(recorder, tmp_path, 
         await until(lambda: not recorder.active)
     await recorder.stop()
     done = "truncated to 100 bytes" if loss == "truncated" else "removed"
-    assert re.search(f"recording to x stopped: .*/x: the file was {done}", recorder.state)
+    assert re.search(f"recording to x stopped: .*/x: the file was {done}", recorder.state.trouble)
     assert not recorder.complete
 
 
@@ -484,7 +487,7 @@ async def test_a_recording_that_resumes_goes_on_in_the_next_part(tmp_path, monke
         recorder.put(frame(seq))
         seq += 1
         await asyncio.sleep(0.02)
-    assert recorder.state == "x.part0002"
+    assert recorder.state == ("x.part0002", "")
     recorder.put(frame(seq))
     await recorder.stop()
     assert [one.seq for one in frames_in(tmp_path / "x.part0002")] == [seq]

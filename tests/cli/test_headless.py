@@ -245,12 +245,13 @@ def test_a_quiet_log_has_no_line_of_progress_on_a_terminal(tmp_path):
     assert out.getvalue() == ""
 
 
-def test_a_file_that_nothing_is_written_to_is_named_at_once_and_so_is_its_return(tmp_path):
+@pytest.mark.parametrize("name", ["r", "a: b", "a stopped: b", "not recording: b"])
+def test_a_file_that_nothing_is_written_to_is_named_at_once_and_so_is_its_return(tmp_path, name):
     out = io.StringIO()
-    progress = _Recording(Request("demo"), tmp_path / "r", out, None, ServiceLog(out, least=QUIET))
+    progress = _Recording(Request("demo"), tmp_path / name, out, None, ServiceLog(out, least=QUIET))
     progress.capture = SimpleNamespace(recording=True, recorded_bytes=0)
     progress.opened(ORIGIN)
-    failed = "r: nothing is written: Input/output error"
-    for seq, state in enumerate(["r", "r", failed, failed, "r", "r"]):
-        progress.offer(frame(seq, health=Health(recording=state)), CaptureCounts())
-    assert out.getvalue().splitlines() == [f"latmon: {failed}", "latmon: r is written again"]
+    failed = "nothing is written: Input/output error"
+    for seq, trouble in enumerate(["", "", failed, failed, "", ""]):
+        progress.offer(frame(seq, health=Health(recording=name, recording_trouble=trouble)), CaptureCounts())
+    assert out.getvalue().splitlines() == [f"latmon: {name}: {failed}", f"latmon: {name} is written again"]

@@ -15,7 +15,7 @@ from panels import inside, scene
 
 from latmon.aggregate.history import Store, Window
 from latmon.analysis.peers import chance, natural, unlike
-from latmon.model.frame import OPS, STOPPED, Completed, Device, Flow, Frame, Health, Missing, Origin, Series, Traced
+from latmon.model.frame import OPS, Completed, Device, Flow, Frame, Health, Missing, Origin, Series, Traced
 from latmon.model.histogram import MAX_US, Histogram, bucket_index
 from latmon.support.units import significant
 from latmon.tui.commands import STEPS, turn
@@ -658,9 +658,9 @@ def test_what_was_skipped_is_shown_when_it_was():
         assert output in text(made, (80, 50))
 
 
-@pytest.mark.parametrize(("lost", "why"), [(0, ""), (10**6, ""), (10**6, f"host.gz{STOPPED} no space")])
+@pytest.mark.parametrize(("lost", "why"), [(0, ""), (10**6, ""), (10**6, "recording to host.gz stopped: no space")])
 def test_that_nothing_is_recorded_is_whole_or_left_out(lost, why):
-    state = Health(1, 2, lost_events=lost, map_full=lost, stale=lost, undecoded_lines=lost, recording=why)
+    state = Health(1, 2, lost_events=lost, map_full=lost, stale=lost, undecoded_lines=lost, recording_trouble=why)
     one = frame(1, {READ: Histogram.record([5])}, devices=disks(1), health=state)
     line = text(scene([one])).splitlines()[-2]
     assert line.endswith(" not recording ") == (not lost or bool(why))
@@ -997,8 +997,8 @@ def test_sentences_of_a_notice_are_shown_whole(many, shown, lines):
 def test_a_recordings_whole_name_is_reported_when_it_begins_and_ends():
     name = "a-host-with-a-long-name-" + "20261122-114000.latmon.jsonl.gz"
 
-    def at(seq, recording):
-        return replace(frame(seq), health=Health(recording=recording))
+    def at(seq, recording, trouble=""):
+        return replace(frame(seq), health=Health(recording=recording, recording_trouble=trouble))
 
     made = scene([at(0, name)])
     assert f"recording to {name}" in notice(made).replace(" ", "").replace("recordingto", "recording to ")
@@ -1007,29 +1007,30 @@ def test_a_recordings_whole_name_is_reported_when_it_begins_and_ends():
     assert "recording to" in notice(made)
     made.append(at(10, ""))
     assert "recording ended: a-host" in notice(made)
-    made.append(at(11, f"recording to {name} stopped: the disk is full"))
+    made.append(at(11, "", f"recording to {name} stopped: the disk is full"))
     assert "stopped: the disk is full" in notice(made)
     assert made.draw(80, 24).health[-1] == Span("not recording ", "bad")
-    made.append(at(12, "not recording: can't record: /proc/1 is not writable"))
+    made.append(at(12, "", "not recording: can't record: /proc/1 is not writable"))
     assert notice(made).strip() == "not recording: can't record: /proc/1 is not writable"
     assert made.draw(80, 24).health[-1] == Span("not recording ", "bad")
 
 
-def test_a_recordings_directory_is_reported_where_it_is_known():
-    def at(seq, recording):
-        return replace(frame(seq), health=Health(recording=recording))
+@pytest.mark.parametrize("name", ["a.gz", "a: b.gz", "a stopped: b.gz", "not recording: b.gz"])
+def test_a_recordings_directory_is_reported_where_it_is_known(name):
+    def at(seq, recording, trouble=""):
+        return replace(frame(seq), health=Health(recording=recording, recording_trouble=trouble))
 
     made = scene([at(0, "")])
     made.expect_recording(Path("/var/tmp/a place"))
-    made.append(at(1, "a.gz"))
-    assert notice(made).strip() == "recording to a.gz in /var/tmp/a place"
-    made.append(at(2, "a.gz: the disk is slow"))
-    assert "recording to a.gz: the disk is slow" in notice(made)
-    assert made.recorded == "a.gz in /var/tmp/a place"
+    made.append(at(1, name))
+    assert notice(made).strip() == f"recording to {name} in /var/tmp/a place"
+    made.append(at(2, name, "the disk is slow"))
+    assert f"recording to {name}: the disk is slow" in notice(made)
+    assert made.recorded == f"{name} in /var/tmp/a place"
     made.expect_recording(Path("/elsewhere"))
-    made.append(at(3, "a.gz"))
+    made.append(at(3, name))
     made.append(at(4, ""))
-    assert notice(made).strip() == "recording ended: a.gz in /var/tmp/a place"
+    assert notice(made).strip() == f"recording ended: {name} in /var/tmp/a place"
     assert made.recorded == ""
 
 
