@@ -1,10 +1,14 @@
 """The bootstrap script on hosts that are made of stand-in commands; a real Debian is tests/lab/fresh-debian's."""
 
+import hashlib
 import os
 import shutil
 import stat
 import subprocess
+import sys
 import time
+import zipfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -19,6 +23,8 @@ SHELLS = [
 ]
 
 RUNS = "from latmon.__main__ import main; main()"
+INSTALLING = "python -P -m pip install --quiet --disable-pip-version-check --no-warn-script-location"
+
 # A Python: what it can do is decided by files in $HOST; it is copied into the environments that it makes.
 PYTHON = r"""#!/bin/sh
 echo "python $*" >>"$HOST/calls"
@@ -68,6 +74,9 @@ class Host:
         self.checkout.mkdir()
         shutil.copy(REPO / "bootstrap", self.checkout)
         shutil.copy(REPO / "pyproject.toml", self.checkout)
+        (self.checkout / "contrib").mkdir()
+        for lock in REPO.glob("contrib/*.lock"):
+            shutil.copy(lock, self.checkout / "contrib")
         (directory / "bin").mkdir()
         self.shell = [shutil.which(shell[0]), *shell[1:]]
         for name in REAL:
@@ -133,8 +142,9 @@ def test_the_first_run_sets_up_and_the_second_only_runs(debian, shell):
     first = debian.bootstrap("run", "--device", "sd*", "a b", "")
     assert first.returncode == 0, first.stderr
     assert first.stdout == f"latmon in {debian.directory}:\n<--device>\n<sd*>\n<a b>\n<>\n"
-    assert [c for c in debian.calls if "pip" in c and "install" in c] == [
-        "python -P -m pip install --quiet --disable-pip-version-check --no-warn-script-location --editable ."
+    assert [call.removeprefix(INSTALLING) for call in debian.calls if "pip" in call and "install" in call] == [
+        " --require-hashes -r contrib/requirements.lock -r contrib/build.lock",
+        " --no-deps --no-build-isolation --editable .",
     ]
     assert debian.calls_of("apt-get") == [
         "apt-get -qq update",
@@ -156,13 +166,70 @@ def test_no_python_that_sets_up_imports_from_the_current_directory(debian):
     assert not (debian.directory / "unsafe").exists()
 
 
-def test_a_changed_pyproject_installs_again(debian):
+@pytest.mark.parametrize("name", ["pyproject.toml", "contrib/requirements.lock", "contrib/build.lock"])
+def test_a_changed_list_of_packages_installs_again(debian, name):
     debian.bootstrap("run")
-    with (debian.checkout / "pyproject.toml").open("a") as file:
+    with (debian.checkout / name).open("a") as file:
         file.write("# changed\n")
     debian.bootstrap("run")
     assert any("install" in call for call in debian.calls_of("python"))
     assert not any("-m venv" in call for call in debian.calls)
+
+
+@pytest.mark.parametrize("user", ["root", "nobody"])
+def test_the_environment_of_the_tests_has_hashes_too(debian, user):
+    debian.be(user)
+    assert debian.bootstrap("python").returncode == 0
+    assert f"{INSTALLING} --require-hashes -r contrib/dev.lock" in debian.calls
+    assert debian.bootstrap("run").returncode == 0
+    assert debian.calls_of("python") == [f"python -P -c {RUNS}"], "it has what a run needs"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a user's byte code is that user's")
+def test_root_takes_byte_code_only_from_what_is_checked(debian):
+    debian.bootstrap("run")
+    debian.command("python", '#!/bin/sh\necho "<${PYTHONPYCACHEPREFIX-none}>"\n', debian.checkout / ".venv/bin")
+    assert debian.bootstrap("run", PYTHONPYCACHEPREFIX="/tmp/cache").stdout == "<none>\n"
+
+
+def wheel(directory):
+    """Write a wheel of one empty module; return its hash."""
+    path = directory / "tiny-1-py3-none-any.whl"
+    texts = {
+        "tiny.py": "",
+        "tiny-1.dist-info/METADATA": "Metadata-Version: 2.1\nName: tiny\nVersion: 1\n",
+        "tiny-1.dist-info/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        "tiny-1.dist-info/RECORD": "",
+    }
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, text in texts.items():
+            archive.writestr(name, text)
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.mark.skipif(not find_spec("ensurepip"), reason="this Python makes no environment with pip")
+@pytest.mark.parametrize("is_right", [True, False])
+def test_pip_installs_no_file_with_another_hash(tmp_path, is_right):
+    """A real pip, without a network; latmon itself is not installed, because its build tools are not in the lock."""
+    checkout, wheels = tmp_path / "checkout", tmp_path / "wheels"
+    (checkout / "contrib").mkdir(parents=True)
+    wheels.mkdir()
+    digest = wheel(wheels)
+    for name in ("bootstrap", "pyproject.toml"):
+        shutil.copy(REPO / name, checkout)
+    (checkout / "contrib/build.lock").touch()
+    (checkout / "contrib/requirements.lock").write_text(f"tiny==1 --hash=sha256:{digest if is_right else 'a' * 64}\n")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "PYTHON", "LATMON_"))}
+    environ = {**kept, "PYTHON": sys.executable, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels)}
+    done = subprocess.run(
+        [checkout / "bootstrap", "run"], env=environ, capture_output=True, text=True, check=False, cwd="/"
+    )
+    assert done.returncode == 1, done.stderr
+    assert bool([*checkout.glob(".venv/lib/*/site-packages/tiny.py")]) == is_right
+    assert ("DO NOT MATCH THE HASHES" in done.stderr) != is_right
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("bootstrap: pip could not install the packages of contrib/requirements.lock")
+    assert "a file whose hash differs is not the one that latmon was tested with" in last
 
 
 def test_a_moved_checkout_installs_again(debian):
@@ -500,7 +567,7 @@ class TestTest:
         assert words == ["from", "mypy", "pytest", "ruff", "ruff"]
         assert debian.calls[-1].startswith("python -m pytest -n logical ")
         assert debian.calls[-1].endswith(" -k one thing")
-        assert any(call.endswith("--editable .[dev]") for call in debian.calls)
+        assert f"{INSTALLING} --require-hashes -r contrib/dev.lock" in debian.calls
 
     def test_its_exit_code_is_pytests(self, debian):
         (debian.directory / "pytest-exit").write_text("1")

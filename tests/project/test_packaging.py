@@ -20,6 +20,7 @@ from pathlib import Path
 import grimp
 import pytest
 import release
+from packaging.requirements import Requirement
 
 import latmon
 
@@ -382,6 +383,18 @@ def test_a_lock_file_has_each_declared_package_and_what_it_needs():
         assert one.hashes
     built_by = {one.name for one in release.locked(release.BUILD.read_text("utf-8"))}
     assert release.required(declared("build-system", "requires")) <= built_by
+
+
+def test_the_lock_of_the_tests_has_each_declared_version_and_those_that_a_run_gets():
+    locks = (release.RUNTIME, release.BUILD, REPO / "contrib/dev.lock")
+    runtime, builders, tests = (
+        {package.name: package for package in release.locked(lock.read_text("utf-8"))} for lock in locks
+    )
+    assert {**runtime, **builders}.items() <= tests.items()
+    extra = declared("project", "optional-dependencies")["dev"]
+    for requirement in map(Requirement, (*declared("project", "dependencies"), *extra)):
+        version = tests[release.normal(requirement.name)].version
+        assert requirement.specifier.contains(version), f"{requirement}: the lock has {version}"
 
 
 @pytest.mark.parametrize(
