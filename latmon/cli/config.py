@@ -233,7 +233,8 @@ def _read(path: Path, findings: Settings) -> dict[str, Any]:
         try:
             found[key] = _checked(path, key, value, findings)
         except UsageError as error:
-            wrong.append((_line_of(raw, key, value, str(error)), str(error).removeprefix(f"{path}: ")))
+            sentence = str(error).removeprefix(f"{path}: ")
+            wrong.append((_line_of(raw, key, value, sentence), sentence))
     if wrong:
         (line, first), *others = sorted(wrong)
         more = f"; and {len(others)} more: {'; '.join(f'line {at}: {one}' for at, one in others)}" if others else ""
@@ -245,7 +246,7 @@ def _line_of(raw: bytes, key: Any, value: object, sentence: str) -> int:
     """Return the line of a wrong value: below `key`, of the key of each section that the sentence names first."""
     from latmon.support import strict_yaml  # noqa: PLC0415  as in _read
 
-    keys, left = [key], sentence.partition(f": {key}: ")[2]
+    keys, left = [key], sentence.partition(f"{key}: ")[2]
     while isinstance(value, Mapping):
         named = [(one.start(), inner) for inner in value if (one := re.search(rf"\b{re.escape(str(inner))}\b", left))]
         if not named:

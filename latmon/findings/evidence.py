@@ -32,6 +32,7 @@ from latmon.model.frame import (
     SoftirqRuns,
     Wait,
     Wakeups,
+    comm_of,
 )
 from latmon.model.histogram import Histogram, bucket_index
 from latmon.model.inflight import bucket_middle
@@ -266,16 +267,12 @@ def dominant(labels: Mapping[str, int]) -> Dominant:
     """
     names = Counter[str]()
     for label, weight in labels.items():
-        names[_comm(label)] += weight
+        names[comm_of(label)] += weight
     if not names:
         return Dominant()
     name = max(names, key=lambda one: (names[one], one))
-    own = [label for label in labels if _comm(label) == name]
+    own = [label for label in labels if comm_of(label) == name]
     return Dominant(max(own, key=lambda one: (labels[one], one)), names[name])
-
-
-def _comm(label: str) -> str:
-    return label.rpartition(" (prio ")[0] or label
 
 
 _MOST = 0.5

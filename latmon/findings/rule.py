@@ -74,10 +74,9 @@ def setting(path: str, value: int | str) -> str:
     return f"echo {value} > {path}"
 
 
-def threads(called: str, *, is_sun: bool) -> str:
-    """Return the command that shows class, priority and CPU of threads: of one, given as comm (prio N), or of all."""
-    name = called.rpartition(" (prio ")[0]
-    only = f" | grep -w {name}" if plain(name) else ""
+def threads(comm: str, *, is_sun: bool) -> str:
+    """Return the command that shows class, priority and CPU of threads: of those with a name, or of all."""
+    only = f" | grep -w {comm}" if plain(comm) else ""
     columns = "pid,lwp,class,pri,psr,comm" if is_sun else "tid,cls,rtprio,psr,pcpu,comm"
     return f"ps -eLo {columns}{only}"
 

@@ -290,6 +290,14 @@ class Wait:
     """The time that it ran, longer than any other thread; 0: not known, it ran last."""
 
 
+_PRIORITY = re.compile(r" \(prio \d+\)$")
+
+
+def comm_of(thread: str) -> str:
+    """Return the name in `comm (prio N)`, which may have such words itself; all of the text without a priority."""
+    return _PRIORITY.sub("", thread)
+
+
 @dataclass(frozen=True, slots=True)
 class Outlier:
     """One I/O above its device's threshold. `stages_us` has only the stages that it passed and that were measured.

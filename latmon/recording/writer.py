@@ -43,6 +43,7 @@ from latmon.model.frame import (
     Thread,
     Wait,
     Wakeups,
+    comm_of,
 )
 from latmon.model.histogram import Histogram, merge
 from latmon.model.inflight import InFlightList
@@ -491,7 +492,7 @@ def _named(instead: Mapping[str, int], kernel: frozenset[str]) -> Mapping[str, i
 
 def _instead(name: str, kernel: frozenset[str]) -> str:
     """Return `comm (prio N)` with its priority, which distinguishes real-time threads from others."""
-    comm, bracket, priority = name.rpartition(" (prio ")
-    if not bracket:
+    comm = comm_of(name)
+    if comm == name:
         return name if name in kernel or name in ("", IDLE, NOT_KNOWN) else REDACTED
-    return name if comm in kernel else f"{REDACTED}{bracket}{priority}"
+    return name if comm in kernel else f"{REDACTED}{name.removeprefix(comm)}"

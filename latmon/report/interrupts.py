@@ -20,6 +20,7 @@ from latmon.model.frame import (
     SoftirqCpu,
     SoftirqRuns,
     Wakeups,
+    comm_of,
     pid_of,
 )
 from latmon.model.host_context import CONTEXT, HostContext
@@ -400,7 +401,7 @@ def _instead(row: _Json) -> str:
     room = _ROOM - len(after)
     name = max(weights, key=weights.__getitem__, default="")
     if len(name) > room:
-        name = name.partition(" (prio ")[0]
+        name = comm_of(name)
     return after + (name if len(name) <= room else name[: room - 1] + "…")
 
 

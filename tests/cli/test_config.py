@@ -292,6 +292,10 @@ def test_a_file_is_checked_by_itself(home, command):
         assert f"{file}:{line}: " in err
         assert why in err
     file.unlink()
+    strange = home / "a: findings: peer-outlier"  # a directory's name may have the words of a mistake
+    strange.mkdir()
+    (strange / "x.yaml").write_text("stages: all\nfindings:\n  peer-outlier: off\n  tick-quantum: maybe\n")
+    assert command("check", str(strange / "x.yaml"))[2].startswith(f"latmon: {strange}/x.yaml:4: findings: ")
     assert command("check", str(file))[::2] == (2, f"latmon: {file}: No such file\n")
     assert command("check", "x" * 300)[2].endswith("x: File name too long\n")
 

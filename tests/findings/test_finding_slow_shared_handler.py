@@ -6,6 +6,7 @@ import pytest
 from finding_cases import disk, found, hist, lasting, timed, traced
 
 from latmon.model.frame import Handler, HandlerRuns
+from latmon_backends.fleet.merge import HostFrame, merged_frame
 
 RULE = "slow-shared-handler"
 DRIVE = disk("nvme13n1", controller="PCI 0000:02:00.0")
@@ -39,6 +40,18 @@ def test_the_victim_is_named_with_the_stranger():
     assert facts["not_its_own"].text == "100% of its runs were not handled (IRQ_NONE)"
     assert "modprobe -r switchtec" in one.steps[0].text
     assert all(step.risk for step in one.steps)
+
+
+def test_on_a_host_of_a_fleet_the_module_is_the_handlers():
+    load = ((990, {"hba": 63, "irq": 15}), (10, {"hba": 63, "irq": 600}))
+    frames = lasting(traced=traced("nvme13n1", load), handlers=shared(), devices=(DRIVE,))
+    merged = [
+        merged_frame([HostFrame("db1", one, 0)], seq=one.seq, wall=one.wall, mono_us=one.mono_us, dt_us=one.dt_us)[0]
+        for one in frames
+    ]
+    (one,) = found(RULE, merged, (replace(DRIVE, name="db1:nvme13n1"),), backend="fleet")
+    assert one.device == "db1:nvme13n1"
+    assert one.steps[0].commands == ("modprobe -r switchtec",)
 
 
 @pytest.mark.parametrize(

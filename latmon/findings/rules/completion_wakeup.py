@@ -36,7 +36,7 @@ from latmon.findings.rule import (
     threads,
 )
 from latmon.model.devices import thread_of
-from latmon.model.frame import THREAD_PRIORITY, Outlier, Wait, Wakeups, pid_of
+from latmon.model.frame import THREAD_PRIORITY, Outlier, Wait, Wakeups, comm_of, pid_of
 from latmon.model.histogram import Histogram
 from latmon.support.host import priority_text
 from latmon.support.units import spelled
@@ -276,7 +276,7 @@ def _steps(facts: Facts, delayed: _DelayedIos, woken: CompletionThread | None) -
     by = woken.instead.label if woken.instead.us else ""
     yield Step(
         f"find out why {by or 'something'} keeps the CPU: is it meant to run for so long, and on that CPU?",
-        commands=(threads(by, is_sun=facts.is_sun),),
+        commands=(threads(comm_of(by), is_sun=facts.is_sun),),
     )
     yield from _sun(facts, delayed, woken) if facts.is_sun else _linux(woken)
 

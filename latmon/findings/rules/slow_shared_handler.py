@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from latmon.findings.evidence import SlowIos, devices_of, slow_ios
+from latmon.findings.evidence import SlowIos, devices_of, host_before, slow_ios
 from latmon.findings.facts import Facts
 from latmon.findings.rule import (
     CRITICAL,
@@ -85,7 +85,10 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
             if shared and _is_worth_a_finding(shared, limits):
                 device = shared.devices[0]
                 worst[device] = max(worst.get(device, shared), shared, key=lambda one: one.lost)
-    return [_finding(shared, limits, is_sun=facts.is_sun) for shared in worst.values()]
+    return [
+        _finding(shared, limits, host_before(facts, shared.other.name), is_sun=facts.is_sun)
+        for shared in worst.values()
+    ]
 
 
 def _is_worth_a_finding(shared: _SharedVector, limits: Thresholds) -> bool:
@@ -145,7 +148,7 @@ def _tail(facts: Facts, device: str) -> SlowIos | None:
     return max(slow_ios(facts, device), key=lambda one: one.share(_STAGE), default=None)
 
 
-def _finding(shared: _SharedVector, limits: Thresholds, *, is_sun: bool) -> Finding:
+def _finding(shared: _SharedVector, limits: Thresholds, host: str, *, is_sun: bool) -> Finding:
     share = max(shared.tail_share, shared.lost)
     severe = CRITICAL if shared.tail_share >= limits["critical"] else WARNING if share >= limits["warning"] else NOTICE
     device = shared.devices[0]
@@ -156,7 +159,7 @@ def _finding(shared: _SharedVector, limits: Thresholds, *, is_sun: bool) -> Find
         _summary(shared),
         tuple(_facts(shared)),
         Where("interrupts", device),
-        tuple(_steps(shared, is_sun=is_sun)),
+        tuple(_steps(shared, host, is_sun=is_sun)),
         _REFUTED,
         share,
         shared.devices[1:],
@@ -208,9 +211,9 @@ def _facts(shared: _SharedVector) -> Iterator[Fact]:
         )
 
 
-def _steps(shared: _SharedVector, *, is_sun: bool) -> Iterator[Step]:
+def _steps(shared: _SharedVector, host: str, *, is_sun: bool) -> Iterator[Step]:
     if not shared.of:  # a disk controller's module stays: its disks would be gone
-        module = _UNIT.sub("", shared.other.name.partition(":")[0])
+        module = _UNIT.sub("", shared.other.name.removeprefix(host).partition(":")[0])
         name = module if plain(module) else "MODULE"
         unload = (f"modinfo | grep -w {name}", "modunload -i ID") if is_sun else (f"modprobe -r {name}",)
         known = "; known: it reads a register over PCIe at each interrupt" if name == "switchtec" else ""

@@ -30,7 +30,7 @@ from latmon.findings.rule import (
     setting,
     threads,
 )
-from latmon.model.frame import SoftirqRuns
+from latmon.model.frame import SoftirqRuns, comm_of
 from latmon.support.units import spelled
 
 ID = "softirq-delay"
@@ -149,7 +149,7 @@ def _steps(vector: _SlowVector | None) -> Iterator[Step]:
         yield Step(
             f"see where {by} runs, and move it to CPUs without interrupts of disks, or lower its priority",
             "its own work gets slower, which may be real-time work",
-            (threads(by, is_sun=False), "taskset -cp CPUS TID"),
+            (threads(comm_of(by), is_sun=False), "taskset -cp CPUS TID"),
         )
     else:
         yield Step(f"see on screen 5 what delays the softirqs{cpu}: another vector's long runs, or a busy thread")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 
 from latmon.analysis.attribution import IssuerRow, issuer_rows
+from latmon.model.devices import HOST_SEPARATOR
 from latmon.model.frame import ISSUERS, OPS, OTHERS, PROCESSES, Origin
 from latmon.support.units import UNKNOWN, duration, part, rate, whole
 from latmon.views.bars import share_bar
@@ -236,7 +237,7 @@ def _is_others(one: IssuerRow) -> bool:
     """Return whether it has the I/Os that have no row; a fleet's has its host in front."""
     if one.issuer.is_process:
         return not one.issuer.pid
-    return not one.issuer.cgroup.startswith("/") and one.issuer.cgroup.rpartition(":")[2] == OTHERS
+    return OTHERS in (one.issuer.cgroup, one.issuer.cgroup.partition(HOST_SEPARATOR)[2])
 
 
 def _only(view: ViewState) -> str:
