@@ -1,6 +1,6 @@
 """A time namespace whose clocks are a day from the host's, for tests that start a program in it.
 
-The two offsets differ and are no whole number of any interval, so that none passes for the other or for none.
+The two offsets differ, so that neither passes for the other.
 """
 
 import os
