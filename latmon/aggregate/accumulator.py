@@ -35,6 +35,7 @@ from latmon.model.frame import (
 from latmon.model.histogram import Histogram
 from latmon.model.host_context import ContextValue, add_to
 from latmon.model.inflight import AgedAt
+from latmon.model.measurements import TABLES
 from latmon.model.packed import Flat, flatten
 
 MAX_QUEUES = 1000
@@ -642,11 +643,7 @@ class Accumulator(CompletionSums):
             handlers=self.on_demand.handlers,
             softirqs=self.on_demand.softirqs,
             wakeups=self.on_demand.wakeups,
-            issuers=self.on_demand.issuers,
-            behind=self.on_demand.behind,
-            sizes=self.on_demand.sizes,
-            patterns=self.on_demand.patterns,
-            files=self.on_demand.files,
+            tables={table: self.on_demand[table] for table in TABLES},
             file_operations=tuple(self.file_operations),
             files_left_out=self.on_demand.files_left_out,
             cgroup_limits=self.cgroup_limits.rows,

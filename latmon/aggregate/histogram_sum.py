@@ -21,17 +21,11 @@ from typing import Any, TypeVar
 
 from latmon.model.frame import (
     UNKNOWN_IRQ,
-    Behind,
-    FileSeries,
     Flow,
     Frame,
     Handler,
     HandlerRuns,
-    IssuedIO,
-    Issuer,
-    Pattern,
     Series,
-    SizeClass,
     SoftirqCpu,
     SoftirqRuns,
     Thread,
@@ -42,7 +36,7 @@ from latmon.model.histogram import BITS, EMPTY, Histogram, bucket_bounds, bucket
 from latmon.model.inflight import SYSFS, Depths, Took, bucket_end
 from latmon.model.packed import (
     GROUPS,
-    SAMPLED_TABLES,
+    SAMPLED,
     UNKNOWN,
     Flat,
     Key,
@@ -52,9 +46,10 @@ from latmon.model.packed import (
     flatten,
     group_of,
     is_sampled_count,
-    is_sampled_row,
+    made_rows,
 )
 from latmon.model.sample import SampleRates
+from latmon.model.table import Table
 
 Pairs = Iterable[tuple[int, int]]
 """(bucket index, count)."""
@@ -170,6 +165,8 @@ def maximum_of(peaks: Sequence[Peak]) -> int | None:
 
 
 K = TypeVar("K")
+V = TypeVar("V")
+Row = TypeVar("Row", bound=tuple[Any, ...])
 
 
 TableRow = tuple[K, Pairs, int | None, int | None, int, int]
@@ -794,38 +791,9 @@ class OnDemandSums:
             for pid, delay in self.tables["wakeup"].items()
         )
 
-    @property
-    def issuers(self) -> dict[Issuer, IssuedIO]:
-        counts, latencies = self._counts, self.tables["issuer"]
-        known = dict.fromkeys(key.about for key in counts if isinstance(key.about, Issuer))
-        return {
-            one: IssuedIO(counts.get(Key("ios", one), 0), counts.get(Key("bytes", one), 0), latencies.get(one, EMPTY))
-            for one in known
-        }
-
-    @property
-    def behind(self) -> dict[Behind, int]:
-        return {key.about: us for key, us in self._counts.items() if isinstance(key.about, Behind)}
-
-    @property
-    def sizes(self) -> dict[SizeClass, IssuedIO]:
-        counts, latencies = self._counts, self.tables["size"]
-        known = dict.fromkeys(key.about for key in counts if isinstance(key.about, SizeClass))
-        return {
-            one: IssuedIO(
-                counts.get(Key("size_ios", one), 0), counts.get(Key("size_bytes", one), 0), latencies.get(one, EMPTY)
-            )
-            for one in known
-        }
-
-    @property
-    def patterns(self) -> dict[Flow, Pattern]:
-        found = self._grouped("pattern")
-        return {flow: Pattern(**named) for flow, named in found.items() if isinstance(flow, Flow)}
-
-    @property
-    def files(self) -> dict[FileSeries, Histogram]:
-        return dict(self.tables["file"])
+    def __getitem__(self, table: Table[Row, V]) -> dict[Row, V]:
+        """Return the sums of a declared table."""
+        return made_rows(table, self._counts.items(), self.tables)
 
     @property
     def files_left_out(self) -> int:
@@ -859,8 +827,8 @@ class OnDemandSums:
         if factor == 1:
             return
         for name, table in self.tables.items():
-            if _SOURCE.get(name, name) in SAMPLED_TABLES:
-                table.multiply(factor, is_sampled_row)
+            if (is_sampled := SAMPLED.get(_SOURCE.get(name, name))) is not None:
+                table.multiply(factor, is_sampled)
         for key in filter(is_sampled_count, self._counts):
             self._counts[key] = int(self._counts[key] * factor)
 
@@ -876,9 +844,10 @@ def _weighed(flat: Flat, name: str, factor: int) -> Packed[Any] | None:
     """Return the table that a sum of this name adds up, with the weight of its sample; None without one."""
     source = _SOURCE.get(name, name)
     table = flat.tables.get(source)
-    if table is None or factor == 1 or source not in SAMPLED_TABLES:
+    is_sampled = SAMPLED.get(source)
+    if table is None or factor == 1 or is_sampled is None:
         return table
-    return table.scaled(factor, is_sampled_row)
+    return table.scaled(factor, is_sampled)
 
 
 def _sum_of(table: str) -> TableSum[Any]:

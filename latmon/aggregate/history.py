@@ -36,6 +36,7 @@ from latmon.model.frame import (
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import Depths, InFlight, InFlightList, Issue
 from latmon.model.packed import Flat, KeyedCounts, Pressed, flatten
+from latmon.model.table import NO_TABLES
 
 MAX_OUTLIERS = 10_000
 """About 9 MB; a flood at the probes' own rate limit fills them in 100 s."""
@@ -349,11 +350,7 @@ _WITHOUT_ON_DEMAND: dict[str, Any] = {
     "handlers": {},
     "softirqs": {},
     "wakeups": (),
-    "issuers": {},
-    "behind": {},
-    "sizes": {},
-    "patterns": {},
-    "files": {},
+    "tables": NO_TABLES,
     "file_operations": (),
     "files_left_out": 0,
     "depths": {},

@@ -20,20 +20,20 @@ from latmon.model.frame import (
     OPS,
     STAGES,
     UNACCOUNTED,
-    Behind,
     FileOperation,
-    FileSeries,
     FileSystem,
-    IssuedIO,
-    Issuer,
     Outlier,
     Series,
-    SizeClass,
     SoftirqCpu,
     SoftirqRuns,
     Traced,
 )
 from latmon.model.histogram import EMPTY, Histogram, bucket_bounds, bucket_index, merge, part_of
+from latmon.model.measurements.behind import Behind
+from latmon.model.measurements.files import FileSeries
+from latmon.model.measurements.issued_io import IssuedIO
+from latmon.model.measurements.issuers import Issuer
+from latmon.model.measurements.sizes import SizeClass
 from latmon.model.stages import ADMISSION, WHOLE
 
 PARTS = (*STAGES[:-1], UNACCOUNTED)

@@ -38,21 +38,14 @@ from latmon.decode.tables import (
 )
 from latmon.manifest import STACKS, UNFOLLOWED_FROM, Manifest, MapSpec, op_name
 from latmon.model.frame import (
-    OTHERS,
     PROCESSES,
     UNKNOWN_IRQ,
-    Behind,
     Completed,
-    FileSeries,
     FileSystem,
     Flow,
     Handler,
     HandlerRuns,
-    IssuedIO,
-    Issuer,
-    Pattern,
     Series,
-    SizeClass,
     SoftirqCpu,
     SoftirqRuns,
     Thread,
@@ -62,6 +55,11 @@ from latmon.model.frame import (
 )
 from latmon.model.histogram import Histogram, merge
 from latmon.model.inflight import Depths, InFlightList
+from latmon.model.measurements import BEHIND, FILES, ISSUERS, PATTERNS, SIZES
+from latmon.model.measurements.behind import Behind
+from latmon.model.measurements.issued_io import IssuedIO
+from latmon.model.measurements.issuers import OTHERS, Issuer
+from latmon.model.table import NO_TABLES, Tables, sum_tables
 
 _NS, _SLOT = 1000, 48
 """Nanoseconds of 1 us; place of a slot in a key."""
@@ -93,8 +91,8 @@ class ProbeInterval:
     """I/Os whose begin it counted, timed or not."""
     totals_us: Mapping[Flow, int] = field(default_factory=dict)
     """Gains of the sums of totals, whether or not the histograms have those I/Os yet."""
-    issuers: Mapping[Issuer, IssuedIO] = field(default_factory=dict)
-    behind_us: Mapping[Behind, int] = field(default_factory=dict)
+    tables: Tables = field(default_factory=lambda: NO_TABLES)
+    """I/Os by issuer, and the times behind those of others."""
 
 
 @dataclass
@@ -218,8 +216,10 @@ class Framer:
             dict(sums.started),
             {flow: done.count - sums.strays[flow] for flow, done in seen.items()},
             totals_us,
-            self._issued(issuers),
-            {pair: ns // 1000 for pair, ns in behind.items() if ns >= _NS},
+            {
+                ISSUERS: self._issued(issuers),
+                BEHIND: {pair: ns // _NS for pair, ns in behind.items() if ns >= _NS},
+            },
         )
 
     def _add_issuers(self, spec: MapSpec, gained: Counts, sums: _IssuerSums) -> None:
@@ -478,12 +478,8 @@ class TracerInterval:
     """At the newest tick; None where no script printed it."""
     ages_of: tuple[str, ...] = ()
     """The groups of the scripts that printed it: `inflight` for requests, `bios` for devices without requests."""
-    issuers: Mapping[Issuer, IssuedIO] = field(default_factory=dict)
-    """I/Os of processes."""
-    behind: Mapping[Behind, int] = field(default_factory=dict)
-    sizes: Mapping[SizeClass, IssuedIO] = field(default_factory=dict)
-    patterns: Mapping[Flow, Pattern] = field(default_factory=dict)
-    files: Mapping[FileSeries, Histogram] = field(default_factory=dict)
+    tables: Tables = field(default_factory=lambda: NO_TABLES)
+    """Declared tables; issuers are processes."""
     files_left_out: int = 0
     """Slow operations on files without a record."""
 
@@ -567,7 +563,7 @@ class TracerFramer:
         self._left_out = 0
         if self._manifest.group == PROCESSES:
             # Its histograms have the same I/Os as those of the always-on probe.
-            return TracerInterval(undecoded=undecoded, issuers=series.issuers, behind=series.behind_us)
+            return TracerInterval(undecoded=undecoded, tables=series.tables)
         in_flight = self._ages.taken()
         return TracerInterval(
             self._traced(series, gains),
@@ -581,9 +577,13 @@ class TracerFramer:
             depths(gains, most_of(most, tick), self._device_name),
             in_flight,
             () if in_flight is None else (self._manifest.group,),
-            sizes=sizes(gains, self._device_name),
-            patterns=patterns(gains, self._device_name),
-            files=files(gains, [] if tick is None else _at_tick(maxima, tick), self._file_system, self._manifest.bits),
+            tables={
+                SIZES: sizes(gains, self._device_name),
+                PATTERNS: patterns(gains, self._device_name),
+                FILES: files(
+                    gains, [] if tick is None else _at_tick(maxima, tick), self._file_system, self._manifest.bits
+                ),
+            },
             files_left_out=unreported,
         )
 
@@ -671,22 +671,9 @@ def joined(intervals: Iterable[TracerInterval], manifests: Iterable[Manifest]) -
         {device: depths for one in each for device, depths in one.depths.items()},
         all_waiting(one.in_flight for one in each),
         tuple(dict.fromkeys(group for one in each for group in one.ages_of)),
-        {issuer: done for one in each for issuer, done in one.issuers.items()},
-        {pair: us for one in each for pair, us in one.behind.items()},
-        {size: done for one in each for size, done in one.sizes.items()},
-        {flow: pattern for one in each for flow, pattern in one.patterns.items()},
-        _merged_files(one.files for one in each),
+        sum_tables(one.tables for one in each),
         sum(one.files_left_out for one in each),
     )
-
-
-def _merged_files(tables: Iterable[Mapping[FileSeries, Histogram]]) -> dict[FileSeries, Histogram]:
-    """Return the operations of several scripts, such as those of system calls and of io_uring."""
-    found: dict[FileSeries, Histogram] = {}
-    for table in tables:
-        for series, took in table.items():
-            found[series] = merge((found[series], took)) if series in found else took
-    return found
 
 
 def _includes(manifests: Iterable[Manifest]) -> dict[str, tuple[str, ...]]:

@@ -21,16 +21,11 @@ from latmon.model.frame import (
     FILE_WAITS,
     IDLE,
     NOT_KNOWN,
-    PATTERN,
     UNKNOWN_IRQ,
-    FileSeries,
     FileSystem,
     Flow,
     Handler,
     HandlerRuns,
-    IssuedIO,
-    Pattern,
-    SizeClass,
     SoftirqCpu,
     SoftirqRuns,
     Thread,
@@ -38,6 +33,11 @@ from latmon.model.frame import (
 )
 from latmon.model.histogram import BITS, EMPTY, MAX_COUNT, TOP, Histogram
 from latmon.model.inflight import AGES_S, EXACT, PROBE, Depths, InFlight, InFlightList, Took, coarse_end
+from latmon.model.measurements import PATTERNS
+from latmon.model.measurements.files import FileSeries
+from latmon.model.measurements.issued_io import IssuedIO
+from latmon.model.measurements.patterns import PATTERN, Pattern
+from latmon.model.measurements.sizes import SIZE_BITS, SizeClass
 from latmon.support.text import clean
 
 Counts = dict[int, int]
@@ -261,8 +261,6 @@ def handlers(
 
 _LARGEST = 20
 """Exponent of the largest size with a class of its own: 1 MiB."""
-_SIZE_BITS = 2
-"""Four buckets per octave for latencies by size, of which there are ten times as many as by device."""
 
 
 def sizes(gains: Gains, device_name: Callable[[int], str | None]) -> dict[SizeClass, IssuedIO]:
@@ -280,7 +278,7 @@ def sizes(gains: Gains, device_name: Callable[[int], str | None]) -> dict[SizeCl
                 sums[spec.role][of] += sum(gained.values())
     found = {}
     for of in {**counts, **sums["size_bytes"]}:
-        latency = _histogram(counts[of], sums["size_sum"][of], _SIZE_BITS) if counts[of] else EMPTY
+        latency = _histogram(counts[of], sums["size_sum"][of], SIZE_BITS) if counts[of] else EMPTY
         found[of] = IssuedIO(latency.count, sums["size_bytes"][of], latency)
     return found
 
@@ -292,9 +290,8 @@ def patterns(gains: Gains, device_name: Callable[[int], str | None]) -> dict[Flo
         device, code, n = device_name(spec.part("dev").read(key)), spec.part("pattern").read(key), sum(gained.values())
         if device is not None:
             flow = Flow(device, op_name(spec.part("op").read(key)))
-            found[flow] = found.get(flow, Pattern()).plus(
-                Pattern(n, *(n * (code >> bit & 1) for bit in range(len(PATTERN) - 1)))
-            )
+            flagged = Pattern(n, *(n * (code >> bit & 1) for bit in range(len(PATTERN) - 1)))
+            found[flow] = PATTERNS.value.add(found.get(flow, Pattern()), flagged)
     return found
 
 

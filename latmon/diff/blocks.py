@@ -16,11 +16,13 @@ from typing import TypeVar
 
 from latmon.aggregate.accumulator import Minute, thresholds_of
 from latmon.aggregate.request_age import Waiting
-from latmon.model.frame import UNACCOUNTED, Completed, Device, Flow, Frame, IssuedIO, Origin, Series, Settings
+from latmon.model.frame import UNACCOUNTED, Completed, Device, Flow, Frame, Origin, Series, Settings
 from latmon.model.histogram import Buckets, Histogram, bucket_bounds, bucket_index
 from latmon.model.inflight import Ages
+from latmon.model.measurements import FILES, ISSUERS, PATTERNS, SIZES
+from latmon.model.measurements.issued_io import ISSUED_IO, IssuedIO
 from latmon.model.packed import one_in_of
-from latmon.model.sample import SampleRates, scaled_io, weighed
+from latmon.model.sample import SampleRates, weighed
 from latmon.recording.codec import Gap
 from latmon.recording.reader import UnreportedGaps
 
@@ -195,24 +197,24 @@ class CaptureSpan:
         for series, sums in self.by_total.items():
             self.by_total[series] = {index: us * times for index, us in sums.items()}
         for name, done in self.processes.items():
-            self.processes[name] = scaled_io(done, times)
+            self.processes[name] = ISSUED_IO.scale(done, times)
         for key, (part, whole) in self.kinds.items():
             if key[1] == _SMALL_IOS:
                 self.kinds[key] = part * times, whole * times
 
     def _add_who(self, frame: Frame) -> None:
-        for issuer, io in frame.issuers.items():
+        for issuer, io in frame[ISSUERS].items():
             if issuer.is_process:
                 _put(self.processes, issuer.comm, io, IssuedIO.plus)
             else:
                 _put(self.issued, issuer.cgroup, io.count, int.__add__)
-        for file, took in frame.files.items():
+        for file, took in frame[FILES].items():
             if took.sum is not None:
                 _put(self.files, (file.mount, file.op), (took.count, took.sum), _plus)
-        for size, io in frame.sizes.items():
+        for size, io in frame[SIZES].items():
             small = io.count if 0 < size.upto <= SMALL else 0
             _put(self.kinds, (size.device, _SMALL_IOS), (small, io.count), _plus)
-        for flow, pattern in frame.patterns.items():
+        for flow, pattern in frame[PATTERNS].items():
             _put(self.kinds, (flow.device, "sequential"), (pattern.sequential, pattern.issued), _plus)
 
     def absorb(self, run: CaptureSpan) -> None:

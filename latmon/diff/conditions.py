@@ -15,9 +15,10 @@ from latmon.diff import blocks
 from latmon.diff.blocks import CaptureSpan
 from latmon.diff.statistics import error_of_mean
 from latmon.model.devices import is_volume
-from latmon.model.frame import OPS, Device, Flow, IssuedIO, Mark, Origin, Series, Settings
+from latmon.model.frame import OPS, Device, Flow, Mark, Origin, Series, Settings
 from latmon.model.histogram import bucket_bounds
 from latmon.model.inflight import Aged
+from latmon.model.measurements.issued_io import IssuedIO
 from latmon.support.errors import UsageError
 from latmon.support.text import clean
 

@@ -12,11 +12,13 @@ version doesn't know are passed on.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from latmon.exporters.registry import DamageNote, ExportOptions, Item, Reported, Source
-from latmon.model.frame import PATTERN, Flow, Frame, Mark, Origin, Outstanding, Series
+from latmon.model.frame import Flow, Frame, Mark, Origin, Outstanding, Series
 from latmon.model.histogram import EMPTY, Histogram, bucket_bounds
+from latmon.model.measurements import TABLES
+from latmon.model.table import AnyTable, Unit
 from latmon.recording import codec, validate
 from latmon.recording.codec import Gap
 from latmon.recording.reader import UnreportedGaps
@@ -196,31 +198,34 @@ def _who_rows(item: Reported) -> Iterator[bytes]:
 
 
 def _who_cells(frame: Frame) -> Iterator[_WhoCells]:
-    for issuer, done in frame.issuers.items():
-        table, name, detail = "cgroup", issuer.cgroup, issuer.name
-        if issuer.is_process:
-            table, name, detail = "process", f"{issuer.comm}/{issuer.pid}" if issuer.pid else issuer.comm, issuer.cgroup
-        ios = done.count if issuer.device else None  # bytes of /proc/PID/io have neither
-        yield table, issuer.device, issuer.op, name, detail, ios, done.bytes, done.latency, None
-    for pair, us in frame.behind.items():
-        yield "behind", pair.device, "", pair.cgroup, pair.other, None, None, EMPTY, us
-    for size, done in frame.sizes.items():
-        yield "size", size.device, size.op, str(size.upto), None, done.count, done.bytes, done.latency, None
-    for flow, pattern in frame.patterns.items():
-        for name in PATTERN:
-            yield "pattern", *flow, name, None, getattr(pattern, name), None, EMPTY, None
-    for file, latency in frame.files.items():
-        yield (
-            "file",
-            file.device,
-            file.op,
-            file.mount,
-            names((file.kind, file.wait)),
-            latency.count,
-            None,
-            latency,
-            None,
-        )
+    for table in TABLES:
+        for key, value in frame[table].items():
+            yield from _row_cells(table, key, value)
+
+
+def _row_cells(table: AnyTable, key: Any, value: Any) -> Iterator[_WhoCells]:
+    """Yield the cells of one row of a declared table: one line, or one for each count where it has several of I/Os."""
+    device, op = getattr(key, "device", ""), getattr(key, "op", "")
+    title, name, detail = _about(table, key)
+    cells = list(zip(table.value.cells, table.value.split(value), strict=True))
+    ios = [(cell.name, n) for cell, n in cells if cell.unit is Unit.IOS]
+    if len(ios) > 1:
+        for of, n in ios:
+            yield title, device, op, of, None, n, None, EMPTY, None
+        return
+    by_unit = {cell.unit: content for cell, content in cells}
+    latency = by_unit.get(Unit.LATENCIES, EMPTY)
+    counted = by_unit.get(Unit.IOS, latency.count if Unit.LATENCIES in by_unit else None)
+    if not device and Unit.BYTES in by_unit:  # bytes of /proc/PID/io have neither a device nor a number of I/Os
+        counted = None
+    yield title, device, op, name, detail, counted, by_unit.get(Unit.BYTES), latency, by_unit.get(Unit.MICROSECONDS)
+
+
+def _about(table: AnyTable, key: Any) -> tuple[str, str, str | None]:
+    if table.about is not None:
+        return table.about(key)
+    rest = [str(part) for part, name in zip(key, table.part_names, strict=True) if name not in ("device", "op")]
+    return table.export_name, rest[0] if rest else "", names(rest[1:]) if rest[1:] else None
 
 
 def write_jsonl(source: Source, out: BinaryIO, _options: ExportOptions) -> None:

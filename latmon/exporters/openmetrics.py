@@ -23,8 +23,13 @@ from latmon.metrics.families import (
     latency,
     openmetrics,
 )
-from latmon.model.frame import PATTERN, Completed, Flow, Frame, IssuedIO, Issuer, Series, SizeClass
+from latmon.model.frame import Completed, Flow, Frame, Series
 from latmon.model.histogram import Histogram
+from latmon.model.measurements import BEHIND, FILES, ISSUERS, PATTERNS, SIZES
+from latmon.model.measurements.issued_io import IssuedIO
+from latmon.model.measurements.issuers import Issuer
+from latmon.model.measurements.patterns import PATTERN
+from latmon.model.measurements.sizes import SizeClass
 from latmon.recording.codec import Gap
 from latmon.report.totals import Totals
 
@@ -93,24 +98,24 @@ def _completed(source_of: str, done: Mapping[Flow, Completed]) -> Iterator[Famil
 
 def _who(sums: OnDemandSums) -> Iterator[Family]:
     """Yield I/Os by cgroup and by size, their order, and operations on files, as far as they were measured."""
-    cgroups = [(one, done) for one, done in sorted(sums.issuers.items()) if not one.is_process]
+    cgroups = [(one, done) for one, done in sorted(sums[ISSUERS].items()) if not one.is_process]
     by_cgroup = [({**_about(one), "cgroup": one.cgroup, "name": one.name}, done) for one, done in cgroups]
     yield from _issued("latmon_cgroup", "by the cgroup that issued them", by_cgroup)
-    served = tuple(MetricSample(pair._asdict(), us / 1e6) for pair, us in sorted(sums.behind.items()))
+    served = tuple(MetricSample(pair._asdict(), us / 1e6) for pair, us in sorted(sums[BEHIND].items()))
     if served:
         text = "Time of traced I/Os of a cgroup in which the device served those of another one, or its own."
         yield Family("latmon_cgroup_behind_seconds", COUNTER, text, served, "seconds")
-    by_size = [({**_about(one), "upto": str(one.upto or "+Inf")}, done) for one, done in sorted(sums.sizes.items())]
+    by_size = [({**_about(one), "upto": str(one.upto or "+Inf")}, done) for one, done in sorted(sums[SIZES].items())]
     yield from _issued("latmon_size", "by the power of two up to which their size is, in bytes", by_size)
     order = tuple(
         MetricSample({**flow._asdict(), "pattern": name}, getattr(pattern, name))
-        for flow, pattern in sorted(sums.patterns.items())
+        for flow, pattern in sorted(sums[PATTERNS].items())
         for name in PATTERN
     )
     if order:
         text = "I/Os that went to a device (issued), and how many of them lay or were flagged so."
         yield Family("latmon_pattern_ios", COUNTER, text, order)
-    files = tuple(MetricSample(one._asdict(), latency) for one, latency in sorted(sums.files.items()))
+    files = tuple(MetricSample(one._asdict(), latency) for one, latency in sorted(sums[FILES].items()))
     if files:
         text = (
             "Time of operations on files in the system call. wait: cached (no sleep), device (I/O issued and slept, "

@@ -40,6 +40,7 @@ from latmon.findings.rule import (
     on_its_host,
 )
 from latmon.findings.rules import RULES, bottleneck_between
+from latmon.model import measurements
 from latmon.model.devices import host_and_device
 from latmon.model.frame import Device, Frame, Origin
 from latmon.model.host_context import CONTEXT, ContextValue, HostContext, add_to, added
@@ -202,14 +203,19 @@ def not_evaluated(facts: Facts, off: frozenset[str] = frozenset()) -> dict[str, 
         DEPTHS: any(one.idle for one in facts.window)
         or any(sums.depths.source != MEANS or sums.queued for sums in facts.depth_sums.values()),
         LIMITS: any(one.limits for one in facts.devices.values()),
-        FILES: any(one.on_demand.tables.get("file") for one in facts.window),
-        PATTERNS: bool(facts.patterns),
-        ISSUERS: any(one.on_demand.tables.get("issuer") for one in facts.window),
+        FILES: any(block[measurements.FILES] for block in facts.window),
+        PATTERNS: bool(facts[measurements.PATTERNS]),
+        ISSUERS: any(_has_latencies(block) for block in facts.window),
         CGROUPS: facts.is_sun or any(one.cgroup_limits is not None for one in facts.window),
     }
     # the means of two tools are enough to compare them
     compared = {bottleneck_between.ID} if bottleneck_between.layers_of(facts) > 1 else set()
     return {kind: rules for kind, rules in by_kind(NEEDS.keys() - off - compared).items() if not available[kind]}
+
+
+def _has_latencies(block: Block) -> bool:
+    """Return whether I/Os of an issuer were timed."""
+    return any(done.latency for done in block[measurements.ISSUERS].values())
 
 
 def by_kind(rules: Collection[str]) -> dict[str, tuple[str, ...]]:

@@ -25,7 +25,6 @@ from latmon.model.frame import (
     OPS,
     UNACCOUNTED,
     Device,
-    FileSeries,
     Flow,
     Limit,
     Series,
@@ -36,6 +35,7 @@ from latmon.model.frame import (
 )
 from latmon.model.histogram import Histogram, bucket_index
 from latmon.model.inflight import bucket_middle
+from latmon.model.measurements import FILES
 from latmon.model.stages import ABOVE_DRIVER
 from latmon.support.units import part, rate, spelled, whole
 
@@ -147,8 +147,8 @@ def io_share_of_files(facts: Facts, device: str, ops: Iterable[str], io_ops: Ite
     files_us = io_us = 0
     wanted, issued = frozenset(ops), tuple(io_ops)
     for block in facts.window:
-        table: Mapping[FileSeries, Histogram] = block.on_demand.tables.get("file", {})
-        sums = [latency.sum for series, latency in table.items() if series.device == device and series.op in wanted]
+        its = ((series, latency) for series, latency in block[FILES].items() if series.device == device)
+        sums = [latency.sum for series, latency in its if series.op in wanted]
         if not sums:
             continue
         timed = block.stage("total", device, *issued) or block.traced_stage("total", device, *issued)

@@ -37,16 +37,12 @@ from latmon.model.frame import (
     Completed,
     Counted,
     Device,
-    FileSeries,
     Flow,
     Handler,
     HandlerRuns,
-    IssuedIO,
     Origin,
     Outlier,
-    Pattern,
     Series,
-    SizeClass,
     SoftirqCpu,
     SoftirqRuns,
     Traced,
@@ -55,9 +51,12 @@ from latmon.model.frame import (
 from latmon.model.histogram import Histogram, merge
 from latmon.model.host_context import NO_CONTEXT, HostContext
 from latmon.model.inflight import Aged, Depths
-from latmon.model.packed import Flat
+from latmon.model.packed import Flat, rows_of
+from latmon.model.table import Table
 
 T = TypeVar("T")
+V = TypeVar("V")
+Row = TypeVar("Row", bound=tuple[Any, ...])
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +112,10 @@ class Block:
     def traced_stage(self, stage: str, device: str, *ops: str) -> Histogram:
         """Return a stage of the traced requests, as `Facts.traced_stage`."""
         return self.once(("traced", stage, device, ops), lambda: merged((self.traced_table,), stage, device, ops))
+
+    def __getitem__(self, table: Table[Row, V]) -> Mapping[Row, V]:
+        """Return the rows of a declared table."""
+        return self.once(table, lambda: rows_of(self.on_demand, table))
 
     @property
     def traced_table(self) -> Mapping[Series, Histogram]:
@@ -431,17 +434,9 @@ class Facts:
         """Return the devices with traced requests."""
         return frozenset(series.device for series in self.traced.histograms)
 
-    @cached_property
-    def files(self) -> Mapping[FileSeries, Histogram]:
-        return self._on_demand.files
-
-    @cached_property
-    def sizes(self) -> Mapping[SizeClass, IssuedIO]:
-        return self._on_demand.sizes
-
-    @cached_property
-    def patterns(self) -> Mapping[Flow, Pattern]:
-        return self._on_demand.patterns
+    def __getitem__(self, table: Table[Row, V]) -> Mapping[Row, V]:
+        """Return the sums of a declared table."""
+        return self.once(table, lambda: self._on_demand[table])
 
     @cached_property
     def handlers(self) -> Mapping[Handler, HandlerRuns]:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar, overload
 
 from latmon.model.frame import Completed, Device, Flow, Frame, Mark, Outstanding, Traced
 from latmon.model.inflight import Depths
+from latmon.model.table import AnyTable, Meaning
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -115,10 +116,7 @@ def carry(missed: Iterable[Frame], frame: Frame) -> Frame:
     return replace(frame, devices=tuple(devices.values()), removed=tuple(removed), marks=tuple(marks))
 
 
-_BY_DEVICE = (
-    *("histograms", "seen", "kernel", "above", "thresholds_us", "outstanding", "depths", "issues", "issuers"),
-    *("behind", "sizes", "patterns", "files"),
-)
+_BY_DEVICE = (*("histograms", "seen", "kernel", "above", "thresholds_us", "outstanding", "depths", "issues"),)
 _TRACED_BY_DEVICE = ("histograms", "by_total", "unfollowed", "paths", "admission_causes", "completers")
 
 
@@ -131,6 +129,7 @@ def of_devices(frame: Frame, keeps: Callable[[str], bool]) -> Frame:
     return replace(
         frame,
         **_kept(frame, _BY_DEVICE, keeps),
+        tables={table: _declared_rows_kept(table, rows, keeps) for table, rows in frame.tables.items()},
         outliers=tuple(one for one in frame.outliers if keeps(one.device)),
         file_operations=tuple(one for one in frame.file_operations if keeps(one.file_system.device)),
         traced=replace(traced, **_kept(traced, _TRACED_BY_DEVICE, keeps)),
@@ -144,6 +143,12 @@ def of_devices(frame: Frame, keeps: Callable[[str], bool]) -> Frame:
 def _kept(value: Frame | Traced, names: Iterable[str], keeps: Callable[[str], bool]) -> dict[str, Any]:
     """Return these mappings of a value without other devices; their keys are devices' names or have a device."""
     return {name: _rows_kept(getattr(value, name), keeps) for name in names}
+
+
+def _declared_rows_kept(table: AnyTable, rows: Mapping[Any, Any], keeps: Callable[[str], bool]) -> Mapping[Any, Any]:
+    """Return the rows of a declared table without those of other devices; all of a table whose keys name none."""
+    devices = tuple(table.of_meaning(Meaning.DEVICE))
+    return {key: value for key, value in rows.items() if all(keeps(getattr(key, name)) for name in devices)}
 
 
 def _rows_kept(table: Mapping[Any, V], keeps: Callable[[str], bool]) -> Mapping[Any, V]:

@@ -17,15 +17,20 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from latmon.model.histogram import EMPTY, MAX_US, Histogram, merge
+from latmon.model.histogram import MAX_US, Histogram
 from latmon.model.host_context import NO_CONTEXT, HostContext
 from latmon.model.inflight import Depths, InFlightList, Issue
 from latmon.model.stages import MEASURED_STAGES
 from latmon.model.stages import OPS as OPS  # noqa: PLC0414 - part of the frame's vocabulary
 from latmon.model.stages import STAGES as STAGES  # noqa: PLC0414
 from latmon.model.stages import UNACCOUNTED as UNACCOUNTED  # noqa: PLC0414
+from latmon.model.table import NO_TABLES, Table, Tables, filled
+
+K = TypeVar("K", bound=tuple[Any, ...])
+V = TypeVar("V")
+_NO_ROWS: Mapping[Any, Any] = MappingProxyType({})
 
 Settings = Mapping[str, Mapping[str, str]]
 """Section (`kernel`, `tool`, `module NAME`, `device NAME`, `probe NAME`) -> name -> value. Values that could not be
@@ -516,122 +521,6 @@ class CgroupLimit:
         return replace(later, ios=ios, bytes=size, stalled_us=stalled_us)
 
 
-OTHERS = "others"
-"""In place of a cgroup's path: cgroups for which the probe had no room."""
-
-
-class Issuer(NamedTuple):
-    """Key of the I/Os that one cgroup issued to a device, or one process of a cgroup.
-
-    The kernel decides which cgroup an I/O belongs to (the bio's blkcg, as in io.stat): writeback belongs to the cgroup
-    that dirtied the pages where the kernel knows it, and a cgroup without the I/O controller counts as its parent.
-    """
-
-    device: str
-    op: str
-    cgroup: str
-    """Path in the hierarchy of the I/O controller, such as `/system.slice/backup.service`; `#ID` where it isn't known,
-    or OTHERS."""
-    container: str = ""
-    """The container's name on its host; empty: the cgroup is no container's, or the name isn't known."""
-    pid: int = 0
-    """0: all processes of the cgroup, or with a `comm` several of them."""
-    comm: str = ""
-    """The process's name; OTHERS for all processes for which the probe had no room. A cgroup's I/Os have none."""
-
-    @property
-    def is_process(self) -> bool:
-        """Whether these are I/Os of processes, which those of their cgroups include."""
-        return bool(self.pid or self.comm)
-
-    @property
-    def name(self) -> str:
-        """Return the container's name, else its runtime and short id, else the unit of systemd, else the path.
-
-        A fleet's has its host in front.
-        """
-        host, colon, path = self.cgroup.partition(":")
-        if colon and not host.startswith("/"):
-            return f"{host}:{self._replace(cgroup=path).name}"
-        if self.container:
-            return self.container
-        if found := _CONTAINER.search(self.cgroup):
-            return f"{_RUNTIMES.get(found['by'] or '', 'container')} {found['id'][:_SHORT_ID]}"
-        parts = self.cgroup.split("/")
-        unit = next((at for at in range(len(parts) - 1, 0, -1) if parts[at].endswith(_UNITS)), 0)
-        return "/".join(parts[unit:]) if unit else self.cgroup
-
-
-_CONTAINER = re.compile(r"[/-](?:(?P<by>[a-z]+)[-/])?(?P<id>[0-9a-f]{64})(?=[./]|$)")
-_RUNTIMES = {"docker": "docker", "libpod": "podman", "containerd": "containerd", "crio": "cri-o"}
-"""Word before the id in the name of a cgroup -> what runs the container."""
-_SHORT_ID = 12
-_UNITS = (".service", ".scope", ".mount", ".socket", ".swap")
-
-
-def container_id(cgroup: str) -> str:
-    """Return the id of the container whose cgroup this is, or is below it; empty for another cgroup."""
-    found = _CONTAINER.search(cgroup)
-    return found["id"] if found else ""
-
-
-@dataclass(frozen=True, slots=True)
-class IssuedIO:
-    """I/Os of one issuer that completed in an interval. `latency` has those that a probe timed."""
-
-    count: int
-    bytes: int
-    latency: Histogram = EMPTY
-
-    def plus(self, other: IssuedIO) -> IssuedIO:
-        """Return the sum of both."""
-        return IssuedIO(self.count + other.count, self.bytes + other.bytes, merge((self.latency, other.latency)))
-
-
-class Behind(NamedTuple):
-    """Key of the time that sampled I/Os of a cgroup were in flight while the device served another one's.
-
-    A part of an I/O's time belongs to the cgroup whose I/O completes at its end, the last part to its own.
-    """
-
-    device: str
-    cgroup: str
-    """As in Issuer."""
-    other: str
-
-
-class SizeClass(NamedTuple):
-    """Key of the I/Os of one op on a device with a size above half of `upto` bytes, up to that."""
-
-    device: str
-    op: str
-    upto: int
-    """A power of two; the smallest has all sizes up to it. 0: larger than the largest."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pattern:
-    """I/Os of one op that went to a device in an interval, by where they lay and how they were flagged."""
-
-    issued: int = 0
-    sequential: int = 0
-    """Those that began where one of the last I/Os of the op had ended."""
-    sync: int = 0
-    """Writes flagged SYNC: something waits for them, as for direct ones, not for writeback. Reads have no such flag."""
-    ahead: int = 0
-    """Reads ahead of what a program asked for."""
-    unaligned: int = 0
-    """Those that begin or end within a physical block of the device."""
-
-    def plus(self, other: Pattern) -> Pattern:
-        """Return the sum of both."""
-        return Pattern(*(getattr(self, name) + getattr(other, name) for name in PATTERN))
-
-
-PATTERN = ("issued", "sequential", "sync", "ahead", "unaligned")
-"""Fields of a Pattern."""
-
-
 FILE_OPS = ("read", "write", "open", "fsync")
 """Operations on files, by the numbers that a probe's keys have."""
 CACHED, DEVICE_BOUND = "cached", "device"
@@ -652,19 +541,6 @@ class FileSystem(NamedTuple):
     """ext4, xfs, nfs4 and so on."""
     device: str = ""
     """The block device that it is on, of a partition the whole disk; empty: none, or not known."""
-
-
-class FileSeries(NamedTuple):
-    """Key of a latency histogram of operations on the files of one file system."""
-
-    device: str
-    """That of the file system."""
-    op: str
-    """One of FILE_OPS."""
-    mount: str
-    kind: str
-    wait: str
-    """One of FILE_WAITS."""
 
 
 LOST_PATH = "…"
@@ -776,16 +652,8 @@ class Frame:
     """Limits under which there was I/O; None where limits of cgroups are not read."""
     host_context: HostContext = field(default_factory=lambda: NO_CONTEXT)
     """Without what isn't measured on the host; empty where none is."""
-    issuers: Mapping[Issuer, IssuedIO] = field(default_factory=lambda: MappingProxyType({}))
-    """Completed I/Os by issuer; I/Os whose cgroup is not known are missing."""
-    behind: Mapping[Behind, int] = field(default_factory=lambda: MappingProxyType({}))
-    """Time in us of sampled I/Os of traced devices."""
-    sizes: Mapping[SizeClass, IssuedIO] = field(default_factory=lambda: MappingProxyType({}))
-    """Completed I/Os by size, of traced devices."""
-    patterns: Mapping[Flow, Pattern] = field(default_factory=lambda: MappingProxyType({}))
-    """Issued I/Os of traced devices."""
-    files: Mapping[FileSeries, Histogram] = field(default_factory=lambda: MappingProxyType({}))
-    """Operations on files, where the tracer traces them: the time in the system call."""
+    tables: Tables = field(default_factory=lambda: NO_TABLES)
+    """Measurements per key: `frame[TABLE]` returns the rows of one (latmon.model.measurements)."""
     file_operations: tuple[FileOperation, ...] = ()
     """Slow ones, ordered by begin."""
     files_left_out: int = 0
@@ -807,6 +675,17 @@ class Frame:
     """Reason why a part of the interval is missing: probe-restart, suspended, enospc; empty: nothing is missing."""
     late: bool = False
     """The frame covers several intervals, because ticks were read late or not at all. Its sums are complete."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tables", filled(self.tables))
+
+    def __getitem__(self, table: Table[K, V]) -> Mapping[K, V]:
+        """Return the rows of a table; empty where it was not measured, or nothing was counted."""
+        return self.tables.get(table, _NO_ROWS)
+
+    def with_tables(self, tables: Tables) -> Frame:
+        """Return the frame with these tables in place of its own; others stay."""
+        return replace(self, tables={**self.tables, **tables})
 
 
 ASSUMED_LENGTH = "assumed_length"

@@ -11,18 +11,21 @@ from array import array
 from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import accumulate, islice, repeat
+from itertools import accumulate, chain, islice, repeat
 from operator import mul
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar, cast
 
-from latmon.model.frame import PATTERN, Behind, Flow, Frame, Handler, Issuer, SizeClass, SoftirqCpu, Thread, Traced
+from latmon.model.frame import Flow, Frame, Handler, SoftirqCpu, Thread, Traced
 from latmon.model.histogram import BITS, Histogram, value_bounds
+from latmon.model.measurements import TABLES
+from latmon.model.table import AnyTable, Table, Tables, always, never
 
 UNKNOWN = -1
 _MOST = 2**63 - 1
 
 K = TypeVar("K")
+Row = TypeVar("Row", bound=tuple[Any, ...])
 V = TypeVar("V")
 
 
@@ -244,8 +247,8 @@ def numbers(values: Iterable[int]) -> array[int]:
     return array("q", [min(value, _MOST) for value in some])
 
 
-GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
+def _groups() -> Mapping[str, tuple[str, ...]]:
+    groups: dict[str, tuple[str, ...]] = {
         "always": (),
         "totals": ("total",),
         "tails": ("by_total",),
@@ -253,52 +256,56 @@ GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "basic": ("basic",),
         "interrupts": ("handler", "delay", "softirq"),
         "wakeups": ("wakeup",),
-        "issuers": ("issuer",),
-        "sizes": ("size",),
-        "files": ("file",),
     }
-)
-"""Group -> its sums of tables; `total` and `stage` are both of the table `traced`."""
+    for table in TABLES:
+        columns = tuple(column for column, _ in table.histogram_columns)
+        groups[table.group] = (*groups.get(table.group, ()), *columns)
+    return MappingProxyType(groups)
+
+
+GROUPS: Mapping[str, tuple[str, ...]] = _groups()
+"""Group -> its sums of histograms; `total` and `stage` are both of the table `traced`."""
 _GROUP_OF = {
     **dict.fromkeys(("above", "suppressed"), "always"),
     **dict.fromkeys(("unfollowed", "path", "cause", "completer", "raiser", "off", "one_in"), "totals"),
     **dict.fromkeys(("before", "returned", "ran_in", "raised_in"), "interrupts"),
     **dict.fromkeys(("instead", "ran_us"), "wakeups"),
-    **dict.fromkeys(("ios", "bytes", "behind"), "issuers"),
-    **dict.fromkeys(("size_ios", "size_bytes", "pattern"), "sizes"),
+    **{column: table.group for table in TABLES for column, _ in table.count_columns},
     "files_left_out": "files",
 }
 
 
-SAMPLED_TABLES = ("traced", "by_total", "delay", "softirq", "wakeup", "issuer", "size")
-"""Tables of I/Os, wake-ups and softirqs of which the tracer counts one in `one_in`. It counts every run of a handler,
-every operation on a file and, as long as it traces every I/O, every pattern."""
-_SAMPLED_COUNTS = frozenset(
-    (
-        *("unfollowed", "path", "cause", "completer", "raiser", "off", "ran_in", "raised_in", "instead", "ran_us"),
-        *("ios", "bytes", "size_ios", "size_bytes"),
-    )
+def _sampled_columns() -> Mapping[str, Callable[[Any], bool]]:
+    columns: dict[str, Callable[[Any], bool]] = dict.fromkeys(_SAMPLED_KINDS, always)
+    for table in TABLES:
+        if table.is_sampled is not never:
+            names = (column for column, _ in (*table.histogram_columns, *table.count_columns))
+            columns.update(dict.fromkeys(names, table.is_sampled))
+    return MappingProxyType(columns)
+
+
+_SAMPLED_KINDS = (
+    *("traced", "by_total", "delay", "softirq", "wakeup"),
+    *("unfollowed", "path", "cause", "completer", "raiser", "off", "ran_in", "raised_in", "instead", "ran_us"),
 )
-"""Kinds of counts of the same sample. `behind` is none: in an eighth of the time one I/O of a device is watched,
-whatever the sample is."""
-
-
-def is_sampled_row(key: Any) -> bool:
-    """Return whether a row of SAMPLED_TABLES is of the sample: the I/Os of a cgroup are counted by the kernel."""
-    return not isinstance(key, Issuer) or key.is_process
+"""Histograms of I/Os, wake-ups and softirqs of which the tracer counts one in `one_in`, and counts beside them. It
+counts every run of a handler, every operation on a file and, as long as it traces every I/O, every pattern."""
+SAMPLED: Mapping[str, Callable[[Any], bool]] = _sampled_columns()
+"""Name of a sum of histograms or kind of a count -> which of its rows are of the sample; others than these are none."""
 
 
 class Key(NamedTuple):
     """Key of a count: its kind, the object it belongs to, and the name of what was counted."""
 
     kind: str
-    about: Behind | Flow | Handler | Issuer | SizeClass | SoftirqCpu | int | str
+    about: Any
+    """A flow, a handler, a softirq's CPU, a thread's number, or a key of one of TABLES."""
     name: str = ""
 
 
 def is_sampled_count(key: Key) -> bool:
     """Return whether a count is of the tracer's sample."""
-    return key.kind in _SAMPLED_COUNTS and is_sampled_row(key.about)
+    return SAMPLED.get(key.kind, never)(key.about)
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,10 +356,63 @@ def tables_of(frame: Frame) -> dict[str, Packed[Any]]:
         "delay": Packed.of({where: runs.delay for where, runs in frame.softirqs.items()}),
         "softirq": Packed.of({where: runs.run for where, runs in frame.softirqs.items()}),
         "wakeup": Packed.of({one.thread.pid: one.delay for one in frame.wakeups}),
-        "issuer": Packed.of({issuer: done.latency for issuer, done in frame.issuers.items()}),
-        "size": Packed.of({size: done.latency for size, done in frame.sizes.items()}),
-        "file": Packed.of(frame.files),
+        **dict(_declared_histograms(frame.tables)),
     }
+
+
+def _declared_histograms(tables: Tables) -> Iterator[tuple[str, Packed[Any]]]:
+    """Yield the histograms of a frame's declared tables by the name of their sum."""
+    for table, rows in tables.items():
+        split = table.value.split
+        for column, at in table.histogram_columns:
+            yield column, Packed.of({key: split(value)[at] for key, value in rows.items()})
+
+
+def _declared_counts(tables: Tables) -> Iterator[tuple[str, Iterator[tuple[Key, int]]]]:
+    """Yield the group and the counts of each of a frame's declared tables."""
+    for table, rows in tables.items():
+        yield table.group, _counts_of(table, rows)
+
+
+def _counts_of(table: AnyTable, rows: Mapping[Any, Any]) -> Iterator[tuple[Key, int]]:
+    split, columns = table.value.split, table.count_columns
+    for key, value in rows.items():
+        cells = split(value)
+        for column, at in columns:
+            yield Key(column, key), cells[at]
+
+
+def rows_of(flat: Flat, table: Table[Row, V]) -> dict[Row, V]:
+    """Return the rows of a declared table."""
+    counts = flat.counted.get(table.group, KeyedCounts())
+    histograms: dict[str, Mapping[Row, Histogram]] = {
+        column: flat.tables.get(column, {}) for column, _ in table.histogram_columns
+    }
+    return made_rows(table, zip(counts.keys, counts.counts, strict=True), histograms)
+
+
+def made_rows(
+    table: Table[Row, V],
+    counts: Iterable[tuple[Key, int]],
+    histograms: Mapping[str, Mapping[Row, Histogram]],
+) -> dict[Row, V]:
+    """Return the rows of a table by its columns; `counts` may have those of other tables as well."""
+    empty = [cell.empty for cell in table.value.cells]
+    places = dict(table.count_columns)
+    rows: dict[Row, list[Any]] = {}
+    if places:
+        for key, n in counts:
+            place = places.get(key.kind)
+            if place is None:
+                continue
+            cells = rows.get(key.about)
+            if cells is None:
+                cells = rows[key.about] = empty.copy()
+            cells[place] = n
+    for column, place in table.histogram_columns:
+        for about, histogram in histograms[column].items():
+            rows.setdefault(about, empty.copy())[place] = histogram
+    return {about: table.value.make(*cells) for about, cells in rows.items()}
 
 
 def flatten(frame: Frame) -> Flat:
@@ -369,7 +429,7 @@ def flatten(frame: Frame) -> Flat:
         {handler: (runs.device, runs.shared_with, runs.caller) for handler, runs in frame.handlers.items()},
         frame.thresholds_us,
     )
-    counted = {
+    counted: dict[str, Iterable[tuple[Key, int]]] = {
         "always": _above(frame),
         "totals": _paths(frame.traced),
         "interrupts": _interrupts(frame),
@@ -379,10 +439,10 @@ def flatten(frame: Frame) -> Flat:
             for kind, named in (("instead", one.instead), ("ran_us", one.ran_us))
             for pair in _named(kind, one.thread.pid, named)
         ),
-        "issuers": _issuers(frame),
-        "sizes": _sizes(frame),
         "files": [(Key("files_left_out", ""), frame.files_left_out)],
     }
+    for group, pairs in _declared_counts(frame.tables):
+        counted[group] = chain(counted.get(group, ()), pairs)
     tables = {name: table for name, table in tables_of(frame).items() if table}
     counts = {group: some for group, pairs in counted.items() if (some := KeyedCounts.of(pairs)).keys}
     return Flat(tables, counts, facts, one_in_of(frame))
@@ -393,9 +453,10 @@ def one_in_of(frame: Frame) -> int:
     traced = frame.traced
     sampled = (
         *(traced.histograms, traced.by_total, traced.unfollowed, traced.paths, traced.admission_causes),
-        *(traced.completers, traced.raisers, frame.softirqs, frame.wakeups, frame.sizes),
+        *(traced.completers, traced.raisers, frame.softirqs, frame.wakeups),
     )
-    has_sample = traced.off or any(sampled) or any(map(is_sampled_row, frame.issuers))
+    declared = (any(map(table.is_sampled, rows)) for table, rows in frame.tables.items())
+    has_sample = traced.off or any(sampled) or any(declared)
     return max(traced.one_in, 1) if has_sample else 0
 
 
@@ -405,14 +466,16 @@ def group_of(key: Key) -> str:
 
 
 def names(frame: Frame) -> set[tuple[Any, ...]]:
-    """Return the keys of all on-demand values except threads, whose number grows with a recording's length."""
+    """Return the keys of all on-demand values except those whose number grows with a recording's length."""
     traced = frame.traced
-    tables: list[Mapping[Any, Any]] = [traced.histograms, traced.by_total, frame.handlers, frame.softirqs, frame.files]
+    tables: list[Mapping[Any, Any]] = [traced.histograms, traced.by_total, frame.handlers, frame.softirqs]
     found: set[tuple[Any, ...]] = set().union(*(zip(repeat(number), table) for number, table in enumerate(tables)))
     found.update(key for key, n in _above(frame) if n)
     found.update(key for key, n in _paths(traced) if n)
     found.update(key for key, n in _interrupts(frame) if n)
-    found.update(key for key, n in _sizes(frame) if n)
+    for table, rows in frame.tables.items():
+        if not table.has_churn:
+            found.update(zip(repeat(table.name), rows, strict=False))
     return found
 
 
@@ -420,22 +483,6 @@ def _above(frame: Frame) -> Iterator[tuple[Key, int]]:
     yield Key("suppressed", ""), frame.health.suppressed
     for flow, n in frame.above.items():
         yield Key("above", flow), n
-
-
-def _issuers(frame: Frame) -> Iterator[tuple[Key, int]]:
-    for issuer, done in frame.issuers.items():
-        yield Key("ios", issuer), done.count
-        yield Key("bytes", issuer), done.bytes
-    for pair, us in frame.behind.items():
-        yield Key("behind", pair), us
-
-
-def _sizes(frame: Frame) -> Iterator[tuple[Key, int]]:
-    for size, done in frame.sizes.items():
-        yield Key("size_ios", size), done.count
-        yield Key("size_bytes", size), done.bytes
-    for flow, pattern in frame.patterns.items():
-        yield from ((Key("pattern", flow, name), getattr(pattern, name)) for name in PATTERN)
 
 
 def _paths(traced: Traced) -> Iterator[tuple[Key, int]]:

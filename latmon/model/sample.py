@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 from math import gcd
+from typing import Any
 
-from latmon.model.frame import Frame, IssuedIO, SoftirqRuns, Traced, Wakeups
-from latmon.model.packed import Packed, Sums, is_sampled_row
+from latmon.model.frame import Frame, SoftirqRuns, Traced, Wakeups
+from latmon.model.packed import Packed, Sums
+from latmon.model.table import AnyTable, never
 
 
 class SampleRates:
@@ -59,16 +61,15 @@ def weighed(frame: Frame, factor: int) -> Frame:
         traced=_traced(frame.traced, factor),
         softirqs={where: _softirq(runs, factor) for where, runs in frame.softirqs.items()},
         wakeups=tuple(_wakeups(woken, factor) for woken in frame.wakeups),
-        issuers={
-            issuer: scaled_io(done, factor if is_sampled_row(issuer) else 1) for issuer, done in frame.issuers.items()
-        },
-        sizes={size: scaled_io(done, factor) for size, done in frame.sizes.items()},
+        tables={table: _sampled_rows(table, rows, factor) for table, rows in frame.tables.items()},
     )
 
 
-def scaled_io(done: IssuedIO, factor: int) -> IssuedIO:
-    """Return `factor` times as many I/Os of the same sizes and latencies."""
-    return IssuedIO(done.count * factor, done.bytes * factor, done.latency.scaled(factor))
+def _sampled_rows(table: AnyTable, rows: Mapping[Any, Any], factor: int) -> Mapping[Any, Any]:
+    """Return `factor` times as much of the rows that are of the sample."""
+    if table.is_sampled is never:
+        return rows
+    return {key: table.value.scale(value, factor) if table.is_sampled(key) else value for key, value in rows.items()}
 
 
 def _traced(traced: Traced, factor: int) -> Traced:

@@ -18,6 +18,7 @@ from latmon.model.frame import Device, Flow, Frame, Mark, Origin
 from latmon.model.histogram import MAX_US
 from latmon.model.stages import OPS
 from latmon.recording import validate
+from latmon.recording.declared_tables import tables_in
 from latmon.recording.packed_tables import decode_histograms, encode_histograms
 from latmon.recording.records import (
     DEVICE,
@@ -38,7 +39,8 @@ _HEADER_KEYS = HEADER.keys | {"type", "format", "devices"}
 
 
 def _frame(gap: str, late: str, **values: Any) -> dict[str, Any]:
-    return {**values, "gap": "" if gap == LATE else gap, "late": LATE in (gap, late)}
+    tables = tables_in(values)
+    return {**values, "tables": tables, "gap": "" if gap == LATE else gap, "late": LATE in (gap, late)}
 
 
 _WINDOW = RecordCodec(_frame, *WINDOW_HEAD, *WINDOW_VALUES)

@@ -18,30 +18,23 @@ from latmon.model.frame import (
     FILE_OPS,
     FILE_WAITS,
     NO_SETTINGS,
-    PATTERN,
     UNKNOWN_IRQ,
-    Behind,
     CgroupLimit,
     Device,
     DeviceReport,
     FileOperation,
-    FileSeries,
     FileSystem,
     Flow,
     Handler,
     HandlerRuns,
     Health,
-    IssuedIO,
-    Issuer,
     Limit,
     Mark,
     Missing,
     Origin,
     Outlier,
     Outstanding,
-    Pattern,
     Settings,
-    SizeClass,
     SoftirqCpu,
     SoftirqRuns,
     Taskq,
@@ -50,11 +43,13 @@ from latmon.model.frame import (
     Wait,
     Wakeups,
 )
-from latmon.model.histogram import BITS, MAX_COUNT, Histogram
+from latmon.model.histogram import BITS, MAX_COUNT
 from latmon.model.host_context import ContextValue, HostContext, interval_value
 from latmon.model.inflight import MAX_DEPTH, SYSFS, Depths, InFlight, InFlightList, Issue, Took
 from latmon.model.packed import Packed, Sums
+from latmon.model.table import MAX_PID
 from latmon.recording import validate
+from latmon.recording.declared_tables import table_fields
 from latmon.recording.packed_tables import (
     decode_completed,
     encode_completed,
@@ -98,8 +93,6 @@ MAX_FEW = 64
 MAX_CODES = 256
 """Paths of one device: a path without a name is written as its code."""
 MAX_ONE_IN = 1 << 20
-MAX_PID = (1 << 32) - 1
-"""A probe's record has 32 bits; the kernel's own PID_MAX_LIMIT is 2^22."""
 MAX_CPU = 1 << 16
 MAX_IRQ = 1 << 32
 MAX_DEPTHS = 4096
@@ -381,142 +374,8 @@ def _wakeups(value: Any, key: str) -> tuple[Wakeups, ...]:
     return tuple(Wakeups(thread, delay, *others) for (thread, others), delay in zip(rows, delays, strict=True))
 
 
-_ISSUER = RowDecoder(
-    lambda cgroup, container="", pid=0, comm="": (cgroup, container, pid, comm),
-    ("cgroup", label),
-    ("container", label),
-    ("pid", within(0, MAX_PID)),
-    ("comm", label),
-    optional=3,
-)
-
-
-def _size_class(value: Any, key: str) -> int:
-    size = count(value, key)
-    if size & (size - 1):
-        raise RecordingError(f"{key!r} is {size}, which is no power of two")
-    return size
-
-
-def _pattern(device: str, op: str, issued: int, *parts: int) -> tuple[Flow, Pattern]:
-    if max(parts) > issued:
-        raise RecordingError("'patterns' has a row with more I/Os of a kind than were issued")
-    return Flow(device, op), Pattern(issued, *parts)
-
-
-_SIZE = RowDecoder(
-    lambda *cells: cells,
-    ("device", label),
-    ("op", label),
-    ("upto", _size_class),
-    ("ios", count),
-    ("bytes", count),
-)
-_BEHIND = RowDecoder(
-    lambda device, cgroup, other, us: (Behind(device, cgroup, other), us),
-    ("device", label),
-    ("cgroup", label),
-    ("other", label),
-    ("us", count),
-)
-_PATTERN = RowDecoder(
-    _pattern,
-    ("device", label),
-    ("op", label),
-    *((name, count) for name in PATTERN),
-)
-
-
-def _encode_sizes(sizes: Mapping[SizeClass, IssuedIO]) -> Line:
-    """Return a row per device, op and size."""
-    if not sizes:
-        return {}
-    rows = [[*size, done.count, done.bytes] for size, done in sizes.items()]
-    return _rows(rows) | encode_table(Packed.of({size: done.latency for size, done in sizes.items()}))
-
-
-def _sizes(value: Any, key: str) -> Mapping[SizeClass, IssuedIO]:
-    line = validate.mapping(value, key)
-    rows = _read_rows(line, _SIZE)
-    keys = [SizeClass(*row[:_TRIPLE]) for row in rows]
-    return _issued_by(keys, [row[_TRIPLE:] for row in rows], line, key)
-
-
-def _behind(value: Any, key: str) -> Mapping[Behind, int]:
-    return once([_BEHIND.read(one, key) for one in validate.items(value, key)])
-
-
-def _patterns(value: Any, key: str) -> Mapping[Flow, Pattern]:
-    return once([_PATTERN.read(one, key) for one in validate.items(value, key)])
-
-
-_ISSUED = RowDecoder(
-    lambda *cells: cells,
-    ("issuer", within(0, validate.MAX_ITEMS)),
-    ("device", label),
-    ("op", label),
-    ("ios", count),
-    ("bytes", count),
-)
-
-
-def _encode_issuers(issuers: Mapping[Issuer, IssuedIO]) -> Line:
-    """Return `by`, each issuer once, and a row per issuer, device and op, which begins with the issuer's place."""
-    if not issuers:
-        return {}
-    by = list(dict.fromkeys(one[2:] for one in issuers))
-    at = {one: number for number, one in enumerate(by)}
-    rows = [[at[one[2:]], one.device, one.op, done.count, done.bytes] for one, done in issuers.items()]
-    names = [[*one] if any(one[2:]) else [*one[:2]] if one[1] else [one[0]] for one in by]
-    return {"by": names, "rows": rows} | encode_table(Packed.of({one: done.latency for one, done in issuers.items()}))
-
-
-def _issuers(value: Any, key: str) -> Mapping[Issuer, IssuedIO]:
-    line = validate.mapping(value, key)
-    by = [_ISSUER.read(one, "by") for one in validate.items(line.get("by", []), "by")]
-    rows = _read_rows(line, _ISSUED)
-    if any(at >= len(by) for at, *_ in rows):
-        raise RecordingError(f"{key!r} has a row of an issuer that 'by' lacks")
-    keys = [Issuer(device, op, *by[at]) for at, device, op, _, _ in rows]
-    return _issued_by(keys, [row[-2:] for row in rows], line, key)
-
-
-def _issued_by(keys: list[Any], counts: list[Any], line: Json, key: str) -> Mapping[Any, IssuedIO]:
-    """Return rows with their I/Os, bytes and latencies, which a table of the line has in the same order."""
-    found = [
-        (one, IssuedIO(ios, size, latency))
-        for one, (ios, size), latency in zip(keys, counts, table(line, keys).values_in_order(), strict=True)
-    ]
-    if any(done.latency.count > done.count for _, done in found):
-        raise RecordingError(f"{key!r} has more latencies than I/Os")
-    return once(found)
-
-
 _FILE_SYSTEM = RowDecoder(FileSystem, ("mount", label), ("kind", label), ("device", label))
 _FILE_OP, _FILE_WAIT = one_of(*FILE_OPS), one_of(*FILE_WAITS)
-_FILES_ROW = RowDecoder(
-    lambda *cells: cells, ("by", within(0, validate.MAX_ITEMS)), ("op", _FILE_OP), ("wait", _FILE_WAIT)
-)
-
-
-def _encode_files(files: Mapping[FileSeries, Histogram]) -> Line:
-    """Return `by`, each file system once, and a row per file system, op and wait, which begins with its place."""
-    if not files:
-        return {}
-    by = list(dict.fromkeys(FileSystem(one.mount, one.kind, one.device) for one in files))
-    at = {one: number for number, one in enumerate(by)}
-    rows = [[at[FileSystem(one.mount, one.kind, one.device)], one.op, one.wait] for one in files]
-    return {"by": [[*one] for one in by], "rows": rows} | encode_table(Packed.of(files))
-
-
-def _files(value: Any, key: str) -> Mapping[FileSeries, Histogram]:
-    line = validate.mapping(value, key)
-    by = [_FILE_SYSTEM.read(one, "by") for one in validate.items(line.get("by", []), "by")]
-    rows = _read_rows(line, _FILES_ROW)
-    if any(at >= len(by) for at, *_ in rows):
-        raise RecordingError(f"{key!r} has a row of a file system that 'by' lacks")
-    keys = [FileSeries(by[at].device, op, by[at].mount, by[at].kind, wait) for at, op, wait in rows]
-    return once(list(zip(keys, table(line, keys).values_in_order(), strict=True)))
 
 
 def _sectors(value: Any, key: str) -> tuple[int, int] | None:
@@ -792,16 +651,7 @@ WINDOW_VALUES = (
     RecordField("irqs", _handlers, "handlers", _encode_handlers, default=NOTHING),
     RecordField("softirqs", _softirqs, write=_encode_softirqs, default=NOTHING),
     RecordField("wakeups", _wakeups, write=_encode_wakeups, default=()),
-    RecordField("issuers", _issuers, write=_encode_issuers, default=NOTHING),
-    RecordField("behind", _behind, write=lambda some: [[*pair, us] for pair, us in some.items()], default=NOTHING),
-    RecordField("sizes", _sizes, write=_encode_sizes, default=NOTHING),
-    RecordField(
-        "patterns",
-        _patterns,
-        write=lambda some: [[*flow, *(getattr(one, name) for name in PATTERN)] for flow, one in some.items()],
-        default=NOTHING,
-    ),
-    RecordField("files", _files, write=_encode_files, default=NOTHING),
+    *table_fields(),
     RecordField("file_operations", listed(FILE_OPERATION.entry), write=_each(FILE_OPERATION.encode), default=()),
     RecordField("files_left_out", count),
     RecordField("depths", mapped(DEPTHS.entry), write=by_name(DEPTHS.encode), default=NOTHING),

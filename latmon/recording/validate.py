@@ -18,7 +18,7 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Generic, NoReturn, TypeVar
 
-from latmon.model.frame import Behind, Flow, Frame, Issuer, Origin, Series
+from latmon.model.frame import Flow, Frame, Origin, Series
 from latmon.model.histogram import MAX_COUNT
 from latmon.model.packed import names
 from latmon.recording.bounds import BucketBound
@@ -391,7 +391,7 @@ class ReadPosition:
     windows: int = 0
     threads: set[int] = field(default_factory=set)
     """Pids of those whose wake-ups are timed."""
-    issuers: set[Issuer | Behind] = field(default_factory=set)
+    issuers: set[Any] = field(default_factory=set)
     """As that of threads, their number grows with the length of a recording."""
     buckets: BucketBound = field(default_factory=BucketBound)
 
@@ -432,7 +432,9 @@ def admit(frame: Frame, position: ReadPosition, also: Iterable[str] = ()) -> Non
     position.buckets.admit(frame)
     position.windows += 1
     position.threads.update(one.thread.pid for one in frame.wakeups)
-    position.issuers.update(frame.issuers, frame.behind)
+    for table, rows in frame.tables.items():
+        if table.has_churn:
+            position.issuers.update(rows)
     most = MAX_THREADS + THREADS_PER_WINDOW * position.windows
     for what, number in (("threads", len(position.threads)), ("cgroups by device", len(position.issuers))):
         if number > most:

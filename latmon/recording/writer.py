@@ -15,27 +15,22 @@ import re
 import select
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from types import MappingProxyType
-from typing import Self
+from typing import Any, Self
 
 from latmon.aggregate.request_age import Waiting
 from latmon.model.devices import carry
 from latmon.model.frame import (
     IDLE,
     NOT_KNOWN,
-    OTHERS,
-    Behind,
     CgroupLimit,
     Device,
     FileOperation,
-    FileSeries,
     Frame,
-    IssuedIO,
-    Issuer,
     Mark,
     Missing,
     Origin,
@@ -45,8 +40,10 @@ from latmon.model.frame import (
     Wakeups,
     comm_of,
 )
-from latmon.model.histogram import Histogram, merge
+from latmon.model.histogram import merge
 from latmon.model.inflight import InFlightList
+from latmon.model.measurements.issuers import OTHERS
+from latmon.model.table import AnyTable, Meaning
 from latmon.recording import codec, members
 from latmon.recording.bounds import MAX_BUCKETS, BucketBound
 from latmon.recording.codec import End, Gap
@@ -391,39 +388,34 @@ def private_frame(frame: Frame) -> Frame:
         wakeups=_wakeups(frame.wakeups, kernel),
         in_flight=_in_flight(frame.in_flight),
         cgroup_limits=_cgroup_limits(frame.cgroup_limits),
-        issuers=_issuers(frame.issuers),
-        behind=_behind(frame.behind),
-        files=_files(frame.files),
+        tables={table: _private_rows(table, rows) for table, rows in frame.tables.items()},
         file_operations=tuple(_operation(one, kernel) for one in frame.file_operations),
         health=replace(frame.health, notice=private_text(frame.health.notice)),
     )
 
 
-def _issuers(issuers: Mapping[Issuer, IssuedIO]) -> dict[Issuer, IssuedIO]:
-    """Return the I/Os of cgroups without names; rows of single processes, which are in these too, are left out."""
-    found: dict[Issuer, IssuedIO] = {}
-    for one, done in issuers.items():
-        if not one.is_process:
-            key = Issuer(one.device, one.op, _issuer(one.cgroup))
-            found[key] = found[key].plus(done) if key in found else done
-    return found
+def _private_rows(table: AnyTable, rows: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return the rows of a declared table without names; those with the same key then are added up."""
+    kept = {key: value for key, value in rows.items() if not table.is_private_row(key)}
+    return table.rename(kept, _HIDDEN)
 
 
-def _behind(found: Mapping[Behind, int]) -> dict[Behind, int]:
-    return {Behind(one.device, _issuer(one.cgroup), _issuer(one.other)): us for one, us in found.items()}
-
-
-def _issuer(cgroup: str) -> str:
+def _hidden_cgroup(cgroup: str) -> str:
     return cgroup if cgroup in ("/", OTHERS) else _hidden(cgroup)
 
 
-def _files(files: Mapping[FileSeries, Histogram]) -> dict[FileSeries, Histogram]:
-    """Return the operations by file systems whose mount points have no names; equal ones stay apart."""
-    return {one._replace(mount=_hidden_mount(one.mount)): latency for one, latency in files.items()}
+def _empty(value: str | int) -> str | int:
+    return 0 if isinstance(value, int) else ""
 
 
 def _hidden_mount(mount: str) -> str:
     return mount if mount == "/" or _NUMBER.fullmatch(mount) else _hidden(mount)
+
+
+_HIDDEN: Mapping[Meaning, Callable[[Any], Any]] = MappingProxyType(
+    {Meaning.CGROUP: _hidden_cgroup, Meaning.MOUNT: _hidden_mount, Meaning.PRIVATE: _empty}
+)
+"""What stands in place of a part of a key."""
 
 
 def _operation(one: FileOperation, kernel: frozenset[str]) -> FileOperation:

@@ -14,23 +14,23 @@ from latmon.analysis.littles_law import COUNTED, MeanTimes, mean_waiting, times,
 from latmon.analysis.peers import by_name
 from latmon.model.frame import (
     OPS,
-    PATTERN,
     STAGES,
     UNACCOUNTED,
     Completed,
     Device,
     DeviceReport,
     Flow,
-    IssuedIO,
     Missing,
     Origin,
-    Pattern,
     Series,
-    SizeClass,
     Traced,
 )
 from latmon.model.histogram import Histogram, merge
 from latmon.model.inflight import Depths
+from latmon.model.measurements import PATTERNS, SIZES
+from latmon.model.measurements.issued_io import IssuedIO
+from latmon.model.measurements.patterns import PATTERN, Pattern
+from latmon.model.measurements.sizes import SizeClass
 from latmon.model.stages import ADMISSION, AFTER_LIMIT, FACTS_OF, WHOLE, called, why_unmeasured
 from latmon.report.formatting import QUANTILES, RAREST, Column, cell, key, order, quantiles, shares, summed
 from latmon.report.outstanding import (
@@ -293,9 +293,9 @@ def _sizes(totals: Totals) -> dict[Flow, dict[str, Any]]:
     `upto` is in bytes, None for what is larger than all others.
     """
     by_flow: dict[Flow, dict[SizeClass, IssuedIO]] = {}
-    for one, done in totals.on_demand.sizes.items():
+    for one, done in totals.on_demand[SIZES].items():
         by_flow.setdefault(Flow(one.device, one.op), {})[one] = done
-    patterns = totals.on_demand.patterns
+    patterns = totals.on_demand[PATTERNS]
     return {flow: {"sizes": _sized(by_flow.get(flow, {}), patterns.get(flow))} for flow in {**by_flow, **patterns}}
 
 

@@ -12,11 +12,8 @@ from latmon.model.frame import (
     OPS,
     PROCESSES,
     UNKNOWN_IRQ,
-    Behind,
     Handler,
     HandlerRuns,
-    IssuedIO,
-    Issuer,
     SoftirqCpu,
     SoftirqRuns,
     Wakeups,
@@ -24,6 +21,9 @@ from latmon.model.frame import (
     pid_of,
 )
 from latmon.model.host_context import CONTEXT, HostContext
+from latmon.model.measurements.behind import Behind
+from latmon.model.measurements.issued_io import IssuedIO
+from latmon.model.measurements.issuers import Issuer
 from latmon.report.formatting import REST, Column, ReportTable, key, per_second, quantile, quantiles, rounded, summed
 from latmon.support.host import priority_scales
 from latmon.support.units import UNKNOWN, part, rate

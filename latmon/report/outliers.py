@@ -10,17 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from latmon.analysis.attribution import Folded, Requests, by_process, file_rows, fold, requests_of, whole_path
-from latmon.model.frame import (
-    DEVICE_BOUND,
-    FILE_WAIT_TITLES,
-    UNACCOUNTED,
-    FileOperation,
-    FileSeries,
-    Outlier,
-    Wait,
-    pid_of,
-)
+from latmon.model.frame import DEVICE_BOUND, FILE_WAIT_TITLES, UNACCOUNTED, FileOperation, Outlier, Wait, pid_of
 from latmon.model.histogram import Histogram
+from latmon.model.measurements.files import FileSeries
 from latmon.model.stages import COLUMNS, StageSum, stage_sum
 from latmon.report.formatting import Column, ReportTable, key, ordered, quantile, rounded, summed, wrapped
 from latmon.support.units import UNKNOWN, part, rfc3339

@@ -36,20 +36,14 @@ from latmon.analysis.peers import INTERVALS, unlike
 from latmon.model.devices import busy_rows
 from latmon.model.frame import (
     OPS,
-    Behind,
     Device,
     FileOperation,
-    FileSeries,
     Flow,
     Frame,
     Handler,
     HandlerRuns,
-    IssuedIO,
-    Issuer,
     Outlier,
-    Pattern,
     Series,
-    SizeClass,
     SoftirqCpu,
     SoftirqRuns,
     Traced,
@@ -58,6 +52,7 @@ from latmon.model.frame import (
 from latmon.model.histogram import Histogram, merge
 from latmon.model.inflight import Ages, Issue
 from latmon.model.packed import Flat
+from latmon.model.table import AnyTable, Table
 from latmon.recording.archive import Before, Past, TimelineEvent, moments
 
 PATIENCE = 8
@@ -69,6 +64,7 @@ K = TypeVar("K")
 S = TypeVar("S")
 V = TypeVar("V")
 T = TypeVar("T")
+Row = TypeVar("Row", bound=tuple[Any, ...])
 
 
 class RunningSums(ABC, Generic[K, S, V]):
@@ -228,6 +224,7 @@ class OnDemandWindow(RunningWindow[str, OnDemandSums, OnDemandValues]):
     def __init__(self, length_us: int, log: OnDemandLog, until_us: int | None = None) -> None:
         """`until_us`: where the window ends; None: at the end of the log."""
         self._delays: deque[tuple[int, Mapping[str, Histogram]]] = deque()
+        self._rows: dict[AnyTable, Mapping[Any, Any]] = {}
         last_us = log.entries[-1].mono_us if log.entries else -1
         super().__init__(length_us, log, last_us if until_us is None else until_us)
 
@@ -245,6 +242,7 @@ class OnDemandWindow(RunningWindow[str, OnDemandSums, OnDemandValues]):
 
     def _forget(self) -> None:
         """Drop what was computed of the sums."""
+        self._rows = {}
         for name in _CACHED:
             self.__dict__.pop(name, None)
 
@@ -292,25 +290,12 @@ class OnDemandWindow(RunningWindow[str, OnDemandSums, OnDemandValues]):
     def wakeups(self) -> tuple[Wakeups, ...]:
         return self._sums.read("wakeups").wakeups
 
-    @cached_property
-    def issuers(self) -> Mapping[Issuer, IssuedIO]:
-        return self._sums.read("issuers").issuers
-
-    @cached_property
-    def behind(self) -> Mapping[Behind, int]:
-        return self._sums.read("issuers").behind
-
-    @cached_property
-    def sizes(self) -> Mapping[SizeClass, IssuedIO]:
-        return self._sums.read("sizes").sizes
-
-    @cached_property
-    def patterns(self) -> Mapping[Flow, Pattern]:
-        return self._sums.read("sizes").patterns
-
-    @cached_property
-    def files(self) -> Mapping[FileSeries, Histogram]:
-        return self._sums.read("files").files
+    def __getitem__(self, table: Table[Row, V]) -> Mapping[Row, V]:
+        """Return the sums of a declared table."""
+        rows = self._rows.get(table)
+        if rows is None:
+            rows = self._rows[table] = self._sums.read(table.group)[table]
+        return rows
 
     @property
     def files_left_out(self) -> int:

@@ -15,16 +15,20 @@ from latmon.aggregate.history import Store
 from latmon.diff.blocks import TRACED, of_runs, period_of
 from latmon.findings.rule import Settings
 from latmon.metrics.families import HostMetrics
-from latmon.model.frame import Completed, Device, Flow, Frame, IssuedIO, Issuer, Series, SizeClass, Traced
+from latmon.model import measurements
+from latmon.model.frame import Completed, Device, Flow, Frame, Series, Traced
 from latmon.model.histogram import Histogram, bucket_bounds
+from latmon.model.measurements.issued_io import IssuedIO
+from latmon.model.measurements.issuers import Issuer
+from latmon.model.measurements.sizes import SizeClass
 from latmon.model.packed import flatten
 from latmon.views.history import OnDemandWindow
 from latmon_backends.fleet.merge import HostFrame, merged_frame
 
 DISK = ("sda", "read")
-UNSAMPLED = ("handler", "basic", "file")
+UNSAMPLED = ("handler", "basic", "files.latency")
 """Tables of which every event is counted, whatever the sample is."""
-UNSAMPLED_COUNTS = ("above", "suppressed", "before", "returned", "pattern", "files_left_out", "behind", "one_in")
+UNSAMPLED_COUNTS = ("above", "suppressed", "before", "returned", "patterns.", "files_left_out", "behind.", "one_in")
 RATES = (1, 4, 16)
 
 
@@ -54,8 +58,7 @@ def sampled(seq: int, one_in: int, quick: int, slow: int) -> Frame:
         1_000_000,
         kernel={Flow(*DISK): Completed(quick + slow, 4096 * quick + 65_536 * slow)},
         traced=Traced({series["total"]: total}, by_total, paths={"sda": {"x": total.count}}, one_in=one_in),
-        issuers=issuers,
-        sizes=sizes,
+        tables={measurements.ISSUERS: issuers, measurements.SIZES: sizes},
     )
 
 
@@ -78,7 +81,7 @@ def test_an_accumulator_weighs_each_frame_by_its_sample():
     sums = Accumulator()
     for frame in LOAD:
         sums.add(frame)
-    checked(sums.traced, sums.on_demand.issuers, sums.on_demand.sizes)
+    checked(sums.traced, sums.on_demand[measurements.ISSUERS], sums.on_demand[measurements.SIZES])
     assert sums.traced.sampled == (1, 16)
 
 
@@ -90,7 +93,7 @@ def test_a_history_weighs_each_frame_by_its_sample(later_s):
     for frame in [*LOAD, *idle]:
         store.append(frame)
     window = OnDemandWindow(200_000_000, store.on_demand)
-    checked(window.traced, window.issuers, window.sizes)
+    checked(window.traced, window[measurements.ISSUERS], window[measurements.SIZES])
 
 
 def test_what_leaves_a_window_takes_its_weight_with_it():
@@ -100,12 +103,12 @@ def test_what_leaves_a_window_takes_its_weight_with_it():
         store.append(frame)
         window.advance(frame.mono_us)
         assert window.traced.histograms
-        assert window.issuers
-        assert window.sizes
+        assert window[measurements.ISSUERS]
+        assert window[measurements.SIZES]
     last = OnDemandSums(LOAD[2:])
     assert dict(window.traced.histograms) == dict(last.traced.histograms)
-    assert window.issuers == last.issuers
-    assert window.sizes == last.sizes
+    assert window[measurements.ISSUERS] == last[measurements.ISSUERS]
+    assert window[measurements.SIZES] == last[measurements.SIZES]
 
 
 def test_frames_of_one_rate_are_the_traced_ones_themselves():
@@ -130,7 +133,7 @@ def test_a_frame_of_one_in_n_counts_as_n_frames_that_trace_each(seed):
         }
     for key, n in weighed._counts.items():
         if key.kind != "one_in":
-            source = unweighed if key.kind in UNSAMPLED_COUNTS or _by_kernel(key.about) else expected
+            source = unweighed if key.kind.startswith(UNSAMPLED_COUNTS) or _by_kernel(key.about) else expected
             assert n == source._counts[key]
 
 
@@ -197,6 +200,6 @@ def test_hosts_of_a_fleet_have_one_weight():
     counts = {series.device: one.count for series, one in frame.traced.histograms.items()}
     assert counts == {"x:sda": 1600, "y:sda": 1600}
     processes = Counter[str]()
-    for issuer, done in frame.issuers.items():
+    for issuer, done in frame[measurements.ISSUERS].items():
         processes[issuer.comm] += done.count if issuer.is_process else 0
     assert (processes["a"], processes["b"]) == (1600, 1600)

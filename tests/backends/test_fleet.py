@@ -31,9 +31,9 @@ from workload import CROWDED, LoopDevice, crowded, fio
 from latmon.capture import registry
 from latmon.capture.backend import Options
 from latmon.cli import arguments, commands, headless
+from latmon.model import measurements
 from latmon.model.devices import IdleRows, WithIdle
 from latmon.model.frame import (
-    Behind,
     CgroupLimit,
     Completed,
     Device,
@@ -42,8 +42,6 @@ from latmon.model.frame import (
     Handler,
     HandlerRuns,
     Health,
-    IssuedIO,
-    Issuer,
     Limit,
     Mark,
     Missing,
@@ -61,6 +59,9 @@ from latmon.model.frame import (
 )
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import Depths, InFlight, InFlightList, Issue
+from latmon.model.measurements.behind import Behind
+from latmon.model.measurements.issued_io import IssuedIO
+from latmon.model.measurements.issuers import Issuer
 from latmon.recording import codec
 from latmon.recording.codec import Gap
 from latmon.recording.reader import open_recording
@@ -1359,11 +1360,13 @@ def test_cgroups_with_long_paths_leave_no_host_out():
     issuers = {Issuer("sda", "read", path): IssuedIO(1, 512) for path in paths}
     limits = (CgroupLimit(paths[0], "sda", "read", 5, None, 1, 512),)
     behind = {Behind("sda", paths[0], path): 9 for path in paths}
-    several = [part("a" * 24, issuers=issuers, behind=behind, cgroup_limits=limits)]
+    several = [
+        part("a" * 24, cgroup_limits=limits, tables={measurements.ISSUERS: issuers, measurements.BEHIND: behind})
+    ]
     found = decoded(merged(*several))
-    assert sorted(done.count for done in found.issuers.values()) == [1, 2], "two have the same end"
-    assert sum(found.behind.values()) == 27
-    names = {one.cgroup for one in (*found.issuers, *found.cgroup_limits)}
+    assert sorted(done.count for done in found[measurements.ISSUERS].values()) == [1, 2], "two have the same end"
+    assert sum(found[measurements.BEHIND].values()) == 27
+    names = {one.cgroup for one in (*found[measurements.ISSUERS], *found.cgroup_limits)}
     assert {(len(name), name[:26]) for name in names} == {(256, "a" * 24 + ":…")}
 
 
@@ -1589,7 +1592,9 @@ def test_selected_devices_of_a_fleet_have_their_rows_alone():
         "traced": Traced(one_in=1, paths={"sda": {"irq": 1}, "sdb": {"irq": 1}}),
         "in_flight": stuck,
         "cgroup_limits": limits,
-        "issuers": {Issuer(name, "read", "/web.service"): IssuedIO(1, 512) for name in ("sda", "sdb")},
+        "tables": {
+            measurements.ISSUERS: {Issuer(name, "read", "/web.service"): IssuedIO(1, 512) for name in ("sda", "sdb")}
+        },
         "handlers": {Handler(1, "ahci"): HandlerRuns(Histogram.record([5]))},
         "removed": ("sda", "sdb"),
     }
@@ -1599,7 +1604,7 @@ def test_selected_devices_of_a_fleet_have_their_rows_alone():
         {flow.device for flow in frame.kernel} == frame.thresholds_us.keys() == frame.traced.paths.keys() == {"a:sda"}
     )
     assert [one.device for one in frame.in_flight.oldest] == [one.device for one in frame.cgroup_limits] == ["a:sda"]
-    assert [(one.device, one.name) for one in frame.issuers] == [("a:sda", "a:web.service")]
+    assert [(one.device, one.name) for one in frame[measurements.ISSUERS]] == [("a:sda", "a:web.service")]
     assert frame.traced.devices == frame.removed == ("a:sda",)
     assert [at.name for at in frame.handlers] == ["a:ahci"]
     assert _selected(several[0], ("sd*",)) == several[0]

@@ -18,7 +18,10 @@ from latmon.cli.headless import BEGAN, ENDED, Actor, StandingFindings
 from latmon.cli.main import run as main
 from latmon.findings.engine import RuleEngine
 from latmon.findings.rule import CRITICAL, DEFAULT, NOTICE, WARNING, Finding, Where
-from latmon.model.frame import Frame, Health, IssuedIO, Issuer, Origin
+from latmon.model import measurements
+from latmon.model.frame import Frame, Health, Origin
+from latmon.model.measurements.issued_io import IssuedIO
+from latmon.model.measurements.issuers import Issuer
 from latmon.recording.archive import Archive
 
 SECOND = 1_000_000
@@ -116,7 +119,7 @@ def acted(command, *findings):
 def test_findings_and_log_have_no_private_names_where_they_are_redacted(monkeypatch, redact):
     """Replace cgroups in findings, and paths in notices and in the reason of a backend."""
     issuers, notice = {Issuer("sda", "read", "/ann.slice"): IssuedIO(1, 512)}, "no room for /home/ann/b"
-    frame = Frame(0, 1.0, SECOND, SECOND, issuers=issuers, health=Health(notice=notice))
+    frame = Frame(0, 1.0, SECOND, SECOND, health=Health(notice=notice), tables={measurements.ISSUERS: issuers})
     taken, said = [], []
     monkeypatch.setattr(RuleEngine, "take", lambda _, one: taken.append(one))
 

@@ -11,20 +11,14 @@ from hypothesis import strategies as st
 
 from latmon.decode.framer import Framer, TracerFramer, joined
 from latmon.manifest import MapSpec, load
-from latmon.model.frame import (
-    OTHERS,
-    Behind,
-    Completed,
-    Flow,
-    IssuedIO,
-    Issuer,
-    Pattern,
-    Series,
-    SizeClass,
-    Thread,
-    Traced,
-)
+from latmon.model import measurements
+from latmon.model.frame import Completed, Flow, Series, Thread, Traced
 from latmon.model.histogram import MAX_US, Histogram, bucket_bounds, bucket_index, merge
+from latmon.model.measurements.behind import Behind
+from latmon.model.measurements.issued_io import IssuedIO
+from latmon.model.measurements.issuers import OTHERS, Issuer
+from latmon.model.measurements.patterns import Pattern
+from latmon.model.measurements.sizes import SizeClass
 
 PROBES = Path(__file__).resolve().parents[2] / "probes/linux"
 A, C, P = (load(PROBES / f"{name}.yaml") for name in ("block_a", "block_c", "processes_a"))
@@ -91,13 +85,13 @@ def test_the_cgroups_of_a_device_add_up_to_the_device():
         cgroup=cgroups(_1=7, _2=9),
     )
     one, other = Issuer("vda", "read", "/a"), Issuer("vda", "read", "/docker/1", "web")
-    assert found.issuers == {
+    assert found.tables[measurements.ISSUERS] == {
         one: IssuedIO(4, 4096, Histogram.of({bucket_index(10): 3, bucket_index(3000): 1}, 3029, 3000)),
         other: IssuedIO(2, 1024, Histogram.of({bucket_index(10): 1, bucket_index(50): 1}, 60, 50)),
         Issuer("vda", "read", OTHERS): IssuedIO(2, 512, Histogram.of({bucket_index(20): 2}, 40, 20)),
     }
     whole = found.histograms[series("total")]
-    assert whole == replace(merge(done.latency for done in found.issuers.values()), max=whole.max)
+    assert whole == replace(merge(done.latency for done in found.tables[measurements.ISSUERS].values()), max=whole.max)
     assert (whole.count, whole.sum, whole.max) == (8, 3129, 3000)
     assert found.seen == {Flow("vda", "read"): Completed(8, 5632)}
 
@@ -106,12 +100,14 @@ def test_a_slot_is_another_cgroup_s_on_another_device_and_later():
     one = Framer(A, NAMES.get, cgroup=named)
     two = {slot(1, 5): 2, slot(1, 5, SDB): 3}
     first = interval(one, same=two, cgroup={slot(1, op=0): 7, slot(1, dev=SDB, op=0): 9})
-    assert {(i.device, i.cgroup): done.count for i, done in first.issuers.items()} == {
+    assert {(i.device, i.cgroup): done.count for i, done in first.tables[measurements.ISSUERS].items()} == {
         ("vda", "/a"): 2,
         ("sdb", "/docker/1"): 3,
     }
     later = interval(one, same=two | {slot(1, 5): 6}, cgroup={slot(1, op=0): 9, slot(1, dev=SDB, op=0): 9})
-    assert {(i.device, i.cgroup): done.count for i, done in later.issuers.items()} == {("vda", "/docker/1"): 4}
+    assert {(i.device, i.cgroup): done.count for i, done in later.tables[measurements.ISSUERS].items()} == {
+        ("vda", "/docker/1"): 4
+    }
 
 
 def test_a_slot_of_the_tracer_is_a_process_of_a_cgroup_and_its_ios_are_no_series():
@@ -133,21 +129,21 @@ def test_a_slot_of_the_tracer_is_a_process_of_a_cgroup_and_its_ios_are_no_series
     }
     window = found(4, **maps)
     fio = Histogram.of({bucket_index(10): 2, bucket_index(70): 1}, 90)
-    assert window.issuers[Issuer("vda", "read", "/a", "", 33, "fio")] == IssuedIO(3, 12_288, fio)
-    assert {(one.device, *one[2:]): done.count for one, done in window.issuers.items()} == {
+    assert window.tables[measurements.ISSUERS][Issuer("vda", "read", "/a", "", 33, "fio")] == IssuedIO(3, 12_288, fio)
+    assert {(one.device, *one[2:]): done.count for one, done in window.tables[measurements.ISSUERS].items()} == {
         ("vda", "/a", "", 33, "fio"): 3,
         ("vda", "/a", "", 34, ""): 1,
         ("vda", OTHERS, "", 0, OTHERS): 4,
         ("sdb", "/docker/1", "web", 34, ""): 5,
     }
-    assert all(one.is_process for one in window.issuers)
-    assert window.behind == {Behind("vda", "/a", "/a"): 6000, Behind("vda", "/a", OTHERS): 7}
-    assert joined([window], [P]).behind == window.behind
-    assert joined([window], [P]).issuers == window.issuers
+    assert all(one.is_process for one in window.tables[measurements.ISSUERS])
+    assert window.tables[measurements.BEHIND] == {Behind("vda", "/a", "/a"): 6000, Behind("vda", "/a", OTHERS): 7}
+    assert joined([window], [P]).tables[measurements.BEHIND] == window.tables[measurements.BEHIND]
+    assert joined([window], [P]).tables[measurements.ISSUERS] == window.tables[measurements.ISSUERS]
     assert joined([window], [P]).traced == Traced()
     maps["total"] = maps["total"] | {slot(2, 10): 4}
     maps["pid"] = maps["pid"] | {slot(2, op=0): 33}
-    assert {one.pid: done.count for one, done in found(5, **maps).issuers.items()} == {33: 3}
+    assert {one.pid: done.count for one, done in found(5, **maps).tables[measurements.ISSUERS].items()} == {33: 3}
 
 
 def test_latencies_by_size_and_how_much_is_sequential():
@@ -171,22 +167,22 @@ def test_latencies_by_size_and_how_much_is_sequential():
         bytes={sized(12): 16_384, sized(21): 4 << 20, sized(16, dev=SDB, op=WRITE): 65_536},
         pattern={VDA << 16 | 0: 4, VDA << 16 | 1: 2, VDA << 16 | 2 | 4 | 8: 3, GHOST << 16: 7},
     )
-    small = window.sizes[SizeClass("vda", "read", 4096)]
+    small = window.tables[measurements.SIZES][SizeClass("vda", "read", 4096)]
     assert (small.count, small.bytes, small.latency.sum, small.latency.bits) == (4, 16_384, 930, 2)
     low, high = bucket_bounds(small.latency.buckets[-1][0], 2)
     assert low <= 900 < high
-    assert {one[:]: done.bytes for one, done in window.sizes.items()} == {
+    assert {one[:]: done.bytes for one, done in window.tables[measurements.SIZES].items()} == {
         ("vda", "read", 4096): 16_384,
         ("vda", "read", 0): 4 << 20,
         ("sdb", "write", 65_536): 65_536,
     }
-    assert window.patterns == {Flow("vda", "read"): Pattern(9, 2, 3, 3, 3)}
+    assert window.tables[measurements.PATTERNS] == {Flow("vda", "read"): Pattern(9, 2, 3, 3, 3)}
     assert not window.traced.histograms
 
 
 def test_without_a_cgroup_nothing_is_said_of_issuers():
-    assert interval(framer(), same={key(5): 1}).issuers == {}
-    assert interval(framer(C), probe="block_c", hba={key(5): 1}).issuers == {}
+    assert interval(framer(), same={key(5): 1}).tables[measurements.ISSUERS] == {}
+    assert interval(framer(C), probe="block_c", hba={key(5): 1}).tables[measurements.ISSUERS] == {}
 
 
 def test_a_sum_of_a_cgroup_that_is_ahead_of_its_counts_waits():
@@ -194,7 +190,7 @@ def test_a_sum_of_a_cgroup_that_is_ahead_of_its_counts_waits():
     numbers = cgroups(_1=7)
     interval(one, same={slot(1, 10): 1}, hba_sum={slot(1): 30}, cgroup=numbers)
     found = interval(one, same={slot(1, 10): 1, slot(1, 20): 1}, hba_sum={slot(1): 30}, cgroup=numbers)
-    assert found.issuers[Issuer("vda", "read", "/a")].latency.sum == 20
+    assert found.tables[measurements.ISSUERS][Issuer("vda", "read", "/a")].latency.sum == 20
     assert not one._issuers_owed
 
 
@@ -204,9 +200,9 @@ def test_a_cgroup_has_one_name_in_an_interval():
     one = Framer(A, NAMES.get, cgroup=lambda _: next(answers))
     numbers = cgroups(_1=7)
     first = interval(one, same={slot(1, 5): 1, slot(1, 9): 1}, bytes={slot(1): 1024}, cgroup=numbers)
-    assert [(i.container, done.bytes) for i, done in first.issuers.items()] == [("", 1024)]
+    assert [(i.container, done.bytes) for i, done in first.tables[measurements.ISSUERS].items()] == [("", 1024)]
     later = interval(one, same={slot(1, 5): 2, slot(1, 9): 1}, cgroup=numbers)
-    assert [i.container for i in later.issuers] == ["web"]
+    assert [i.container for i in later.tables[measurements.ISSUERS]] == ["web"]
 
 
 # Differences

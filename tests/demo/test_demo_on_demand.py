@@ -9,6 +9,7 @@ import pytest
 
 from latmon.aggregate.histogram_sum import OnDemandSums
 from latmon.analysis.attribution import by_process, fold, requests_of, tail, tail_cut, untraced_share
+from latmon.model import measurements
 from latmon.model.frame import OPS, UNACCOUNTED, Flow, Frame, Handler, Series
 from latmon.model.histogram import merge
 from latmon.recording.codec import decode_frame, encode_frame, to_bytes
@@ -112,17 +113,17 @@ def test_processes_cgroups_and_sizes_add_up_to_the_ios_of_their_device(period):
         latency = {Flow(s.device, s.op): one for s, one in frame.histograms.items() if s.stage == "total" and one}
         counted = {flow: (one.count, frame.seen[flow].bytes, one.sum) for flow, one in latency.items()}
         without_flushes = {flow: one for flow, one in counted.items() if flow.op != "flush"}
-        assert flows(row for row in frame.issuers.items() if not row[0].is_process) == counted
-        assert flows(row for row in frame.issuers.items() if row[0].is_process) == without_flushes
-        assert flows(frame.sizes.items()) == without_flushes
-        issued = {flow: one.issued for flow, one in frame.patterns.items()}
+        assert flows(row for row in frame[measurements.ISSUERS].items() if not row[0].is_process) == counted
+        assert flows(row for row in frame[measurements.ISSUERS].items() if row[0].is_process) == without_flushes
+        assert flows(frame[measurements.SIZES].items()) == without_flushes
+        issued = {flow: one.issued for flow, one in frame[measurements.PATTERNS].items()}
         assert issued == {flow: count for flow, (count, _, _) in without_flushes.items()}
-        assert all(one.sequential <= one.issued for one in frame.patterns.values())
+        assert all(one.sequential <= one.issued for one in frame[measurements.PATTERNS].values())
 
 
 def test_operations_on_files_that_wait_are_the_ios_of_their_device(period):
     for frame in period:
-        for one, took in frame.files.items():
+        for one, took in frame[measurements.FILES].items():
             flow = Flow(one.device, {"fsync": "flush"}.get(one.op, one.op))
             latency = frame.histograms[Series(*flow, "total")]
             assert took.max < 10 if one.wait == "cached" else took.count == latency.count
@@ -135,8 +136,8 @@ def test_a_slow_operation_has_its_file_and_its_io(whole_period):
     assert {one.op for one, frame in every} == {"read", "write", "fsync"}
     for one, frame in every:
         assert one.path
-        its = next(row for row in frame.files if (row.mount, row.op) == (one.file_system.mount, one.op))
-        assert frame.files[its._replace(wait=one.wait)].max >= one.total_us
+        its = next(row for row in frame[measurements.FILES] if (row.mount, row.op) == (one.file_system.mount, one.op))
+        assert frame[measurements.FILES][its._replace(wait=one.wait)].max >= one.total_us
         its = [each for each in requests_of(one, by_process(frame.outliers)) if each.op in ("flush", one.op)]
         assert any(one.mono_us <= each.mono_us and each.mono_us + each.total_us <= one.until_us for each in its)
         assert one.wall - frame.wall == pytest.approx((one.mono_us - frame.mono_us) / 1e6, abs=1e-3)

@@ -13,21 +13,13 @@ from random import Random
 
 import pytest
 
-from latmon.model.frame import (
-    UNACCOUNTED,
-    Completed,
-    FileSeries,
-    Flow,
-    Frame,
-    HandlerRuns,
-    IssuedIO,
-    Issuer,
-    Outlier,
-    Outstanding,
-    Taskq,
-)
+from latmon.model import measurements
+from latmon.model.frame import UNACCOUNTED, Completed, Flow, Frame, HandlerRuns, Outlier, Outstanding, Taskq
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import PROBE, SYSFS
+from latmon.model.measurements.files import FileSeries
+from latmon.model.measurements.issued_io import IssuedIO
+from latmon.model.measurements.issuers import Issuer
 from latmon_backends.demo import host_window
 from latmon_backends.demo.backend import INCIDENTS
 from latmon_backends.demo.scenario import HostFacts
@@ -110,11 +102,11 @@ class Printable:
             "depth_issue": [one for one in frame.depths.values() if one.at_issue],
             "depth_ios": [one for one in frame.depths.values() if one.latency],
             "depth_since": frame.in_flight,
-            "process": [one for one in frame.issuers if one.is_process],
-            "behind": frame.behind,
-            "size_latency": frame.sizes,
-            "pattern": frame.patterns,
-            "file": frame.files,
+            "process": [one for one in frame[measurements.ISSUERS] if one.is_process],
+            "behind": frame[measurements.BEHIND],
+            "size_latency": frame[measurements.SIZES],
+            "pattern": frame[measurements.PATTERNS],
+            "file": frame[measurements.FILES],
         }
         yield from (role for role, table in has.items() if table and role not in self.roles)
         if frame.issues and not self.fields["issue"]:
@@ -192,6 +184,9 @@ def test_so_it_is_when_something_happens(name):
     assert [what for frame in frames(name, 600 if name == "bubbles" else 130) for what in printable.beyond(frame)] == []
 
 
+PROCESS = Issuer("sd1", "read", "/a", "", 7, "a")
+READS_OF_FILES = FileSeries("sd1", "read", "/", "zfs", "device")
+
 SLOW = Outlier(1.0, 1, "sd1", "write", 100, {"hba": 100})
 PLANTED = {
     "histogram": lambda f: replace(f, histograms={s._replace(stage="irq"): one for s, one in f.histograms.items()}),
@@ -203,10 +198,10 @@ PLANTED = {
     "handler_run": lambda f: replace(f, handlers={next(iter(f.kernel)): HandlerRuns(Histogram())}),
     "depth_ios": lambda f: replace(f, depths={"sd1": replace(f.depths["sd1"], latency={1: (1, 1)})}),
     "depth_since": lambda f: replace(f, in_flight=True),
-    "process": lambda f: replace(f, issuers={Issuer("sd1", "read", "/a", "", 7, "a"): IssuedIO(1, 512)}),
-    "size_latency": lambda f: replace(f, sizes={1: 1}),
-    "pattern": lambda f: replace(f, patterns={1: 1}),
-    "file": lambda f: replace(f, files={FileSeries("sd1", "read", "/", "zfs", "device"): Histogram()}),
+    "process": lambda f: f.with_tables({measurements.ISSUERS: {PROCESS: IssuedIO(1, 512)}}),
+    "size_latency": lambda f: f.with_tables({measurements.SIZES: {1: 1}}),
+    "pattern": lambda f: f.with_tables({measurements.PATTERNS: {1: 1}}),
+    "file": lambda f: f.with_tables({measurements.FILES: {READS_OF_FILES: Histogram()}}),
     "slow operations on files": lambda f: replace(f, file_operations=(SLOW,)),
     "time of": lambda f: replace(f, kernel={Flow("sd1", "read"): Completed(1, 1, 1)}),
     "cost": lambda f: replace(f, health=replace(f.health, probe_ns_per_io=560.0)),

@@ -27,23 +27,15 @@ from latmon.diff.output import _worst, render, render_sweep, summarise
 from latmon.diff.statistics import CutRow, QuantileInterval, Ratio, Survival, ratio, student, weigh
 from latmon.diff.verdict import sentence
 from latmon.findings.rule import DEFAULT
-from latmon.model.frame import (
-    Completed,
-    Device,
-    FileSeries,
-    Flow,
-    Frame,
-    IssuedIO,
-    Issuer,
-    Mark,
-    Outstanding,
-    Pattern,
-    Series,
-    SizeClass,
-    Traced,
-)
+from latmon.model import measurements
+from latmon.model.frame import Completed, Device, Flow, Frame, Mark, Outstanding, Series, Traced
 from latmon.model.histogram import EMPTY, Histogram, bucket_index, merge
 from latmon.model.inflight import InFlight, InFlightList
+from latmon.model.measurements.files import FileSeries
+from latmon.model.measurements.issued_io import IssuedIO
+from latmon.model.measurements.issuers import Issuer
+from latmon.model.measurements.patterns import Pattern
+from latmon.model.measurements.sizes import SizeClass
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
 from latmon.report import summary as report_summary
@@ -541,7 +533,10 @@ def who(ios, syncs_us=(), process=0):
     if process:
         issuers[Issuer("sda", "read", "/web", pid=7, comm="x")] = IssuedIO(process, 0)
     files = {FileSeries("sda", "fsync", "/data", "ext4", "device"): Histogram.record(syncs_us)} if syncs_us else {}
-    made = (replace(frame(at), issuers=issuers, files=files) for at in range(10))
+    made = (
+        replace(frame(at), tables={**frame(at).tables, measurements.ISSUERS: issuers, measurements.FILES: files})
+        for at in range(10)
+    )
     return period_of("x", BOX, (), made)
 
 
@@ -567,7 +562,18 @@ def processes(**each):
         for at, (comm, (n, of, us)) in enumerate(each.items(), 1)
     }
     seen = {Flow("sda", "read"): Completed(*(sum(column) for column in list(zip(*each.values(), strict=True))[:2]))}
-    return period_of("x", BOX, (), (replace(frame(at, seen=seen, kernel=seen), issuers=issuers) for at in range(10)))
+    return period_of(
+        "x",
+        BOX,
+        (),
+        (
+            replace(
+                frame(at, seen=seen, kernel=seen),
+                tables={**frame(at, seen=seen, kernel=seen).tables, measurements.ISSUERS: issuers},
+            )
+            for at in range(10)
+        ),
+    )
 
 
 def test_processes_whose_share_or_latency_differs_are_described():
@@ -593,14 +599,28 @@ def test_a_process_that_issues_as_many_ios_beside_a_new_one_does_not_differ():
         issuers = {
             Issuer("sda", "read", "/", pid=at, comm=name): IssuedIO(n, 0) for at, (name, n) in enumerate(each.items())
         }
-        made = (replace(frame(at, seen=done, kernel=done), issuers=issuers if at < traced else {}) for at in range(10))
+        made = (
+            replace(
+                frame(at, seen=done, kernel=done),
+                tables={
+                    **frame(at, seen=done, kernel=done).tables,
+                    measurements.ISSUERS: issuers if at < traced else {},
+                },
+            )
+            for at in range(10)
+        )
         spans.append(period_of("x", BOX, (), made))
     assert [one["comm"] for one in summarise(compare(*spans))["processes_differ"]] == ["new"]
 
 
 def test_processes_whose_ios_all_took_less_than_a_microsecond_do_not_differ():
     issuers = {Issuer("zram0", "read", "/", pid=1, comm="dd"): IssuedIO(200, 0, Histogram.record([0] * 200))}
-    one = period_of("x", BOX, (), (replace(frame(at), issuers=issuers) for at in range(10)))
+    one = period_of(
+        "x",
+        BOX,
+        (),
+        (replace(frame(at), tables={**frame(at).tables, measurements.ISSUERS: issuers}) for at in range(10)),
+    )
     assert summarise(compare(one, one))["processes_differ"] == []
 
 
@@ -622,7 +642,10 @@ def kinds(small, sequential, every=200):
         SizeClass("sda", "read", 0): IssuedIO(every - small, 0),
     }
     patterns = {Flow("sda", "write"): Pattern(every, sequential)}
-    made = (replace(frame(at), sizes=sizes, patterns=patterns) for at in range(10))
+    made = (
+        replace(frame(at), tables={**frame(at).tables, measurements.SIZES: sizes, measurements.PATTERNS: patterns})
+        for at in range(10)
+    )
     return period_of("x", BOX, (), made)
 
 

@@ -12,6 +12,7 @@ from fake_host import FakeHost
 
 from latmon.analysis.limits import audit, ceiling
 from latmon.capture.backend import Options
+from latmon.model import measurements
 from latmon.model.frame import NAMED_FROM, UNACCOUNTED, Flow, Outstanding, Series, pid_of
 from latmon.model.histogram import EMPTY, merge
 from latmon.support.errors import UnavailableError, UsageError
@@ -375,7 +376,7 @@ def _files(on_demand):
     """Operations on files are those of Linux: by mount point, op and wait, with slow ones below them."""
     counted = {}
     for frame in on_demand.frames:
-        for one, took in frame.files.items():
+        for one, took in frame[measurements.FILES].items():
             counted.setdefault((one.mount, one.kind, one.op, one.wait), []).append(took)
     sync = merge(counted["/export/home", "zfs", "fsync", "unknown"])
     assert (sync.count, sync.max in (None, 836_214)) == (7, True), "an interval of several ticks has no maximum"

@@ -27,25 +27,15 @@ from latmon.exporters.latmon import row
 from latmon.exporters.perfetto import MAX_LANES
 from latmon.exporters.registry import FORMATS, ExportOptions, Source, moment_us, writer
 from latmon.exporters.screen import of_source, palette, windows
-from latmon.model.frame import (
-    Behind,
-    Completed,
-    Device,
-    FileSeries,
-    Flow,
-    Frame,
-    Health,
-    IssuedIO,
-    Issuer,
-    Mark,
-    Origin,
-    Outlier,
-    Outstanding,
-    Pattern,
-    Series,
-    SizeClass,
-)
+from latmon.model import measurements
+from latmon.model.frame import Completed, Device, Flow, Frame, Health, Mark, Origin, Outlier, Outstanding, Series
 from latmon.model.histogram import Histogram
+from latmon.model.measurements.behind import Behind
+from latmon.model.measurements.files import FileSeries
+from latmon.model.measurements.issued_io import IssuedIO
+from latmon.model.measurements.issuers import Issuer
+from latmon.model.measurements.patterns import Pattern
+from latmon.model.measurements.sizes import SizeClass
 from latmon.recording import codec as recording_encode
 from latmon.recording.codec import Gap
 from latmon.recording.members import pack
@@ -510,15 +500,21 @@ def who(tmp_path):
             one(
                 number,
                 devices=(Device("sda", 8, 0), Device("sdb", 8, 16)),
-                issuers={
-                    Issuer("sda", "write", WEB): IssuedIO(3, 12_288, Histogram.record([100, 200, 300])),
-                    Issuer("sda", "write", BACKUP): IssuedIO(5, 500_000),
-                    Issuer("sdb", "read", WEB, pid=7, comm=EVIL): IssuedIO(1, 512, Histogram.record([9])),
+                tables={
+                    measurements.ISSUERS: {
+                        Issuer("sda", "write", WEB): IssuedIO(3, 12_288, Histogram.record([100, 200, 300])),
+                        Issuer("sda", "write", BACKUP): IssuedIO(5, 500_000),
+                        Issuer("sdb", "read", WEB, pid=7, comm=EVIL): IssuedIO(1, 512, Histogram.record([9])),
+                    },
+                    measurements.BEHIND: {Behind("sda", WEB, BACKUP): 250_000},
+                    measurements.SIZES: {
+                        SizeClass("sda", "write", 4096): IssuedIO(3, 12_288, Histogram.record([100, 200, 300]))
+                    },
+                    measurements.PATTERNS: {Flow("sda", "write"): Pattern(8, 5, 1, 0, 2)},
+                    measurements.FILES: {
+                        FileSeries("sda", "fsync", "/data", "ext4", "device"): Histogram.record([8_000])
+                    },
                 },
-                behind={Behind("sda", WEB, BACKUP): 250_000},
-                sizes={SizeClass("sda", "write", 4096): IssuedIO(3, 12_288, Histogram.record([100, 200, 300]))},
-                patterns={Flow("sda", "write"): Pattern(8, 5, 1, 0, 2)},
-                files={FileSeries("sda", "fsync", "/data", "ext4", "device"): Histogram.record([8_000])},
             )
         )
     made.close()

@@ -6,7 +6,9 @@ import pytest
 from finding_cases import disk, facts_of, found, frame, hist, traced
 
 from latmon.findings.engine import not_evaluated
-from latmon.model.frame import FileSeries, FileSystem
+from latmon.model import measurements
+from latmon.model.frame import FileSystem
+from latmon.model.measurements.files import FileSeries
 
 RULE = "fsync-bound"
 SDA = disk()
@@ -19,7 +21,10 @@ def done(*rows, its=DATA):
 
 
 def load(*rows, its=DATA, blocks=12):
-    return [replace(frame(100 + 5 * at), files=done(*rows, its=its)) for at in range(blocks)]
+    return [
+        replace(frame(100 + 5 * at), tables={**frame(100 + 5 * at).tables, measurements.FILES: done(*rows, its=its)})
+        for at in range(blocks)
+    ]
 
 
 SYNCS = (("fsync", "device", 100, 8_000), ("fsync", "unknown", 100, 12_000), ("write", "cached", 200, 20))
@@ -41,7 +46,16 @@ def test_what_syncs_take_and_what_they_wait_for():
 
 def test_the_file_system_that_waits_most_is_named_and_a_server_s_has_no_device():
     log = FileSystem("/log", "xfs", "sda")
-    both = [replace(one, files={**one.files, **done(("fsync", "device", 300, 9_000), its=log)}) for one in load(*SYNCS)]
+    both = [
+        replace(
+            one,
+            tables={
+                **one.tables,
+                measurements.FILES: {**one[measurements.FILES], **done(("fsync", "device", 300, 9_000), its=log)},
+            },
+        )
+        for one in load(*SYNCS)
+    ]
     (one,) = found(RULE, both, [SDA])
     assert "/log" in one.summary
     (one,) = found(RULE, load(*SYNCS, its=FileSystem("/net", "nfs4")), [SDA])

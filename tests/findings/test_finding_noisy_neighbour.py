@@ -6,7 +6,10 @@ import pytest
 from finding_cases import disk, facts_of, found, frame, hist
 
 from latmon.findings.engine import not_evaluated
-from latmon.model.frame import OTHERS, Behind, IssuedIO, Issuer
+from latmon.model import measurements
+from latmon.model.measurements.behind import Behind
+from latmon.model.measurements.issued_io import IssuedIO
+from latmon.model.measurements.issuers import OTHERS, Issuer
 
 RULE = "noisy-neighbour"
 BACKUP, WEB, DB = "/system.slice/backup.service", "/system.slice/web.service", "/db"
@@ -23,7 +26,7 @@ def issued(*rows, device="sda", size=4096):
 
 def loads(quiet, busy, *, blocks=(6, 6)):
     rows = [*[quiet] * blocks[0], *[busy] * blocks[1]]
-    return [frame(100 + 5 * at, issuers=issued(*row)) for at, row in enumerate(rows)]
+    return [frame(100 + 5 * at, tables={measurements.ISSUERS: issued(*row)}) for at, row in enumerate(rows)]
 
 
 QUIET = ((WEB, 500, 200), (DB, 300, 300))
@@ -54,7 +57,7 @@ def served(**shares):
 
 def test_the_time_behind_the_neighbour_is_evidence():
     behind = served(web=10_000, backup=70_000, db=20_000) | {Behind("sdb", WEB, BACKUP): 10**6}
-    frames = [replace(one, behind=behind) for one in loads(QUIET, BUSY)]
+    frames = [replace(one, tables={**one.tables, measurements.BEHIND: behind}) for one in loads(QUIET, BUSY)]
     (one,) = found(RULE, frames, [SDA])
     (fact,) = (fact for fact in one.facts if fact.name == "behind_1")
     assert fact.value == 0.7
@@ -71,7 +74,7 @@ def test_the_time_behind_the_neighbour_is_evidence():
     ],
 )
 def test_what_was_traced_and_is_not_behind_it_did_not_wait_for_it(behind, is_found):
-    frames = [replace(one, behind=behind) for one in loads(QUIET, BUSY)]
+    frames = [replace(one, tables={**one.tables, measurements.BEHIND: behind}) for one in loads(QUIET, BUSY)]
     assert bool(found(RULE, frames, [SDA])) is is_found
 
 
@@ -109,7 +112,10 @@ def test_a_tail_alone_is_not_the_neighbour_s():
     """A few I/Os of 100 ms make the mean 5 times as long, and the median as before."""
     slow = {Issuer("sda", "read", WEB): IssuedIO(400, 1, hist({200: 396, 100_000: 4}))}
     frames = [
-        frame(100 + 5 * at, issuers=issued(*QUIET) if at < 6 else slow | issued((BACKUP, 2000, 3000)))
+        frame(
+            100 + 5 * at,
+            tables={measurements.ISSUERS: issued(*QUIET) if at < 6 else slow | issued((BACKUP, 2000, 3000))},
+        )
         for at in range(12)
     ]
     assert found(RULE, frames, [SDA]) == []
@@ -129,7 +135,9 @@ def test_a_command_is_for_a_unit_of_the_system_alone(group, container, command):
     busy = issued((WEB, 400, 2000)) | {
         one._replace(container=container): done for one, done in issued((group, 2000, 3000)).items()
     }
-    frames = [frame(100 + 5 * at, issuers=issued(*QUIET) if at < 6 else busy) for at in range(12)]
+    frames = [
+        frame(100 + 5 * at, tables={measurements.ISSUERS: issued(*QUIET) if at < 6 else busy}) for at in range(12)
+    ]
     (one,) = found(RULE, frames, [SDA])
     commands = [text for step in one.steps for text in step.commands]
     assert bool(commands) is bool(command)
@@ -147,14 +155,20 @@ def mixed(reads, writes, us=(5000, 100)):
 def test_more_reads_than_before_are_slower_without_a_neighbour():
     """A mean and a median of reads and writes are 50 times as long, because most are reads now."""
     busy = issued((BACKUP, 2000, 6000))
-    frames = [frame(100 + 5 * at, issuers=mixed(100, 900) if at < 6 else mixed(800, 150) | busy) for at in range(12)]
+    frames = [
+        frame(100 + 5 * at, tables={measurements.ISSUERS: mixed(100, 900) if at < 6 else mixed(800, 150) | busy})
+        for at in range(12)
+    ]
     assert found(RULE, frames, [SDA]) == []
 
 
 def test_reads_may_wait_while_writes_do_not():
     busy = issued((BACKUP, 2000, 60_000))
     slow = mixed(100, 900, (30_000, 100))
-    frames = [frame(100 + 5 * at, issuers=mixed(100, 900) if at < 6 else slow | busy) for at in range(12)]
+    frames = [
+        frame(100 + 5 * at, tables={measurements.ISSUERS: mixed(100, 900) if at < 6 else slow | busy})
+        for at in range(12)
+    ]
     (one,) = found(RULE, frames, [SDA])
     assert "reads of web.service take 6.0 x as long" in one.summary
 
@@ -163,7 +177,10 @@ def test_another_device_s_load_is_not_on_this_one():
     frames = [
         frame(
             100 + 5 * at,
-            issuers=issued((WEB, 500, 200 if at < 6 else 2000)) | issued((BACKUP, 2000, 3000), device="sdb"),
+            tables={
+                measurements.ISSUERS: issued((WEB, 500, 200 if at < 6 else 2000))
+                | issued((BACKUP, 2000, 3000), device="sdb")
+            },
         )
         for at in range(12)
     ]
@@ -173,5 +190,5 @@ def test_another_device_s_load_is_not_on_this_one():
 def test_without_latencies_by_cgroup_it_is_not_evaluated():
     counted = {Issuer("sda", "read", WEB): IssuedIO(5, 1)}
     for issuers in ({}, counted):
-        assert not_evaluated(facts_of([frame(100, issuers=issuers)]))["issuers"] == (RULE,)
-    assert "issuers" not in not_evaluated(facts_of([frame(100, issuers=issued(*QUIET))]))
+        assert not_evaluated(facts_of([frame(100, tables={measurements.ISSUERS: issuers})]))["issuers"] == (RULE,)
+    assert "issuers" not in not_evaluated(facts_of([frame(100, tables={measurements.ISSUERS: issued(*QUIET)})]))

@@ -6,7 +6,12 @@ import pytest
 from finding_cases import disk, done, facts_of, found, frame, hist, timed, traced
 
 from latmon.findings.engine import not_evaluated
-from latmon.model.frame import FileSeries, Flow, IssuedIO, Pattern, SizeClass
+from latmon.model import measurements
+from latmon.model.frame import Flow
+from latmon.model.measurements.files import FileSeries
+from latmon.model.measurements.issued_io import IssuedIO
+from latmon.model.measurements.patterns import Pattern
+from latmon.model.measurements.sizes import SizeClass
 
 RULE = "small-random-writes"
 SDA = disk(limits={"rotational": 1})
@@ -15,11 +20,10 @@ SDA = disk(limits={"rotational": 1})
 def load(*rows, sequential=0.05, pattern=True, blocks=12):
     """Return frames of 5 s; a row is (op, largest size in bytes, I/Os, us of each)."""
     writes = sum(n for op, _, n, _ in rows if op == "write")
+    sizes = {SizeClass("sda", op, upto): IssuedIO(n, n * (upto or 1 << 20), hist({us: n})) for op, upto, n, us in rows}
+    patterns = {Flow("sda", "write"): Pattern(writes, round(sequential * writes))} if pattern else {}
     values = {
-        "sizes": {
-            SizeClass("sda", op, upto): IssuedIO(n, n * (upto or 1 << 20), hist({us: n})) for op, upto, n, us in rows
-        },
-        "patterns": {Flow("sda", "write"): Pattern(writes, round(sequential * writes))} if pattern else {},
+        "tables": {measurements.SIZES: sizes, measurements.PATTERNS: patterns},
         "kernel": {},
         "histograms": {},
     }
@@ -80,10 +84,12 @@ def test_an_ssd_is_advised_only_where_the_device_takes_most_of_the_time():
 def test_sixteen_threads_on_one_inode_wait_for_its_lock():
     """An I/O of 8 ms, and writes of 128 ms: each thread waits for the I/Os of 15 others."""
     files = {FileSeries("sda", "write", "/data", "ext4", "device"): hist({128_000: 600})}
-    steps = steps_of([replace(each, files=files) for each in staged(0.9)])
+    steps = steps_of([replace(each, tables={**each.tables, measurements.FILES: files}) for each in staged(0.9)])
     assert "SSD" not in steps
     assert "a lock of a file that many threads write" in steps
-    (one,) = found(RULE, [replace(each, files=files) for each in staged(0.9)], [SDA])
+    (one,) = found(
+        RULE, [replace(each, tables={**each.tables, measurements.FILES: files}) for each in staged(0.9)], [SDA]
+    )
     (share,) = [fact.value for fact in one.facts if fact.name == "io_share"]
     assert share == pytest.approx(1 / 16, abs=0.001)
 

@@ -1,7 +1,8 @@
 """Random values of the model's types, made of their annotations.
 
 A field that is added to a type is generated from then on, without a change here: a generator that lists the fields by
-hand forgot sizes, patterns, issuers and files, and with them that a minute with sizes had no roll-up.
+hand forgot sizes, patterns, issuers and files, and with them that a minute with sizes had no roll-up. Rows of declared
+tables are made of their declarations.
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ import dataclasses
 import random
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+from latmon.model.histogram import Histogram
+from latmon.model.table import AnyTable, Meaning, Part
 
 _MANY = 4
 """Rows of a table, at most, and different names."""
@@ -67,6 +71,32 @@ class Derived:
         if hint not in simple:
             raise TypeError(f"no random value of {hint}")
         return simple[hint]()
+
+
+def declared_rows(
+    rnd: random.Random, table: AnyTable, devices: Sequence[str], histogram: Callable[[int], Histogram]
+) -> dict[Any, Any]:
+    """Return random rows of a declared table; `histogram` makes one of a scale."""
+    keys = {table.key(*(_part(rnd, part, devices) for part in table.parts)) for _ in range(rnd.randrange(1, _MANY))}
+    return {key: _declared_value(rnd, table, histogram) for key in sorted(keys)}
+
+
+def _part(rnd: random.Random, part: Part, devices: Sequence[str]) -> Any:
+    if part.meaning is Meaning.DEVICE:
+        return rnd.choice(devices)
+    if part.names:
+        return rnd.choice(part.names)
+    if part.highest is None:
+        return "abcdefgh"[rnd.randrange(_MANY)]
+    return 1 << rnd.randrange(12, 21) if part.is_power_of_two else rnd.randrange(_HIGH)
+
+
+def _declared_value(rnd: random.Random, table: AnyTable, histogram: Callable[[int], Histogram]) -> Any:
+    """Return a random value; its first count grows until I/Os can have it."""
+    cells = [histogram(cell.bits) if cell.is_histogram else rnd.randrange(1, _HIGH) for cell in table.value.cells]
+    while table.value.impossible(value := table.value.make(*cells)):
+        cells[0] += _HIGH
+    return value
 
 
 def fields_of(kind: type) -> dict[str, Any]:

@@ -12,16 +12,14 @@ from typing import Any, Self
 
 from traced import HANDLERS, softirqs, together, traced, wakeups
 
+from latmon.model import measurements
 from latmon.model.frame import (
-    OTHERS,
     UNACCOUNTED,
     Completed,
     Device,
     Flow,
     Frame,
     Health,
-    IssuedIO,
-    Issuer,
     Missing,
     Origin,
     Outlier,
@@ -30,6 +28,8 @@ from latmon.model.frame import (
     Traced,
 )
 from latmon.model.histogram import Histogram, merge
+from latmon.model.measurements.issued_io import IssuedIO
+from latmon.model.measurements.issuers import OTHERS, Issuer
 from latmon.recording.codec import encode_frame, to_bytes
 from latmon.support.errors import UnavailableError
 
@@ -223,8 +223,8 @@ def _requested(one: Frame, rng: Random, n: int) -> Frame:
         handlers=HANDLERS,
         softirqs=softirqs(),
         wakeups=wakeups(),
-        issuers=_issuers(with_slow, n),
         health=replace(one.health, suppressed=1, probe_cpu_percent=1.2),
+        tables={**one.tables, measurements.ISSUERS: _issuers(with_slow, n)},
     )
 
 

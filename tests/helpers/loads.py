@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from derived import Derived, fields_of
+from derived import Derived, declared_rows, fields_of
 
 from latmon.model.frame import (
     FILE_OPS,
@@ -15,22 +15,19 @@ from latmon.model.frame import (
     Completed,
     Device,
     FileOperation,
-    FileSeries,
     Flow,
     Frame,
     Health,
-    IssuedIO,
     Outlier,
     Outstanding,
-    Pattern,
     Series,
-    SizeClass,
     SoftirqCpu,
     Traced,
 )
 from latmon.model.histogram import BITS, Histogram
 from latmon.model.host_context import ContextValue, interval_value
 from latmon.model.inflight import PROBE, Depths, InFlightList, Issue
+from latmon.model.measurements import TABLES
 
 DEVICES = (Device("sda", 8, 0), Device("sdb", 8, 16), Device("dm-0", 253, 0, timed=False))
 START_US = 1_017_000_000
@@ -39,12 +36,12 @@ PER_MINUTE = 10
 """Windows: fewer than in a real one, and the same to a sum."""
 
 
-WITH_A_LOAD = frozenset(("seq", "wall", "mono_us", "dt_us", "histograms", "seen", "kernel", "outstanding", "health"))
-"""Fields that each frame has, from `Load._frame`."""
+WITH_A_LOAD = frozenset(
+    ("seq", "wall", "mono_us", "dt_us", "histograms", "seen", "kernel", "outstanding", "health", "tables")
+)
+"""Fields that each frame has, from `Load._frame`; `tables` are made of their declarations."""
 ODD_FIELDS = frozenset(("devices", "removed", "marks", "gap", "late"))
 """Fields with which a minute is not plain: ODD has them."""
-SIZE_BITS = 2
-"""sizes_a.bt has half of the buckets of other tables."""
 
 
 def _any_of(names):
@@ -53,11 +50,6 @@ def _any_of(names):
 
 def _depth_counts(rnd: random.Random) -> dict[int, int]:
     return {0: rnd.randrange(50), 7: rnd.randrange(50), 300: rnd.randrange(3)}
-
-
-def _pattern(rnd: random.Random) -> Pattern:
-    issued = rnd.randrange(1, 50)
-    return Pattern(issued, *(rnd.randrange(issued) for _ in fields_of(Pattern) if _ != "issued"))
 
 
 def _host_context(rnd: random.Random) -> dict[str, ContextValue]:
@@ -69,9 +61,6 @@ def _host_context(rnd: random.Random) -> dict[str, ContextValue]:
 BY_FIELD = {
     (Series, "stage"): _any_of(STAGES),
     (Traced, "rates"): lambda _: (0, 0),
-    (SizeClass, "upto"): lambda rnd: 1 << rnd.randrange(12, 21),
-    (FileSeries, "op"): _any_of(FILE_OPS),
-    (FileSeries, "wait"): _any_of(FILE_WAITS),
     (FileOperation, "op"): _any_of(FILE_OPS),
     (FileOperation, "wait"): _any_of(FILE_WAITS),
     (FileOperation, "sectors"): _any_of((None, (5, 9))),
@@ -82,7 +71,6 @@ BY_FIELD = {
     (Depths, "source"): _any_of((PROBE, "sysfs")),
     (CgroupLimit, "version"): _any_of((1, 2)),
     (Depths, "quiet_in"): lambda _: 0,
-    (Frame, "patterns"): lambda rnd: {Flow(one.name, "read"): _pattern(rnd) for one in DEVICES},
     (Frame, "host_context"): _host_context,
 }
 """Values with a condition that their annotation doesn't have."""
@@ -166,17 +154,12 @@ class Load:
         )
         named = [name for name in fields_of(Frame) if name not in WITH_A_LOAD | ODD_FIELDS]
         made = {name: derived.field(Frame, name) for name in named}
-        made["sizes"] = {size: self._issued(SIZE_BITS) for size in made["sizes"]}
-        made["issuers"] = {issuer: self._issued(BITS) for issuer in made["issuers"]}
+        devices = [one.name for one in DEVICES]
+        made["tables"] = {table: declared_rows(rnd, table, devices, self._full) for table in TABLES}
         made["taskqs"] = _once(made["taskqs"], lambda queue: (queue.name, queue.instance))
         made["cgroup_limits"] = _once(made["cgroup_limits"], lambda limit: limit.key)
         made["wakeups"] = _once(made["wakeups"], lambda woken: woken.thread.pid)
         return replace(frame, **made)
-
-    def _issued(self, bits: int) -> IssuedIO:
-        """Return I/Os some of which a probe timed."""
-        latency = self._full(bits)
-        return IssuedIO(latency.count + self._rnd.randrange(3), self._rnd.randrange(10**6), latency)
 
     def _outlier(self, frame: Frame) -> Outlier:
         took = self._rnd.randrange(10**4, 10**6)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import MappingProxyType
+from typing import Any
 
 from hypothesis import strategies as st
 from recorded import COUNTS, DEVICE_NAMES, FLOWS, NAMES, OP_NAMES, frame, histograms
@@ -13,22 +14,16 @@ from latmon.model.frame import (
     STAGES,
     UNACCOUNTED,
     UNKNOWN_IRQ,
-    Behind,
     FileOperation,
-    FileSeries,
     FileSystem,
     Flow,
     Frame,
     Handler,
     HandlerRuns,
     Health,
-    IssuedIO,
-    Issuer,
     Missing,
     Outlier,
-    Pattern,
     Series,
-    SizeClass,
     SoftirqCpu,
     SoftirqRuns,
     Thread,
@@ -37,6 +32,8 @@ from latmon.model.frame import (
     Wakeups,
 )
 from latmon.model.histogram import MAX_US, Histogram, bucket_index
+from latmon.model.measurements import TABLES
+from latmon.model.table import AnyTable, Meaning, Part
 from latmon.recording.validate import MAX_SPAN_US, MAX_WALL
 
 _STAGE_NAMES = st.sampled_from((*STAGES, UNACCOUNTED))
@@ -106,22 +103,34 @@ WAKEUPS = st.lists(
     max_size=4,
     unique_by=lambda one: one.thread.pid,
 ).map(tuple)
-ISSUERS = maps(
-    st.builds(Issuer, DEVICE_NAMES, OP_NAMES, NAMES, NAMES, _PIDS, NAMES),
-    st.builds(
-        lambda one, others, size: IssuedIO(one.count + others, size, one), histograms(), st.integers(0, 9), COUNTS
-    ),
-)
-SIZES = maps(
-    st.builds(SizeClass, DEVICE_NAMES, OP_NAMES, st.sampled_from((4096, 65_536, 1 << 20, 0))),
-    st.builds(lambda one, size: IssuedIO(one.count, size, one.coarsen(2)), histograms(), COUNTS),
-)
-BEHIND = maps(st.builds(Behind, DEVICE_NAMES, NAMES, NAMES), COUNTS)
-PATTERNS = maps(FLOWS, st.tuples(*[COUNTS] * 5).map(lambda some: Pattern(max(some), *some[1:])))
-FILES = maps(
-    st.builds(FileSeries, DEVICE_NAMES, st.sampled_from(FILE_OPS), NAMES, NAMES, st.sampled_from(FILE_WAITS)),
-    histograms(),
-)
+
+
+def _parts(part: Part) -> st.SearchStrategy[Any]:
+    if part.meaning is Meaning.DEVICE:
+        return DEVICE_NAMES
+    if part.names:
+        return st.sampled_from(part.names)
+    if part.highest is None:
+        return NAMES
+    return st.sampled_from((4096, 65_536, 1 << 20, 0)) if part.is_power_of_two else st.integers(0, 2**22)
+
+
+@st.composite
+def _declared_values(draw: st.DrawFn, table: AnyTable) -> Any:
+    """Return a value of a declared table; its first count is raised until I/Os can have it."""
+    cells = [draw(histograms()).coarsen(cell.bits) if cell.is_histogram else draw(COUNTS) for cell in table.value.cells]
+    if table.value.impossible(value := table.value.make(*cells)):
+        cells[0] = max(cell.count if isinstance(cell, Histogram) else cell for cell in cells)
+        value = table.value.make(*cells)
+    return value
+
+
+def _declared(table: AnyTable) -> st.SearchStrategy[Any]:
+    return maps(st.tuples(*map(_parts, table.parts)).map(table.key._make), _declared_values(table))
+
+
+DECLARED = st.fixed_dictionaries({table: _declared(table) for table in TABLES})
+"""Rows of all declared tables."""
 FILE_OPERATIONS = st.builds(
     FileOperation,
     st.floats(0, MAX_WALL),
@@ -152,11 +161,7 @@ ON_DEMAND_FRAMES = st.builds(
     handlers=HANDLERS,
     softirqs=SOFTIRQS,
     wakeups=WAKEUPS,
-    issuers=ISSUERS,
-    behind=BEHIND,
-    sizes=SIZES,
-    patterns=PATTERNS,
-    files=FILES,
+    tables=DECLARED,
     file_operations=st.lists(FILE_OPERATIONS, max_size=3).map(tuple),
     files_left_out=COUNTS,
     health=st.builds(Health, suppressed=COUNTS, probe_cpu_percent=st.none() | st.floats(0, 1e6, allow_nan=False)),

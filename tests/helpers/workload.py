@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from terminal import environment, holds_frames, latmon, wait_for
 
+from latmon.model import measurements
 from latmon.model.frame import Frame
 from latmon.model.histogram import bucket_index, merge
 from latmon.recording.reader import open_recording
@@ -189,7 +190,7 @@ def of_mount(frames, point):
     """Op -> what was done on files of the mount."""
     found = {}
     for frame in frames:
-        for one, latency in frame.files.items():
+        for one, latency in frame[measurements.FILES].items():
             if one.mount == str(point):
                 found.setdefault(one.op, []).append(latency)
     return {op: merge(parts) for op, parts in found.items()}

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 from fake_host import FakeHost
 
-from latmon.model.frame import IssuedIO, Issuer, container_id
+from latmon.model.measurements.issued_io import IssuedIO
+from latmon.model.measurements.issuers import Issuer, container_id
 from latmon.support.text import is_clean
 from latmon_backends.kernel import cgroups
 from latmon_backends.kernel.cgroups import CgroupReader, difference, walk

@@ -20,6 +20,8 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from latmon.model import measurements
+
 sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "helpers"), *os.environ["PYTHONPATH"].split(":")]
 
 from workload import (  # noqa: E402 - its place is known only now
@@ -131,7 +133,7 @@ def on_files(work: Path, point: str, *traced: object, **writes: object) -> dict[
     )
     fio(work, 0.5, reads)  # writes its file
     with Capture(work, "--backend", "bpftrace", "--stages", "all") as capture:
-        wait_for(lambda: any(frame.files for frame in capture.frames()), STARTING_S, 1.0)
+        wait_for(lambda: any(frame[measurements.FILES] for frame in capture.frames()), STARTING_S, 1.0)
         issued = fio(work, SECONDS, reads, write)
         time.sleep(SETTLED_S)
         ended_us = now_us()
@@ -145,7 +147,7 @@ def on_files(work: Path, point: str, *traced: object, **writes: object) -> dict[
     )
     found: Counter[str] = Counter()
     for frame in parts[0]:
-        found.update({"|".join(series): latency.count for series, latency in frame.files.items()})
+        found.update({"|".join(series): latency.count for series, latency in frame[measurements.FILES].items()})
     return {
         "issued": {name: {op: one._asdict() for op, one in by_op.items()} for name, by_op in issued.items()},
         "strace": by_strace(text, point),

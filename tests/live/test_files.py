@@ -20,6 +20,7 @@ from workload import CALLS, STARTING_S, Capture, LoopDevice, buckets_apart, by_s
 
 from latmon.analysis.attribution import by_process, requests_of
 from latmon.capture.backend import Options
+from latmon.model import measurements
 from latmon.model.frame import FILES
 from latmon_backends.bpftrace.backend import BpftraceBackend
 
@@ -86,7 +87,9 @@ def mounted(directory, kind):
 def captured(directory, suite, *words):
     path = tool(suite, directory).path
     with Capture(directory, "--backend", "bpftrace", "--stages", "all", *words, LATMON_BPFTRACE=path) as capture:
-        assert wait_for(lambda: any(frame.files for frame in capture.frames()), STARTING_S, 1.0), capture.stderr
+        assert wait_for(lambda: any(frame[measurements.FILES] for frame in capture.frames()), STARTING_S, 1.0), (
+            capture.stderr
+        )
         yield capture
         time.sleep(3)  # the last interval, and outliers wait for two frames
         assert capture.stop() == 0, capture.stderr
@@ -113,11 +116,11 @@ def test_counts_and_times_are_those_of_fio(suite, kind, tmp_path):
     for op, (job, name) in {"fsync": ("writes", "flush"), "read": ("reads", "read")}.items():
         if (p99 := done[job][name].p99) is not None:
             assert buckets_apart(its[op].quantile(0.99), p99) <= 2
-    kinds = {(one.kind, one.device) for frame in frames for one in frame.files if one.mount == str(point)}
+    kinds = {(one.kind, one.device) for frame in frames for one in frame[measurements.FILES] if one.mount == str(point)}
     assert kinds == {(kind, disk.name)}
     waits = Counter()
     for frame in frames:
-        for one, latency in frame.files.items():
+        for one, latency in frame[measurements.FILES].items():
             if (one.mount, one.op) == (str(point), "read"):
                 waits[one.wait] += latency.count
     assert waits["device"] > 0.9 * its["read"].count, waits  # direct reads
@@ -151,7 +154,9 @@ def test_operations_of_io_uring_are_counted(suite, tmp_path):
         with captured(tmp_path, suite) as capture:
             done = fio(tmp_path, 2, {**job, "direct": 0, "directory": point, "size": "16M"})["ring"]
         frames = capture.frames()
-    ring = [(one, took) for frame in frames for one, took in frame.files.items() if one.mount == str(point)]
+    ring = [
+        (one, took) for frame in frames for one, took in frame[measurements.FILES].items() if one.mount == str(point)
+    ]
     found = {
         op: sum(took.count for one, took in ring if (one.op, one.wait) == (op, "unknown")) for op in ("write", "fsync")
     }
@@ -286,7 +291,7 @@ async def test_operations_on_files_are_traced_from_the_screen_on_that_shows_them
             async for frame in backend.frames():
                 write_and_sync(point / "file")
                 if frame.traced.one_in:
-                    (after if after or frame.files else before).append(frame)
+                    (after if after or frame[measurements.FILES] else before).append(frame)
                 if len(before) == 4:
                     backend.request_tracing((disk.name,), files=True)
                 if len(after) == 4:

@@ -11,7 +11,8 @@ from bpftraces import each_bpftrace, tool
 from terminal import wait_for
 from workload import Capture, LoopDevice, fio, now_us
 
-from latmon.model.frame import OTHERS
+from latmon.model import measurements
+from latmon.model.measurements.issuers import OTHERS
 
 SECONDS = 4
 TRACED_S = 60.0
@@ -143,7 +144,7 @@ def check_issuers(tmp_path, suite, *words):
     if by_kernel and not counted >= {disk.name for disk in disks}:
         pytest.skip("cgroups of version 1 count no device here that never had a limit (Linux 6.18)")
     rows = {one["cgroup"]: one for one in report["cgroups"]}
-    assert by_kernel is not any(done.latency for frame in frames for done in frame.issuers.values())
+    assert by_kernel is not any(done.latency for frame in frames for done in frame[measurements.ISSUERS].values())
     assert rows[f"/{container.name}"]["name"] == f"docker {CONTAINER[:12]}"
     for name, ops in issued.items():
         group, disk = where[name]

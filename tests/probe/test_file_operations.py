@@ -6,7 +6,9 @@ from fake_dtrace import GOLDEN
 from latmon.capture import target
 from latmon.decode.tables import record
 from latmon.manifest import load
-from latmon.model.frame import FileSeries, FileSystem
+from latmon.model import measurements
+from latmon.model.frame import FileSystem
+from latmon.model.measurements.files import FileSeries
 from latmon.support.paths import data_dir
 from latmon.support.text import is_clean
 from latmon_backends.bpftrace.tracer import FileSystems
@@ -53,7 +55,7 @@ def test_operations_are_counted_by_file_system_op_and_wait(run):
     took = {key(0, 0, 5): 3, key(3, 1, 40): 2, key(1, 2, 7, dev=52): 1, key(9, 0): 1, key(0, 7): 1}
     times = {key(0, 0): 15, key(3, 1): 270, key(1, 2, dev=52): 7}
     run.tick(1, took=took, sum=times, max={key(3, 1, 1): 1 << 32 | 140, key(0, 0, 0): 2 << 32 | 5})
-    found = run.ticks.taken().interval.files
+    found = run.ticks.taken().interval.tables[measurements.FILES]
     assert {(one.mount, one.op, one.wait): done.count for one, done in found.items()} == {
         ("/", "read", "cached"): 3,
         ("/", "fsync", "device"): 2,
@@ -63,7 +65,9 @@ def test_operations_are_counted_by_file_system_op_and_wait(run):
     assert (sync.sum, sync.max) == (270, 140)
     run.tick(2, took={**took, key(0, 0, 5): 4}, sum={**times, key(0, 0): 20}, suppressed={str(ROOT << 16): 2})
     later = run.ticks.taken().interval
-    assert {one.op: (done.count, done.sum) for one, done in later.files.items()} == {"read": (1, 5)}
+    assert {one.op: (done.count, done.sum) for one, done in later.tables[measurements.FILES].items()} == {
+        "read": (1, 5)
+    }
     assert (later.files_left_out, later.suppressed) == (2, 0)
 
 
@@ -142,9 +146,9 @@ def test_illumos_operations_have_the_maximum_of_their_tick(tmp_path):
         ticks.take(event)
         if event == Printed("done vop_files"):
             found.append(ticks.taken())
-    sync = found[2].interval.files[FileSeries("", "fsync", "/export/home", "zfs", "unknown")]
+    sync = found[2].interval.tables[measurements.FILES][FileSeries("", "fsync", "/export/home", "zfs", "unknown")]
     assert (sync.count, sync.max, sync.sum) == (7, 836_214, 6 * 14_300 + 836_214)
-    read = found[2].interval.files[FileSeries("", "read", "/", "ufs", "device")]
+    read = found[2].interval.tables[measurements.FILES][FileSeries("", "read", "/", "ufs", "device")]
     assert (read.count, read.max) == (1, 41_000)
     assert found[2].interval.files_left_out == 4
     sync, read = found[2].file_operations

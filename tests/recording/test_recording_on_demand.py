@@ -13,22 +13,22 @@ from hypothesis import strategies as st
 from on_demand_frames import KERNEL, ON_DEMAND, ON_DEMAND_FRAMES, PROGRAM, of, outlier
 from recorded import ORIGIN, frame
 
+from latmon.model import measurements
 from latmon.model.frame import (
     NOT_KNOWN,
-    OTHERS,
     UNKNOWN_IRQ,
-    Behind,
     FileOperation,
-    FileSeries,
     FileSystem,
     Frame,
     Handler,
     HandlerRuns,
-    IssuedIO,
-    Issuer,
     Wait,
     Wakeups,
 )
+from latmon.model.measurements.behind import Behind
+from latmon.model.measurements.files import FileSeries
+from latmon.model.measurements.issued_io import IssuedIO
+from latmon.model.measurements.issuers import OTHERS, Issuer
 from latmon.model.packed import Packed
 from latmon.recording.codec import decode_frame, encode_frame, to_bytes
 from latmon.recording.reader import open_recording
@@ -296,11 +296,11 @@ ISSUED = {
 
 
 def test_an_issuer_is_named_once_in_a_window():
-    line = parse(to_bytes(encode_frame(replace(frame(0), issuers=ISSUED))))
+    line = parse(to_bytes(encode_frame(replace(frame(0), tables={**frame(0).tables, measurements.ISSUERS: ISSUED}))))
     found = line["issuers"]
     assert found["by"] == [["/"], [POD, "prod/web-0/nginx"], [OTHERS], ["/", "", 77, "fio"]]
     assert found["rows"][1:4] == [[1, "sdb", "write", 2, 8192], [1, "sda", "read", 1, 512], [2, "sda", "read", 4, 1]]
-    assert decode_frame(line).issuers == ISSUED
+    assert decode_frame(line)[measurements.ISSUERS] == ISSUED
 
 
 @pytest.mark.parametrize(
@@ -336,25 +336,28 @@ def test_nonsense_about_issuers_is_refused(issuers):
 
 
 def test_redacting_hides_cgroups_and_containers_and_keeps_them_apart(tmp_path):
-    kept = redacted(tmp_path / "r", replace(frame(0), issuers=ISSUED))
+    kept = redacted(tmp_path / "r", replace(frame(0), tables={**frame(0).tables, measurements.ISSUERS: ISSUED}))
     assert not [word for word in ("kubepods", "nginx", "fio") if word in str(kept)]
-    assert {one.cgroup for one in kept.issuers} >= {"/", OTHERS}
-    assert len({one.cgroup for one in kept.issuers}) == 3
-    assert sum(done.bytes for done in kept.issuers.values()) == 12_288 + 8192 + 512 + 1
-    assert kept.issuers[Issuer("sda", "read", "/")] == ISSUED[Issuer("sda", "read", "/")]
+    assert {one.cgroup for one in kept[measurements.ISSUERS]} >= {"/", OTHERS}
+    assert len({one.cgroup for one in kept[measurements.ISSUERS]}) == 3
+    assert sum(done.bytes for done in kept[measurements.ISSUERS].values()) == 12_288 + 8192 + 512 + 1
+    assert kept[measurements.ISSUERS][Issuer("sda", "read", "/")] == ISSUED[Issuer("sda", "read", "/")]
 
 
 def test_redacting_names_the_same_cgroup_the_same_in_both_tables(tmp_path):
     behind = {Behind("sda", "/", POD): 5, Behind("sda", POD, OTHERS): 7}
-    kept = redacted(tmp_path / "r", replace(frame(0), issuers=ISSUED, behind=behind))
-    (hidden,) = {one.cgroup for one in kept.issuers} - {"/", OTHERS}
-    assert kept.behind == {Behind("sda", "/", hidden): 5, Behind("sda", hidden, OTHERS): 7}
+    kept = redacted(
+        tmp_path / "r",
+        replace(frame(0), tables={**frame(0).tables, measurements.ISSUERS: ISSUED, measurements.BEHIND: behind}),
+    )
+    (hidden,) = {one.cgroup for one in kept[measurements.ISSUERS]} - {"/", OTHERS}
+    assert kept[measurements.BEHIND] == {Behind("sda", "/", hidden): 5, Behind("sda", hidden, OTHERS): 7}
 
 
 def test_redacting_adds_up_a_cgroup_that_was_recorded_with_and_without_its_container_s_name(tmp_path):
     both = {Issuer("sda", "read", POD, name): IssuedIO(2, 512, of(5, 6)) for name in ("", "web")}
-    kept = redacted(tmp_path / "r", replace(frame(0), issuers=both))
-    assert list(kept.issuers.values()) == [IssuedIO(4, 1024, of(5, 5, 6, 6))]
+    kept = redacted(tmp_path / "r", replace(frame(0), tables={**frame(0).tables, measurements.ISSUERS: both}))
+    assert list(kept[measurements.ISSUERS].values()) == [IssuedIO(4, 1024, of(5, 5, 6, 6))]
 
 
 def test_a_recording_is_not_read_beyond_what_its_reader_can_bear(tmp_path, monkeypatch):
@@ -404,7 +407,9 @@ OPERATION = {"t": 1, "mono": 1, "op": "read", "us": 1, "wait": "cached", "on": [
 
 
 def test_a_file_system_is_named_once_in_a_window():
-    one = replace(frame(0), files=DONE, file_operations=(SYNC,), files_left_out=3)
+    one = replace(
+        frame(0), file_operations=(SYNC,), files_left_out=3, tables={**frame(0).tables, measurements.FILES: DONE}
+    )
     line = parse(to_bytes(encode_frame(one)))
     assert line["files"]["by"] == [[*DATA], ["0:52", "", ""]]
     assert line["files"]["rows"] == [[0, "fsync", "device"], [0, "read", "cached"], [1, "read", "unknown"]]
@@ -454,11 +459,13 @@ def test_a_hostile_path_in_a_recording_is_cleaned():
 
 
 def test_redacting_hides_files_and_mounts_and_keeps_them_apart(tmp_path):
-    kept = redacted(tmp_path / "r", replace(frame(0), files=DONE, file_operations=(SYNC,)))
+    kept = redacted(
+        tmp_path / "r", replace(frame(0), file_operations=(SYNC,), tables={**frame(0).tables, measurements.FILES: DONE})
+    )
     assert not [word for word in ("ann", "salaries", "4211") if word in str(kept)]
-    assert len({one.mount for one in kept.files}) == 2
-    assert {one.mount for one in kept.files} >= {"0:52"}
+    assert len({one.mount for one in kept[measurements.FILES]}) == 2
+    assert {one.mount for one in kept[measurements.FILES]} >= {"0:52"}
     (operation,) = kept.file_operations
-    assert operation.file_system.mount in {one.mount for one in kept.files}
+    assert operation.file_system.mount in {one.mount for one in kept[measurements.FILES]}
     assert (operation.path, operation.total_us) == ("redacted", 4_000)
     assert (operation.waits[0].pid, operation.waits[0].delay_us) == (0, 3_900)

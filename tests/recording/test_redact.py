@@ -9,23 +9,14 @@ from recorded import DISK, ORIGIN, frame
 
 from latmon.cli.main import run as main
 from latmon.exporters.registry import FORMATS
-from latmon.model.frame import (
-    Behind,
-    CgroupLimit,
-    FileOperation,
-    FileSeries,
-    FileSystem,
-    Frame,
-    IssuedIO,
-    Issuer,
-    Mark,
-    Outlier,
-    Thread,
-    Wait,
-    Wakeups,
-)
+from latmon.model import measurements
+from latmon.model.frame import CgroupLimit, FileOperation, FileSystem, Frame, Mark, Outlier, Thread, Wait, Wakeups
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import InFlight, InFlightList
+from latmon.model.measurements.behind import Behind
+from latmon.model.measurements.files import FileSeries
+from latmon.model.measurements.issued_io import IssuedIO
+from latmon.model.measurements.issuers import Issuer
 from latmon.recording.parts import RecordingLimits, Rotation
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
@@ -54,9 +45,6 @@ def everything() -> Frame:
     process = Issuer("sda", "read", "/sekret1.service", pid=4211777, comm="sekretdb")
     return frame(
         0,
-        issuers={**cgroups, process: IssuedIO(5, 512)},
-        behind={Behind("sda", "/sekret0.service", "/sekret1.service"): 9},
-        files={FileSeries("sda", "fsync", data.mount, "ext4", "device"): Histogram.record([70_000])},
         file_operations=(operation,),
         devices=(DISK, FABRIC),
         outliers=(outlier,),
@@ -67,6 +55,11 @@ def everything() -> Frame:
             for n in range(2)
         ),
         marks=(Mark("scheduler changed", 6_000_000, 1.0, {"device sda": {"scheduler": "kyber"}}),),
+        tables={
+            measurements.ISSUERS: {**cgroups, process: IssuedIO(5, 512)},
+            measurements.BEHIND: {Behind("sda", "/sekret0.service", "/sekret1.service"): 9},
+            measurements.FILES: {FileSeries("sda", "fsync", data.mount, "ext4", "device"): Histogram.record([70_000])},
+        },
     )
 
 

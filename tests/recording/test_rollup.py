@@ -9,13 +9,14 @@ from dataclasses import replace
 
 import pytest
 from derived import fields_of
-from loads import DEVICES, MINUTES, ODD_FIELDS, PER_MINUTE, SIZE_BITS, START_US, Load
+from loads import DEVICES, MINUTES, ODD_FIELDS, PER_MINUTE, START_US, Load
 from recorded import ORIGIN
 
 from latmon.aggregate.accumulator import Minute
 from latmon.model.frame import Completed, Flow, Frame, Outstanding, Series
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import InFlight, InFlightList
+from latmon.model.measurements.sizes import SIZE_BITS
 from latmon.recording import members
 from latmon.recording.codec import End, Gap, encode_frame, to_bytes
 from latmon.recording.reader import open_recording

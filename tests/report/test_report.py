@@ -13,8 +13,11 @@ from recorded import DISK, ORIGIN, frame
 
 from latmon.cli.check import reported, survey
 from latmon.cli.main import run as main
-from latmon.model.frame import Completed, Device, Flow, Health, IssuedIO, Issuer, Missing, Outstanding, Series
+from latmon.model import measurements
+from latmon.model.frame import Completed, Device, Flow, Health, Missing, Outstanding, Series
 from latmon.model.histogram import Histogram
+from latmon.model.measurements.issued_io import IssuedIO
+from latmon.model.measurements.issuers import Issuer
 from latmon.recording.reader import UNCLOSED, open_recording
 from latmon.recording.writer import Writer
 from latmon.report.command import render_text, report_command
@@ -242,7 +245,7 @@ def test_gaps_of_every_kind_are_listed(summary_of):
 
 def test_rates_are_of_the_measured_time(tmp_path):
     issuers = {Issuer("sda", "read", "/a"): IssuedIO(100, 409_600)}
-    recorded = record(tmp_path / "r", *(frame(n, issuers=issuers) for n in (0, 1, 6, 7)))
+    recorded = record(tmp_path / "r", *(frame(n, tables={measurements.ISSUERS: issuers}) for n in (0, 1, 6, 7)))
     columns = MapColumns(1_000_000)
     totals = added_up(recorded, columns.add)
     summary = summary_of_totals(recorded, totals)
@@ -259,7 +262,7 @@ def test_rates_are_of_the_measured_time(tmp_path):
 def test_rates_of_an_assumed_length_are_left_out(tmp_path):
     issuers = {Issuer("sda", "read", "/a"): IssuedIO(100, 409_600)}
     imported = {"imported": {"assumed_length": "1 of 1 window is taken as 1 s long"}}
-    frames = (frame(n, issuers=issuers) for n in (0, 1, 6, 7))
+    frames = (frame(n, tables={measurements.ISSUERS: issuers}) for n in (0, 1, 6, 7))
     recorded = record(tmp_path / "r", *frames, origin=replace(ORIGIN, extra=imported))
     columns = MapColumns(1_000_000)
     totals = added_up(recorded, columns.add)

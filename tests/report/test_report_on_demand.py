@@ -11,9 +11,8 @@ from on_demand_frames import DISK, ON_DEMAND, of, outlier, traced_disk
 from recorded import ORIGIN, frame
 
 from latmon.capture.backend import Options
+from latmon.model import measurements
 from latmon.model.frame import (
-    OTHERS,
-    Behind,
     Device,
     DeviceReport,
     Flow,
@@ -21,18 +20,19 @@ from latmon.model.frame import (
     Handler,
     HandlerRuns,
     Health,
-    IssuedIO,
-    Issuer,
     Missing,
-    Pattern,
     Series,
-    SizeClass,
     Thread,
     Traced,
     Wakeups,
 )
 from latmon.model.histogram import Histogram
 from latmon.model.host_context import CONTEXT, interval_value
+from latmon.model.measurements.behind import Behind
+from latmon.model.measurements.issued_io import IssuedIO
+from latmon.model.measurements.issuers import OTHERS, Issuer
+from latmon.model.measurements.patterns import Pattern
+from latmon.model.measurements.sizes import SizeClass
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
 from latmon.report import interrupts
@@ -73,7 +73,12 @@ def test_cgroups_have_their_devices_and_ops(summary_of):
         Issuer("sda", "read", "/a", "", 7, "fio"): IssuedIO(2, 8192, of(100, 100)),
     }
     behind = {Behind("sda", "/a", "/b"): 30, Behind("sda", "/a", "/a"): 10}
-    summary = summary_of(*(replace(frame(n), issuers=issuers, behind=behind) for n in range(2)))
+    summary = summary_of(
+        *(
+            replace(frame(n), tables={**frame(n).tables, measurements.ISSUERS: issuers, measurements.BEHIND: behind})
+            for n in range(2)
+        )
+    )
     first, second, others = summary["cgroups"]
     assert [(one["cgroup"], one["name"], one["count"], one["bytes"]) for one in (first, second, others)] == [
         ("/a", "/a", 8, 25_600),
@@ -108,7 +113,17 @@ def test_latencies_by_size_are_of_each_op(summary_of):
         SizeClass("sdc", "write", 0): IssuedIO(1, 4 << 20, of(9000).coarsen(2)),
     }
     patterns = {DISK: Pattern(8, 2, 8, 0, 4)}
-    summary = summary_of(*(replace(ON_DEMAND, seq=n, mono_us=n, sizes=sizes, patterns=patterns) for n in (1, 2)))
+    summary = summary_of(
+        *(
+            replace(
+                ON_DEMAND,
+                seq=n,
+                mono_us=n,
+                tables={**ON_DEMAND.tables, measurements.SIZES: sizes, measurements.PATTERNS: patterns},
+            )
+            for n in (1, 2)
+        )
+    )
     found = summary["devices"]["sdc"]["ops"]["write"]["sizes"]
     assert found["histogram"] == [
         {"upto": 4096, "count": 6, "bytes": 16_384},

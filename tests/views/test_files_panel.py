@@ -8,8 +8,10 @@ from frames import ODD, ORIGIN, Source, on_demand_host
 from panels import inside
 
 from latmon.analysis.attribution import by_process, file_rows, requests_of
-from latmon.model.frame import FILES, LOST_PATH, PROBES_STARTING, FileOperation, FileSeries, FileSystem, Missing, Wait
+from latmon.model import measurements
+from latmon.model.frame import FILES, LOST_PATH, PROBES_STARTING, FileOperation, FileSystem, Missing, Wait
 from latmon.model.histogram import Histogram
+from latmon.model.measurements.files import FileSeries
 from latmon.support.text import is_clean
 from latmon.support.theme import load_theme
 from latmon.tui.app import LatmonApp
@@ -56,7 +58,9 @@ def frames(**changed):
             series("read", "device"): Histogram.record([900] * 2),
             series("write", "unknown", SHARE): Histogram.record([400] * 5),
         }
-        found.append(replace(one, files=files, file_operations=(slow,), files_left_out=2))
+        found.append(
+            replace(one, file_operations=(slow,), files_left_out=2, tables={**one.tables, measurements.FILES: files})
+        )
     return found
 
 
@@ -92,7 +96,7 @@ def test_the_line_of_files_above_the_stages_is_a_heading_so_that_a_frame_takes_n
 
 
 def test_a_row_is_an_op_of_a_file_system_with_the_shares_of_its_waits():
-    rows = file_rows(FRAMES[0].files)
+    rows = file_rows(FRAMES[0][measurements.FILES])
     assert [(one.file_system.mount, one.op, one.latency.count) for one in rows] == [
         ("/data", "read", 202),
         ("/data", "fsync", 3),
@@ -214,7 +218,14 @@ def test_the_longest_are_listed_first_and_those_of_one_device():
 
 def test_what_the_budget_left_out_says_how_to_have_it():
     why = "left out because tracing cost more than its budget"
-    lean = [replace(one, files={}, traced=replace(one.traced, absent=(Missing(FILES, why),))) for one in FRAMES]
+    lean = [
+        replace(
+            one,
+            traced=replace(one.traced, absent=(Missing(FILES, why),)),
+            tables={**one.tables, measurements.FILES: {}},
+        )
+        for one in FRAMES
+    ]
     drawn = " ".join(text(scene(lean)).split())
     assert f"not traced: {why}; to trace without a budget, press S until" in drawn
 
@@ -230,7 +241,7 @@ def test_while_probes_start_the_panels_say_so():
 def test_rows_that_have_no_room_are_counted_and_those_with_most_time_are_shown():
     many = [FileSystem(f"/data{number}", "xfs", ODD) for number in range(20)]
     files = {series("read", "device", its): Histogram.record([100 * at] * 9) for at, its in enumerate(many, 1)}
-    drawn = text(scene([replace(one, files=files) for one in FRAMES]), (80, 24))
+    drawn = text(scene([replace(one, tables={**one.tables, measurements.FILES: files}) for one in FRAMES]), (80, 24))
     shown = re.findall(r"read  /data(\d+) ", drawn)
     assert f"… {20 - len(shown)} more rows, with less of the time" in drawn
     assert sorted(map(int, shown)) == list(range(20 - len(shown), 20))

@@ -7,8 +7,12 @@ from frames import CONTAINER, ODD, ORIGIN, Lazy, frame, host, on_demand_host
 from panels import inside
 
 from latmon.analysis.attribution import issuer_rows
-from latmon.model.frame import ISSUERS, OTHERS, PROCESSES, Behind, IssuedIO, Issuer, Missing, Traced
+from latmon.model import measurements
+from latmon.model.frame import ISSUERS, PROCESSES, Missing, Traced
 from latmon.model.histogram import Histogram
+from latmon.model.measurements.behind import Behind
+from latmon.model.measurements.issued_io import IssuedIO
+from latmon.model.measurements.issuers import OTHERS, Issuer
 from latmon.support.text import is_clean
 from latmon.tui.commands import STEPS
 from latmon.views.lines import width
@@ -74,7 +78,7 @@ def test_a_cgroup_is_behind_others_for_a_share_of_its_time_on_each_device():
 
 def test_an_opened_cgroup_names_those_that_it_is_behind():
     behind = {Behind(ODD, CONTAINER, SERVICE): 900, Behind(ODD, CONTAINER, CONTAINER): 100}
-    made = scene([replace(one, behind=behind) for one in FRAMES])
+    made = scene([replace(one, tables={**one.tables, measurements.BEHIND: behind}) for one in FRAMES])
     made.choose(STEPS["its_devices"](made.view, 0))
     said = " ".join(text(made).split())
     assert (
@@ -131,7 +135,14 @@ def test_keys_select_and_open_a_cgroup():
     assert "▸nvme0n1" in text(made)
     made.choose(STEPS["scroll"](made.view, 1))
     assert "▸nvme1n1" in text(made)
-    made.append(replace(FRAMES[-1], seq=99, mono_us=FRAMES[-1].mono_us + 10**9, issuers={}))
+    made.append(
+        replace(
+            FRAMES[-1],
+            seq=99,
+            mono_us=FRAMES[-1].mono_us + 10**9,
+            tables={**FRAMES[-1].tables, measurements.ISSUERS: {}},
+        )
+    )
     assert "by cgroup" in text(made)
     made.choose(STEPS["leave"](made.view, 0))
     assert (made.selection.screen, made.selection.opened) == ("who", False)
@@ -159,7 +170,14 @@ FIO, OTHER = (ODD, "write", CONTAINER, "web-1", 4711, "fio"), (ODD, "read", OTHE
 
 def traced():
     its = {Issuer(*FIO): of(100, 300), Issuer(*OTHER): of(50)}
-    return [replace(one, issuers={**one.issuers, **its}, traced=Traced(one_in=1)) for one in FRAMES]
+    return [
+        replace(
+            one,
+            traced=Traced(one_in=1),
+            tables={**one.tables, measurements.ISSUERS: {**one[measurements.ISSUERS], **its}},
+        )
+        for one in FRAMES
+    ]
 
 
 def test_processes_of_a_cgroup_and_all_of_them():
@@ -200,7 +218,13 @@ def test_without_processes_it_says_why(frames, missing, says):
         ([replace(frame(1), kernel={}, seen={})], ORIGIN, "no I/O completed in the last 60 s"),
         (host(2, 3), ORIGIN, "none was counted by cgroup"),
         (
-            [replace(one, issuers={Issuer("sda", "read", OTHERS, "", 7, "fio"): of(900)}) for one in host(2, 3)],
+            [
+                replace(
+                    one,
+                    tables={**one.tables, measurements.ISSUERS: {Issuer("sda", "read", OTHERS, "", 7, "fio"): of(900)}},
+                )
+                for one in host(2, 3)
+            ],
             ORIGIN,
             "or this host has none; Tab shows those of processes",
         ),
@@ -219,7 +243,12 @@ def test_it_fits_everywhere_and_is_clean(size, opened, processes):
     found = {Issuer(f"d{n}", "read", name, HOSTILE[:40]): of(2**31, 1) for n, name in enumerate(names)}
     found |= {one._replace(pid=2**22 - n, comm=HOSTILE[:60]): done for n, (one, done) in enumerate(found.items())}
     row = (names[0], 2**22, HOSTILE[:60]) if processes else (names[0], 0, "")
-    made = scene([replace(frame(1), issuers=found)], row=row, opened=opened, processes=processes)
+    made = scene(
+        [replace(frame(1), tables={**frame(1).tables, measurements.ISSUERS: found})],
+        row=row,
+        opened=opened,
+        processes=processes,
+    )
     lines = screen_lines(made, (), *size)
     assert len(lines) == size[1]
     assert all(width(line) <= size[0] for line in lines)
@@ -271,7 +300,7 @@ def test_an_issuer_without_known_processes_has_no_slow_ios_of_others():
 def test_bytes_of_processes_without_a_probe_are_marked_so():
     """No I/O, device or latency of them is known: none of these is 0."""
     one = {Issuer("", "read", SERVICE, "", 7, "dd"): IssuedIO(0, 5_000_000)}
-    frames = [replace(frame(0), issuers=one)]
+    frames = [replace(frame(0), tables={**frame(0).tables, measurements.ISSUERS: one})]
     shown = text(scene(frames, processes=True), (160, 50))
     assert "bytes by /proc/PID/io: no I/Os, devices or latencies" in shown
     (line,) = [one for one in shown.splitlines() if "dd 7" in one and "5" in one][:1]

@@ -15,9 +15,12 @@ from on_demand_frames import ON_DEMAND_FRAMES, outlier, traced_disk
 from latmon.aggregate.histogram_sum import DepthSum, OnDemandSums, TableSum, packed
 from latmon.aggregate.history import OnDemandLog, Store
 from latmon.analysis.attribution import tail, untraced_share
-from latmon.model.frame import Frame, Health, IssuedIO, Issuer, Series, SoftirqCpu, SoftirqRuns, Traced
+from latmon.model import measurements
+from latmon.model.frame import Frame, Health, Series, SoftirqCpu, SoftirqRuns, Traced
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import Depths
+from latmon.model.measurements.issued_io import IssuedIO
+from latmon.model.measurements.issuers import Issuer
 from latmon.model.packed import Pressed, flatten
 from latmon.views.history import PATIENCE, OnDemandWindow
 
@@ -35,7 +38,7 @@ def values(sums):
         sums.handlers,
         sums.softirqs,
         sorted(sums.wakeups, key=lambda one: one.thread.pid),
-        sums.issuers,
+        sums[measurements.ISSUERS],
         sums.above,
         sums.suppressed,
         sums.thresholds_us,
@@ -85,9 +88,11 @@ def test_a_new_window_merges_nothing_and_an_old_one_what_the_log_has_merged(monk
 def test_bytes_of_a_request_that_has_not_completed_are_its_cgroup_s():
     issuer = Issuer("sda", "read", "/a")
     part, whole = IssuedIO(0, 4096), IssuedIO(1, 512, Histogram.record([9]))
-    assert OnDemandSums([at(1, issuers={issuer: part})]).issuers == {issuer: part}
-    both = OnDemandSums([at(1, issuers={issuer: part}), at(2, issuers={issuer: whole})])
-    assert both.issuers == {issuer: IssuedIO(1, 4608, Histogram.record([9]))}
+    assert OnDemandSums([at(1, tables={measurements.ISSUERS: {issuer: part}})])[measurements.ISSUERS] == {issuer: part}
+    both = OnDemandSums(
+        [at(1, tables={measurements.ISSUERS: {issuer: part}}), at(2, tables={measurements.ISSUERS: {issuer: whole}})]
+    )
+    assert both[measurements.ISSUERS] == {issuer: IssuedIO(1, 4608, Histogram.record([9]))}
 
 
 def test_the_always_on_stages_are_summed_beside_the_total():

@@ -25,7 +25,6 @@ from latmon.model.frame import (
     DEVICE_BOUND,
     Device,
     FileOperation,
-    FileSeries,
     FileSystem,
     Flow,
     Frame,
@@ -43,6 +42,7 @@ from latmon.model.frame import (
 )
 from latmon.model.histogram import EMPTY, Histogram, bucket_bounds, merge
 from latmon.model.inflight import AGES_S, SYSFS, Depths, InFlight, InFlightList, Issue
+from latmon.model.measurements.files import FileSeries
 from latmon_backends.demo.inflight import (
     MOMENTS,
     MOST,

@@ -17,13 +17,11 @@ from latmon.model.frame import (
     FILE_OPS,
     FILE_WAITS,
     OPS,
-    PATTERN,
     PROCESSES,
     SIZES,
     UNACCOUNTED,
     UNKNOWN_IRQ,
     FileOperation,
-    FileSeries,
     FileSystem,
     Handler,
     HandlerRuns,
@@ -36,6 +34,8 @@ from latmon.model.frame import (
 )
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import AGES_S, EXACT, Depths, InFlight, InFlightList, Issue
+from latmon.model.measurements.files import FileSeries
+from latmon.model.measurements.patterns import PATTERN
 from latmon_backends.demo.scenario import FlowIos, HostFacts, bucket
 from latmon_backends.probe.events import CountedMap, Event, HandlerNamed, Printed
 from latmon_backends.probe.outliers import KTHREAD, POLICIES, USUAL

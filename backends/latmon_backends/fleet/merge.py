@@ -19,7 +19,6 @@ from latmon.analysis.attribution import softirqs_added
 from latmon.model.devices import HOST_SEPARATOR, carry
 from latmon.model.frame import (
     NAMED_FROM,
-    Behind,
     CgroupLimit,
     Completed,
     Device,
@@ -29,10 +28,8 @@ from latmon.model.frame import (
     Handler,
     HandlerRuns,
     Health,
-    IssuedIO,
     Missing,
     Origin,
-    Pattern,
     Series,
     SoftirqCpu,
     Taskq,
@@ -45,6 +42,7 @@ from latmon.model.host_context import ContextValue
 from latmon.model.inflight import Depths, InFlightList, Issue
 from latmon.model.packed import Packed, Sums, one_in_of, renamed, tables_of
 from latmon.model.sample import SampleRates, weighed
+from latmon.model.table import Meaning, sum_tables
 from latmon.recording.codec import decode_frame, encode_frame, to_bytes
 from latmon.recording.packed_tables import MAX_IN_TABLE, MAX_SLOTS
 from latmon.recording.validate import MAX_ITEMS, MAX_LABEL, MAX_LINE, MAX_WALL, parse
@@ -124,11 +122,7 @@ def _sum(taken: Sequence[tuple[HostFrame, Frame]], empty: Frame) -> Frame:
         handlers=_summed((one.handlers for one in moved), _both_handlers),
         softirqs=_summed((one.softirqs for one in moved), lambda one, other: softirqs_added((one, other))),
         wakeups=_threads(found for one in moved for found in one.wakeups),
-        issuers=_summed((one.issuers for one in moved), IssuedIO.plus),
-        behind=_summed((one.behind for one in moved), int.__add__),
-        sizes=_summed((one.sizes for one in moved), IssuedIO.plus),
-        patterns=_summed((one.patterns for one in moved), Pattern.plus),
-        files=_summed((one.files for one in moved), lambda one, other: merge((one, other))),
+        tables=sum_tables(one.tables for one in moved),
         file_operations=tuple(
             sorted((found for one in moved for found in one.file_operations), key=lambda one: one.mono_us)
         ),
@@ -250,6 +244,8 @@ def _size(frame: Frame) -> dict[tuple[str, str], int]:
         for name in (one.name for one in dataclasses.fields(record)):
             if isinstance(value := getattr(record, name), Sized):
                 found[f"{type(record).__name__}.{name}", "rows"] = len(value)
+    for declared, rows in frame.tables.items():
+        found[declared.name, "rows"] = len(rows)
     for name, table in {"histograms": Packed.of(frame.histograms), **tables_of(frame)}.items():
         found[name, "buckets"], found[name, "counts"] = len(table.indices), sum(table.counts)
     return found
@@ -288,6 +284,7 @@ def _with_host(part: HostFrame) -> Frame:
         return Flow(to(at.device), at.op)
 
     limits, in_flight = frame.cgroup_limits, frame.in_flight
+    new_names = {Meaning.DEVICE: to, Meaning.MOUNT: to, Meaning.CGROUP: to_path}
     return replace(
         frame,
         histograms=renamed(frame.histograms, to_series),
@@ -300,16 +297,7 @@ def _with_host(part: HostFrame) -> Frame:
         handlers={Handler(at.irq, to(at.name)): _handler(one, to) for at, one in frame.handlers.items()},
         softirqs=renamed(frame.softirqs, lambda at: SoftirqCpu(to(at.vector), at.cpu)),
         wakeups=tuple(_wakeups(one, to, part.number) for one in frame.wakeups),
-        issuers=_summed(
-            ({at._replace(device=to(at.device), cgroup=to_path(at.cgroup)): one} for at, one in frame.issuers.items()),
-            IssuedIO.plus,
-        ),
-        behind=_added(
-            {Behind(to(at.device), to_path(at.cgroup), to_path(at.other)): us} for at, us in frame.behind.items()
-        ),
-        sizes=renamed(frame.sizes, lambda at: at._replace(device=to(at.device))),
-        patterns=renamed(frame.patterns, to_flow),
-        files=renamed(frame.files, lambda at: at._replace(device=to(at.device), mount=to(at.mount))),
+        tables={table: table.rename(rows, new_names) for table, rows in frame.tables.items()},
         file_operations=tuple(_file_operation(one, to) for one in frame.file_operations),
         cgroup_limits=None if limits is None else tuple(_limit(one, to, to_path) for one in limits),
         host_context=renamed(frame.host_context, to),

@@ -22,7 +22,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
-from latmon.model.frame import MAX_LIMITS, CgroupLimit, Flow, IssuedIO, Issuer, container_id
+from latmon.model.frame import MAX_LIMITS, CgroupLimit, Flow
+from latmon.model.measurements.issued_io import IssuedIO
+from latmon.model.measurements.issuers import Issuer, container_id
 from latmon.support.paths import content, matching, regular, text
 from latmon.support.process import SideThread
 from latmon.support.text import clean

@@ -21,9 +21,11 @@ from operator import is_
 from pathlib import Path
 
 from latmon.model.devices import IdleRows, WithIdle, busy_rows
-from latmon.model.frame import CgroupLimit, Completed, Device, Flow, IssuedIO, Issuer, Outstanding
+from latmon.model.frame import CgroupLimit, Completed, Device, Flow, Outstanding
 from latmon.model.host_context import NO_CONTEXT, ContextValue, HostContext, interval_value
 from latmon.model.inflight import Depths
+from latmon.model.measurements.issued_io import IssuedIO
+from latmon.model.measurements.issuers import Issuer
 from latmon.support.errors import UnavailableError
 from latmon.support.paths import content
 from latmon_backends.kernel import block_devices, cgroups, depth_sampler, diskstats

@@ -19,7 +19,10 @@ from typing import Protocol, TypeVar
 from latmon.capture.backend import Options
 from latmon.manifest import Manifest
 from latmon.model.devices import busy_rows
-from latmon.model.frame import Completed, Device, Flow, Frame, Health, Issuer, Series
+from latmon.model.frame import Completed, Device, Flow, Frame, Health, Series
+from latmon.model.measurements import ISSUERS
+from latmon.model.measurements.issuers import Issuer
+from latmon.model.table import NO_TABLES
 from latmon.support import host
 from latmon.support.errors import ProbeGoneError, UnavailableError, UntrustedError
 from latmon.support.paths import matching
@@ -112,6 +115,7 @@ class FrameBuilder:
         bent = gap == "suspended" and keeps_time_asleep
         interval = kernel_counters.difference(begin.sample, end.sample)
         kernel = interval.kernel
+        issuers = window.interval.tables.get(ISSUERS) or interval.issuers
         seen = window.interval.seen if counts_bytes else _with_bytes(window.interval.seen, kernel)
         frame = Frame(
             seq=self._seq,
@@ -127,7 +131,7 @@ class FrameBuilder:
             depths=interval.depths,
             cgroup_limits=interval.cgroup_limits,
             host_context=interval.host_context,
-            issuers={} if bent else self._selected(window.interval.issuers or interval.issuers),
+            tables=NO_TABLES if bent else {ISSUERS: self._selected(issuers)},
             devices=self._sampler.devices if self._seq == 0 else end.sample.devices,
             removed=end.sample.removed,
             health=replace(

@@ -17,6 +17,7 @@ from latmon.manifest import STACKS, Manifest, op_name
 from latmon.model.frame import FILE_OPS, FILE_WAITS, LOST_PATH, FileOperation, FileSystem, Frame, Thread, Wait
 from latmon.model.histogram import MAX_COUNT
 from latmon.model.inflight import Issue
+from latmon.model.table import sum_tables
 from latmon_backends.kernel.counters import Sample
 from latmon_backends.probe.events import (
     CountedMap,
@@ -491,11 +492,7 @@ class TracerWindow:
             softirqs=found.softirqs,
             wakeups=found.wakeups,
             issues=self.issues,
-            issuers={**frame.issuers, **found.issuers},
-            behind=found.behind,
-            sizes=found.sizes,
-            patterns=found.patterns,
-            files=found.files,
+            tables=sum_tables((frame.tables, found.tables)),
             files_left_out=found.files_left_out,
             file_operations=tuple(
                 replace(one, wall=frame.wall - (frame.mono_us - one.mono_us) / 1e6) for one in self.file_operations

@@ -14,6 +14,7 @@ from latmon.analysis.attribution import FileRow, file_rows
 from latmon.findings.evidence import ELSEWHERE, files_facts, hardware_steps, waits_elsewhere
 from latmon.findings.facts import Facts
 from latmon.findings.rule import FILES, NOTICE, Fact, Finding, Rule, Step, Threshold, Thresholds, Where, duration_facts
+from latmon.model import measurements
 from latmon.model.frame import FILE_OPS, FILE_WAITS, FileSystem
 from latmon.model.histogram import Histogram
 from latmon.support.units import part, spelled
@@ -28,7 +29,7 @@ _REFUTED = "the program is as slow on tmpfs, or with its syncs turned off in a t
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     """Yield a finding per device, about its file system whose programs waited most for syncs."""
     found: dict[str, Finding] = {}
-    for its, rows in _by_file_system(file_rows(facts.files)).items():
+    for its, rows in _by_file_system(file_rows(facts[measurements.FILES])).items():
         sync = next((one for one in rows if one.op == _SYNC), None)
         whole_us = sum(one.latency.sum or 0 for one in rows)
         if sync is None or sync.latency.sum is None or not facts.span_us:

@@ -25,9 +25,10 @@ from latmon.findings.rule import (
     Where,
     plain,
 )
-from latmon.model.frame import OTHERS, Behind, Issuer
+from latmon.model import measurements
 from latmon.model.histogram import Histogram, merge
-from latmon.model.packed import KeyedCounts
+from latmon.model.measurements.behind import Behind
+from latmon.model.measurements.issuers import OTHERS, Issuer
 from latmon.support.units import counted, part, spelled
 
 ID = "noisy-neighbour"
@@ -122,22 +123,17 @@ def _table(block: Block) -> _Table:
 
 
 def _made(block: Block) -> _Table:
-    table: Mapping[Issuer, Histogram] = block.on_demand.tables.get("issuer", {})
-    counts = block.on_demand.counted.get("issuers", KeyedCounts())
-    sizes = {key.about: n for key, n in zip(counts.keys, counts.counts, strict=True) if key.kind == "bytes"}
     found: dict[str, dict[str, dict[str, _Done]]] = {}
-    for issuer, latency in table.items():
-        if latency and not issuer.is_process and latency.sum is not None:
+    for issuer, done in block[measurements.ISSUERS].items():
+        if done.latency and not issuer.is_process and done.latency.sum is not None:
             ops = found.setdefault(issuer.device, {}).setdefault(issuer.cgroup, {})
-            one = _Done(issuer, latency, sizes.get(issuer, 0))
+            one = _Done(issuer, done.latency, done.bytes)
             ops[issuer.op] = _sum((ops[issuer.op], one)) if issuer.op in ops else one
     return found
 
 
 def _behind(block: Block, device: str) -> Mapping[Behind, int]:
-    counts = block.on_demand.counted.get("issuers", KeyedCounts())
-    pairs = zip(counts.keys, counts.counts, strict=True)
-    return {key.about: us for key, us in pairs if isinstance(key.about, Behind) and key.about.device == device}
+    return {pair: us for pair, us in block[measurements.BEHIND].items() if pair.device == device}
 
 
 def _by_op(groups: Iterable[_Groups], group: str) -> dict[str, _Done]:

@@ -33,8 +33,11 @@ from latmon.findings.rule import (
     Where,
     duration_facts,
 )
-from latmon.model.frame import FILE_OPS, Flow, IssuedIO, SizeClass
+from latmon.model import measurements
+from latmon.model.frame import FILE_OPS, Flow
 from latmon.model.histogram import merge
+from latmon.model.measurements.issued_io import IssuedIO
+from latmon.model.measurements.sizes import SizeClass
 from latmon.support.units import part, spelled
 
 ID = "small-random-writes"
@@ -67,7 +70,7 @@ class _Small(NamedTuple):
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     """Yield a finding per device."""
     by_device: dict[str, dict[SizeClass, IssuedIO]] = {}
-    for one, done in facts.sizes.items():
+    for one, done in facts[measurements.SIZES].items():
         by_device.setdefault(one.device, {})[one] = done
     for name in sorted(by_device):
         small = _small(facts, name, by_device[name])
@@ -79,7 +82,7 @@ def _small(facts: Facts, name: str, sizes: dict[SizeClass, IssuedIO]) -> _Small 
     """Return the small writes; None where they are few of the writes, or their pattern or time is not known."""
     writes = {one: done for one, done in sizes.items() if one.op == "write"}
     some = [done for one, done in writes.items() if 0 < one.upto <= _SMALL]
-    pattern = facts.patterns.get(Flow(name, "write"))
+    pattern = facts[measurements.PATTERNS].get(Flow(name, "write"))
     completed = facts.completed(name)
     every_us = sum(done.latency.sum or 0 for done in sizes.values())
     count = sum(done.count for done in some)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import replace
 
 from latmon.analysis.attribution import FileRow, by_process, file_rows, requests_of, total_of, whole_path
+from latmon.model import measurements
 from latmon.model.devices import thread_sentence
 from latmon.model.frame import (
     CACHED,
@@ -606,7 +607,9 @@ def _stages_below(view: ViewState, subjects: Sequence[Subject], width: int, room
     subject = next(s for s in subjects if s.device.name == chosen)
     one = _anatomy(view, subject)
     on_demand = view.history.on_demand
-    by_size = size_sentences(chosen, view.selection.ops, on_demand.sizes, on_demand.patterns)
+    by_size = size_sentences(
+        chosen, view.selection.ops, on_demand[measurements.SIZES], on_demand[measurements.PATTERNS]
+    )
     softirqs = softirq_sentences(subject.device, one.paths, on_demand.softirqs)
     one = replace(one, softirqs=softirqs, sizes=by_size, driver=subject.device.driver)
     found = of_device(view, chosen, width)
@@ -706,7 +709,7 @@ def _devices(view: ViewState) -> frozenset[str] | None:
 
 def every_row(view: ViewState) -> list[FileRow]:
     """Return the rows of all file systems; made once per frame."""
-    return view.history.made("files", lambda: file_rows(view.history.on_demand.files))
+    return view.history.made("files", lambda: file_rows(view.history.on_demand[measurements.FILES]))
 
 
 def files_above(view: ViewState, device: str, width: int, room: int) -> list[Line]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 
 from latmon.analysis.attribution import IssuerRow, issuer_rows
+from latmon.model import measurements
 from latmon.model.devices import HOST_SEPARATOR
-from latmon.model.frame import ISSUERS, OPS, OTHERS, PROCESSES, Origin
+from latmon.model.frame import ISSUERS, OPS, PROCESSES, Origin
+from latmon.model.measurements.issuers import OTHERS
 from latmon.support.units import UNKNOWN, duration, part, rate, whole
 from latmon.views.bars import share_bar
 from latmon.views.context import MEASURING, ViewState, no_rows, not_traced
@@ -105,7 +107,11 @@ def _rows(view: ViewState, *, processes: bool) -> Sequence[IssuerRow]:
     return history.made(
         ("who", processes, selection.pattern, selection.ops),
         lambda: issuer_rows(
-            history.on_demand.issuers, devices, selection.ops, processes=processes, behind=history.on_demand.behind
+            history.on_demand[measurements.ISSUERS],
+            devices,
+            selection.ops,
+            processes=processes,
+            behind=history.on_demand[measurements.BEHIND],
         ),
     )
 
@@ -249,7 +255,7 @@ def _only(view: ViewState) -> str:
 
 def _why_none(view: ViewState, origin: Origin) -> str:
     """Return why the table is empty."""
-    if view.selection.processes and not any(one.is_process for one in view.history.on_demand.issuers):
+    if view.selection.processes and not any(one.is_process for one in view.history.on_demand[measurements.ISSUERS]):
         return _why_no_process(view, origin)
     if why := origin.why_untraced(ISSUERS):
         return f"not measured here: I/Os are not counted by cgroup: {why}"
@@ -259,7 +265,7 @@ def _why_none(view: ViewState, origin: Origin) -> str:
         return f"no I/O of a {what} in the last {over} passes the filter"
     window = view.history.window
     ios = sum(c.count for d in view.history.devices() for op in OPS if (c := window.completed(d.name, op)))
-    kinds = {one.is_process for one in view.history.on_demand.issuers}
+    kinds = {one.is_process for one in view.history.on_demand[measurements.ISSUERS]}
     if ios and view.selection.processes not in kinds:
         known = "; Tab shows those of processes" * (True in kinds)
         return f"{count(ios)} I/Os completed in the last {over}, and {_UNCOUNTED[view.recorded]}{known}"

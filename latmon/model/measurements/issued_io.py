@@ -1,0 +1,33 @@
+"""I/Os of one issuer or of one size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from latmon.model.histogram import BITS, EMPTY, Histogram, merge
+from latmon.model.table import Unit, Value, record
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedIO:
+    """I/Os of one key that completed in an interval. `latency` has those that a probe timed."""
+
+    count: int
+    bytes: int
+    latency: Histogram = EMPTY
+
+    def plus(self, other: IssuedIO) -> IssuedIO:
+        """Return the sum of both."""
+        return IssuedIO(self.count + other.count, self.bytes + other.bytes, merge((self.latency, other.latency)))
+
+
+def _impossible(done: IssuedIO) -> str:
+    return "has more latencies than I/Os" if done.latency.count > done.count else ""
+
+
+def issued_io(bits: int = BITS) -> Value[IssuedIO]:
+    """Return the declaration of IssuedIO with latencies of that scale."""
+    return record(IssuedIO, impossible=_impossible, bits=bits, count=Unit.IOS, bytes=Unit.BYTES, latency=Unit.LATENCIES)
+
+
+ISSUED_IO = issued_io()

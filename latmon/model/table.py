@@ -1,0 +1,256 @@
+"""Table: the declaration of a measurement that a frame holds per key, from which everything generic is derived.
+
+A declaration says what a key and a value consist of. Sums, recordings, the merge of a fleet, redaction, the selection
+of devices and the export are loops over declarations (measurements.TABLES): they name no table.
+
+    class Behind(NamedTuple):
+        device: str
+        cgroup: str
+        other: str
+
+    BEHIND = Table("behind", Behind, (DEVICE, CGROUP, CGROUP), count("us", MICROSECONDS), group="issuers")
+
+A value consists of cells. A cell is a count, which is added up, or a histogram of latencies, which is merged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from enum import Enum
+from functools import cached_property
+from operator import attrgetter
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar
+
+from latmon.model.histogram import BITS, EMPTY, Histogram, merge
+
+K = TypeVar("K", bound=tuple[Any, ...])
+V = TypeVar("V")
+
+MAX_PID = (1 << 32) - 1
+"""A probe's record has 32 bits; the kernel's own PID_MAX_LIMIT is 2^22."""
+
+
+class Meaning(Enum):
+    """What a part of a key is to those who rename, hide or select it."""
+
+    DEVICE = "device"
+    """A device's name: a fleet puts the host in front, and a frame of selected devices has only their rows."""
+    CGROUP = "cgroup"
+    """A cgroup's path: a fleet puts the host in front, redaction hides it."""
+    MOUNT = "mount"
+    """A mount point: a fleet puts the host in front, redaction hides it."""
+    PRIVATE = "private"
+    """Redaction leaves it empty (0 for a number)."""
+    PLAIN = "plain"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a key: its meaning, and the values that it can have.
+
+    A part is a text, or with `highest` a whole number from 0 up to that.
+    """
+
+    meaning: Meaning = Meaning.PLAIN
+    highest: int | None = None
+    names: tuple[str, ...] = ()
+    """All texts that are possible; empty: any."""
+    is_power_of_two: bool = False
+    """Of a number: 0 or a power of two."""
+
+
+DEVICE, CGROUP, MOUNT = Part(Meaning.DEVICE), Part(Meaning.CGROUP), Part(Meaning.MOUNT)
+TEXT, PRIVATE_TEXT = Part(), Part(Meaning.PRIVATE)
+PRIVATE_PID = Part(Meaning.PRIVATE, highest=MAX_PID)
+
+
+class Unit(Enum):
+    """Unit of a cell."""
+
+    IOS = "ios"
+    BYTES = "bytes"
+    MICROSECONDS = "us"
+    LATENCIES = "latencies"
+    """A histogram; all other cells are counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One number or histogram of a value."""
+
+    name: str
+    unit: Unit
+    bits: int = BITS
+    """Scale of a histogram."""
+
+    @property
+    def is_histogram(self) -> bool:
+        return self.unit is Unit.LATENCIES
+
+    @property
+    def empty(self) -> Any:
+        """Return what a row has where nothing was counted."""
+        return EMPTY if self.is_histogram else 0
+
+
+@dataclass(frozen=True)
+class Value(Generic[V]):
+    """A value as its cells: `split` returns their contents, `make` takes them, both in the order of `cells`."""
+
+    cells: tuple[Cell, ...]
+    make: Callable[..., V]
+    split: Callable[[V], tuple[Any, ...]]
+    impossible: Callable[[V], str] = field(default=lambda _: "")
+    """Why no I/Os can have such a value; empty where some can."""
+
+    def add(self, first: V, second: V) -> V:
+        """Return the sum of two values."""
+        sums = [
+            merge((mine, theirs)) if cell.is_histogram else mine + theirs
+            for cell, mine, theirs in zip(self.cells, self.split(first), self.split(second), strict=True)
+        ]
+        return self.make(*sums)
+
+    def scale(self, value: V, factor: int) -> V:
+        """Return `factor` times as many I/Os of the same sizes and latencies."""
+        cells = zip(self.cells, self.split(value), strict=True)
+        scaled = [content.scaled(factor) if cell.is_histogram else content * factor for cell, content in cells]
+        return self.make(*scaled)
+
+
+def _alone(content: V) -> tuple[V]:
+    return (content,)
+
+
+def _itself(content: V) -> V:
+    return content
+
+
+def count(name: str, unit: Unit) -> Value[int]:
+    """Return the declaration of a value that is one count."""
+    return Value((Cell(name, unit),), _itself, _alone)
+
+
+def latencies() -> Value[Histogram]:
+    """Return the declaration of a value that is one histogram."""
+    return Value((Cell("latency", Unit.LATENCIES),), _itself, _alone)
+
+
+def record(
+    make: Callable[..., V], *, impossible: Callable[[V], str] = lambda _: "", bits: int = BITS, **units: Unit
+) -> Value[V]:
+    """Return the declaration of a dataclass: its fields in order, each with its unit; `bits` of its histogram."""
+    cells = tuple(Cell(name, unit, bits) for name, unit in units.items())
+    return Value(cells, make, attrgetter(*units), impossible)
+
+
+def never(_: object) -> bool:
+    """Return that no row is of the tracer's sample."""
+    return False
+
+
+def always(_: object) -> bool:
+    """Return that each row is of the tracer's sample."""
+    return True
+
+
+@dataclass(frozen=True, eq=False)
+class Table(Generic[K, V]):
+    """The declaration of a measurement. Tables are compared by identity."""
+
+    name: str
+    """Key of the table in a recording's line."""
+    key: type[K]
+    """A NamedTuple."""
+    parts: tuple[Part, ...]
+    """The fields of the key, in order."""
+    value: Value[V]
+    _: KW_ONLY
+    group: str
+    """Tables of a group are summed up when one of them is read (packed.GROUPS)."""
+    export_name: str
+    """Its name in an export, in the singular."""
+    row_title: str = "a row"
+    """A row in a sentence about damage."""
+    is_sampled: Callable[[K], bool] = never
+    """Whether a row counts one I/O in `one_in` of the tracer; other rows count all I/Os."""
+    has_churn: bool = False
+    """Whether keys come and go as long as a recording lasts (cgroups, processes), so that it may have more of them."""
+    named_once: tuple[str, ...] = ()
+    """Parts of the key that a recording's line names once for all rows that share them."""
+    is_private_row: Callable[[K], bool] = never
+    """Whether redaction leaves the row out, because another row has its I/Os as well."""
+    about: Callable[[K], tuple[str, str, str | None]] | None = None
+    """Table, name and detail of a row in an export; None: `export_name` and the parts after device and op."""
+
+    def __post_init__(self) -> None:
+        if len(self.part_names) != len(self.parts):
+            raise TypeError(f"{self.name}: its key has {len(self.part_names)} fields, {len(self.parts)} are declared")
+
+    @cached_property
+    def part_names(self) -> tuple[str, ...]:
+        """Names of the key's fields."""
+        names: tuple[str, ...] = self.key._fields  # type: ignore[attr-defined] # of a NamedTuple
+        return names
+
+    @cached_property
+    def histogram_columns(self) -> tuple[tuple[str, int], ...]:
+        """Name of each histogram in sums of tables (`sizes.latency`), and its place among the cells."""
+        return self._columns(is_histogram=True)
+
+    @cached_property
+    def count_columns(self) -> tuple[tuple[str, int], ...]:
+        """The same of each count."""
+        return self._columns(is_histogram=False)
+
+    def _columns(self, *, is_histogram: bool) -> tuple[tuple[str, int], ...]:
+        cells = enumerate(self.value.cells)
+        return tuple((f"{self.name}.{cell.name}", at) for at, cell in cells if cell.is_histogram == is_histogram)
+
+    def of_meaning(self, meaning: Meaning) -> Iterator[str]:
+        """Yield the names of the parts with this meaning."""
+        return (name for name, part in zip(self.part_names, self.parts, strict=True) if part.meaning is meaning)
+
+    def sum_rows(self, rows: Iterable[tuple[K, V]]) -> dict[K, V]:
+        """Return the rows by key; those with the same key are added up."""
+        sums: dict[K, V] = {}
+        for key, value in rows:
+            known = sums.get(key)
+            sums[key] = value if known is None else self.value.add(known, value)
+        return sums
+
+    def rename(self, rows: Mapping[K, V], new_names: Mapping[Meaning, Callable[[Any], Any]]) -> dict[K, V]:
+        """Return the rows with other names; `new_names` has a function for each meaning whose parts change."""
+        changes = [
+            (name, new_names[part.meaning])
+            for name, part in zip(self.part_names, self.parts, strict=True)
+            if part.meaning in new_names
+        ]
+
+        def renamed(key: Any) -> K:
+            new_key: K = key._replace(**{name: new_name(getattr(key, name)) for name, new_name in changes})
+            return new_key
+
+        return self.sum_rows((renamed(key), value) for key, value in rows.items())
+
+
+AnyTable = Table[Any, Any]
+Tables = Mapping[AnyTable, Mapping[Any, Any]]
+"""Declaration -> rows by key. Tables without a row are left out."""
+NO_TABLES: Tables = MappingProxyType({})
+
+
+def filled(tables: Tables) -> Tables:
+    """Return the tables that have a row."""
+    return tables if all(tables.values()) else {table: rows for table, rows in tables.items() if rows}
+
+
+def sum_tables(each: Iterable[Tables]) -> Tables:
+    """Return the sums of several tables, row by row."""
+    together: dict[AnyTable, list[tuple[Any, Any]]] = {}
+    for tables in each:
+        for table, rows in tables.items():
+            together.setdefault(table, []).extend(rows.items())
+    return {table: table.sum_rows(rows) for table, rows in together.items()}

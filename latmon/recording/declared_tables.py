@@ -1,0 +1,154 @@
+"""Declared tables as the values of a window's line, and back.
+
+A table of counts is a list of rows: the parts of the key, then the counts. A table with a histogram is an object with
+`rows` and the flat arrays of packed_tables, a histogram for each row. Where rows share parts of their keys, `by` has
+these once, and a row begins with their place in it: names of cgroups and mount points are long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import itemgetter
+from typing import Any
+
+from latmon.model.measurements import TABLES
+from latmon.model.packed import Packed
+from latmon.model.table import AnyTable, Part, Tables
+from latmon.recording import validate
+from latmon.recording.packed_tables import encode_table, table
+from latmon.recording.validate import Line, Read, RecordField, RowDecoder, count, label, once, one_of, within
+from latmon.support.errors import RecordingError
+
+
+def reader_of(part: Part) -> Read:
+    """Return the check of a part of a key."""
+    if part.names:
+        return one_of(*part.names)
+    if part.highest is None:
+        return label
+    if part.is_power_of_two:
+        return _power_of_two
+    return within(0, part.highest)
+
+
+def _power_of_two(value: Any, key: str) -> int:
+    number = count(value, key)
+    if number & (number - 1):
+        raise RecordingError(f"{key!r} is {number}, which is no power of two")
+    return number
+
+
+Cells = tuple[Any, ...]
+Pick = Callable[[Cells], Cells]
+
+
+def _picker(places: Sequence[int]) -> Pick:
+    """Return a function that takes the cells at these places."""
+    if len(places) > 1:
+        return itemgetter(*places)
+    return lambda cells: tuple(cells[place] for place in places)
+
+
+class TableCodec:
+    """Encoder and decoder of one declared table."""
+
+    def __init__(self, declared: AnyTable) -> None:
+        self._table = declared
+        names, shared = declared.part_names, declared.named_once
+        own = tuple(name for name in names if name not in shared)
+        self._shared, self._defaults = shared, declared.key._field_defaults
+        self._shared_parts = _picker([names.index(name) for name in shared])
+        self._own_parts = _picker([names.index(name) for name in own])
+        self._counts_of = _picker([place for _, place in declared.count_columns])
+        self._has_histogram = bool(declared.histogram_columns)
+        readers = dict(zip(names, map(reader_of, declared.parts), strict=True))
+        counts = [(declared.value.cells[place].name, count) for _, place in declared.count_columns]
+        self._first_count = len(own) + bool(shared)
+        place_in_by = [("by", within(0, validate.MAX_ITEMS))] if shared else []
+        self._row = RowDecoder(_cells, *place_in_by, *((name, readers[name]) for name in own), *counts)
+        optional = sum(name in self._defaults for name in shared)
+        self._names = RowDecoder(self._with_defaults, *((name, readers[name]) for name in shared), optional=optional)
+        written = [*own, *shared]
+        self._key_parts = _picker([written.index(name) for name in names])
+
+    def encode(self, rows: Mapping[Any, Any]) -> Any:
+        """Return the value of a line; empty without a row."""
+        if not self._has_histogram:
+            return [self._encode_row(key, value, {}) for key, value in rows.items()]
+        if not rows:
+            return {}
+        line: Line = {}
+        places: dict[Cells, int] = {}
+        if self._shared:
+            for key in rows:
+                places.setdefault(self._shared_parts(key), len(places))
+            line["by"] = [self._without_defaults(parts) for parts in places]
+        line["rows"] = [self._encode_row(key, value, places) for key, value in rows.items()]
+        split = self._table.value.split
+        ((_, place),) = self._table.histogram_columns
+        return line | encode_table(Packed.of({key: split(value)[place] for key, value in rows.items()}))
+
+    def decode(self, value: Any, key: str) -> Mapping[Any, Any]:
+        """Return the rows; RecordingError where a row is impossible, or there twice."""
+        if not self._has_histogram:
+            rows = [self._row.read(row, key) for row in validate.items(value, key)]
+            keys = [self._key(cells) for cells in rows]
+            return self._checked(keys, [cells[self._first_count :] for cells in rows], key)
+        line = validate.mapping(value, key)
+        names = [self._names.read(row, "by") for row in validate.items(line.get("by", []), "by")]
+        rows = [self._row.read(row, "rows") for row in validate.items(line.get("rows", []), "rows")]
+        if self._shared:
+            if any(cells[0] >= len(names) for cells in rows):
+                raise RecordingError(f"{key!r} has a row of {self._table.row_title} that 'by' lacks")
+            keys = [self._key((*cells[1 : self._first_count], *names[cells[0]])) for cells in rows]
+        else:
+            keys = [self._key(cells) for cells in rows]
+        histograms = table(line, keys).values_in_order()
+        counted = zip(rows, histograms, strict=True)
+        return self._checked(keys, [(*cells[self._first_count :], histogram) for cells, histogram in counted], key)
+
+    def _key(self, written: Cells) -> Any:
+        """Return the key of its parts in the order of a line."""
+        return self._table.key._make(self._key_parts(written))
+
+    def _checked(self, keys: list[Any], contents: list[Cells], key: str) -> Mapping[Any, Any]:
+        value = self._table.value
+        rows = [(about, value.make(*cells)) for about, cells in zip(keys, contents, strict=True)]
+        for _, made in rows:
+            if why := value.impossible(made):
+                raise RecordingError(f"{key!r} {why}")
+        return once(rows)
+
+    def _encode_row(self, key: Any, value: Any, places: Mapping[Cells, int]) -> list[Any]:
+        place = [places[self._shared_parts(key)]] if self._shared else []
+        return [*place, *self._own_parts(key), *self._counts_of(self._table.value.split(value))]
+
+    def _with_defaults(self, *parts: Any) -> Cells:
+        """Return the parts that rows share, with those that a line leaves out."""
+        return (*parts, *(self._defaults[name] for name in self._shared[len(parts) :]))
+
+    def _without_defaults(self, parts: Cells) -> list[Any]:
+        """Return the parts without those at the end that a reader adds by itself."""
+        kept = list(parts)
+        while kept and self._defaults.get(self._shared[len(kept) - 1], _NO_DEFAULT) == kept[-1]:
+            kept.pop()
+        return kept
+
+
+_NO_DEFAULT = object()
+
+
+def _cells(*cells: Any) -> tuple[Any, ...]:
+    return cells
+
+
+def table_fields() -> Iterator[RecordField]:
+    """Yield the field of each declared table in a window's line."""
+    for declared in TABLES:
+        codec, rows_of = TableCodec(declared), itemgetter(declared)
+        yield RecordField(declared.name, codec.decode, write=codec.encode, get=rows_of, default=validate.NOTHING)
+
+
+def tables_in(values: dict[str, Any]) -> Tables:
+    """Take the declared tables out of the values of a window, which have them by their names."""
+    return {declared: values.pop(declared.name) for declared in TABLES}
