@@ -17,6 +17,7 @@ from typing import Any
 from latmon.model.frame import Frame
 from latmon.model.histogram import TOP
 from latmon.model.packed import Packed, tables_of
+from latmon.model.table import AnyTable
 from latmon.support.errors import TooManyError
 
 MAX_BUCKETS = 3 << 17
@@ -107,7 +108,10 @@ def _without(frame: Frame, left_out: Mapping[str, set[Any]]) -> Frame:
         handlers=kept("handler", frame.handlers),
         softirqs=softirqs,
         wakeups=tuple(woken for woken in frame.wakeups if woken.thread.pid not in gone),
-        issuers=kept("issuer", frame.issuers),
-        sizes=kept("size", frame.sizes),
-        files=kept("file", frame.files),
+        tables={table: _declared_kept(table, rows, left_out) for table, rows in frame.tables.items()},
     )
+
+
+def _declared_kept(table: AnyTable, rows: Mapping[Any, Any], left_out: Mapping[str, set[Any]]) -> Mapping[Any, Any]:
+    gone = {key for column, _ in table.histogram_columns for key in left_out.get(column, ())}
+    return {key: value for key, value in rows.items() if key not in gone}
