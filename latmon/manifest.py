@@ -9,7 +9,7 @@ another script in a few places is made of it by replacements (`script:`).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import yaml
 
 from latmon.model.frame import OPS, STAGES
 from latmon.model.histogram import BITS
+from latmon.model.measurements import TABLES
 from latmon.model.stages import ADMISSION, FROM_SUBMISSION, MEASURED_STAGES, THROTTLING, UNACCOUNTED, WHOLE
 from latmon.support import strict_yaml
 from latmon.support.errors import ManifestError
@@ -45,6 +46,17 @@ GROUPS = (
 )
 """always: from the first frame to the last. trace: `latmon trace` alone. The others are traced on demand."""
 DECODERS = ("dev_t", "op", "bucket", "depth", "integer", "name")
+
+
+def _declared_roles() -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the roles of the maps of declared tables, each with the parts of its keys."""
+    for table in TABLES:
+        parts = tuple(part.in_probes for part in table.parts)
+        for role, cell in table.roles.items():
+            yield role, (*parts, "bucket") if cell.is_histogram and role != table.sum_role else parts
+
+
+DECLARED_ROLES: dict[str, tuple[str, ...]] = dict(_declared_roles())
 ROLES: dict[str, tuple[str, ...]] = {
     "histogram": ("dev", "op", "bucket"),
     "sum": ("dev", "op"),
@@ -87,14 +99,12 @@ ROLES: dict[str, tuple[str, ...]] = {
     "cgroup": ("slot", "dev"),
     "process": ("slot", "dev"),
     "behind": ("other", "slot", "dev"),
-    "size_latency": ("size", "dev", "op", "bucket"),
-    "size_sum": ("size", "dev", "op"),
-    "size_bytes": ("size", "dev", "op"),
     "pattern": ("dev", "op", "pattern"),
     "file": ("dev", "wait", "call", "bucket"),
     "file_sum": ("dev", "wait", "call"),
     "file_max": ("dev", "wait", "call"),
     "file_suppressed": ("dev",),
+    **DECLARED_ROLES,
 }
 """A map's role -> the parts that its key must have."""
 NAMED = ("dev", "handler", "thread", "other", "instead")

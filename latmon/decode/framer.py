@@ -26,17 +26,17 @@ from latmon.decode.tables import (
     by_key,
     by_stack,
     context_name,
+    declared_rows,
     depths,
     files,
     handlers,
     most_of,
     patterns,
-    sizes,
     softirqs,
     vector,
     wakeups,
 )
-from latmon.manifest import STACKS, UNFOLLOWED_FROM, Manifest, MapSpec, op_name
+from latmon.manifest import DECLARED_ROLES, STACKS, UNFOLLOWED_FROM, Manifest, MapSpec, op_name
 from latmon.model.frame import (
     PROCESSES,
     UNKNOWN_IRQ,
@@ -55,7 +55,7 @@ from latmon.model.frame import (
 )
 from latmon.model.histogram import Histogram, merge
 from latmon.model.inflight import Depths, InFlightList
-from latmon.model.measurements import BEHIND, FILES, ISSUERS, PATTERNS, SIZES
+from latmon.model.measurements import BEHIND, FILES, ISSUERS, PATTERNS, TABLES
 from latmon.model.measurements.behind import Behind
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import OTHERS, Issuer
@@ -451,7 +451,7 @@ def _at_tick(maps: Maps, tick: int) -> Maps:
 
 
 _OWN = ("by_total", "path", "off", *STACKS)
-_TABLES = ("handler", "softirq", "wakeup", "depth", "size_", "pattern", "file")
+_TABLES = ("handler", "softirq", "wakeup", "depth", "pattern", "file")
 _MAX_HANDLERS = 4096
 UNKNOWN = Handler(UNKNOWN_IRQ, "unknown")
 """Any handler whose record was lost, or whose name had no room."""
@@ -505,7 +505,9 @@ class TracerFramer:
         self._file_system = file_system
         self._manifest, self._device_name, self._alone = manifest, device_name, alone
         self._framer = Framer(manifest, device_name, selects=alone, cgroup=cgroup, comm=comm)
-        self._specs = [spec for spec in manifest.maps if spec.role in _OWN or spec.role.startswith(_TABLES)]
+        self._specs = [
+            spec for spec in manifest.maps if spec.role in (*_OWN, *DECLARED_ROLES) or spec.role.startswith(_TABLES)
+        ]
         self._maps = Differences(self._specs)
         self._ages = NewestAges(device_name, flags)
         self._owed: dict[Series, int] = {}
@@ -578,7 +580,7 @@ class TracerFramer:
             in_flight,
             () if in_flight is None else (self._manifest.group,),
             tables={
-                SIZES: sizes(gains, self._device_name),
+                **{table: declared_rows(table, gains, self._device_name) for table in TABLES if table.roles},
                 PATTERNS: patterns(gains, self._device_name),
                 FILES: files(
                     gains, [] if tick is None else _at_tick(maxima, tick), self._file_system, self._manifest.bits

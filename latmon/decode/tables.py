@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import groupby
+from typing import Any, TypeVar
 
 from latmon.manifest import KeyPart, MapSpec, RecordSpec, op_name
 from latmon.model.frame import (
@@ -35,12 +36,13 @@ from latmon.model.histogram import BITS, EMPTY, MAX_COUNT, TOP, Histogram
 from latmon.model.inflight import AGES_S, EXACT, PROBE, Depths, InFlight, InFlightList, Took, coarse_end
 from latmon.model.measurements import PATTERNS
 from latmon.model.measurements.files import FileSeries
-from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.patterns import PATTERN, Pattern
-from latmon.model.measurements.sizes import SIZE_BITS, SizeClass
+from latmon.model.table import Meaning, Table, Unit
 from latmon.support.text import clean
 
 Counts = dict[int, int]
+V = TypeVar("V")
+Row = TypeVar("Row", bound=tuple[Any, ...])
 _DEV_DIGITS = 11
 
 
@@ -259,28 +261,61 @@ def handlers(
     }
 
 
-_LARGEST = 20
-"""Exponent of the largest size with a class of its own: 1 MiB."""
+def declared_rows(table: Table[Row, V], gains: Gains, device_name: Callable[[int], str | None]) -> dict[Row, V]:
+    """Return the rows of a declared table whose maps a script prints, of the devices that have a name."""
+    buckets: defaultdict[Row, Counter[int]] = defaultdict(Counter)
+    counts: defaultdict[Row, Counter[str]] = defaultdict(Counter)
+    sums: Counter[Row] = Counter()
+    for spec, key, gained in by_key(gains, f"{table.export_name}_"):
+        cell = table.roles.get(spec.role)
+        row = None if cell is None else _declared_key(table, spec, key, device_name)
+        if cell is None or row is None:
+            continue
+        if spec.role == table.sum_role:
+            sums[row] += sum(gained.values())
+        elif cell.is_histogram:
+            buckets[row].update(gained)
+        else:
+            counts[row][cell.name] += sum(gained.values())
+    printed = {spec.role for spec, _ in gains}
+    return {
+        row: _declared_value(table, buckets[row], sums[row], counts[row], printed)
+        for row in dict.fromkeys((*buckets, *counts))
+    }
 
 
-def sizes(gains: Gains, device_name: Callable[[int], str | None]) -> dict[SizeClass, IssuedIO]:
-    """Return the I/Os of each size of the devices that have a name."""
-    counts: defaultdict[SizeClass, Counter[int]] = defaultdict(Counter)
-    sums: defaultdict[str, Counter[SizeClass]] = defaultdict(Counter)
-    for spec, key, gained in by_key(gains, "size_"):
-        exponent, device = spec.part("size").read(key), device_name(spec.part("dev").read(key))
-        if device is not None:
-            upto = 1 << exponent if exponent <= _LARGEST else 0
-            of = SizeClass(device, op_name(spec.part("op").read(key)), upto)
-            if spec.role == "size_latency":
-                counts[of].update(gained)
-            else:
-                sums[spec.role][of] += sum(gained.values())
-    found = {}
-    for of in {**counts, **sums["size_bytes"]}:
-        latency = _histogram(counts[of], sums["size_sum"][of], SIZE_BITS) if counts[of] else EMPTY
-        found[of] = IssuedIO(latency.count, sums["size_bytes"][of], latency)
-    return found
+def _declared_key(
+    table: Table[Row, V], spec: MapSpec, key: int, device_name: Callable[[int], str | None]
+) -> Row | None:
+    """Return the key of a row; None for a device without a name."""
+    parts: list[Any] = []
+    for part in table.parts:
+        code = spec.part(part.in_probes).read(key)
+        if part.meaning is Meaning.DEVICE:
+            device = device_name(code)
+            if device is None:
+                return None
+            parts.append(device)
+        elif part.meaning is Meaning.OP:
+            parts.append(op_name(code))
+        else:
+            parts.append(part.from_code(code))
+    return table.key(*parts)
+
+
+def _declared_value(
+    table: Table[Row, V], buckets: Counts, us: int, counts: Mapping[str, int], printed: Collection[str]
+) -> V:
+    """Return a value; I/Os that no map counts are those in the buckets."""
+    contents: list[Any] = []
+    for cell in table.value.cells:
+        if cell.is_histogram:
+            contents.append(_histogram(buckets, us, cell.bits) if buckets else EMPTY)
+        elif cell.unit is Unit.IOS and f"{table.export_name}_{cell.name}" not in printed:
+            contents.append(sum(buckets.values()))
+        else:
+            contents.append(counts.get(cell.name, 0))
+    return table.value.make(*contents)
 
 
 def patterns(gains: Gains, device_name: Callable[[int], str | None]) -> dict[Flow, Pattern]:

@@ -43,6 +43,8 @@ class Meaning(Enum):
     """A mount point: a fleet puts the host in front, redaction hides it."""
     PRIVATE = "private"
     """Redaction leaves it empty (0 for a number)."""
+    OP = "op"
+    """One of OPS; probes have its number."""
     PLAIN = "plain"
 
 
@@ -59,9 +61,20 @@ class Part:
     """All texts that are possible; empty: any."""
     is_power_of_two: bool = False
     """Of a number: 0 or a power of two."""
+    probe_part: str = ""
+    """The part of the keys of probes' maps that has its code; empty: no code stands for it alone."""
+    from_code: Callable[[int], Any] = int
+    """What a code stands for."""
+
+    @property
+    def in_probes(self) -> str:
+        """Return the part of the keys of probes' maps from which it is decoded; empty where that takes more."""
+        return _IN_PROBES.get(self.meaning, self.probe_part)
 
 
-DEVICE, CGROUP, MOUNT = Part(Meaning.DEVICE), Part(Meaning.CGROUP), Part(Meaning.MOUNT)
+_IN_PROBES = {Meaning.DEVICE: "dev", Meaning.OP: "op"}
+DEVICE, OP = Part(Meaning.DEVICE), Part(Meaning.OP)
+CGROUP, MOUNT = Part(Meaning.CGROUP), Part(Meaning.MOUNT)
 TEXT, PRIVATE_TEXT = Part(), Part(Meaning.PRIVATE)
 PRIVATE_PID = Part(Meaning.PRIVATE, highest=MAX_PID)
 
@@ -208,6 +221,26 @@ class Table(Generic[K, V]):
     def _columns(self, *, is_histogram: bool) -> tuple[tuple[str, int], ...]:
         cells = enumerate(self.value.cells)
         return tuple((f"{self.name}.{cell.name}", at) for at, cell in cells if cell.is_histogram == is_histogram)
+
+    @cached_property
+    def roles(self) -> Mapping[str, Cell]:
+        """Role of a probe's map -> the cell that it fills; empty where a decoder of its own makes the rows.
+
+        A histogram has a map of its buckets (`size_latency`) and one of its sum (`size_sum`).
+        """
+        if not all(part.in_probes for part in self.parts):
+            return MappingProxyType({})
+        roles: dict[str, Cell] = {}
+        for cell in self.value.cells:
+            roles[f"{self.export_name}_{cell.name}"] = cell
+            if cell.is_histogram:
+                roles[self.sum_role] = cell
+        return MappingProxyType(roles)
+
+    @property
+    def sum_role(self) -> str:
+        """Role of the map with the sum of the histogram."""
+        return f"{self.export_name}_sum"
 
     def of_meaning(self, meaning: Meaning) -> Iterator[str]:
         """Yield the names of the parts with this meaning."""

@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 from latmon.model.measurements.issued_io import ISSUED_IO
-from latmon.model.table import CGROUP, DEVICE, PRIVATE_PID, PRIVATE_TEXT, TEXT, Table
+from latmon.model.table import CGROUP, DEVICE, OP, PRIVATE_PID, PRIVATE_TEXT, Table
 
 OTHERS = "others"
 """In place of a cgroup's path: cgroups for which the probe had no room."""
@@ -78,7 +78,7 @@ def _about(issuer: Issuer) -> tuple[str, str, str | None]:
 ISSUERS = Table(
     "issuers",
     Issuer,
-    (DEVICE, TEXT, CGROUP, PRIVATE_TEXT, PRIVATE_PID, PRIVATE_TEXT),
+    (DEVICE, OP, CGROUP, PRIVATE_TEXT, PRIVATE_PID, PRIVATE_TEXT),
     ISSUED_IO,
     group="issuers",
     export_name="issuer",

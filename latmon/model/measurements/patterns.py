@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from latmon.model.frame import Flow
-from latmon.model.table import DEVICE, TEXT, Table, Unit, record
+from latmon.model.table import DEVICE, OP, Table, Unit, record
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ def _impossible(pattern: Pattern) -> str:
 PATTERNS = Table(
     "patterns",
     Flow,
-    (DEVICE, TEXT),
+    (DEVICE, OP),
     record(
         Pattern,
         impossible=_impossible,

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from latmon.model.histogram import MAX_COUNT
 from latmon.model.measurements.issued_io import issued_io
-from latmon.model.table import DEVICE, TEXT, Part, Table, always
+from latmon.model.table import DEVICE, OP, Part, Table, always
 
 SIZE_BITS = 2
 """Four buckets per octave for latencies by size, of which there are ten times as many as by device."""
@@ -21,10 +21,19 @@ class SizeClass(NamedTuple):
     """A power of two; the smallest has all sizes up to it. 0: larger than the largest."""
 
 
+_LARGEST = 20
+"""Exponent of the largest size with a class of its own: 1 MiB."""
+
+
+def _largest_of(exponent: int) -> int:
+    return 1 << exponent if exponent <= _LARGEST else 0
+
+
+_UPTO = Part(highest=MAX_COUNT, is_power_of_two=True, probe_part="size", from_code=_largest_of)
 SIZES = Table(
     "sizes",
     SizeClass,
-    (DEVICE, TEXT, Part(highest=MAX_COUNT, is_power_of_two=True)),
+    (DEVICE, OP, _UPTO),
     issued_io(SIZE_BITS),
     group="sizes",
     export_name="size",
