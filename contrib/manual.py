@@ -171,6 +171,12 @@ def bash() -> str:
     parsers = arguments.parsers()
     lines = [
         "# bash completion for latmon, made by contrib/manual.py",
+        "_latmon_files() {  # a line each: names have blanks",
+        "    local file typed=${cur//\\\\/}",
+        """    typed=${typed#[\\"\\']}""",
+        """    while IFS= read -r file; do COMPREPLY+=("$file"); done < <(compgen -f -- "$typed")""",
+        "}",
+        "",
         "_latmon() {",
         '    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} command=${COMP_WORDS[1]} words=""',
         "    COMPREPLY=()",
@@ -187,7 +193,7 @@ def bash() -> str:
         "    esac",
         f"    ((COMP_CWORD > 1)) || words+={_quoted(' ' + ' '.join((*filter(None, parsers), 'help')))}",
         '    COMPREPLY=($(compgen -W "$words" -- "$cur"))',
-        '    ((COMP_CWORD == 1)) || [[ $cur == -* ]] || COMPREPLY+=($(compgen -f -- "$cur"))',
+        "    ((COMP_CWORD == 1)) || [[ $cur == -* ]] || _latmon_files",
         "}",
         "complete -o filenames -F _latmon latmon",
     ]
@@ -204,8 +210,11 @@ def _bash_values(name: str, parser: argparse.ArgumentParser) -> Iterator[str]:
         if not (action.option_strings and _takes_value(action)):
             continue
         known = values(action)
-        reply = f"-W {_quoted(' '.join(known))}" if known else "-f" if is_file(action) else ""
-        then = f'COMPREPLY=($(compgen {reply} -- "$cur")); return' if reply else "return"
+        then = "return"
+        if known:
+            then = f'COMPREPLY=($(compgen -W {_quoted(" ".join(known))} -- "$cur")); return'
+        elif is_file(action):
+            then = "_latmon_files; return"
         yield f"    {'|'.join(_quoted(f'{name} {one}') for one in action.option_strings)}) {then} ;;"
 
 

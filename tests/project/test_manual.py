@@ -1,7 +1,12 @@
 """Man pages and completions have each command and option, and the programs that read them accept them."""
 
+import os
+import pty
+import select
 import shutil
+import signal
 import subprocess
+import time
 from pathlib import Path
 
 import manual
@@ -73,6 +78,36 @@ def test_bash_proposes_commands_options_and_values(share, monkeypatch, tmp_path)
     assert "show" in offered(share, "latmon probes ")
     assert offered(share, "latmon fleet --fee") == []
     assert offered(share, "latmon --interval ") == []
+
+
+@needs("bash")
+@pytest.mark.parametrize("typed", ["latmon report my", "latmon report my\\ fi", 'latmon report "my fi', "latmon -o my"])
+def test_a_shell_that_a_user_types_in_completes_a_name_with_blanks(share, tmp_path, typed):
+    """readline itself, on a terminal: it escapes what the completion proposes."""
+    (tmp_path / "my file.latmon.jsonl.gz").touch()
+    (tmp_path / "rc").write_text(f"PS1='ready> '; source '{share / manual.BASH}'\n")
+    pid, terminal = pty.fork()
+    if not pid:
+        os.chdir(tmp_path)
+        os.execlp("bash", "bash", "--noprofile", "--rcfile", "rc", "-i")
+    try:
+        drawn = _drawn_until(terminal, b"ready> ")
+        os.write(terminal, typed.encode() + b"\t")
+        drawn = _drawn_until(terminal, b".gz")
+        assert b"my\\ file.latmon.jsonl.gz" in drawn or b'"my file.latmon.jsonl.gz' in drawn
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(terminal)
+
+
+def _drawn_until(terminal: int, wanted: bytes) -> bytes:
+    """Return what the shell draws up to these bytes; without them all that it draws in a minute."""
+    drawn, until = b"", time.monotonic() + 60
+    while wanted not in drawn and time.monotonic() < until:
+        if select.select([terminal], [], [], 1)[0]:
+            drawn += os.read(terminal, 4096)
+    return drawn
 
 
 @needs("zsh")
