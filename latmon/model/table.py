@@ -254,7 +254,7 @@ class Table(Generic[K, V]):
             sums[key] = value if known is None else self.value.add(known, value)
         return sums
 
-    def rename(self, rows: Mapping[K, V], new_names: Mapping[Meaning, Callable[[Any], Any]]) -> dict[K, V]:
+    def with_new_names(self, rows: Mapping[K, V], new_names: Mapping[Meaning, Callable[[Any], Any]]) -> dict[K, V]:
         """Return the rows with other names; `new_names` has a function for each meaning whose parts change."""
         changes = [
             (name, new_names[part.meaning])

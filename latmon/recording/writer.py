@@ -397,7 +397,7 @@ def private_frame(frame: Frame) -> Frame:
 def _private_rows(table: AnyTable, rows: Mapping[Any, Any]) -> dict[Any, Any]:
     """Return the rows of a declared table without names; those with the same key then are added up."""
     kept = {key: value for key, value in rows.items() if not table.is_private_row(key)}
-    return table.rename(kept, _HIDDEN)
+    return table.with_new_names(kept, _HIDDEN)
 
 
 def _hidden_cgroup(cgroup: str) -> str:

@@ -104,7 +104,7 @@ def test_in_a_directory_like_tmp_each_output_is_written(latmon, link, output):
 def test_a_crash_log_goes_below_no_link_of_another_user(latmon, link, target):
     """Below a HOME such as /tmp."""
     link.rename(link.parent / ".local")
-    code = "from latmon import __main__ as main; main._keep = lambda _, path: path; main.install(); 1 / 0"
+    code = "from latmon.cli import main; main._keep = lambda _, path: path; main.install(); 1 / 0"
     done = latmon(code=code, HOME=str(link.parent))
     assert done.stderr.endswith("/.local/state/latmon/crash.log\n")
     assert str(link.parent) not in done.stderr

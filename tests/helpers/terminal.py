@@ -143,7 +143,7 @@ class Terminal:
 
     @property
     def collector(self):
-        return self.pid("-m latmon.capture.collector")
+        return self.pid(" latmon.capture.collector")
 
     @property
     def screen(self):

@@ -152,7 +152,7 @@ def test_keys_select_and_open_a_cgroup():
     ("cgroup", "shown"), [("db1:others", "db1:others, or no cgroup"), ("db1:/x:others", "db1:/x:others")]
 )
 def test_a_cgroup_of_a_fleet_whose_name_ends_as_that_of_the_others_is_itself(cgroup, shown):
-    made = scene([replace(one, issuers={Issuer(ODD, "read", cgroup): of(100)}) for one in FRAMES])
+    made = scene([one.with_tables({measurements.ISSUERS: {Issuer(ODD, "read", cgroup): of(100)}}) for one in FRAMES])
     line = next(line for line in text(made, (120, 24)).splitlines() if "db1" in line)
     assert f"{shown} " in line
     assert ("or no cgroup" in line) == ("or no cgroup" in shown)

@@ -297,7 +297,7 @@ def _with_host(part: HostFrame) -> Frame:
         handlers={Handler(at.irq, to(at.name)): _handler(one, to) for at, one in frame.handlers.items()},
         softirqs=renamed(frame.softirqs, lambda at: SoftirqCpu(to(at.vector), at.cpu)),
         wakeups=tuple(_wakeups(one, to, part.number) for one in frame.wakeups),
-        tables={table: table.rename(rows, new_names) for table, rows in frame.tables.items()},
+        tables={table: table.with_new_names(rows, new_names) for table, rows in frame.tables.items()},
         file_operations=tuple(_file_operation(one, to) for one in frame.file_operations),
         cgroup_limits=None if limits is None else tuple(_limit(one, to, to_path) for one in limits),
         host_context=renamed(frame.host_context, to),
