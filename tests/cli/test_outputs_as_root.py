@@ -108,7 +108,8 @@ def test_a_crash_log_goes_below_no_link_of_another_user(latmon, link, target):
     done = latmon(code=code, HOME=str(link.parent))
     assert done.stderr.endswith("/.local/state/latmon/crash.log\n")
     assert str(link.parent) not in done.stderr
-    code = f"from pathlib import Path; from latmon.cli import main; print(main._keep('', Path({str(link.parent)!r}, '.local/x')))"
+    log = f"Path({str(link.parent)!r}, '.local/x')"
+    code = f"from pathlib import Path; from latmon.cli import main; print(main._keep('', {log}))"
     done = latmon(code=code, HOME=str(link.parent))
     assert "the details could not be kept: " in done.stdout
     assert "belongs to nobody" in done.stdout
