@@ -194,7 +194,7 @@ class _Connection(HTTPConnection):
 
 
 class _TlsConnection(_Connection, HTTPSConnection):
-    """The same with TLS, whose handshake has the time limit of the socket."""
+    """A connection as above with TLS, whose handshake has the time limit of the socket."""
 
 
 class _Http(urllib.request.HTTPHandler):

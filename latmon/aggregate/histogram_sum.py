@@ -49,7 +49,7 @@ from latmon.model.packed import (
     made_rows,
 )
 from latmon.model.sample import SampleRates
-from latmon.model.table import Table
+from latmon.model.table import Row, Table
 
 Pairs = Iterable[tuple[int, int]]
 """(bucket index, count)."""
@@ -166,7 +166,6 @@ def maximum_of(peaks: Sequence[Peak]) -> int | None:
 
 K = TypeVar("K")
 V = TypeVar("V")
-Row = TypeVar("Row", bound=tuple[Any, ...])
 
 
 TableRow = tuple[K, Pairs, int | None, int | None, int, int]

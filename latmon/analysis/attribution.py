@@ -31,7 +31,7 @@ from latmon.model.frame import (
 from latmon.model.histogram import EMPTY, Histogram, bucket_bounds, bucket_index, merge, part_of
 from latmon.model.measurements.behind import Behind
 from latmon.model.measurements.files import FileSeries
-from latmon.model.measurements.issued_io import IssuedIO
+from latmon.model.measurements.issued_io import ISSUED_IO, IssuedIO
 from latmon.model.measurements.issuers import Issuer
 from latmon.model.measurements.sizes import SizeClass
 from latmon.model.stages import ADMISSION, WHOLE
@@ -308,7 +308,7 @@ def latency_by_size(counted: Mapping[int, IssuedIO]) -> dict[int, IssuedIO]:
     found: dict[int, IssuedIO] = {}
     for upto, done in counted.items():
         size = next((one for one in SIZES if one and 0 < upto <= one), 0)
-        found[size] = found[size].plus(done) if size in found else done
+        found[size] = ISSUED_IO.add(found[size], done) if size in found else done
     return found
 
 

@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 
 class RecordingState(NamedTuple):
-    """What Health has of a recording: the name of its file, and its trouble."""
+    """Name and trouble of a recording, as Health reports them."""
 
     name: str = ""
     trouble: str = ""

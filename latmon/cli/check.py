@@ -15,17 +15,16 @@ import os
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from latmon.capture import target
 from latmon.model.frame import Frame, Mark, Origin
 from latmon.model.histogram import Histogram
 from latmon.model.packed import Packed
-from latmon.model.table import AnyTable
 from latmon.recording import codec, members, validate
 from latmon.recording.codec import FORMAT, End, Gap
 from latmon.recording.members import GIVEN_UP, MemberPart, Members, head_of, is_written, unpack
@@ -286,23 +285,20 @@ def _compare(frame: Frame) -> None:
         raise RecordingError(f"{' '.join(found[0])} has {found[1]}")
     if found := Packed.of(frame.traced.histograms).contradiction(coarse=True):
         raise RecordingError(f"a traced stage has {found[1]}")
-    tables: dict[str, Iterable[Histogram]] = {
-        "an interrupt handler": (runs.run for runs in frame.handlers.values()),
-        "a softirq": (one for runs in frame.softirqs.values() for one in (runs.delay, runs.run)),
-        "a wake-up": (one.delay for one in frame.wakeups),
-    }
-    tables |= {table.row_title: _declared_histograms(table, rows) for table, rows in frame.tables.items()}
-    for name, some in tables.items():
-        for one in some:
-            if why := one.contradiction(coarse=True):
-                raise RecordingError(f"{name} has {why}")
-
-
-def _declared_histograms(table: AnyTable, rows: Mapping[Any, Any]) -> Iterator[Histogram]:
-    places = [at for _, at in table.histogram_columns]
-    for value in rows.values():
-        cells = table.value.split(value)
-        yield from (cells[at] for at in places)
+    histograms: list[tuple[str, Iterable[Histogram]]] = [
+        ("an interrupt handler", (runs.run for runs in frame.handlers.values())),
+        ("a softirq", (one for runs in frame.softirqs.values() for one in (runs.delay, runs.run))),
+        ("a wake-up", (woken.delay for woken in frame.wakeups)),
+    ]
+    histograms += [
+        (table.row_title, table.column(rows, place).values())
+        for table, rows in frame.tables.items()
+        for _, place in table.histogram_columns
+    ]
+    for what, its_histograms in histograms:
+        for histogram in its_histograms:
+            if why := histogram.contradiction(coarse=True):
+                raise RecordingError(f"{what} has {why}")
 
 
 def _kind(raw: bytes) -> str:

@@ -37,12 +37,11 @@ from latmon.model.inflight import AGES_S, EXACT, PROBE, Depths, InFlight, InFlig
 from latmon.model.measurements import PATTERNS
 from latmon.model.measurements.files import FileSeries
 from latmon.model.measurements.patterns import PATTERN, Pattern
-from latmon.model.table import Meaning, Table, Unit
+from latmon.model.table import Meaning, Row, Table, Unit
 from latmon.support.text import clean
 
 Counts = dict[int, int]
 V = TypeVar("V")
-Row = TypeVar("Row", bound=tuple[Any, ...])
 _DEV_DIGITS = 11
 
 

@@ -205,7 +205,7 @@ class CaptureSpan:
     def _add_who(self, frame: Frame) -> None:
         for issuer, io in frame[ISSUERS].items():
             if issuer.is_process:
-                _put(self.processes, issuer.comm, io, IssuedIO.plus)
+                _put(self.processes, issuer.comm, io, ISSUED_IO.add)
             else:
                 _put(self.issued, issuer.cgroup, io.count, int.__add__)
         for file, took in frame[FILES].items():
@@ -236,7 +236,7 @@ class CaptureSpan:
         for cgroup, n in run.issued.items():
             _put(self.issued, cgroup, n, int.__add__)
         for comm, io in run.processes.items():
-            _put(self.processes, comm, io, IssuedIO.plus)
+            _put(self.processes, comm, io, ISSUED_IO.add)
         for mine, theirs in ((self.files, run.files), (self.kinds, run.kinds)):
             for key, pair in theirs.items():
                 _put(mine, key, pair, _plus)

@@ -52,11 +52,10 @@ from latmon.model.histogram import Histogram, merge
 from latmon.model.host_context import NO_CONTEXT, HostContext
 from latmon.model.inflight import Aged, Depths
 from latmon.model.packed import Flat, rows_of
-from latmon.model.table import Table
+from latmon.model.table import Row, Table
 
 T = TypeVar("T")
 V = TypeVar("V")
-Row = TypeVar("Row", bound=tuple[Any, ...])
 
 
 @dataclass(frozen=True, slots=True)

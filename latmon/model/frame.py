@@ -26,9 +26,8 @@ from latmon.model.stages import MEASURED_STAGES
 from latmon.model.stages import OPS as OPS  # noqa: PLC0414 - part of the frame's vocabulary
 from latmon.model.stages import STAGES as STAGES  # noqa: PLC0414
 from latmon.model.stages import UNACCOUNTED as UNACCOUNTED  # noqa: PLC0414
-from latmon.model.table import NO_TABLES, Table, Tables, filled
+from latmon.model.table import NO_TABLES, Row, Table, Tables, filled
 
-K = TypeVar("K", bound=tuple[Any, ...])
 V = TypeVar("V")
 _NO_ROWS: Mapping[Any, Any] = MappingProxyType({})
 
@@ -679,7 +678,7 @@ class Frame:
     def __post_init__(self) -> None:
         object.__setattr__(self, "tables", filled(self.tables))
 
-    def __getitem__(self, table: Table[K, V]) -> Mapping[K, V]:
+    def __getitem__(self, table: Table[Row, V]) -> Mapping[Row, V]:
         """Return the rows of a table; empty where it was not measured, or nothing was counted."""
         return self.tables.get(table, _NO_ROWS)
 

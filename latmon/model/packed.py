@@ -19,13 +19,12 @@ from typing import Any, NamedTuple, TypeVar, cast
 from latmon.model.frame import Flow, Frame, Handler, SoftirqCpu, Thread, Traced
 from latmon.model.histogram import BITS, Histogram, value_bounds
 from latmon.model.measurements import TABLES
-from latmon.model.table import AnyTable, Table, Tables, always, never
+from latmon.model.table import AnyTable, Row, Table, Tables, always, never
 
 UNKNOWN = -1
 _MOST = 2**63 - 1
 
 K = TypeVar("K")
-Row = TypeVar("Row", bound=tuple[Any, ...])
 V = TypeVar("V")
 
 
@@ -363,9 +362,8 @@ def tables_of(frame: Frame) -> dict[str, Packed[Any]]:
 def _declared_histograms(tables: Tables) -> Iterator[tuple[str, Packed[Any]]]:
     """Yield the histograms of a frame's declared tables by the name of their sum."""
     for table, rows in tables.items():
-        split = table.value.split
-        for column, at in table.histogram_columns:
-            yield column, Packed.of({key: split(value)[at] for key, value in rows.items()})
+        for column, place in table.histogram_columns:
+            yield column, Packed.of(table.column(rows, place))
 
 
 def _declared_counts(tables: Tables) -> Iterator[tuple[str, Iterator[tuple[Key, int]]]]:

@@ -8,7 +8,14 @@ of devices and the export are loops over declarations (measurements.TABLES): the
         cgroup: str
         other: str
 
-    BEHIND = Table("behind", Behind, (DEVICE, CGROUP, CGROUP), count("us", MICROSECONDS), group="issuers")
+    BEHIND = Table(
+        "behind",
+        Behind,
+        (DEVICE, CGROUP, CGROUP),
+        count("us", Unit.MICROSECONDS),
+        group="issuers",
+        export_name="behind",
+    )
 
 A value consists of cells. A cell is a count, which is added up, or a histogram of latencies, which is merged.
 """
@@ -25,7 +32,8 @@ from typing import Any, Generic, TypeVar
 
 from latmon.model.histogram import BITS, EMPTY, Histogram, merge
 
-K = TypeVar("K", bound=tuple[Any, ...])
+Row = TypeVar("Row", bound=tuple[Any, ...])
+"""Key of a table's rows: a NamedTuple."""
 V = TypeVar("V")
 
 MAX_PID = (1 << 32) - 1
@@ -160,22 +168,22 @@ def record(
 
 
 def never(_: object) -> bool:
-    """Return that no row is of the tracer's sample."""
+    """Return False, for a declaration that is true of no row."""
     return False
 
 
 def always(_: object) -> bool:
-    """Return that each row is of the tracer's sample."""
+    """Return True, for a declaration that is true of each row."""
     return True
 
 
 @dataclass(frozen=True, eq=False)
-class Table(Generic[K, V]):
+class Table(Generic[Row, V]):
     """The declaration of a measurement. Tables are compared by identity."""
 
     name: str
     """Key of the table in a recording's line."""
-    key: type[K]
+    key: type[Row]
     """A NamedTuple."""
     parts: tuple[Part, ...]
     """The fields of the key, in order."""
@@ -187,15 +195,15 @@ class Table(Generic[K, V]):
     """Its name in an export, in the singular."""
     row_title: str = "a row"
     """A row in a sentence about damage."""
-    is_sampled: Callable[[K], bool] = never
+    is_sampled: Callable[[Row], bool] = never
     """Whether a row counts one I/O in `one_in` of the tracer; other rows count all I/Os."""
     has_churn: bool = False
     """Whether keys come and go as long as a recording lasts (cgroups, processes), so that it may have more of them."""
     named_once: tuple[str, ...] = ()
     """Parts of the key that a recording's line names once for all rows that share them."""
-    is_private_row: Callable[[K], bool] = never
+    is_private_row: Callable[[Row], bool] = never
     """Whether redaction leaves the row out, because another row has its I/Os as well."""
-    about: Callable[[K], tuple[str, str, str | None]] | None = None
+    about: Callable[[Row], tuple[str, str, str | None]] | None = None
     """Table, name and detail of a row in an export; None: `export_name` and the parts after device and op."""
 
     def __post_init__(self) -> None:
@@ -246,15 +254,20 @@ class Table(Generic[K, V]):
         """Yield the names of the parts with this meaning."""
         return (name for name, part in zip(self.part_names, self.parts, strict=True) if part.meaning is meaning)
 
-    def sum_rows(self, rows: Iterable[tuple[K, V]]) -> dict[K, V]:
+    def column(self, rows: Mapping[Row, V], place: int) -> dict[Row, Any]:
+        """Return one cell of each row, such as its histogram; `place`: as in the columns."""
+        split = self.value.split
+        return {key: split(value)[place] for key, value in rows.items()}
+
+    def sum_rows(self, rows: Iterable[tuple[Row, V]]) -> dict[Row, V]:
         """Return the rows by key; those with the same key are added up."""
-        sums: dict[K, V] = {}
+        sums: dict[Row, V] = {}
         for key, value in rows:
             known = sums.get(key)
             sums[key] = value if known is None else self.value.add(known, value)
         return sums
 
-    def with_new_names(self, rows: Mapping[K, V], new_names: Mapping[Meaning, Callable[[Any], Any]]) -> dict[K, V]:
+    def with_new_names(self, rows: Mapping[Row, V], new_names: Mapping[Meaning, Callable[[Any], Any]]) -> dict[Row, V]:
         """Return the rows with other names; `new_names` has a function for each meaning whose parts change."""
         changes = [
             (name, new_names[part.meaning])
@@ -262,8 +275,8 @@ class Table(Generic[K, V]):
             if part.meaning in new_names
         ]
 
-        def renamed(key: Any) -> K:
-            new_key: K = key._replace(**{name: new_name(getattr(key, name)) for name, new_name in changes})
+        def renamed(key: Any) -> Row:
+            new_key: Row = key._replace(**{name: new_name(getattr(key, name)) for name, new_name in changes})
             return new_key
 
         return self.sum_rows((renamed(key), value) for key, value in rows.items())

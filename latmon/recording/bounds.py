@@ -43,7 +43,7 @@ class BucketBound:
         self.buckets = 0
 
     def admit(self, frame: Frame) -> None:
-        """Count a frame's buckets; TooManyError where they bring the recording beyond MAX_BUCKETS."""
+        """Count a frame's buckets; TooManyError where they are more than a reader takes."""
         for name, table in self._tables(frame):
             for key, new in self._new_buckets(name, table):
                 self._count((name, key), new)

@@ -84,9 +84,8 @@ class TableCodec:
                 places.setdefault(self._shared_parts(key), len(places))
             line["by"] = [self._without_defaults(parts) for parts in places]
         line["rows"] = [self._encode_row(key, value, places) for key, value in rows.items()]
-        split = self._table.value.split
         ((_, place),) = self._table.histogram_columns
-        return line | encode_table(Packed.of({key: split(value)[place] for key, value in rows.items()}))
+        return line | encode_table(Packed.of(self._table.column(rows, place)))
 
     def decode(self, value: Any, key: str) -> Mapping[Any, Any]:
         """Return the rows; RecordingError where a row is impossible, or there twice."""

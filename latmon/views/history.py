@@ -52,7 +52,7 @@ from latmon.model.frame import (
 from latmon.model.histogram import Histogram, merge
 from latmon.model.inflight import Ages, Issue
 from latmon.model.packed import Flat
-from latmon.model.table import AnyTable, Table
+from latmon.model.table import AnyTable, Row, Table
 from latmon.recording.archive import Before, Past, TimelineEvent, moments
 
 PATIENCE = 8
@@ -64,7 +64,6 @@ K = TypeVar("K")
 S = TypeVar("S")
 V = TypeVar("V")
 T = TypeVar("T")
-Row = TypeVar("Row", bound=tuple[Any, ...])
 
 
 class RunningSums(ABC, Generic[K, S, V]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from latmon.model.histogram import BITS, EMPTY, Histogram, merge
+from latmon.model.histogram import BITS, EMPTY, Histogram
 from latmon.model.table import Unit, Value, record
 
 
@@ -15,10 +15,6 @@ class IssuedIO:
     count: int
     bytes: int
     latency: Histogram = EMPTY
-
-    def plus(self, other: IssuedIO) -> IssuedIO:
-        """Return the sum of both."""
-        return IssuedIO(self.count + other.count, self.bytes + other.bytes, merge((self.latency, other.latency)))
 
 
 def _impossible(done: IssuedIO) -> str:

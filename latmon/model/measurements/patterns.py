@@ -23,10 +23,6 @@ class Pattern:
     """Those that begin or end within a physical block of the device."""
 
 
-PATTERN = ("issued", "sequential", "sync", "ahead", "unaligned")
-"""Fields of a Pattern."""
-
-
 def _impossible(pattern: Pattern) -> str:
     parts = (pattern.sequential, pattern.sync, pattern.ahead, pattern.unaligned)
     return "has a row with more I/Os of a kind than were issued" if max(parts) > pattern.issued else ""
@@ -49,3 +45,5 @@ PATTERNS = Table(
     export_name="pattern",
 )
 """Issued I/Os of traced devices, of which each is counted as long as the tracer traces every I/O."""
+PATTERN = tuple(cell.name for cell in PATTERNS.value.cells)
+"""Fields of a Pattern."""
