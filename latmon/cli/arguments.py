@@ -1104,7 +1104,7 @@ def _host(text: str) -> str:
 
 
 def _address(text: str) -> Any:
-    from latmon.metrics.server import ListenAddress  # noqa: PLC0415  no other command needs it
+    from latmon.metrics.listen_address import ListenAddress  # noqa: PLC0415  no other command needs it
 
     return ListenAddress.parse(text)
 

@@ -558,14 +558,15 @@ def _exporter(args: argparse.Namespace) -> int:
         raise UsageError("--user needs root: without it the exporter runs as you")
     if user is None and os.geteuid() == 0:
         user = _server_account(args.user, log)
-    from latmon.metrics.server import Web, serve
+    from latmon.metrics.server import serve
+    from latmon.metrics.web_config import WebConfig
 
     try:
-        web = Web() if args.web_config is None else Web.load(args.web_config)
+        web = WebConfig() if args.web_config is None else WebConfig.load(args.web_config)
     except UsageError:
         # Its message quotes the file, which sudo's user may be unable to read: then that is the message.
         with privileges.acting_as(invoker):
-            Web.load(args.web_config)
+            WebConfig.load(args.web_config)
         raise
     return serve(request, defaults.findings, args.listen, web, user=user, log=log)
 

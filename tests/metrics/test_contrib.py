@@ -23,7 +23,7 @@ from terminal import wait_for
 from test_server import exporter
 
 from latmon.cli import arguments
-from latmon.metrics import server
+from latmon.metrics import listen_address
 from latmon_backends.bpftrace.backend import ROOT_CACHE
 from latmon_backends.prometheus import read_back
 
@@ -52,8 +52,8 @@ def test_the_unit_starts_a_command_line_that_exists():
     args = arguments.parse(words)
     assert (args.command, str(args.listen)) == ("exporter", "the socket of systemd")
     assert service["Unit"]["Requires"] == "latmon-exporter.socket"
-    assert unit("latmon-exporter.socket")["Socket"]["ListenStream"] == server.DEFAULT
-    assert "latmon-exporter.socket" in Path(server.__file__).read_text()
+    assert unit("latmon-exporter.socket")["Socket"]["ListenStream"] == listen_address.DEFAULT
+    assert "latmon-exporter.socket" in Path(listen_address.__file__).read_text()
     assert int(service["Service"]["WatchdogSec"]) > arguments.MAX_INTERVAL_US / 1e6
 
 
@@ -352,7 +352,7 @@ def test_an_agent_sends_native_histograms_on_with_their_exact_counts(tmp_path):
     """The configuration of contrib, with other addresses."""
     config = yaml.safe_load((Path(generate.__file__).parent / "prometheus/agent.yml").read_text())
     (job,), (write,) = config["scrape_configs"], config["remote_write"]
-    assert job["static_configs"] == [{"targets": [server.DEFAULT]}]
+    assert job["static_configs"] == [{"targets": [listen_address.DEFAULT]}]
     with many_hosts.Hosts(1, 1) as host, Prometheus(tmp_path, receives=True) as store:
         job |= {"metrics_path": "/0/metrics", "scrape_interval": "1s", "scrape_timeout": "1s"}
         job["static_configs"] = [{"targets": [f"127.0.0.1:{host.server_port}"]}]

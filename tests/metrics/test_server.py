@@ -28,10 +28,15 @@ from test_families import messages
 from latmon.cli import commands
 from latmon.cli.main import run as main
 from latmon.findings.rule import Settings
+from latmon.metrics import connections as connections_module
 from latmon.metrics import families as metric_families
 from latmon.metrics import server as module
+from latmon.metrics.connections import address_of
 from latmon.metrics.families import PROTOBUF, HostMetrics
-from latmon.metrics.server import ListenAddress, Passwords, Server, Web, wants_protobuf
+from latmon.metrics.listen_address import ListenAddress
+from latmon.metrics.passwords import Passwords, Verdict
+from latmon.metrics.server import Server, wants_protobuf
+from latmon.metrics.web_config import WebConfig
 from latmon.model.frame import Completed, Device, Flow, Frame, Limit, Origin, Outstanding, Series, Traced
 from latmon.model.histogram import Histogram
 from latmon.support import privileges
@@ -258,26 +263,106 @@ def test_gzip_is_not_sent_to_a_client_that_refuses_it(port):
 SLOW_HASH = bcrypt.hashpw(b"geheim", b"$2b$08$" + b"." * 22)
 
 
-def test_wrong_passwords_take_little_of_a_cpu_and_keep_no_known_client_away():
-    passwords = Passwords({"ann": SLOW_HASH})
-    right, wrong = (f"Basic {base64.b64encode(pair).decode()}" for pair in (b"ann:geheim", b"ann:falsch"))
-    assert passwords.allow(right, "192.0.2.1")
+def basic(user, password):
+    return f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
+
+
+RIGHT, WRONG = basic("ann", "geheim"), basic("ann", "falsch")
+
+
+@pytest.fixture
+def passwords():
+    """A check whose hash takes some milliseconds."""
+    checked = Passwords({"ann": SLOW_HASH})
+    yield checked
+    checked.close()
+
+
+def test_wrong_passwords_take_little_of_a_cpu_and_keep_no_known_client_away(passwords):
+    assert passwords.begin(RIGHT, "192.0.2.1").verdict(60) is Verdict.RIGHT
     begun, cpu = time.monotonic(), time.process_time()
-    answers = []
-
-    def attack():
-        for _ in range(3):
-            answers.append(passwords.allow(wrong, "192.0.2.2"))
-            assert passwords.allow(right, "192.0.2.1")
-
-    attackers = [threading.Thread(target=attack) for _ in range(8)]
-    for attacker in attackers:
-        attacker.start()
-    for attacker in attackers:
-        attacker.join()
-    assert answers == [False] * 24
+    for _ in range(24):
+        assert passwords.begin(WRONG, "192.0.2.2").verdict(60) is Verdict.WRONG
+        assert passwords.begin(RIGHT, "192.0.2.1").is_decided
     assert time.process_time() - cpu < 0.3 * (time.monotonic() - begun)
-    assert passwords.allow(f"Basic {base64.b64encode(b'ann:geheim').decode()}", "192.0.2.3")
+
+
+def test_few_attempts_wait_and_an_address_without_wrong_ones_goes_first(passwords):
+    assert passwords.begin(WRONG, "192.0.2.1").verdict(60) is Verdict.WRONG  # the pause after it is long enough
+    from_attacker = [passwords.begin(basic("ann", f"{number}"), "192.0.2.1") for number in range(8)]
+    assert sum(attempt.is_decided for attempt in from_attacker) >= 3
+    first_of_another = passwords.begin(RIGHT, "192.0.2.9")
+    assert first_of_another.verdict(60) is Verdict.RIGHT
+    assert not all(attempt.is_decided for attempt in from_attacker)
+    assert {attempt.verdict(60) for attempt in from_attacker} == {Verdict.UNCHECKED, Verdict.WRONG}
+
+
+def test_an_attempt_whose_connection_ended_takes_no_place(passwords):
+    assert passwords.begin(WRONG, "192.0.2.1").verdict(60) is Verdict.WRONG
+    for number in range(20):
+        attempt = passwords.begin(basic("ann", f"{number}"), "192.0.2.1")
+        attempt.decide(Verdict.UNCHECKED)
+    assert passwords.begin(RIGHT, "192.0.2.1").verdict(60) is Verdict.RIGHT
+
+
+def test_the_end_waits_for_a_hash(passwords):
+    """A daemon thread that hashes while the interpreter ends aborts the process."""
+    attempt = passwords.begin(WRONG)
+    passwords.close()
+    assert not passwords._hasher.is_alive()
+    assert attempt.verdict(0) in (Verdict.WRONG, Verdict.UNCHECKED)
+
+
+@pytest.mark.parametrize(
+    ("client_address", "address"),
+    [
+        (("192.0.2.7", 5), "192.0.2.7"),
+        (("2001:db8:1:2:3:4:5:6", 5, 0, 0), "2001:db8:1:2::/64"),
+        (("fe80::1%eth0", 5, 0, 2), "fe80::/64"),
+        (("::ffff:192.0.2.7", 5, 0, 0), "192.0.2.7"),
+        ("", ""),
+    ],
+)
+def test_the_address_that_a_client_is_counted_by(client_address, address):
+    assert address_of(client_address) == address
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8")
+def test_wrong_passwords_of_many_addresses_keep_no_known_client_away(tmp_path):
+    """Attackers send complete requests, wait for the answer, and begin again."""
+    hashed = bcrypt.hashpw(b"geheim", b"$2b$10$" + b"." * 22).decode()
+    config, number = web_config(tmp_path, f"basic_auth_users: {{ann: {hashed}}}\n"), free_port()
+    is_over = threading.Event()
+    answers = Counter()
+
+    def attack(address):
+        turn = 0
+        while not is_over.is_set():
+            turn += 1
+            with (
+                suppress(OSError, http.client.HTTPException),
+                socket.create_connection(("127.0.0.1", number), timeout=10, source_address=(address, 0)) as client,
+            ):
+                header = basic("ann", f"{address} {turn}")
+                client.sendall(f"GET /metrics HTTP/1.1\r\nAuthorization: {header}\r\n\r\n".encode())
+                answers[answered(client)] += 1
+
+    with exporter(tmp_path, f"127.0.0.1:{number}", *QUICK, "--web-config", str(config), backend="procfs"):
+        assert wait_for(lambda: ask(number, Authorization=RIGHT)[0] == 200)
+        attackers = [threading.Thread(target=attack, args=(f"127.0.1.{host}",)) for host in range(1, 61)]
+        for attacker in attackers:
+            attacker.start()
+        try:
+            assert wait_for(lambda: answers[b"401"] >= 2)
+            begun = time.monotonic()
+            assert [ask(number, Authorization=RIGHT)[0] for _ in range(20)] == [200] * 20
+            assert time.monotonic() - begun < 60  # an answer took 10 s and more, or never came
+        finally:
+            is_over.set()
+            for attacker in attackers:
+                attacker.join()
+        assert set(answers) <= {b"401", b"503", b""}
+        assert wait_for(lambda: ask(number, Authorization=RIGHT)[0] == 200)
 
 
 @pytest.fixture
@@ -444,20 +529,20 @@ def test_a_client_that_begins_no_tls_can_be_cut(certificate, monkeypatch):
     monkeypatch.setattr(module, "_TIMEOUT_S", 120.0)
     config = web_config(certificate, "tls_server_config:\n  cert_file: cert.pem\n  key_file: key.pem\n")
     with (
-        serving(Web.load(config)) as (server, port),
+        serving(WebConfig.load(config)) as (server, port),
         socket.create_connection(("127.0.0.1", port)),
     ):
         assert wait_for(lambda: server._connections._open)
         (connection,) = server._connections._open
         assert wait_for(lambda: isinstance(connection.channel, ssl.SSLSocket))
         connection.cut()
-        assert connection.ended.wait(60)
+        assert wait_for(lambda: not server._connections._open)
 
 
 def test_a_request_without_room_is_told_so_before_its_connection_ends(monkeypatch):
     assert module._ROOM_S < module._TIMEOUT_S / 2
     monkeypatch.setattr(module, "_ROOM_S", 0.05)
-    with serving(Web()) as (server, port):
+    with serving(WebConfig()) as (server, port):
         server.metrics = HostMetrics(Origin("demo", "h", "6.1", "0"), Settings())
         for _ in range(module._MAX_REQUESTS):
             assert server.room.acquire(blocking=False)
@@ -468,9 +553,10 @@ def test_a_request_without_room_is_told_so_before_its_connection_ends(monkeypatc
 
 def test_where_all_requests_are_complete_the_oldest_makes_way(monkeypatch):
     """Clients of complete requests that wait for room: the new one is answered, and the oldest cut."""
-    for name, value in (("_MAX_OF_PEER", 3), ("_CUT_S", 0.05), ("_ROOM_S", 60.0), ("_TIMEOUT_S", 60.0)):
-        monkeypatch.setattr(module, name, value)
-    with serving(Web()) as (server, port):
+    monkeypatch.setattr(connections_module, "MAX_OF_ADDRESS", 3)
+    for name in ("_ROOM_S", "_TIMEOUT_S"):
+        monkeypatch.setattr(module, name, 60.0)
+    with serving(WebConfig()) as (server, port):
         server.metrics = HostMetrics(Origin("demo", "h", "6.1", "0"), Settings())
         for _ in range(module._MAX_REQUESTS):
             assert server.room.acquire(blocking=False)
@@ -478,7 +564,7 @@ def test_where_all_requests_are_complete_the_oldest_makes_way(monkeypatch):
         try:
             for number, client in enumerate(clients, 1):
                 client.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
-                assert wait_for(lambda n=number: sum(one.is_complete for one in server._connections._open) == n)
+                assert wait_for(lambda n=number: sum(one.attempt is not None for one in server._connections._open) == n)
             assert ask(port, "/")[0] == 200
             server.room.release()
             assert [answered(client) for client in clients] == [b"", b"200", b"200"]
@@ -491,7 +577,7 @@ def test_a_connection_whose_thread_can_not_be_started_is_forgotten(monkeypatch):
     def refuse(_thread):
         raise RuntimeError("can't start new thread")
 
-    with serving(Web()) as (server, port):
+    with serving(WebConfig()) as (server, port):
         with monkeypatch.context() as patch:
             patch.setattr(threading.Thread, "start", refuse)
             with socket.create_connection(("127.0.0.1", port)) as client:
@@ -570,7 +656,7 @@ def test_under_sudo_no_mistake_quotes_a_file_that_the_user_can_not_read(tmp_path
 
 
 def test_an_empty_web_config_asks_for_nothing(tmp_path):
-    found = Web.load(web_config(tmp_path, ""))
+    found = WebConfig.load(web_config(tmp_path, ""))
     assert (found.tls, dict(found.users)) == (None, {})
 
 
