@@ -107,7 +107,7 @@ class Recorder:
         """The file's name while recording, else why recording stopped, if the user didn't stop it."""
         if self._writer is None:
             return RecordingState(trouble=self._why)
-        trouble = self._writer.trouble or self._writer.refusal or self._writer.left_out
+        trouble = self._writer.trouble or self._writer.refusal
         return RecordingState(self._writer.path.name, trouble)
 
     @property
@@ -237,7 +237,7 @@ class Recorder:
                 missed = {self._missed_why: self._missed_us / 1e6}
                 self._missed_us, self._missed_why = 0, _STALLED
                 shortage = await _on(disk, self._append, writer, frame, missed)
-                self.complete = self.complete and not (writer.trouble or writer.left_out)
+                self.complete = self.complete and not writer.trouble
                 if shortage:
                     missing = "enospc"
                     self._give_up(shortage)

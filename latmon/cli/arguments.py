@@ -30,6 +30,7 @@ MAX_FILTER = 40
 """Characters of a filter, as on the screen."""
 MIN_SIZE = 2 * 1024 * 1024
 """The smallest size: one complete part and the one that is written, of 1 MiB each."""
+MIN_MEMORY = 64 << 20
 MIN_KEEP_US = 60_000_000
 MAX_DIGITS = 18
 MAX_MISTAKE = 300
@@ -709,6 +710,7 @@ def _replay(parser: argparse.ArgumentParser) -> None:
         help="play from the begin, this many times as fast; 0 shows the end at once; default: open on the worst minute",
     )
     _watched(parser, "as of the end of the recording", rings=False)
+    _max_memory(parser)
 
 
 def _report(parser: argparse.ArgumentParser) -> None:
@@ -730,6 +732,7 @@ def _report(parser: argparse.ArgumentParser) -> None:
         "--html", metavar="OUT", type=_checked(_file), help="write one HTML file that loads nothing else; - is stdout"
     )
     _ramp(parser, "with --html: ")
+    _max_memory(parser)
 
 
 def _diff(parser: argparse.ArgumentParser) -> None:
@@ -762,6 +765,7 @@ def _diff(parser: argparse.ArgumentParser) -> None:
     form.add_argument(
         "--html", metavar="OUT", type=_checked(_file), help="write one HTML file that loads nothing else; - is stdout"
     )
+    _max_memory(parser)
 
 
 def _import(parser: argparse.ArgumentParser) -> None:
@@ -887,6 +891,7 @@ def _check(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", dest="out", metavar="OUT", type=_checked(_new_file), help="with --repair: a new file, or - for stdout"
     )
+    _max_memory(parser)
 
 
 def _doctor(parser: argparse.ArgumentParser) -> None:
@@ -1159,6 +1164,7 @@ def _export(parser: argparse.ArgumentParser) -> None:
         choices=VERSIONS,
         help="cast: version of the file (default 2, which all players read)",
     )
+    _max_memory(parser)
 
 
 def _pictures(parser: argparse._ActionsContainer) -> None:
@@ -1191,6 +1197,19 @@ _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "rules": ("list the rules of the findings, with the meaning and values of their thresholds", _rules),
     "config": ("show the settings and where each was set, check a file, or edit it", _config),
 }
+
+
+OF_RECORDINGS = frozenset({"replay", "report", "diff", "check", "export"})
+"""Commands that read recordings."""
+
+
+def _max_memory(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--max-memory",
+        metavar="SIZE",
+        type=_checked(_memory),
+        help="refuse recordings that take more memory than SIZE, such as 1G (Linux; default 256M)",
+    )
 
 
 def _devices(parser: argparse.ArgumentParser) -> None:
@@ -1300,6 +1319,13 @@ def _duration(text: str) -> int:
     value = duration_us(text)
     if value <= 0:
         raise ValueError(f"{text!r} is not a duration above zero")
+    return value
+
+
+def _memory(text: str) -> int:
+    value = size_bytes(text)
+    if value < MIN_MEMORY:
+        raise ValueError(f"{text!r} is less than 64M, too little for any recording")
     return value
 
 

@@ -34,7 +34,7 @@ from latmon.recording.rollup import KIND, decode_minute, is_outdated
 from latmon.recording.validate import ReadPosition, admit
 from latmon.recording.writer import Rolling
 from latmon.support import streams
-from latmon.support.errors import EXIT_DONE, EXIT_UNREADABLE, RecordingError, TooManyError
+from latmon.support.errors import EXIT_DONE, EXIT_UNREADABLE, RecordingError
 from latmon.support.streams import STANDARD, copy_out, named
 from latmon.support.text import clean
 from latmon.support.units import show_size
@@ -140,7 +140,6 @@ class Passages:
         self._windows = 0
         self._roll_ups = RollUpCheck()
         self._imported = origin.is_imported
-        self._given_up = False
 
     def __iter__(self) -> Iterator[ScannedLine | Damage]:
         if self._headless:
@@ -149,8 +148,6 @@ class Passages:
             if part.begin >= self.size or (self.live and part.damage and part.end >= self.size):
                 break  # a live latmon is about to write it
             self.place = part.end
-            if self._given_up:
-                break
             if part.damage:
                 yield from self._damaged(part)
             else:
@@ -190,10 +187,6 @@ class Passages:
         for number, raw in enumerate(lines_of(part.text, surplus.append), 1):
             try:
                 line = self._line(part, raw)
-            except TooManyError as refusal:
-                yield Damage(part.begin, f"{refusal}: nothing after it is read", None, self._mono_us, self._wall)
-                self._given_up = True
-                return
             except RecordingError as refusal:
                 self._roll_ups.missed()
                 yield from self._note(part.begin, str(refusal), number)

@@ -14,7 +14,7 @@ import sys
 import syslog
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from latmon.capture import registry, target
 from latmon.capture.backend import Backend, Options
 from latmon.capture.registry import Request
 from latmon.cli import arguments, config
-from latmon.support import host, output_files, paths, privileges, process, streams, trust
+from latmon.support import host, memory, output_files, paths, privileges, process, streams, trust
 from latmon.support.errors import EXIT_DONE, RecordingError, ThemeError, UnavailableError, UsageError
 from latmon.support.streams import STANDARD, ServiceLog
 from latmon.support.text import clean
@@ -43,7 +43,29 @@ def run(args: argparse.Namespace) -> int:
     """Run the command of a command line and return its exit code."""
     _guard_root()
     with process.seldom_collecting() if args.command in _OF_FILES else nullcontext():
+        if args.command not in arguments.OF_RECORDINGS:
+            return _RUN[args.command](args)
+        return _run_within_memory(args)
+
+
+def _run_within_memory(args: argparse.Namespace) -> int:
+    """Run a command that reads recordings, which may be hostile. RecordingError where they take too much memory."""
+    most = memory.MAX_BYTES if args.max_memory is None else args.max_memory
+    with suppress(MemoryError), memory.limited(most):
         return _RUN[args.command](args)
+    # Here and not where the error is caught: its traceback refers to all that was read.
+    raise RecordingError(
+        f"{_named_files(args)} can't be read: that takes more than {most >> 20} MiB of memory, and no known host has "
+        f"so many names and latencies; if you know who made it, --max-memory {most >> 18}M allows more"
+    )
+
+
+def _named_files(args: argparse.Namespace) -> str:
+    """Return the names of the recordings of a command line."""
+    files = [args.file] if args.command == "export" else list(args.files)
+    if args.command == "diff":
+        files += [*(args.a or ()), *(args.b or ())]
+    return " and ".join(dict.fromkeys(streams.named(Path(file)) for file in files))
 
 
 def _guard_root() -> None:

@@ -171,6 +171,8 @@ def _evaluate(rule: Rule, facts: Facts, settings: Settings, failed: MutableMappi
     try:
         found = tuple(rule.evaluate(facts, settings.of(rule)))
         return tuple(map(on_its_host, found)) if facts.origin.backend == FLEET else found
+    except MemoryError:
+        raise
     except Exception as error:  # noqa: BLE001 - a recording may have any value; a mistake here must end no capture
         failed.setdefault(rule.id, " ".join(f"{type(error).__name__}: {error}".split())[:_MAX_ERROR].rstrip(": "))
         return ()

@@ -463,20 +463,6 @@ def group_of(key: Key) -> str:
     return _GROUP_OF[key.kind]
 
 
-def names(frame: Frame) -> set[tuple[Any, ...]]:
-    """Return the keys of all on-demand values except those whose number grows with a recording's length."""
-    traced = frame.traced
-    tables: list[Mapping[Any, Any]] = [traced.histograms, traced.by_total, frame.handlers, frame.softirqs]
-    found: set[tuple[Any, ...]] = set().union(*(zip(repeat(number), table) for number, table in enumerate(tables)))
-    found.update(key for key, n in _above(frame) if n)
-    found.update(key for key, n in _paths(traced) if n)
-    found.update(key for key, n in _interrupts(frame) if n)
-    for table, rows in frame.tables.items():
-        if not table.has_churn:
-            found.update(zip(repeat(table.name), rows, strict=False))
-    return found
-
-
 def _above(frame: Frame) -> Iterator[tuple[Key, int]]:
     yield Key("suppressed", ""), frame.health.suppressed
     for flow, n in frame.above.items():

@@ -197,8 +197,6 @@ class Table(Generic[Row, V]):
     """A row in a sentence about damage."""
     is_sampled: Callable[[Row], bool] = never
     """Whether a row counts one I/O in `one_in` of the tracer; other rows count all I/Os."""
-    has_churn: bool = False
-    """Whether keys come and go as long as a recording lasts (cgroups, processes), so that it may have more of them."""
     named_once: tuple[str, ...] = ()
     """Parts of the key that a recording's line names once for all rows that share them."""
     is_private_row: Callable[[Row], bool] = never

@@ -19,17 +19,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 from latmon.aggregate.accumulator import Minute
 from latmon.model.devices import Inventory
 from latmon.model.frame import Device, Frame, Origin
 from latmon.recording.codec import End, Gap
 from latmon.recording.reader import MAX_NOTES, UNCLOSED, Item, Recording, open_recording
-from latmon.recording.validate import MAX_SERIES, UNKNOWN, RecordCodec, RecordField, label, text, within
-from latmon.recording.writer import LEFT_OUT, Writer
+from latmon.recording.validate import UNKNOWN, RecordCodec, RecordField, label, text, within
+from latmon.recording.writer import Writer
 from latmon.support import output_files, paths, streams
-from latmon.support.errors import RecordingError, TooManyError, UnavailableError
+from latmon.support.errors import RecordingError, UnavailableError
 
 DAY_US = 86_400_000_000
 SHARES = 8
@@ -186,8 +186,6 @@ class Parts:
                 reported = self._note(recording, reported, last=index == last)
                 try:
                     position.take(item)
-                except TooManyError:
-                    raise
                 except RecordingError as damage:
                     self._note_damage(f"{recording.path.name}: after {position.mono_us} us: {damage}")
                     continue
@@ -235,22 +233,14 @@ class _Joined:
     began: bool = False
     """A part has been read."""
 
-    def __post_init__(self) -> None:
-        self._series: set[Any] = set()
-
     def take(self, item: Item | Minute) -> None:
-        """Raise RecordingError if this part exceeds the limits of a reader of all parts."""
+        """Go on to the next item; RecordingError where time goes back from one part to the next."""
         if isinstance(item, End):
             self.windows += item.windows
         if not isinstance(item, Frame | Minute):
             return
-        frame = item.frame if isinstance(item, Minute) else item
         if item.mono_us <= self.mono_us:
             raise RecordingError("a window goes back in time and is left out")
-        self._series |= frame.histograms.keys() | frame.seen.keys() | frame.kernel.keys()
-        self._series.update(one.name for one in frame.devices)
-        if len(self._series) > MAX_SERIES:
-            raise TooManyError(f"the parts bring the capture's series beyond {MAX_SERIES}, more than any host has")
         self.mono_us, self.wall = item.mono_us, item.wall
 
 
@@ -342,11 +332,6 @@ class Rotation:
     @property
     def trouble(self) -> str:
         return self._writer.trouble
-
-    @property
-    def left_out(self) -> str:
-        """Return what the current part lacks because a reader would refuse it; empty where it has all."""
-        return LEFT_OUT if self._writer.left_out else ""
 
     @property
     def size(self) -> int:

@@ -34,8 +34,7 @@ from latmon.recording.members import (
 )
 from latmon.recording.records import NOTES
 from latmon.recording.validate import UNKNOWN, ReadPosition, admit, enter
-from latmon.support.errors import RecordingError, TooManyError
-from latmon.support.streams import named
+from latmon.support.errors import RecordingError
 
 MAX_AHEAD = 1024
 """Most members of one roll-up: a minute has 60 of them."""
@@ -187,7 +186,7 @@ class SummedReading:
             _require_span(found, period.first_us, head.last_us)
             if not _devices(found).issubset(position.devices | self._named):
                 return None
-            admit(found.frame, replace(position), {*found.gauges, *found.depths, *found.orders, *found.longest})
+            admit(found.frame, replace(position))
         except RecordingError as damage:
             self._note(f"behind {position.mono_us} us: {damage}; its windows are read")
             return None
@@ -350,8 +349,6 @@ class Recording:
                     continue
                 if isinstance(item, Frame):
                     admit(item, position)
-            except TooManyError as refusal:
-                raise TooManyError(f"{named(self.path)} can't be read: {refusal}") from None
             except RecordingError as damage:
                 self._note(f"behind {position.mono_us} us: {damage}" if position.mono_us >= 0 else str(damage))
                 continue

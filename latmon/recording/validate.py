@@ -18,11 +18,9 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Generic, NoReturn, TypeVar
 
-from latmon.model.frame import Flow, Frame, Origin, Series
+from latmon.model.frame import Frame, Origin
 from latmon.model.histogram import MAX_COUNT
-from latmon.model.packed import names
-from latmon.recording.bounds import BucketBound
-from latmon.support.errors import RecordingError, TooManyError
+from latmon.support.errors import RecordingError
 from latmon.support.text import clean
 
 MAX_LINE = 8 * 1024 * 1024
@@ -363,16 +361,6 @@ def flat(rows: Iterable[tuple[int, ...]]) -> list[int]:
 
 UNKNOWN = "unknown"
 """The host of a recording whose header is lost."""
-MAX_DEVICES = 8_192
-"""Devices of one recording: each costs a report more than its series do. The largest known hosts have 5,000."""
-MAX_KINDS = 512
-"""Pairs of an op and a stage in one recording: ours have 60."""
-MAX_SERIES = 65_536
-"""Series of one recording: a reader's memory grows with their number. Threads have a limit of their own."""
-MAX_THREADS, THREADS_PER_WINDOW = 65_536, 256
-"""Threads of one recording, and more for each of its windows. A tracer's maps are never cleared and have 65,536 keys at
-most, so only a tracer that is started again can name more threads than that. The same limits are those of issuers, by
-device and op."""
 
 
 @dataclass
@@ -385,15 +373,8 @@ class ReadPosition:
     """Host and boot of the first header."""
     is_foreign: bool = False
     """The latest header is of another host or boot: no window after it belongs to this recording."""
-    series: set[tuple[Any, ...] | str] = field(default_factory=set)
     devices: set[str] = field(default_factory=set)
-    kinds: set[tuple[str, str]] = field(default_factory=set)
-    windows: int = 0
-    threads: set[int] = field(default_factory=set)
-    """Pids of those whose wake-ups are timed."""
-    issuers: set[Any] = field(default_factory=set)
-    """As that of threads, their number grows with the length of a recording."""
-    buckets: BucketBound = field(default_factory=BucketBound)
+    """Devices that the windows so far have named."""
 
 
 def enter(origin: Origin, position: ReadPosition) -> None:
@@ -410,41 +391,11 @@ def enter(origin: Origin, position: ReadPosition) -> None:
         raise RecordingError(f"a second header, of another host or boot ({named}): what follows it is left out")
 
 
-def admit(frame: Frame, position: ReadPosition, also: Iterable[str] = ()) -> None:
-    """Raise RecordingError for a window that goes back in time, TooManyError where a recording has too many names.
-
-    `also`: further names, of a roll-up.
-    """
+def admit(frame: Frame, position: ReadPosition) -> None:
+    """Go on to a window; RecordingError where it goes back in time."""
     if frame.mono_us <= position.mono_us:
         raise RecordingError("a window goes back in time and is left out")
-    found: set[tuple[Any, ...] | str] = {*frame.histograms, *frame.seen, *frame.kernel}
-    found.update(frame.outstanding, frame.depths, frame.issues, (one.name for one in frame.devices), names(frame), also)
-    found.update(("host_context", name) for name in frame.host_context)
-    new = found - position.series
-    if len(position.series) + len(new) > MAX_SERIES:
-        raise TooManyError(f"a window brings the recording's series beyond {MAX_SERIES}, more than any host has")
-    devices = {_device_of(one) for one in new} - position.devices
-    if len(position.devices) + len(devices) > MAX_DEVICES:
-        raise TooManyError(f"a window brings the recording's devices beyond {MAX_DEVICES}, more than any host has")
-    kinds = {(one.op, one.stage) for one in new if isinstance(one, Series)} - position.kinds
-    if len(position.kinds) + len(kinds) > MAX_KINDS:
-        raise TooManyError(f"a window brings the recording's ops and stages beyond {MAX_KINDS}, more than any host has")
-    position.buckets.admit(frame)
-    position.windows += 1
-    position.threads.update(one.thread.pid for one in frame.wakeups)
-    for table, rows in frame.tables.items():
-        if table.has_churn:
-            position.issuers.update(rows)
-    most = MAX_THREADS + THREADS_PER_WINDOW * position.windows
-    for what, number in (("threads", len(position.threads)), ("cgroups by device", len(position.issuers))):
-        if number > most:
-            raise TooManyError(f"a window brings the recording's {what} beyond {most}, more than any host has")
     position.mono_us = frame.mono_us
-    position.kinds |= kinds
-    position.series |= new
-    position.devices |= devices
-
-
-def _device_of(found: tuple[Any, ...] | str) -> str:
-    """Return its device; empty if it isn't about a device."""
-    return found.device if isinstance(found, Series | Flow) else found if isinstance(found, str) else ""
+    position.devices.update(device.name for device in frame.devices)
+    for table in (frame.histograms, frame.seen, frame.kernel):
+        position.devices.update(key.device for key in table)

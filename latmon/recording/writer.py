@@ -45,7 +45,6 @@ from latmon.model.inflight import InFlightList
 from latmon.model.measurements.issuers import OTHERS
 from latmon.model.table import AnyTable, Meaning
 from latmon.recording import codec, members
-from latmon.recording.bounds import MAX_BUCKETS, BucketBound
 from latmon.recording.codec import End, Gap
 from latmon.recording.rollup import MinuteSums, minute_of, roll_up
 from latmon.support import output_files, streams
@@ -98,12 +97,6 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _MAX_ASIDES = 100
 
 
-LEFT_OUT = (
-    f"latencies are missing in the recording from here on: it has {MAX_BUCKETS:,} buckets, as many as a reader takes; "
-    "record fewer devices (--device)"
-)
-
-
 class LostFileError(OSError):
     """The file of a recording was removed or truncated while it was written."""
 
@@ -125,9 +118,6 @@ class Writer:
         self._written: tuple[int, float] = (0, 0.0)
         self._stopped = False
         self._is_stream = path == streams.STANDARD
-        self._bound = BucketBound()
-        self.left_out = 0
-        """Series of windows that a reader would refuse, and that were not written."""
         self.trouble = ""
 
     @classmethod
@@ -177,7 +167,6 @@ class Writer:
             self.mark(mark)
         kept = replace(frame, health=replace(frame.health, recording="", recording_trouble=""), marks=())
         kept = private_frame(kept) if self._redact else kept
-        kept = self._within_bounds(kept)
         if self._missed:
             kept = carry(self._missed, kept)
             self._missed = []
@@ -186,16 +175,6 @@ class Writer:
         covered = sum(one.dt_us for one in self._frames())
         if covered + frame.dt_us // 2 >= FLUSH_US or sum(len(line) for line, _ in self._pending) >= _FLUSH_BYTES:
             self.flush()
-
-    def _within_bounds(self, frame: Frame) -> Frame:
-        """Return the frame without what a reader of the file would refuse; its notice reports the first of it."""
-        kept, left_out = self._bound.fitting(frame)
-        if not left_out:
-            return frame
-        if not self.left_out and not kept.health.notice:
-            kept = replace(kept, health=replace(kept.health, notice=LEFT_OUT))
-        self.left_out += left_out
-        return kept
 
     def gap(self, reason: str, seconds: float) -> None:
         """Note time without a frame between the last one and the next one."""

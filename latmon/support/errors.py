@@ -47,10 +47,6 @@ class RecordingError(LatmonError):
     exit_code = EXIT_UNREADABLE
 
 
-class TooManyError(RecordingError):
-    """A recording names more than any host has; it is not read any further."""
-
-
 class ManifestError(LatmonError):
     """A probe's manifest is wrong: the message names file and key."""
 

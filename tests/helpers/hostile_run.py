@@ -21,7 +21,7 @@ async def replay(path: Path) -> None:
 
 def main(words: list[str]) -> int:
     """The exit code."""
-    if words[0] == "replay":
+    if words[0] == "replay" and len(words) == len(("replay", "FILE")):
         from latmon.support.errors import LatmonError  # noqa: PLC0415 - its path was just added
 
         try:

@@ -11,10 +11,9 @@ from recorded import NAMES, frame
 
 from latmon.aggregate.accumulator import Accumulator
 from latmon.model.host_context import ContextValue, interval_value
-from latmon.recording import validate
 from latmon.recording.codec import decode_frame, encode_frame, to_bytes
-from latmon.recording.validate import ReadPosition, admit, parse
-from latmon.support.errors import RecordingError, TooManyError
+from latmon.recording.validate import parse
+from latmon.support.errors import RecordingError
 from latmon.support.text import is_clean
 
 WINDOW = {"type": "window", "seq": 0, "t": 1.0, "mono": 1, "dt": 1}
@@ -52,16 +51,6 @@ def test_nonsense_is_refused(rows):
 
 def test_a_name_is_clean():
     assert all(map(is_clean, decode_frame(WINDOW | {"host_context": [["\x1b]52;c;x\x07", 1, 2]]}).host_context))
-
-
-def test_a_recording_has_no_end_of_names(monkeypatch):
-    monkeypatch.setattr(validate, "MAX_SERIES", 20)
-    position = ReadPosition()
-    every = [replace(frame(0), mono_us=at, host_context={f"h{at}:steal": interval_value(1, 2)}) for at in range(22)]
-    for one in every[:10]:
-        admit(one, position)
-    with pytest.raises(TooManyError):
-        [admit(one, position) for one in every[10:]]
 
 
 def test_values_add_up_and_the_highest_interval_is_kept():

@@ -20,8 +20,6 @@ from latmon.model.frame import (
     FileOperation,
     FileSystem,
     Frame,
-    Handler,
-    HandlerRuns,
     Wait,
     Wakeups,
 )
@@ -34,7 +32,7 @@ from latmon.recording.codec import decode_frame, encode_frame, to_bytes
 from latmon.recording.reader import open_recording
 from latmon.recording.validate import parse
 from latmon.recording.writer import Writer
-from latmon.support.errors import RecordingError, TooManyError
+from latmon.support.errors import RecordingError
 from latmon.support.text import is_clean
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "recording-1.0-stages.latmon.jsonl.gz"
@@ -358,19 +356,6 @@ def test_redacting_adds_up_a_cgroup_that_was_recorded_with_and_without_its_conta
     both = {Issuer("sda", "read", POD, name): IssuedIO(2, 512, of(5, 6)) for name in ("", "web")}
     kept = redacted(tmp_path / "r", replace(frame(0), tables={**frame(0).tables, measurements.ISSUERS: both}))
     assert list(kept[measurements.ISSUERS].values()) == [IssuedIO(4, 1024, of(5, 5, 6, 6))]
-
-
-def test_a_recording_is_not_read_beyond_what_its_reader_can_bear(tmp_path, monkeypatch):
-    monkeypatch.setattr("latmon.recording.validate.MAX_SERIES", 40)
-    writer = Writer.create(tmp_path / "r", ORIGIN)
-    for seq in range(20):
-        writer.append(frame(seq, handlers={Handler(seq * 10 + n, "x"): HandlerRuns(of(1)) for n in range(5)}))
-    writer.close()
-    recording = open_recording(tmp_path / "r")
-    read = []
-    with pytest.raises(TooManyError, match="series beyond 40"):
-        read.extend(iter(recording))
-    assert len(read) < 10
 
 
 def test_a_packed_table_is_asked_without_histograms_and_read_in_one_pass(monkeypatch):

@@ -28,7 +28,6 @@ from latmon import __version__
 from latmon.capture.backend import Backend, HostPart, Options
 from latmon.model.devices import Inventory, of_devices
 from latmon.model.frame import STAGES, Device, Frame, Health, Missing, Origin
-from latmon.recording.bounds import BucketBound
 from latmon.recording.codec import IdleReader, decode_frame, decode_origin, encode_frame, to_bytes
 from latmon.recording.validate import MAX_SPAN_US, MAX_WALL, ReadPosition, admit, parse, wall, whole
 from latmon.support import trust
@@ -102,6 +101,8 @@ _SKEW_S = 1.0
 """A wall clock that is off by more is reported; frames have our clock anyway."""
 _MOST_WAITING, _MOST_REMARKS = 100, 10
 _MAX_UNDECODED = 100
+_MAX_DEVICES = 8_192
+"""Devices that a host may name as long as a connection lasts. The largest known hosts have 5,000."""
 _MAX_REASON = 240
 _DEVICE = re.compile(r"[A-Za-z0-9_.:!+-]{1,128}")
 _MAX_NAME = 40
@@ -569,8 +570,9 @@ class Host:
                     raise HostError(clean(str(value.get("reason", "it has ended")), _MAX_REASON))
                 elif kind == "window" and opened:
                     frame = reader.decode(value)
-                    position.buckets = BucketBound()  # the screen forgets: of a feed only each frame is bounded
                     admit(frame, position)
+                    if len(position.devices) > _MAX_DEVICES:
+                        raise HostError(f"it has named more than {_MAX_DEVICES:,} devices, more than any host has")
                     self._receive(self._named_safely(frame))
             except RecordingError as error:
                 self._undecodable(error)

@@ -26,7 +26,6 @@ BEHIND = Table(
     count("us", Unit.MICROSECONDS),
     group="issuers",
     export_name="behind",
-    has_churn=True,
 )
 """Time in us of sampled I/Os of traced devices. In an eighth of the time one I/O of a device is watched, whatever the
 tracer's sample is."""

@@ -84,7 +84,6 @@ ISSUERS = Table(
     export_name="issuer",
     row_title="an issuer",
     is_sampled=_is_process,  # the kernel counts the I/Os of a cgroup
-    has_churn=True,
     named_once=("cgroup", "container", "pid", "comm"),
     is_private_row=_is_process,
     about=_about,

@@ -1,0 +1,43 @@
+"""The memory that a command may take for files that strangers may have written.
+
+A file of some kilobytes can name more devices, threads and buckets than any host has, because gzip packs repeated
+bytes well. Linux bounds all of it at once: RLIMIT_DATA is compared with the private memory that a process can write to
+(mm/mmap.c, may_expand_vm; since Linux 4.7). Other systems count something else, and there `ulimit -v` is the bound.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+MAX_BYTES = 256 << 20
+"""Memory of a report of 5,000 disks with reads and writes in 39 buckets each, and two thirds more."""
+_SHARE_OF_FILES = 16
+"""Share of the memory that is left for pages of libraries, which are not private."""
+_RESIDENT, _DATA = 1, 5
+"""Fields of /proc/PID/statm, in pages (proc_pid_statm(5)); `data` includes the stack."""
+
+
+@contextmanager
+def limited(most: int, statm: Path = Path("/proc/self/statm")) -> Iterator[None]:
+    """Raise MemoryError inside of the block where this process takes more than `most` bytes.
+
+    A process that takes more than half of it already gets the other half. It does nothing on other systems than Linux.
+    """
+    if sys.platform != "linux":
+        yield
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    pages = [int(field) * resource.getpagesize() for field in statm.read_text("ascii").split()]
+    private = most - most // _SHARE_OF_FILES
+    limit = pages[_DATA] + max(private - pages[_RESIDENT], private // 2)
+    if soft != resource.RLIM_INFINITY:
+        limit = min(limit, soft)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
