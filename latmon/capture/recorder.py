@@ -265,7 +265,7 @@ class Recorder:
 
         `missed`: reason of a gap and its seconds.
 
-        LostFileError before the write: a write behind the end of a truncated file would make it as long as before.
+        LostFileError where the file was removed or truncated.
         """
         writer.require_file()
         _note_gaps(writer, missed)
@@ -464,8 +464,12 @@ def _close(writer: Rotation, reason: str, missing: Mapping[str, float]) -> None:
     try:
         writer.require_file()
     finally:
-        with contextlib.suppress(OSError):
+        try:
             writer.close(reason)
+        except LostFileError:
+            raise
+        except OSError:
+            pass
 
 
 def _note_gaps(writer: Rotation, missing: Mapping[str, float]) -> None:

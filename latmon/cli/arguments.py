@@ -710,7 +710,7 @@ def _replay(parser: argparse.ArgumentParser) -> None:
         help="play from the begin, this many times as fast; 0 shows the end at once; default: open on the worst minute",
     )
     _watched(parser, "as of the end of the recording", rings=False)
-    _max_memory(parser)
+    _max_memory(parser, "1G")
 
 
 def _report(parser: argparse.ArgumentParser) -> None:
@@ -1203,12 +1203,12 @@ OF_RECORDINGS = frozenset({"replay", "report", "diff", "check", "export"})
 """Commands that read recordings."""
 
 
-def _max_memory(parser: argparse.ArgumentParser) -> None:
+def _max_memory(parser: argparse.ArgumentParser, default: str = "256M") -> None:
     parser.add_argument(
         "--max-memory",
         metavar="SIZE",
         type=_checked(_memory),
-        help="refuse recordings that take more memory than SIZE, such as 1G (Linux; default 256M)",
+        help=f"refuse recordings that take more memory than SIZE (Linux; default {default})",
     )
 
 

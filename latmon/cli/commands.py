@@ -50,7 +50,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _run_within_memory(args: argparse.Namespace) -> int:
     """Run a command that reads recordings, which may be hostile. RecordingError where they take too much memory."""
-    most = memory.MAX_BYTES if args.max_memory is None else args.max_memory
+    default = memory.MAX_OF_SCREEN if args.command == "replay" else memory.MAX_BYTES
+    most = default if args.max_memory is None else args.max_memory
     with suppress(MemoryError), memory.limited(most):
         return _RUN[args.command](args)
     # Here and not where the error is caught: its traceback refers to all that was read.

@@ -13,7 +13,6 @@ An attacker with very many addresses can still keep a first password waiting, un
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
 import os
@@ -171,7 +170,7 @@ def _parsed(header: str, address: str) -> Attempt:
     kind, _, coded = header.partition(" ")
     try:
         user, colon, password = base64.b64decode(coded, validate=True).decode().partition(":")
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:  # also binascii.Error and UnicodeDecodeError
         return Attempt(address)
     if kind.lower() != "basic" or not colon:
         return Attempt(address)

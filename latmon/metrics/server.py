@@ -17,7 +17,9 @@ import threading
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
+from http.client import LineTooLong
 from http.server import BaseHTTPRequestHandler
+from io import BufferedIOBase
 from pathlib import Path
 from socketserver import TCPServer, ThreadingMixIn
 from typing import Any
@@ -42,10 +44,31 @@ _MAX_REQUESTS = 8
 """Complete requests that are answered at the same time; further ones wait for at most _ROOM_S."""
 _ROOM_S = 2.0
 """Less than _TIMEOUT_S: what remains is for the answer that there was no room."""
+_MAX_HEADER = 16 * 1024
+"""Bytes of a request's line and header; http.server itself takes a hundred lines of 64 KiB."""
 _READY = b"no interval has ended yet\n"
 _PAGE = """<!doctype html><meta charset="utf-8"><title>latmon</title><h1>latmon {version}</h1>
 <p><a href="/metrics">Metrics</a> of this host's I/O latency, for Prometheus.</p>
 """
+
+
+class _Header:
+    """A client's bytes up to the end of the header, at most _MAX_HEADER."""
+
+    def __init__(self, received: BufferedIOBase) -> None:
+        self._received = received
+        self._left = _MAX_HEADER
+
+    def readline(self, most: int) -> bytes:
+        """Return a line; LineTooLong, which http.server answers with status 431, where the header is longer."""
+        if not self._left:
+            raise LineTooLong("header")
+        line = self._received.readline(min(most, self._left))
+        self._left -= len(line)
+        return line
+
+    def close(self) -> None:
+        self._received.close()
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -55,6 +78,11 @@ class _Handler(BaseHTTPRequestHandler):
     sys_version = ""
     timeout = _TIMEOUT_S
     server: Server
+
+    def setup(self) -> None:
+        """Bound what is read of the client."""
+        super().setup()
+        self.rfile: Any = _Header(self.rfile)
 
     def do_GET(self) -> None:
         self._answer(body=True)

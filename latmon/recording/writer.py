@@ -149,11 +149,21 @@ class Writer:
         """Raise LostFileError if what was written can't be read any more."""
         if self._is_stream or self._descriptor < 0:
             return
-        status = os.fstat(self._descriptor)
-        if not status.st_nlink:
+        if not os.fstat(self._descriptor).st_nlink:
             raise LostFileError("the file was removed while it was written")
-        if status.st_size < self._end:
-            raise LostFileError(f"the file was truncated to {status.st_size:,} bytes while it was written")
+        self._require_length()
+
+    def _require_length(self) -> None:
+        """Raise LostFileError if the file is shorter than what was written.
+
+        After a write it also finds a truncation right before it, because the file is opened to append: a write at a
+        place would make a truncated file as long as before.
+        """
+        if self._is_stream:
+            return
+        length = os.fstat(self._descriptor).st_size
+        if length < self._end:
+            raise LostFileError(f"the file was truncated to {length:,} bytes while it was written")
 
     def hold(self) -> int:
         """Return a descriptor of the file that keeps its lock after the writer is closed; the caller closes it."""
@@ -185,7 +195,7 @@ class Writer:
         self._line(codec.to_bytes(codec.encode_note(mark)))
 
     def flush(self) -> None:
-        """Write what is pending as one member, or count it as missed."""
+        """Write what is pending as one member, or count it as missed. LostFileError where the file is gone."""
         if not self._pending or self._stopped:
             return
         frames, begin = self._frames(), self._end
@@ -197,6 +207,7 @@ class Writer:
             self._written = (self._mono_us, self._wall)
             self._pending = []
             self._missed_us, self._missed_why, self.trouble = 0, "", ""
+            self._require_length()
         else:
             self._miss(frames)
 
@@ -243,8 +254,10 @@ class Writer:
     def _stop(self, reason: str) -> None:
         """Write the closing line after the gap lines that are pending, and nothing more."""
         closing = codec.to_bytes(codec.encode_note(End(reason, self._windows)))
-        self._write(self._packed([*self._pending, (closing, None)]))
+        is_written = self._write(self._packed([*self._pending, (closing, None)]))
         self._pending, self._stopped = [], True
+        if is_written:
+            self._require_length()
 
     def _packed(self, pending: list[tuple[bytes, Frame | None]]) -> bytes:
         gap = Gap(self._missed_why, self._missed_us / 1e6, *self._written)
@@ -279,9 +292,9 @@ class Writer:
         try:
             done = 0
             while done < len(member):
-                done += os.pwrite(self._descriptor, member[done:], self._end + done)
+                done += os.write(self._descriptor, member[done:])
         except OSError as error:
-            with contextlib.suppress(OSError):  # what can't be cut off is overwritten by the next member or read around
+            with contextlib.suppress(OSError):  # what can't be cut off is read around
                 os.ftruncate(self._descriptor, self._end)
             self._missed_why = "enospc" if error.errno in _FULL else "write-error"
             self.trouble = f"nothing is written: {error.strerror or error}"
@@ -295,7 +308,7 @@ def _create(path: Path) -> int:
     if path == streams.STANDARD:
         return os.dup(sys.__stdout__.fileno() if sys.__stdout__ else 1)
     try:
-        descriptor = output_files.create(path, os.O_RDWR)
+        descriptor = output_files.create(path, os.O_RDWR | os.O_APPEND)
     except FileExistsError:
         raise UnavailableError(f"can't record to {path}: it exists and is never overwritten; name a new file") from None
     except OSError as error:

@@ -15,6 +15,8 @@ from pathlib import Path
 
 MAX_BYTES = 256 << 20
 """Memory of a report of 5,000 disks with reads and writes in 39 buckets each, and two thirds more."""
+MAX_OF_SCREEN = 1 << 30
+"""Memory of a screen, which keeps a history: that of 1,000 busy disks has 232 MB after two minutes."""
 _SHARE_OF_FILES = 16
 """Share of the memory that is left for pages of libraries, which are not private."""
 _RESIDENT, _DATA = 1, 5

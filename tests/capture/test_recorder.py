@@ -203,7 +203,7 @@ async def capture():
     recorder = Recorder(ORIGIN, RecordingLimits(), lambda path: "")
     await recorder.start(Path(sys.argv[1]))
     never, _ = os.pipe()
-    os.pwrite = lambda *_args: os.read(never, 1)
+    os.write = lambda *_args: os.read(never, 1)
     recorder.put(frame(0))
     await asyncio.sleep(0.1)
     await recorder.stop(within=0.2)

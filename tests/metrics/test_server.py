@@ -255,6 +255,14 @@ def test_clients_that_read_nothing_keep_no_scraper_away(port):
             connection.close()
 
 
+def test_a_header_is_read_no_further_than_any_scraper_s(port):
+    """Of a hundred such lines of 24 clients the exporter took 777 MiB."""
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as client, pytest.raises(ConnectionError):
+        client.sendall(b"GET /metrics HTTP/1.1\r\n" + 98 * (b"X: " + b"x" * 65_000 + b"\r\n"))
+    assert ask(port, X="x" * 17_000)[0] == 431
+    assert ask(port, X="x" * 8_000)[0] == 200
+
+
 def test_gzip_is_not_sent_to_a_client_that_refuses_it(port):
     for accepted, packed in (("gzip;q=0", None), ("br, gzip; q=0.0", None), ("br;q=1, gzip;q=0.1", "gzip")):
         assert ask(port, Accept_Encoding=accepted)[2].get("Content-Encoding") == packed
@@ -592,15 +600,15 @@ def test_tls_and_a_password(tmp_path, certificate):
     config, port = web_config(certificate, text), free_port()
     context = ssl.create_default_context(cafile=str(certificate / "cert.pem"))
 
-    def asked(user="", password=""):
-        code = base64.b64encode(f"{user}:{password}".encode()).decode()
-        headers = {"Authorization": f"Basic {code}"} if user else {}
+    def asked(user="", password="", header=""):
+        headers = {"Authorization": header or basic(user, password)} if user or header else {}
         connection = http.client.HTTPSConnection("localhost", port, timeout=60, context=context)
         return get(connection, **headers)[0]
 
     with exporter(tmp_path, f"localhost:{port}", *QUICK, "--web-config", str(config), backend="procfs"):
         assert wait_for(lambda: asked("ann", "geheim") == 200)
         assert [asked(), asked("ann", "wrong"), asked("bob", "geheim"), asked("ann", "geheim")] == [401, 401, 401, 200]
+        assert asked(header="Basic \xe9") == 401
         with socket.create_connection(("localhost", port)) as plain:
             plain.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
             with suppress(ConnectionResetError):

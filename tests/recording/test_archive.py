@@ -231,14 +231,14 @@ def test_a_file_of_another_host_is_refused(tmp_path):
 def test_a_full_disk_keeps_nothing_of_what_was_to_be_saved(tmp_path, monkeypatch):
     path, done = tmp_path / "saved", []
 
-    def write(descriptor, data, offset):
+    def limited(descriptor, data):
         done.append(len(data))
         if len(done) > 11:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return pwrite(descriptor, data, offset)
+        return write(descriptor, data)
 
-    pwrite = os.pwrite
-    monkeypatch.setattr(writing.os, "pwrite", write)
+    write = os.write
+    monkeypatch.setattr(writing.os, "write", limited)
     with pytest.raises(UnavailableError, match=r"saved: nothing is written: No space left on device$"):
         save(kept().frames(0, 10**18), ORIGIN, path)
     assert len(done) > 11
@@ -252,7 +252,7 @@ def test_the_last_line_too_must_be_on_disk(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "full")
 
     def stop(writer, reason):
-        monkeypatch.setattr(writing.os, "pwrite", full)
+        monkeypatch.setattr(writing.os, "write", full)
         closing(writer, reason)
 
     monkeypatch.setattr(writing.Writer, "_stop", stop)

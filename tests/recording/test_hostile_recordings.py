@@ -71,7 +71,7 @@ COMMANDS = (
     ("export", "F", "--to", "jsonl", "-o", "OUT"),
     ("export", "F", "--to", "openmetrics", "-o", "OUT"),
     ("check", "F"),
-    ("replay", "F", "--once"),
+    ("replay", "F", "--once", "--max-memory", "256M"),
 )
 STREAMING = ("export", "check")
 """Commands that keep less of what they have read than a report."""

@@ -22,7 +22,7 @@ from recorded import DISK, ORIGIN, frame
 from latmon.model.frame import Device, Frame, Health, Mark
 from latmon.recording.codec import End, Gap
 from latmon.recording.reader import UNCLOSED, open_recording
-from latmon.recording.writer import Writer
+from latmon.recording.writer import LostFileError, Writer
 from latmon.support.errors import EXIT_UNAVAILABLE, UnavailableError
 
 ROOT = Path(__file__).parents[2]
@@ -43,17 +43,17 @@ def windows(path):
 @contextmanager
 def full_disk(monkeypatch, after=0):
     """Every write fails, the first one in the middle."""
-    real, done = os.pwrite, [after]
+    real, done = os.write, [after]
 
-    def pwrite(descriptor, data, offset):
+    def write(descriptor, data):
         if done[0]:
-            part = real(descriptor, data[: done[0]], offset)
+            part = real(descriptor, data[: done[0]])
             done[0] = 0
             return part
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(os, "pwrite", pwrite)
+        patched.setattr(os, "write", write)
         yield
 
 
@@ -257,7 +257,7 @@ import sys, time
 sys.path[:0] = sys.argv[2:]
 from pathlib import Path
 from recorded import ORIGIN, frame
-from latmon.recording.writer import Writer
+from latmon.recording.writer import LostFileError, Writer
 writer = Writer.create(Path(sys.argv[1]), ORIGIN)
 for seq in range(100_000):
     writer.append(frame(seq))
@@ -288,3 +288,20 @@ def test_jq_finds_a_latency(tmp_path):
     written(tmp_path / "r", [frame(0)])
     command = f"zcat -f < {tmp_path / 'r'} | jq -r 'select(.type==\"window\").stages.rows[0][0]'"
     assert subprocess.run(command, shell=True, capture_output=True, check=True).stdout == b"sda\n"
+
+
+def test_a_file_that_is_truncated_right_before_a_write_is_lost(tmp_path, monkeypatch):
+    path = tmp_path / "r"
+    writer = Writer.create(path, ORIGIN)
+    write = os.write
+
+    def truncate_and_write(descriptor, data):
+        os.truncate(path, 0)
+        return write(descriptor, data)
+
+    monkeypatch.setattr(os, "write", truncate_and_write)
+    with pytest.raises(LostFileError, match="truncated"):
+        writer.append(frame(0))
+    monkeypatch.undo()
+    with pytest.raises(LostFileError, match="truncated"):
+        writer.close()

@@ -398,7 +398,10 @@ class Connection:
                 await self._process.wait()
 
     async def close(self) -> None:
-        """Close the remote side's standard input, which ends it; kill the client if that takes too long."""
+        """Close the remote side's standard input, which ends it; kill the client if that takes too long.
+
+        Its end is awaited for a bounded time: what it has started, such as a ProxyCommand, may keep its pipes open.
+        """
         process = self._process
         if process.stdin is not None:
             process.stdin.close()
@@ -407,13 +410,16 @@ class Connection:
                 await process.wait()
         except TimeoutError:
             self._kill()
-            await process.wait()
+            process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001 - Process has no close of its own
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LEAVING_S):
+                    await process.wait()
         except asyncio.CancelledError:
             self._kill()
             raise
         finally:
             self._listening.cancel()
-            process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001 - Process has no close of its own
+            process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001
             await asyncio.wait({self._listening})
 
     def _kill(self) -> None:
