@@ -88,8 +88,8 @@ _NO_STAGES = (
 _NO_ANSWER = "no answer"
 _LATE = "look how busy the server is, and whether `curl` gets an answer from this URL"
 _NOT_PROMETHEUS = "the answer is not Prometheus'"
-_MAX_BYTES, _MAX_REFUSAL = 128 << 20, 1 << 20
-"""Bytes that are read of an answer, and of a refusal."""
+_MAX_BYTES, _MAX_REFUSAL = 32 << 20, 1 << 20
+"""Bytes that are read of an answer, four times those of 32 hosts, and of a refusal. JSON takes 20 times that memory."""
 _PORTION = 1 << 16
 _MOST_IOS = 1 << 53
 """I/Os of a histogram at most: Prometheus' numbers are floats, which don't have each larger number."""
@@ -263,7 +263,7 @@ class Client:
         while part := answer.read1(_PORTION):
             body += part
             if len(body) > _MAX_BYTES:
-                raise self._failure(f"the answer has more than {_MAX_BYTES:,} bytes")
+                raise self._failure(f"the answer has more than {_MAX_BYTES:,} bytes: select fewer hosts (--select)")
         if answer.length:
             raise self._failure(f"the answer ended {answer.length:,} bytes too early")
         return bytes(body)

@@ -207,6 +207,11 @@ class OfHosts(Protocol):
         """Return the names of all hosts, also of those that were never reached."""
         ...
 
+    @property
+    def states(self) -> Sequence[str]:
+        """Return for each host that sends no frames its name and why."""
+        ...
+
     def taken_by_host(self) -> Sequence[HostPart]:
         """Return the frames that the hosts have sent since the last call."""
         ...

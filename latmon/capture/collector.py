@@ -352,9 +352,16 @@ class Capture:
         if not isinstance(self._recorder, HostRecorders):
             return Outcome("")
         if not self._recorder.has_frames:
-            return Outcome("no host has sent a frame", EXIT_UNAVAILABLE)
+            return Outcome(self._silence(), EXIT_UNAVAILABLE)
         losses = self._recorder.losses()
         return Outcome(losses, EXIT_INCOMPLETE if losses else EXIT_DONE)
+
+    def _silence(self) -> str:
+        """Return that no host has sent a frame, and of each host why; names are left out where they are redacted."""
+        sentence = "no host has sent a frame"
+        if self._request.redact or not isinstance(self._backend, OfHosts) or not self._backend.states:
+            return sentence
+        return f"{sentence}: {'; '.join(self._backend.states)}"
 
     async def _follow(self, backend: Backend) -> Outcome:
         """Pass frames to recorder and sink; the recording is always closed before the backend."""

@@ -926,7 +926,22 @@ def test_a_capture_of_hosts_that_never_sent_a_frame_is_unavailable(tmp_path, wor
         process = command(tmp_path, client, *words, "--timeout", "2s", "never")
         _, complaints = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == EXIT_UNAVAILABLE, complaints
-    assert "no host has sent a frame" in complaints
+    assert "no host has sent a frame: never: " in complaints
+
+
+async def test_a_connection_ends_where_what_ssh_has_started_keeps_its_pipes_open(tmp_path):
+    """A ProxyCommand that hangs: the end of ssh is seen when its last pipe is closed."""
+    ssh = tmp_path / "ssh"
+    ssh.write_text("#!/bin/sh\nsleep 600 &\necho $! >&2\ntrap '' TERM HUP\nsleep 600\n")
+    ssh.chmod(0o755)
+    connection = await remote.Connection.open("never", [str(ssh)])
+    try:
+        async with asyncio.timeout(60):
+            while not connection._complaints:  # noqa: ASYNC110 - they come from a pipe
+                await asyncio.sleep(0.02)
+            await connection.close()
+    finally:
+        os.kill(int(connection._complaints[0]), signal.SIGKILL)
 
 
 @contextlib.contextmanager

@@ -179,6 +179,11 @@ class FleetBackend:
         """See OfHosts."""
         return [host.label for host in self._hosts]
 
+    @property
+    def states(self) -> Sequence[str]:
+        """See OfHosts."""
+        return [host.state for host in self._hosts if host.state]
+
     def taken_by_host(self) -> Sequence[HostPart]:
         """See OfHosts."""
         return [part for host in self._hosts for part in host.recorded()]
