@@ -51,7 +51,7 @@ DEMOS = {
 }
 """Scenario -> recorded time: `host` traces sizes, `bubbles` has most roll-ups."""
 COUNTERS_S = 150
-"""Seconds by the kernel's counters: two minutes have a roll-up that is read, since no threshold is in them."""
+"""Seconds by the kernel's counters: a minute in which nothing was late and no device came or went has a roll-up."""
 LIVE_S = 12
 STARTING_S = 60
 FROM_TIER_A = (0, 19)

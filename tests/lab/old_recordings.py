@@ -103,7 +103,7 @@ async def redact(path: Path) -> None:
 
 async def without_thresholds(path: Path) -> None:
     """Write a demo whose roll-ups are read: the old commit's have no range of thresholds, so those with one are not."""
-    origin, frames = demo_frames("emulex", 180)
+    origin, frames = demo_frames("bubbles", 600)
     writer = Writer.create(path, origin)
     async for frame in frames:
         writer.append(replace(frame, thresholds_us={}, above={}, outliers=()))
