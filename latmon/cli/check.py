@@ -30,7 +30,7 @@ from latmon.recording.codec import FORMAT, End, Gap
 from latmon.recording.members import GIVEN_UP, MemberPart, Members, head_of, is_written, unpack
 from latmon.recording.parts import Parts, is_empty, open_parts
 from latmon.recording.reader import MAX_LINES, UNCLOSED, Item, Recording, item_behind, lines_of, open_recording, opened
-from latmon.recording.rollup import KIND, decode_minute, is_outdated
+from latmon.recording.rollup import KIND, decode_minute, lacks_threshold_ranges
 from latmon.recording.validate import ReadPosition, admit
 from latmon.recording.writer import Rolling
 from latmon.support import streams
@@ -73,7 +73,7 @@ def _same(written: MemberPart, made: bytes) -> bool:
         return True
     try:
         line = validate.parse(written.text)
-        if is_outdated(line):
+        if lacks_threshold_ranges(line):
             return True
         reported = decode_minute(line)
     except RecordingError:

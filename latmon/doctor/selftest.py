@@ -31,7 +31,7 @@ from latmon.capture.backend import Options
 from latmon.capture.collector import Capture, CaptureCounts
 from latmon.capture.registry import Request
 from latmon.doctor.command import PanelCheck, SelfTest, Verdict
-from latmon.model.frame import OPS, STARTING, Flow, Frame, Origin, Outlier
+from latmon.model.frame import OPS, TRACER_STARTING, Flow, Frame, Origin, Outlier
 from latmon.model.histogram import bucket_bounds
 from latmon.model.stages import called
 from latmon.support import signals
@@ -483,7 +483,7 @@ class _WorkloadCapture:
         """Return whether the tracer runs, or never will."""
         assert self._origin is not None  # noqa: S101  opened before the first frame
         last = self._frames[-1]
-        starting = any(one.reason.startswith(STARTING) for one in last.traced.absent)
+        starting = any(one.reason.startswith(TRACER_STARTING) for one in last.traced.absent)
         if last.traced.one_in or not self._probes():
             return True
         return bool(last.traced.absent) and not starting

@@ -204,10 +204,9 @@ def missing_stages(
 
 
 TRACER_STARTING = "the tracer is starting"
+"""Beginning of the reason why a stage is missing until the tracer runs."""
 PROBES_STARTING = "the probes that time each I/O are starting"
 """Reason of a source that is shown until they have started."""
-STARTING = (TRACER_STARTING, "the deep probes are starting")
-"""Beginnings of the reason why a stage is missing until the tracer runs; recordings of 1.0 have the second one."""
 
 
 @dataclass(frozen=True, slots=True)

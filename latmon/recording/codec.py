@@ -75,6 +75,11 @@ def check_format(line: Json) -> None:
         raise RecordingError(
             f"its format is {version[0]}.{version[1]} and this latmon reads {FORMAT[0]}.x: use a newer latmon"
         )
+    if version[1] < FORMAT[1]:
+        raise RecordingError(
+            f"its format is {version[0]}.{version[1]}, which no release wrote, and this latmon reads "
+            f"{FORMAT[0]}.{FORMAT[1]} and later ones: read it with the checkout that wrote it, or record again"
+        )
     scale = validate.mapping(line.get("scale", {}), "scale")
     if any(scale.get(key) != value for key, value in SCALE.items()):
         raise RecordingError("its histograms have a scale that this latmon doesn't know: use a newer latmon")

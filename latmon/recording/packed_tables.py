@@ -1,12 +1,11 @@
 """Histograms and counts of a window, and tables of histograms (docs/RECORDING.md): encoder and decoder.
 
 A check of one number costs as much as its JSON, and a recording has millions: so all numbers of a table are checked at
-once. Series and flows that passed are remembered. Format 1.0 has an object for each histogram and count instead.
+once. Series and flows that passed are remembered.
 """
 
 from __future__ import annotations
 
-import re
 import sys
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -16,20 +15,16 @@ from operator import attrgetter, sub
 from typing import Any, TypeVar
 
 from latmon.model.frame import Completed, Flow, Series
-from latmon.model.histogram import BITS, MAX_COUNT, MAX_US, TOP, Histogram, bucket_bounds, bucket_index
+from latmon.model.histogram import BITS, MAX_COUNT, MAX_US, TOP, Histogram, bucket_index
 from latmon.model.packed import UNKNOWN, Packed, numbers
 from latmon.recording import validate
 from latmon.recording.validate import (
     Json,
     Line,
-    RecordCodec,
-    RecordField,
     RowDecoder,
-    count,
     label,
     labels,
     once,
-    optional,
 )
 from latmon.support.errors import RecordingError
 from latmon.support.text import is_clean
@@ -40,11 +35,6 @@ MAX_KNOWN = 65_536
 TOTAL = "total"
 _STAGES = b',"stages":{'
 _TOTALS = b'"h":{'
-_SLOWEST = re.compile(
-    rb'"m":"total","l":\["[^\]\\]{1,600}\],"n":\d{1,18}(?:,"sum":\d{1,18})?'
-    rb'(?:,"max":(\d{1,18})|(?:,"k":(\d))?,"b":\[(?:\d{1,4},\d{1,18},)*(\d{1,4}),\d{1,18}\])'
-)
-"""A histogram of total latency of format 1.0: its maximum, else its bits and its highest bucket."""
 _UNUSUAL = (KeyError, TypeError, ValueError)
 """Errors of rows with something else than known names."""
 
@@ -97,19 +87,16 @@ def slowest_us(line: bytes) -> int:
     Nothing else of the line is decoded: a screen needs this number of all windows of a recording.
     """
     begin = line.find(_TOTALS)
-    if begin >= 0:
-        begin += len(_TOTALS) - 1
-        try:
-            found = _totals(validate.parse(line[begin : _end_of_table(line, begin)]))
-        except RecordingError:
-            return 0
-        if found.maxima and UNKNOWN not in found.maxima:
-            return max(found.maxima)
-        return max((one.max_bound or 0 for one in found.values()), default=0)
-    each = _SLOWEST.findall(line)
-    known = max((int(most) for most, _, _ in each if most), default=0)
-    bounds = (bucket_bounds(min(int(index), TOP), int(bits or BITS))[1] for most, bits, index in each if not most)
-    return max(known, max(bounds, default=0))
+    if begin < 0:
+        return 0
+    begin += len(_TOTALS) - 1
+    try:
+        found = _totals(validate.parse(line[begin : _end_of_table(line, begin)]))
+    except RecordingError:
+        return 0
+    if found.maxima and UNKNOWN not in found.maxima:
+        return max(found.maxima)
+    return max((one.max_bound or 0 for one in found.values()), default=0)
 
 
 def _are(values: Any, kind: type) -> bool:
@@ -127,21 +114,16 @@ def _room(kept: _Kept) -> _Kept:
     return kept
 
 
-MAX_BITS = 5
-"""895 buckets; k = 6 would be beyond 1024."""
-_TOPS = {bits: bucket_index(MAX_US, bits) for bits in range(MAX_BITS + 1)}
+_TOPS = {bits: bucket_index(MAX_US, bits) for bits in range(BITS + 1)}
 _LABELS = 2
 
 
 def decode_histograms(line: Json) -> Mapping[Series, Histogram]:
     """Return the histograms of a window."""
-    if isinstance(found := line.get("h", []), dict):
-        stages = series_table(validate.mapping(line.get("stages", {}), "stages"))
-        if any(one.stage == TOTAL for one in stages):
-            raise RecordingError("'stages' has a total")
-        return _totals(found).joined(stages)
-    each = validate.objects(found, "h")
-    return once([(Series(*_flow(one), label(one.get("m"), "m")), histogram(one)) for one in each if _is_known(one)])
+    stages = series_table(validate.mapping(line.get("stages", {}), "stages"))
+    if any(one.stage == TOTAL for one in stages):
+        raise RecordingError("'stages' has a total")
+    return _totals(validate.mapping(line.get("h", {}), "h")).joined(stages)
 
 
 def _totals(line: Json) -> Packed[Series]:
@@ -201,8 +183,6 @@ def _total_of(device: str, op: str) -> Series:
 
 def decode_completed(value: Any, key: str) -> Mapping[Flow, Completed]:
     """Return the counts of `seen` or `kernel`."""
-    if isinstance(value, list):
-        return once([_COMPLETED.decode(one) for one in validate.objects(value, key) if _is_known(one)])
     line = validate.mapping(value, key)
     flows = _flows_of(line)
     counts, sizes, *others = (_each(line, name, len(flows), MAX_COUNT) for name in _COLUMNS)
@@ -212,40 +192,12 @@ def decode_completed(value: Any, key: str) -> Mapping[Flow, Completed]:
     return once(list(zip(flows, map(Completed, counts, sizes, *known), strict=True)))
 
 
-def histogram(line: Json) -> Histogram:
-    """Return one histogram: sum and maximum if known, and flat pairs of bucket and count."""
-    bits = validate.whole(line.get("k", BITS), "k", high=MAX_BITS)
-    pairs = validate.items(line.get("b", []), "b")
-    if len(pairs) % 2 or not {*map(type, pairs)} <= {int}:
-        raise RecordingError("'b' is not a list of bucket indices and counts")
-    indices, counts = pairs[::2], pairs[1::2]
-    if indices and (indices[0] < 0 or indices[-1] > _TOPS[bits] or sorted(set(indices)) != indices):
-        raise RecordingError("'b' has bucket indices out of order or out of range")
-    if counts and (min(counts) < 1 or sum(counts) > MAX_COUNT):
-        raise RecordingError("'b' has a count below 1 or above the maximum")
-    if validate.whole(line.get("n", sum(counts)), "n") != sum(counts):
-        raise RecordingError("'n' is not the sum of the counts in 'b'")
-    total, maximum = (optional(count)(line.get(name), name) for name in ("sum", "max"))
-    return Histogram(tuple(zip(indices, counts, strict=True)), total, maximum, bits)
-
-
 def flow(value: Any, key: str) -> Flow:
     """Return a device and an op."""
     found = validate.labels(value, key)
     if len(found) != _LABELS:
         raise RecordingError(f"{key!r} is not a device and an op")
     return Flow(*found)
-
-
-_COMPLETED = RecordCodec(
-    lambda flow, **values: (flow, Completed(**values)),
-    RecordField("l", flow, "flow", required=True),
-    RecordField("n", count, "count"),
-    RecordField("bytes", count),
-    RecordField("us", optional(count), "time_us", default=None),
-    RecordField("queue", optional(count), "queue_us", default=None),
-    RecordField("merged", optional(count), default=None),
-)
 
 
 _COLUMNS = {"n": "count", "bytes": "bytes", "us": "time_us", "queue": "queue_us", "merged": "merged"}
@@ -257,16 +209,6 @@ def encode_completed(counts: Mapping[Flow, Completed]) -> Line:
     columns = {key: list(map(attrgetter(name), counts.values())) for key, name in _COLUMNS.items()}
     reported = {key: some for key, some in columns.items() if any(n is not None for n in some)}
     return encode_rows(counts) | {key: [UNKNOWN if n is None else n for n in some] for key, some in reported.items()}
-
-
-def _flow(line: Json) -> Flow:
-    return flow(line.get("l", []), "l")
-
-
-def _is_known(line: Json) -> bool:
-    """Return False for an entry with more labels than ours: a later version's, not to be mixed up with one of ours."""
-    found = line.get("l")
-    return not (isinstance(found, list) and len(found) > _LABELS)
 
 
 WIDTH = 256

@@ -180,7 +180,7 @@ class SummedReading:
         position = self._position
         try:
             line = validate.parse(period.part.text)
-            if rollup.is_outdated(line):
+            if rollup.lacks_threshold_ranges(line):
                 return None
             found = rollup.decode_minute(line)
             _require_span(found, period.first_us, head.last_us)

@@ -159,15 +159,13 @@ def roll_up(sums: MinuteSums) -> bytes | None:
     return line if back == minute and _counted(on_demand_of(back.frame)) == _counted(sums.flat) else None
 
 
-def is_outdated(line: Json) -> bool:
-    """Return whether a `minute` line is one of earlier versions that has less than a sum over its windows.
+def lacks_threshold_ranges(line: Json) -> bool:
+    """Return whether a `minute` line has thresholds without their ranges, as those written before 2026-11-29.
 
-    It has ages, but its frame has no I/Os in flight; or it has the last threshold of each device only.
+    It has the last threshold of each device only, which is less than a sum over its windows: these are read instead.
     """
     sums = line.get("sums")
-    if not isinstance(sums, dict):
-        return False
-    return not sums.keys().isdisjoint(("since", "held", "fewest", "probed")) or _THRESHOLDS in line.keys() - sums.keys()
+    return isinstance(sums, dict) and _THRESHOLDS in line.keys() - sums.keys()
 
 
 def encode_minute(minute: Minute) -> Line:

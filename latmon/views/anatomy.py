@@ -26,7 +26,7 @@ from latmon.analysis.attribution import (
     untraced_share,
     vectors_of,
 )
-from latmon.model.frame import STARTING, Device, Flow, Origin, Series, SoftirqCpu, SoftirqRuns, Traced
+from latmon.model.frame import TRACER_STARTING, Device, Flow, Origin, Series, SoftirqCpu, SoftirqRuns, Traced
 from latmon.model.histogram import EMPTY, Histogram, bucket_bounds, bucket_index
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.patterns import PATTERN, Pattern
@@ -225,7 +225,7 @@ def _rows(
 ) -> tuple[StageRow, ...]:
     paths, includes = traced.paths.get(device, {}), traced.includes_of(device)
     # where the tracer starts again, the window has what it traced before
-    reasons = {one.name: one.reason for one in traced.absent if not (stages and one.reason.startswith(STARTING))}
+    reasons = {one.name: one.reason for one in traced.absent if not (stages and one.reason.startswith(TRACER_STARTING))}
     return tuple(
         StageRow(
             stage,

@@ -13,7 +13,7 @@ from latmon.aggregate.history import Window
 from latmon.analysis.attribution import total_of
 from latmon.analysis.peers import Order, in_flight_us, natural
 from latmon.capture.registry import compiling
-from latmon.model.frame import OPS, PROBES_STARTING, STARTING, Device, Frame, Origin, Traced
+from latmon.model.frame import OPS, PROBES_STARTING, TRACER_STARTING, Device, Frame, Origin, Traced
 from latmon.model.histogram import Histogram
 from latmon.recording.archive import Past, TimelineEvent
 from latmon.views.device_table import Group, Subject, group_names, groups, order
@@ -255,7 +255,7 @@ def tracing_state(frame: Frame) -> str:
     if frame.traced.one_in:
         return MEASURING
     why = next((one.reason for one in frame.traced.absent), "")
-    return why if not why or why.startswith(STARTING) else f"{OFF}: {why}"
+    return why if not why or why.startswith(TRACER_STARTING) else f"{OFF}: {why}"
 
 
 def traced_share(traced: Traced, window: Window, devices: Iterable[str]) -> float | None:

@@ -17,7 +17,7 @@ from latmon.analysis.attribution import untraced_share
 from latmon.analysis.peers import Order
 from latmon.findings.rule import Finding, Settings
 from latmon.findings.rules.starved_io import ID as STARVED
-from latmon.model.frame import STARTING, Frame, Origin
+from latmon.model.frame import TRACER_STARTING, Frame, Origin
 from latmon.recording.archive import Archive, Past, Stamp
 from latmon.support.text import clean
 from latmon.views import status
@@ -532,7 +532,7 @@ class Scene:
         state, origin = self.reported.tracing, self.store.origin
         if self._mode != "LIVE" or self.ended is not None or origin is None or no_distribution(origin):
             return False
-        return state.startswith(STARTING) or (stages == "all" and not state)
+        return state.startswith(TRACER_STARTING) or (stages == "all" and not state)
 
     def _body(self, view: ViewState, width: int, room: int) -> list[Line]:
         """Return the panel; it is drawn again when its map got another timeline and a cursor moves to that."""

@@ -326,21 +326,26 @@ def test_wrong_stamps_are_named_and_mended(check):
 
 def test_what_a_later_version_added_is_kept_byte_for_byte(check):
     later = b'{"type":"picture", "png" : "\\u001b[31m", "kept":1e400}\n{"kind":"?"}\n'
-    reported = encode_frame(frame(0)) | {"later": [1, 2], "h": [{"m": "q", "l": ["a", "b", "c"], "b": []}]}
+    reported = encode_frame(frame(0)) | {"later": [1, 2]}
+    reported["h"]["picture"] = [3]
     text = json.dumps(reported).encode()  # other blanks than ours
     found = check(HEADER + aside(later) + pack(text, frame(0).mono_us, frame(0).mono_us) + window(1)[:-1])
     assert "2 lines that a later version added (picture, no type)" in found.out
     assert b"".join(lines_in(found.copy)[1:4]) == later + text + b"\n"
 
 
-def test_a_newer_major_version_is_refused_in_one_sentence(tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("version", "remedy"),
+    [([2, 0], "use a newer latmon"), ([1, 0], "read it with the checkout that wrote it, or record again")],
+)
+def test_another_version_is_refused_in_one_sentence(tmp_path, capsys, version, remedy):
     path = tmp_path / "r"
-    path.write_bytes(aside(encode_origin(ORIGIN) | {"format": [2, 0]}) + window(0))
+    path.write_bytes(aside(encode_origin(ORIGIN) | {"format": version}) + window(0))
     for words in ((), ("--repair", "-o", str(tmp_path / "copy"))):
         assert main(["check", str(path), *words]) == 5
         out, err = capsys.readouterr()
         assert (out, err.count("\n")) == ("", 1)
-        assert "use a newer latmon" in err
+        assert remedy in err
     assert not (tmp_path / "copy").exists()
 
 

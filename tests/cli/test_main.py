@@ -26,7 +26,7 @@ NOBODY = {"SUDO_UID": "65534", "SUDO_GID": "65534"}
 EVE = {"SUDO_UID": "64123", "SUDO_GID": "64123"}
 """A user that this host doesn't list, so its home is known from the environment only."""
 ROOT = Path(__file__).resolve().parents[2]
-RECORDING = ROOT / "tests/golden/recording-1.0.latmon.jsonl.gz"
+RECORDING = ROOT / "tests/golden/recording-1.1.latmon.jsonl.gz"
 SYSTEM_PYTHON = "/usr/bin/python3"
 """One that every user may read, unlike the tests' own."""
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become someone else")

@@ -60,26 +60,26 @@ def _devices() -> Iterator[str]:
     for window in range(1000):
         names = range(1000 * window, 1000 * window + 1000)
         devices = ",".join(f'{{"name":"d{number}","major":8,"minor":1}}' for number in names)
-        yield f'"h":[],"devices":[{devices}]'
+        yield f'"devices":[{devices}]'
 
 
 def _threads() -> Iterator[str]:
     instead = ",".join(f'"n{number}":1' for number in range(80))
     for window in range(60):
         rows = [f'[{1000 * window + number},"t","other",120,true,{{{instead}}}]' for number in range(1000)]
-        yield f'"h":[],"wakeups":{_table(rows)}'
+        yield f'"wakeups":{_table(rows)}'
 
 
 def _issuers() -> Iterator[str]:
     for window in range(130):
         rows = ",".join(f'[0,"sda","{LONG}{1000 * window + number}",1,1]' for number in range(1000))
-        yield f'"h":[],"issuers":{{"by":[["/a"]],"rows":[{rows}]}}'
+        yield f'"issuers":{{"by":[["/a"]],"rows":[{rows}]}}'
 
 
 def _behind() -> Iterator[str]:
     for window in range(100):
         rows = ",".join(f'["sda","/a{window}","/b{number}",5]' for number in range(15_000))
-        yield f'"h":[],"behind":[{rows}]'
+        yield f'"behind":[{rows}]'
 
 
 def _reports() -> Iterator[str]:
@@ -87,7 +87,7 @@ def _reports() -> Iterator[str]:
     for window in range(40):
         names = range(40 * window, 40 * window + 40)
         devices = ",".join(f'{{"name":"d{number}","major":8,"minor":1,"reports":[{reports}]}}' for number in names)
-        yield f'"h":[],"devices":[{devices}]'
+        yield f'"devices":[{devices}]'
 
 
 def _depths() -> Iterator[str]:
@@ -95,7 +95,7 @@ def _depths() -> Iterator[str]:
     for window in range(20):
         names = range(40 * window, 40 * window + 40)
         devices = ",".join(f'"d{number}":{{"d":[{pairs}],"q":[{pairs}],"i":[{pairs}]}}' for number in names)
-        yield f'"h":[],"depths":{{{devices}}}'
+        yield f'"depths":{{{devices}}}'
 
 
 SHAPES: Mapping[str, Callable[[], Iterator[str]]] = {

@@ -19,7 +19,7 @@ GOOD = 10**6
 """`seq` of the good window."""
 GIB = 2**30
 EVIL = "\x1b]52;c;aGk=\x07[@click=quit]x[/red]\u202e\u200b\n\t../../../../tmp/evil"
-WINDOW = b'{"type":"window","seq":1,"t":1000001,"mono":6000001,"dt":1000000,"h":['
+WINDOW = b'{"type":"window","seq":1,"t":1000001,"mono":6000001,"dt":1000000,"h":{"rows":['
 
 
 YAML_SPLINTERS = (
@@ -68,8 +68,8 @@ def _window(seq: int, **changed: object) -> bytes:
     return pack(to_bytes(encode_frame(one) | changed), one.mono_us, one.mono_us)
 
 
-def _series(line: bytes) -> bytes:
-    return member(WINDOW + line + b"]}\n")
+def _series(rows: bytes, buckets: bytes = b"", counts: bytes = b"") -> bytes:
+    return member(WINDOW + rows + b'],"b":[' + buckets + b'],"n":[' + counts + b"]}}\n")
 
 
 def _bomb() -> bytes:
@@ -88,17 +88,18 @@ def _bomb() -> bytes:
 
 
 def _new_labels() -> bytes:
+    filled = {"b": [1, *[256] * 9_999], "n": [1] * 10_000}
     return b"".join(
-        _window(seq, h=[{"m": "q", "l": [f"d{seq}-{i}", "r"], "b": [1, 1]} for i in range(10_000)])
-        for seq in range(100)
+        _window(seq, h={"rows": [[f"d{seq}-{row}", "r"] for row in range(10_000)], **filled}) for seq in range(100)
     )
 
 
 def _evil_strings() -> bytes:
     device = {"name": EVIL, "major": 8, "minor": 1} | dict.fromkeys(("driver", "controller", "model", "serial"), EVIL)
     reported = {
-        "h": [{"m": EVIL, "l": [EVIL, EVIL], "b": [1, 1]}],
-        "seen": [{"l": [EVIL, EVIL], "n": 1, "bytes": 1}],
+        "h": {"rows": [[EVIL, EVIL]], "b": [1], "n": [1]},
+        "stages": {"rows": [[EVIL, EVIL, [EVIL]]], "b": [1], "n": [1]},
+        "seen": {"rows": [[EVIL, EVIL]], "n": [1], "bytes": [1]},
         "devices": [device],
         "health": {"notice": EVIL},
         "gap": EVIL,
@@ -112,14 +113,14 @@ def _evil_strings() -> bytes:
 HOSTILE: dict[str, Callable[[], bytes]] = {
     "a bomb of 1 GiB": _bomb,
     "1 GiB in many members": lambda: member(b" " * (MAX_TEXT - 1) + b"\n") * 64,
-    "10^6 labels": lambda: _series(b",".join(b'{"m":"q","l":["d%d","r"],"b":[1,1]}' % i for i in range(400_000))) * 3,
+    "10^6 labels": lambda: _series(b",".join(b'["d%d","r"]' % row for row in range(400_000))) * 3,
     "new labels in each window": _new_labels,
     "1,000,000 lines": lambda: member(b"{}\n" * 1_000_000),
     "empty lists": lambda: _series(b"[]," * 2_700_000 + b"[]"),
-    "NaN": lambda: _series(b'{"m":"q","l":["a","r"],"b":[1,NaN]}') + member(WINDOW + b'],"dt":Infinity}\n'),
-    "bucket 10^9": lambda: _series(b'{"m":"q","l":["a","r"],"b":[1000000000,1]}'),
-    "negative counts": lambda: _series(b'{"m":"q","l":["a","r"],"b":[3,-5]}'),
-    "a label of 1 MB": lambda: _series(b'{"m":"q","l":["' + b"x" * 10**6 + b'","r"],"b":[3,5]}'),
+    "NaN": lambda: _series(b'["a","r"]', b"1", b"NaN") + member(WINDOW + b']},"dt":Infinity}\n'),
+    "bucket 10^9": lambda: _series(b'["a","r"]', b"1000000000", b"1"),
+    "negative counts": lambda: _series(b'["a","r"]', b"3", b"-5"),
+    "a label of 1 MB": lambda: _series(b'["' + b"x" * 10**6 + b'","r"]', b"3", b"5"),
     "evil strings": _evil_strings,
     "10^5 deep": lambda: member(b'{"type":"window","h":' + b"[" * 10**5 + b"]" * 10**5 + b"}\n"),
     "10^5 deep and new": lambda: member(b'{"type":"new","x":' + b'{"x":' * 10**5 + b"1" + b"}" * 10**5 + b"}\n"),

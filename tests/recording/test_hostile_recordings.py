@@ -107,7 +107,7 @@ def test_no_shape_of_names_and_rows_takes_more_memory(tmp_path, words, shape):
 
 @pytest.mark.parametrize("words", [("report", "F"), ("check", "F")], ids=" ".join)
 def test_a_header_takes_no_more_memory(tmp_path, words):
-    endless.write(tmp_path / "r", iter(['"h":[]'] * 2), endless.header_of_lists())
+    endless.write(tmp_path / "r", iter(['"h":{}'] * 2), endless.header_of_lists())
     _require_bounded(tmp_path, *words)
 
 

@@ -19,7 +19,7 @@ KNOWN, LATER = b'"hba"', b'"fabric"'
 @pytest.fixture(scope="module")
 def recording(tmp_path_factory):
     """A recording with a stage that no version has."""
-    written = (GOLDEN / "recording-1.0-stages.latmon.jsonl.gz").read_bytes()
+    written = (GOLDEN / "recording-1.1-stages.latmon.jsonl.gz").read_bytes()
     path = tmp_path_factory.mktemp("later") / "later.latmon.jsonl.gz"
     place = 0
     with path.open("wb") as file:
@@ -56,7 +56,7 @@ def test_each_export_is_written(recording, tmp_path, form):
 def test_it_is_checked_and_compared(recording, capsys):
     assert main(["check", str(recording)]) == 0
     assert main(["diff", str(recording), str(recording)]) == 0
-    known = summarise(open_recording(GOLDEN / "recording-1.0-stages.latmon.jsonl.gz"))
+    known = summarise(open_recording(GOLDEN / "recording-1.1-stages.latmon.jsonl.gz"))
     assert "everything in it can be read" in capsys.readouterr().out
     later = summarise(open_recording(recording))
     assert len(later["devices"]) == len(known["devices"])

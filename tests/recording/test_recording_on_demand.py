@@ -35,7 +35,7 @@ from latmon.recording.writer import Writer
 from latmon.support.errors import RecordingError
 from latmon.support.text import is_clean
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "recording-1.0-stages.latmon.jsonl.gz"
+GOLDEN = Path(__file__).parents[1] / "golden" / "recording-1.1-stages.latmon.jsonl.gz"
 WINDOW = {"type": "window", "seq": 0, "t": 1.0, "mono": 1, "dt": 1}
 OUTLIER = {"t": 1.0, "mono": 1, "l": ["sda", "read"], "us": 5}
 ESCAPE = "\x1b]52;c;x\x07[/red]"

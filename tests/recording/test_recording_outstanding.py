@@ -23,7 +23,7 @@ from latmon.recording.writer import Writer
 from latmon.support.errors import RecordingError
 from latmon.support.text import is_clean
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "recording-1.0-outstanding.latmon.jsonl.gz"
+GOLDEN = Path(__file__).parents[1] / "golden" / "recording-1.1-outstanding.latmon.jsonl.gz"
 WINDOW = {"type": "window", "seq": 0, "t": 1.0, "mono": 1, "dt": 1}
 ESCAPE = "\x1b]52;c;x\x07[/red]"
 HELD = InFlight("sda", "write", 2_000_000, ("sync",), 81_920, 4096, 4211, "ora_lgwr", issued=False, overtaken_by=0)

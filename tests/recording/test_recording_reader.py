@@ -174,6 +174,12 @@ def test_gaps_and_marks_are_in_their_place(read):
     assert items[1:3] == [Gap("enospc", 2.5, 4, 1.0), Mark("here")]
 
 
+def test_format_1_0_is_refused_in_one_sentence(read):
+    older = raw(to_bytes(encode_origin(ORIGIN) | {"format": [1, 0]}))
+    with pytest.raises(RecordingError, match=r"its format is 1\.0, which no release wrote, .* or record again$"):
+        read(older + member(0))
+
+
 def test_a_newer_major_version_is_refused_in_one_sentence(read):
     newer = raw(to_bytes(encode_origin(ORIGIN) | {"format": [2, 0]}))
     with pytest.raises(RecordingError, match=r"its format is 2\.0 and this latmon reads 1\.x: use a newer latmon"):
@@ -186,7 +192,7 @@ def test_a_newer_header_that_was_packed_or_spaced_by_hand_names_its_version(read
     with pytest.raises(RecordingError, match=r"its format is 2\.0 and this latmon reads 1\.x: use a newer latmon"):
         read(packed(newer + b"\n"))
     with pytest.raises(RecordingError, match="it was unpacked or packed again"):
-        read(packed(newer.replace(b"[2, 0]", b"[1, 0]")))
+        read(packed(newer.replace(b"[2, 0]", b"[1, 1]")))
 
 
 @pytest.mark.parametrize(
@@ -246,12 +252,12 @@ def test_a_recording_of_two_is_read_through(read):
 HOSTILE = {
     "bomb": lambda: raw(b" " * (MAX_TEXT + 1)),
     "lines": lambda: raw(b"{}\n" * 1_000_000),
-    "empty lists": lambda: raw(b'{"type":"window","h":[' + b"[]," * 2_700_000 + b"[]]}\n"),
+    "empty lists": lambda: raw(b'{"type":"window","h":{"rows":[' + b"[]," * 2_700_000 + b"[]]}}\n"),
     "long line": lambda: raw(b'{"type":"window","gap":"' + b"x" * 12_000_000 + b'"}\n'),
     "labels": lambda: raw(
-        b'{"type":"window","seq":1,"t":1,"mono":1,"dt":1,"h":['
-        + b",".join(b'{"m":"q","l":["d%d","r"],"b":[1,1]}' % i for i in range(400_000))
-        + b"]}\n"
+        b'{"type":"window","seq":1,"t":1,"mono":1,"dt":1,"h":{"rows":['
+        + b",".join(b'["d%d","r"]' % row for row in range(400_000))
+        + b"]}}\n"
     ),
     "deep": lambda: raw(b'{"type":' + b"[" * 1_000_000 + b"\n"),
     "digits": lambda: raw(b'{"type":"window","seq":' + b"9" * 10_000 + b"}\n"),

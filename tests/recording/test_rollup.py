@@ -345,10 +345,10 @@ def test_a_roll_up_that_contradicts_itself_or_its_members_is_not_believed(tmp_pa
     assert bool(recording.damage) is (lie != "another device")  # one may be new, and then its windows are read
 
 
-def test_a_roll_up_with_the_ages_of_earlier_versions_is_read_by_its_windows(tmp_path):
+def test_a_roll_up_whose_thresholds_lack_their_range_is_read_by_its_windows(tmp_path):
     path = written(tmp_path / "r", Load(2, on_demand=False).frames(40))
     believed, _ = both(path)
-    forge(path, lambda line: line["sums"].update(fewest={"sda": 1}))
+    forge(path, lambda line: line.update(thresholds={"sda": 10_000}))
     assert both(path)[0] == believed - 1
     recording = open_recording(path)
     list(recording.summed())

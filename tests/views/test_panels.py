@@ -1055,8 +1055,6 @@ def test_what_the_tracer_does_is_reported_as_long_as_it_holds():
     made.append(off(1, "the tracer is starting"))
     assert "stages: off" not in text(made)
     assert not_traced("stages", ORIGIN, state=made.view.tracing) == "stages: the tracer is starting"
-    made.append(off(1, "the deep probes are starting"))  # a recording of 1.0
-    assert "off" not in made.view.tracing
     made.append(off(2, "", one_in=1))
     assert "press S" not in not_traced("stages", ORIGIN, state=made.view.tracing)
     made.append(frame(3))

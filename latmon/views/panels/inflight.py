@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
 
 from latmon.model.devices import is_volume
-from latmon.model.frame import STARTING
+from latmon.model.frame import TRACER_STARTING
 from latmon.model.inflight import Aged, Ages
 from latmon.support.text import listed
 from latmon.support.units import UNKNOWN, duration, spelled
@@ -276,7 +276,7 @@ def _no_probe(view: ViewState) -> str:
     """Return why no probe follows requests."""
     if view.recorded:
         return "the probes that ran measure no ages" if view.history.any_traced else "no probe followed requests"
-    if view.tracing.startswith(STARTING):
+    if view.tracing.startswith(TRACER_STARTING):
         return "the probes are starting"
     if view.tracing == MEASURING:
         return "this source's tracer measures no ages"

@@ -21,7 +21,7 @@ from latmon.model.frame import (
     FILES,
     LOST_PATH,
     STAGES,
-    STARTING,
+    TRACER_STARTING,
     UNACCOUNTED,
     FileOperation,
     FileSystem,
@@ -894,7 +894,7 @@ def _no_operations(view: ViewState) -> str:
 def _why_none(view: ViewState) -> str:
     origin, selection = view.origin, view.selection
     assert origin is not None  # noqa: S101  checked by the caller
-    begins = view.tracing.startswith(STARTING) and not view.recorded
+    begins = view.tracing.startswith(TRACER_STARTING) and not view.recorded
     if view.history.any_traced and not begins:
         lacks = {one.name: one.reason for one in (*view.history.on_demand.traced.absent, *origin.probes_missing)}
         if FILES in lacks:
