@@ -56,7 +56,7 @@ def _run_within_memory(args: argparse.Namespace) -> int:
         return _RUN[args.command](args)
     # Here and not where the error is caught: its traceback refers to all that was read.
     raise RecordingError(
-        f"{_named_files(args)} can't be read: that takes more than {most >> 20} MiB of memory, and no known host has "
+        f"{_named_files(args)} can't be read within {most >> 20} MiB of memory, and no known host has "
         f"so many names and latencies; if you know who made it, --max-memory {most >> 18}M allows more"
     )
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import BinaryIO, NamedTuple
 
+from latmon.support import memory
 from latmon.support.errors import RecordingError
 
 MAX_TEXT = 16 * 1024 * 1024
@@ -135,6 +136,7 @@ class Members:
                 continue
             if head is not None and until_us is not None and head.first_us > until_us:
                 return
+            memory.require()
             part = self._part(offset, head)
             yield part
             offset = part.end
