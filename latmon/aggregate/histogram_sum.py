@@ -4,8 +4,8 @@ Of depth histograms DepthSum adds and subtracts samples, for windows; DepthTimes
 does not grow with the number of intervals: depths above 256 share a bucket (inflight.bucket_end). Depths are in the
 order in which they were first seen, which decides between two that are as frequent.
 
-OnDemandSums has those of on-demand values: traced stages, handlers, softirqs and wake-ups. Facts that can't be added
-(thread, handlers that share a vector, sampling rate) are those of the latest frame.
+OnDemandSums has those of on-demand values: traced stages, declared tables, softirqs and wake-ups. Facts that can't be
+added (thread, handlers that share a vector, sampling rate) are those of the latest frame.
 """
 
 from __future__ import annotations
@@ -19,21 +19,10 @@ from itertools import chain, islice, repeat
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from latmon.model.frame import (
-    UNKNOWN_IRQ,
-    Flow,
-    Frame,
-    Handler,
-    HandlerRuns,
-    Series,
-    SoftirqCpu,
-    SoftirqRuns,
-    Thread,
-    Traced,
-    Wakeups,
-)
+from latmon.model.frame import Flow, Frame, Series, SoftirqCpu, SoftirqRuns, Thread, Traced, Wakeups
 from latmon.model.histogram import BITS, EMPTY, Histogram, bucket_bounds, bucket_index
 from latmon.model.inflight import SYSFS, Depths, Took, bucket_end
+from latmon.model.measurements import TABLES
 from latmon.model.packed import (
     GROUPS,
     SAMPLED,
@@ -49,11 +38,13 @@ from latmon.model.packed import (
     made_rows,
 )
 from latmon.model.sample import SampleRates
-from latmon.model.table import Row, Table
+from latmon.model.table import AnyTable, Row, Table
 
 Pairs = Iterable[tuple[int, int]]
 """(bucket index, count)."""
 _MAX_SUM = 2**63 - 1
+_WITH_FACTS = {column: table for table in TABLES if table.fact_places for column, _ in table.histogram_columns}
+"""Name of a sum of histograms -> the declared table, where its rows have facts."""
 _SOURCE = {"total": "traced", "stage": "traced"}
 """Name of a sum -> name of the frame's table that it adds up, where they differ."""
 
@@ -659,7 +650,8 @@ class OnDemandSums:
         self.tables = {name: _sum_of(name) for group in groups for name in GROUPS[group]}
         self._counts: dict[Key, int] = {}
         self._threads: dict[int, Thread] = {}
-        self._handlers: dict[Handler, tuple[str, tuple[str, ...], int]] = {}
+        self._of_rows: dict[AnyTable, dict[Any, tuple[Any, ...]]] = {}
+        """As in OnDemandFacts."""
         self._facts = OnDemandFacts()
         self._rates = SampleRates()
         for frame in frames:
@@ -669,7 +661,8 @@ class OnDemandSums:
         other = OnDemandSums(groups=self._groups)
         other.tables = {name: table.copy() for name, table in self.tables.items()}
         other._counts, other._facts, other._rates = self._counts.copy(), self._facts, self._rates.copy()
-        other._threads, other._handlers = self._threads.copy(), self._handlers.copy()
+        other._threads = self._threads.copy()
+        other._of_rows = {table: facts.copy() for table, facts in self._of_rows.items()}
         return other
 
     def add(self, flat: Flat, stamp: int = 0) -> None:
@@ -682,8 +675,9 @@ class OnDemandSums:
         self._count(flat, factor)
         if "wakeup" in self.tables:
             self._threads.update(flat.facts.threads)
-        if "handler" in self.tables:
-            self._handlers.update(flat.facts.handlers)
+        for declared, facts in flat.facts.of_rows.items():
+            if declared.group in self._groups:
+                self._of_rows.setdefault(declared, {}).update(facts)
         self._facts = flat.facts
 
     def remove(self, flat: Flat, stamp: int = 0) -> None:
@@ -713,7 +707,7 @@ class OnDemandSums:
         return Flat(
             tables,
             {group: KeyedCounts.of(counts.items()) for group, counts in grouped.items()},
-            replace(self._facts, threads=dict(self._threads), handlers=dict(self._handlers)),
+            replace(self._facts, threads=dict(self._threads), of_rows=self._facts_by_table()),
             self.one_in,
         )
 
@@ -759,19 +753,6 @@ class OnDemandSums:
         return self.tables["basic"]
 
     @property
-    def handlers(self) -> dict[Handler, HandlerRuns]:
-        returned = self._grouped("returned")
-        return {
-            handler: HandlerRuns(
-                run,
-                returned.get(handler, {}),
-                self._counts.get(Key("before", handler), 0),
-                *self._handlers.get(handler, ("", (), UNKNOWN_IRQ)),
-            )
-            for handler, run in self.tables["handler"].items()
-        }
-
-    @property
     def softirqs(self) -> dict[SoftirqCpu, SoftirqRuns]:
         delays, runs = self.tables["delay"], self.tables["softirq"]
         ran, raised = self._grouped("ran_in"), self._grouped("raised_in")
@@ -792,11 +773,14 @@ class OnDemandSums:
 
     def __getitem__(self, table: Table[Row, V]) -> dict[Row, V]:
         """Return the sums of a declared table."""
-        return made_rows(table, self._counts.items(), self.tables)
+        return made_rows(table, self._counts.items(), self.tables, self._of_rows.get(table, {}))
 
     @property
     def files_left_out(self) -> int:
         return self._counts.get(Key("files_left_out", ""), 0)
+
+    def _facts_by_table(self) -> dict[AnyTable, Mapping[Any, tuple[Any, ...]]]:
+        return {table: dict(facts) for table, facts in self._of_rows.items() if facts}
 
     def _grouped(self, kind: str) -> dict[object, dict[str, int]]:
         found: dict[object, dict[str, int]] = {}
@@ -835,8 +819,11 @@ class OnDemandSums:
         """Drop the names that belong to a row that was removed."""
         if table == "wakeup":
             self._threads.pop(key, None)
-        elif table == "handler":
-            self._handlers.pop(key, None)
+        elif (declared := _WITH_FACTS.get(table)) is not None and not self._is_timed(declared, key):
+            self._of_rows[declared].pop(key, None)
+
+    def _is_timed(self, table: AnyTable, key: Any) -> bool:
+        return any(key in self.tables[column] for column, _ in table.histogram_columns)
 
 
 def _weighed(flat: Flat, name: str, factor: int) -> Packed[Any] | None:

@@ -22,11 +22,8 @@ from latmon.model.frame import (
     FILE_WAITS,
     IDLE,
     NOT_KNOWN,
-    UNKNOWN_IRQ,
     FileSystem,
     Flow,
-    Handler,
-    HandlerRuns,
     SoftirqCpu,
     SoftirqRuns,
     Thread,
@@ -36,6 +33,7 @@ from latmon.model.histogram import BITS, EMPTY, MAX_COUNT, TOP, Histogram
 from latmon.model.inflight import AGES_S, EXACT, PROBE, Depths, InFlight, InFlightList, Took, coarse_end
 from latmon.model.measurements import PATTERNS
 from latmon.model.measurements.files import FileSeries
+from latmon.model.measurements.handlers import UNKNOWN_IRQ, Handler, HandlerRuns
 from latmon.model.measurements.patterns import PATTERN, Pattern
 from latmon.model.table import Meaning, Row, Table, Unit
 from latmon.support.text import clean
@@ -252,8 +250,8 @@ def handlers(
     return {
         handler: HandlerRuns(
             _histogram(counts, sums[handler], bits),
-            dict(returned[handler]),
-            before[handler],
+            returned=dict(returned[handler]),
+            before_us=before[handler],
             caller=callers.get(handler, UNKNOWN_IRQ),
         )
         for handler, counts in runs.items()

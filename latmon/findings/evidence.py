@@ -35,7 +35,7 @@ from latmon.model.frame import (
 )
 from latmon.model.histogram import Histogram, bucket_index
 from latmon.model.inflight import bucket_middle
-from latmon.model.measurements import FILES
+from latmon.model.measurements import FILES, HANDLERS
 from latmon.model.stages import ABOVE_DRIVER
 from latmon.support.units import part, rate, spelled, whole
 
@@ -369,7 +369,7 @@ def serves(facts: Facts, comm: str, device: str) -> bool:
         return False
     comm = comm.removeprefix(host)
     if irq := _IRQ_THREAD.match(comm):
-        handlers = ((one, runs) for one, runs in facts.handlers.items() if one.name.startswith(host))
+        handlers = ((one, runs) for one, runs in facts[HANDLERS].items() if one.name.startswith(host))
         behind = [devices_of(facts, runs.device) for one, runs in handlers if one.irq == int(irq[1])]
         if any(behind):
             return any(device in some for some in behind)

@@ -38,8 +38,6 @@ from latmon.model.frame import (
     Counted,
     Device,
     Flow,
-    Handler,
-    HandlerRuns,
     Origin,
     Outlier,
     Series,
@@ -436,10 +434,6 @@ class Facts:
     def __getitem__(self, table: Table[Row, V]) -> Mapping[Row, V]:
         """Return the sums of a declared table."""
         return self.once(table, lambda: self._on_demand[table])
-
-    @cached_property
-    def handlers(self) -> Mapping[Handler, HandlerRuns]:
-        return self._on_demand.handlers
 
     @cached_property
     def softirqs(self) -> Mapping[SoftirqCpu, SoftirqRuns]:

@@ -16,7 +16,7 @@ from operator import mul
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar, cast
 
-from latmon.model.frame import Flow, Frame, Handler, SoftirqCpu, Thread, Traced
+from latmon.model.frame import Frame, Thread, Traced
 from latmon.model.histogram import BITS, Histogram, value_bounds
 from latmon.model.measurements import TABLES
 from latmon.model.table import AnyTable, Row, Table, Tables, always, never
@@ -253,7 +253,7 @@ def _groups() -> Mapping[str, tuple[str, ...]]:
         "tails": ("by_total",),
         "stages": ("stage",),
         "basic": ("basic",),
-        "interrupts": ("handler", "delay", "softirq"),
+        "interrupts": ("delay", "softirq"),
         "wakeups": ("wakeup",),
     }
     for table in TABLES:
@@ -267,9 +267,9 @@ GROUPS: Mapping[str, tuple[str, ...]] = _groups()
 _GROUP_OF = {
     **dict.fromkeys(("above", "suppressed"), "always"),
     **dict.fromkeys(("unfollowed", "path", "cause", "completer", "raiser", "off", "one_in"), "totals"),
-    **dict.fromkeys(("before", "returned", "ran_in", "raised_in"), "interrupts"),
+    **dict.fromkeys(("ran_in", "raised_in"), "interrupts"),
     **dict.fromkeys(("instead", "ran_us"), "wakeups"),
-    **{column: table.group for table in TABLES for column, _ in table.count_columns},
+    **{column: table.group for table in TABLES for column, _ in (*table.count_columns, *table.named_columns)},
     "files_left_out": "files",
 }
 
@@ -278,8 +278,8 @@ def _sampled_columns() -> Mapping[str, Callable[[Any], bool]]:
     columns: dict[str, Callable[[Any], bool]] = dict.fromkeys(_SAMPLED_KINDS, always)
     for table in TABLES:
         if table.is_sampled is not never:
-            names = (column for column, _ in (*table.histogram_columns, *table.count_columns))
-            columns.update(dict.fromkeys(names, table.is_sampled))
+            places = (*table.histogram_columns, *table.count_columns, *table.named_columns)
+            columns.update(dict.fromkeys((column for column, _ in places), table.is_sampled))
     return MappingProxyType(columns)
 
 
@@ -298,7 +298,7 @@ class Key(NamedTuple):
 
     kind: str
     about: Any
-    """A flow, a handler, a softirq's CPU, a thread's number, or a key of one of TABLES."""
+    """A flow, a softirq's CPU, a thread's number, or a key of one of TABLES."""
     name: str = ""
 
 
@@ -314,9 +314,9 @@ class OnDemandFacts:
     traced: Traced = field(default_factory=Traced)
     """State of the tracer, without its tables."""
     threads: Mapping[int, Thread] = field(default_factory=dict)
-    handlers: Mapping[Handler, tuple[str, tuple[str, ...], int]] = field(default_factory=dict)
-    """Handler -> device, shared_with and caller."""
     thresholds_us: Mapping[str, int] = field(default_factory=dict)
+    of_rows: Mapping[AnyTable, Mapping[Any, tuple[Any, ...]]] = field(default_factory=dict)
+    """Declared table -> key of a row -> its facts, in the order of `fact_places`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,7 +351,6 @@ def tables_of(frame: Frame) -> dict[str, Packed[Any]]:
         "traced": Packed.of(frame.traced.histograms),
         "by_total": Sums.of(frame.traced.by_total).packed,
         "basic": Packed.of({series: one for series, one in frame.histograms.items() if series.stage != "total"}),
-        "handler": Packed.of({handler: runs.run for handler, runs in frame.handlers.items()}),
         "delay": Packed.of({where: runs.delay for where, runs in frame.softirqs.items()}),
         "softirq": Packed.of({where: runs.run for where, runs in frame.softirqs.items()}),
         "wakeup": Packed.of({one.thread.pid: one.delay for one in frame.wakeups}),
@@ -378,6 +377,23 @@ def _counts_of(table: AnyTable, rows: Mapping[Any, Any]) -> Iterator[tuple[Key, 
         cells = split(value)
         for column, at in columns:
             yield Key(column, key), cells[at]
+    yield from _named_counts_of(table, rows)
+
+
+def _named_counts_of(table: AnyTable, rows: Mapping[Any, Any]) -> Iterator[tuple[Key, int]]:
+    for column, place in table.named_columns:
+        for key, counts in table.column(rows, place).items():
+            yield from _named(column, key, counts)
+
+
+def _facts_of(tables: Tables) -> dict[AnyTable, Mapping[Any, tuple[Any, ...]]]:
+    """Return the facts of the rows of a frame's declared tables that have facts."""
+    facts: dict[AnyTable, Mapping[Any, tuple[Any, ...]]] = {}
+    for table, rows in tables.items():
+        if table.fact_places:
+            split, places = table.value.split, table.fact_places
+            facts[table] = {key: tuple(split(value)[place] for place in places) for key, value in rows.items()}
+    return facts
 
 
 def rows_of(flat: Flat, table: Table[Row, V]) -> dict[Row, V]:
@@ -386,31 +402,51 @@ def rows_of(flat: Flat, table: Table[Row, V]) -> dict[Row, V]:
     histograms: dict[str, Mapping[Row, Histogram]] = {
         column: flat.tables.get(column, {}) for column, _ in table.histogram_columns
     }
-    return made_rows(table, zip(counts.keys, counts.counts, strict=True), histograms)
+    facts = flat.facts.of_rows.get(table, {})
+    return made_rows(table, zip(counts.keys, counts.counts, strict=True), histograms, facts)
 
 
 def made_rows(
     table: Table[Row, V],
     counts: Iterable[tuple[Key, int]],
     histograms: Mapping[str, Mapping[Row, Histogram]],
+    facts: Mapping[Row, tuple[Any, ...]],
 ) -> dict[Row, V]:
     """Return the rows of a table by its columns; `counts` may have those of other tables as well."""
     empty = [cell.empty for cell in table.value.cells]
-    places = dict(table.count_columns)
     rows: dict[Row, list[Any]] = {}
-    if places:
-        for key, n in counts:
-            place = places.get(key.kind)
-            if place is None:
-                continue
-            cells = rows.get(key.about)
-            if cells is None:
-                cells = rows[key.about] = empty.copy()
-            cells[place] = n
+    if table.is_timed:
+        timed = chain.from_iterable(histograms[column] for column, _ in table.histogram_columns)
+        rows = {about: empty.copy() for about in timed}
+    _put_counts(table, rows, counts)
     for column, place in table.histogram_columns:
         for about, histogram in histograms[column].items():
             rows.setdefault(about, empty.copy())[place] = histogram
+    for about in rows.keys() & facts.keys():
+        for place, content in zip(table.fact_places, facts[about], strict=True):
+            rows[about][place] = content
     return {about: table.value.make(*cells) for about, cells in rows.items()}
+
+
+def _put_counts(table: Table[Row, V], rows: dict[Row, list[Any]], counts: Iterable[tuple[Key, int]]) -> None:
+    """Put counts into the cells of their rows, which are made where the table has rows without latencies."""
+    empty = [cell.empty for cell in table.value.cells]
+    named = dict(table.named_columns)
+    places = dict(table.count_columns) | named
+    for key, n in counts if places else ():
+        place = places.get(key.kind)
+        if place is None:
+            continue
+        cells = rows.get(key.about)
+        if cells is None and table.is_timed:
+            continue
+        if cells is None:
+            cells = rows[key.about] = empty.copy()
+        if key.kind in named:
+            cells[place] = cells[place] or {}
+            cells[place][key.name] = n
+        else:
+            cells[place] = n
 
 
 def flatten(frame: Frame) -> Flat:
@@ -424,13 +460,13 @@ def flatten(frame: Frame) -> Flat:
             absent=frame.traced.absent,
         ),
         {one.thread.pid: one.thread for one in frame.wakeups},
-        {handler: (runs.device, runs.shared_with, runs.caller) for handler, runs in frame.handlers.items()},
         frame.thresholds_us,
+        _facts_of(frame.tables),
     )
     counted: dict[str, Iterable[tuple[Key, int]]] = {
         "always": _above(frame),
         "totals": _paths(frame.traced),
-        "interrupts": _interrupts(frame),
+        "interrupts": _softirqs(frame),
         "wakeups": (
             pair
             for one in frame.wakeups
@@ -466,14 +502,15 @@ def group_of(key: Key) -> str:
 def names(frame: Frame) -> set[tuple[Any, ...]]:
     """Return the keys of all on-demand values except those whose number grows with a recording's length."""
     traced = frame.traced
-    tables: list[Mapping[Any, Any]] = [traced.histograms, traced.by_total, frame.handlers, frame.softirqs]
+    tables: list[Mapping[Any, Any]] = [traced.histograms, traced.by_total, frame.softirqs]
     found: set[tuple[Any, ...]] = set().union(*(zip(repeat(number), table) for number, table in enumerate(tables)))
     found.update(key for key, n in _above(frame) if n)
     found.update(key for key, n in _paths(traced) if n)
-    found.update(key for key, n in _interrupts(frame) if n)
+    found.update(key for key, n in _softirqs(frame) if n)
     for table, rows in frame.tables.items():
         if not table.has_churn:
             found.update(zip(repeat(table.name), rows, strict=False))
+            found.update(key for key, n in _named_counts_of(table, rows) if n)
     return found
 
 
@@ -499,18 +536,13 @@ def _paths(traced: Traced) -> Iterator[tuple[Key, int]]:
             yield from _named(kind, device, named)
 
 
-def _interrupts(frame: Frame) -> Iterator[tuple[Key, int]]:
-    for handler, runs in frame.handlers.items():
-        yield Key("before", handler), runs.before_us
-        yield from _named("returned", handler, runs.returned)
+def _softirqs(frame: Frame) -> Iterator[tuple[Key, int]]:
     for where, ran in frame.softirqs.items():
         yield from _named("ran_in", where, ran.ran_in)
         yield from _named("raised_in", where, ran.raised_in)
 
 
-def _named(
-    kind: str, about: Flow | Handler | SoftirqCpu | int | str, named: Mapping[str, int]
-) -> Iterator[tuple[Key, int]]:
+def _named(kind: str, about: Any, named: Mapping[str, int]) -> Iterator[tuple[Key, int]]:
     return ((Key(kind, about, name), n) for name, n in named.items())
 
 

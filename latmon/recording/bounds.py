@@ -105,7 +105,6 @@ def _without(frame: Frame, left_out: Mapping[str, set[Any]]) -> Frame:
         frame,
         histograms=kept("total", frame.histograms),
         traced=traced,
-        handlers=kept("handler", frame.handlers),
         softirqs=softirqs,
         wakeups=tuple(woken for woken in frame.wakeups if woken.thread.pid not in gone),
         tables={table: _declared_kept(table, rows, left_out) for table, rows in frame.tables.items()},

@@ -18,15 +18,12 @@ from latmon.model.frame import (
     FILE_OPS,
     FILE_WAITS,
     NO_SETTINGS,
-    UNKNOWN_IRQ,
     CgroupLimit,
     Device,
     DeviceReport,
     FileOperation,
     FileSystem,
     Flow,
-    Handler,
-    HandlerRuns,
     Health,
     Limit,
     Mark,
@@ -46,6 +43,7 @@ from latmon.model.frame import (
 from latmon.model.histogram import BITS, MAX_COUNT
 from latmon.model.host_context import ContextValue, HostContext, interval_value
 from latmon.model.inflight import MAX_DEPTH, SYSFS, Depths, InFlight, InFlightList, Issue, Took
+from latmon.model.measurements import HANDLERS, TABLES
 from latmon.model.packed import Packed, Sums
 from latmon.model.table import MAX_PID
 from latmon.recording import validate
@@ -94,7 +92,6 @@ MAX_CODES = 256
 """Paths of one device: a path without a name is written as its code."""
 MAX_ONE_IN = 1 << 20
 MAX_CPU = 1 << 16
-MAX_IRQ = 1 << 32
 MAX_DEPTHS = 4096
 """Different depths of one device in one window: a probe reports fewer than 400, a sampler one per sample."""
 MAX_IN_FLIGHT = 1024
@@ -274,42 +271,6 @@ TRACED = RecordCodec(
     *(RecordField(key, _INCLUDES, write=_LISTS, default=NOTHING) for key in ("includes", "bio_includes")),
     _missing("absent"),
 )
-
-_HANDLER_ROW = RowDecoder(
-    lambda *cells: cells,
-    ("irq", within(UNKNOWN_IRQ, MAX_IRQ)),
-    ("name", label),
-    ("before", count),
-    ("device", text),
-    ("shared_with", _FEW_LABELS),
-    ("returned", _COUNTS),
-    ("caller", within(UNKNOWN_IRQ, MAX_IRQ)),
-    optional=1,
-)
-
-
-def _encode_handlers(handlers: Mapping[Handler, HandlerRuns]) -> Line:
-    rows = [
-        [
-            *(*handler, runs.before_us, runs.device, list(runs.shared_with), dict(runs.returned)),
-            *([] if runs.caller == UNKNOWN_IRQ else [runs.caller]),
-        ]
-        for handler, runs in handlers.items()
-    ]
-    return _rows(rows) | encode_table(Packed.of({handler: runs.run for handler, runs in handlers.items()}))
-
-
-def _handlers(value: Any, key: str) -> Mapping[Handler, HandlerRuns]:
-    line = validate.mapping(value, key)
-    rows = _read_rows(line, _HANDLER_ROW)
-    runs = table(line, [Handler(irq, name) for irq, name, *_ in rows]).values_in_order()
-    return once(
-        [
-            (Handler(irq, name), HandlerRuns(run, returned, before_us, device, shared_with, *caller))
-            for (irq, name, before_us, device, shared_with, returned, *caller), run in zip(rows, runs, strict=True)
-        ]
-    )
-
 
 _SOFTIRQ_ROW = RowDecoder(
     lambda *cells: cells, ("vec", label), ("cpu", within(0, MAX_CPU)), ("ran_in", _COUNTS), ("raised_in", _COUNTS)
@@ -648,10 +609,10 @@ WINDOW_VALUES = (
     RecordField("thresholds", mapped(count), "thresholds_us", write=dict, default=NOTHING),
     RecordField("outliers", listed(OUTLIER.entry), write=_each(OUTLIER.encode), default=()),
     RecordField("traced", TRACED.read, write=TRACED.encode, default=Traced()),
-    RecordField("irqs", _handlers, "handlers", _encode_handlers, default=NOTHING),
+    *table_fields(HANDLERS),
     RecordField("softirqs", _softirqs, write=_encode_softirqs, default=NOTHING),
     RecordField("wakeups", _wakeups, write=_encode_wakeups, default=()),
-    *table_fields(),
+    *table_fields(*(declared for declared in TABLES if declared is not HANDLERS)),
     RecordField("file_operations", listed(FILE_OPERATION.entry), write=_each(FILE_OPERATION.encode), default=()),
     RecordField("files_left_out", count),
     RecordField("depths", mapped(DEPTHS.entry), write=by_name(DEPTHS.encode), default=NOTHING),

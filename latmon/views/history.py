@@ -40,8 +40,6 @@ from latmon.model.frame import (
     FileOperation,
     Flow,
     Frame,
-    Handler,
-    HandlerRuns,
     Outlier,
     Series,
     SoftirqCpu,
@@ -276,10 +274,6 @@ class OnDemandWindow(RunningWindow[str, OnDemandSums, OnDemandValues]):
     def basic(self) -> Mapping[Series, Histogram]:
         """Stages measured by the always-on probe for all I/Os; `total` is in Window."""
         return self._sums.read("basic").basic
-
-    @cached_property
-    def handlers(self) -> Mapping[Handler, HandlerRuns]:
-        return self._sums.read("interrupts").handlers
 
     @cached_property
     def softirqs(self) -> Mapping[SoftirqCpu, SoftirqRuns]:

@@ -5,8 +5,9 @@ from hypothesis import strategies as st
 
 from latmon.decode.tables import VECTORS, handlers, softirqs, thread_label, wakeups
 from latmon.manifest import ROLES, KeyPart, MapSpec
-from latmon.model.frame import Handler, Thread, Wakeups
+from latmon.model.frame import Thread, Wakeups
 from latmon.model.histogram import TOP, Histogram
+from latmon.model.measurements.handlers import Handler
 
 THREADS = {
     12: Thread(12, "ksoftirqd/0", "other", 120),

@@ -10,8 +10,10 @@ import pytest
 from latmon.aggregate.histogram_sum import OnDemandSums
 from latmon.analysis.attribution import by_process, fold, requests_of, tail, tail_cut, untraced_share
 from latmon.model import measurements
-from latmon.model.frame import OPS, UNACCOUNTED, Flow, Frame, Handler, Series
+from latmon.model.frame import OPS, UNACCOUNTED, Flow, Frame, Series
 from latmon.model.histogram import merge
+from latmon.model.measurements import HANDLERS
+from latmon.model.measurements.handlers import Handler
 from latmon.recording.codec import decode_frame, encode_frame, to_bytes
 from latmon.recording.validate import parse
 from latmon_backends.demo import host_window
@@ -73,7 +75,10 @@ def test_softirqs_of_the_ticking_disk_wait_for_whole_ticks(quiet):
 
 @pytest.mark.slow
 def test_the_shared_handler_takes_its_victim_s_time(quiet):
-    slow, ours = quiet.handlers[Handler(16, "uhci_hcd:usb3")], quiet.handlers[Handler(16, "mpt3sas0")]
+    slow, ours = (
+        quiet[HANDLERS][Handler(16, "uhci_hcd:usb3")],
+        quiet[HANDLERS][Handler(16, "mpt3sas0")],
+    )
     assert set(slow.returned) == {"none"}
     assert (slow.run.count, slow.run.sum) == (ours.run.count, ours.before_us)
     assert ours.shared_with == ("uhci_hcd:usb3",)

@@ -9,6 +9,7 @@ import pytest
 
 from latmon.model.frame import Frame, SoftirqCpu
 from latmon.model.histogram import Histogram, merge
+from latmon.model.measurements import HANDLERS
 from latmon_backends.demo.backend import INCIDENTS
 from latmon_backends.demo.e810 import CPU, LOCAL, PER_WINDOW, REMOTE, THRESHOLD_US, VECTOR, one_by_one
 
@@ -93,5 +94,5 @@ def test_the_cards_handler_is_what_differs(sick, healthy):
     origin = INCIDENTS["e810"].origin
     assert (origin.hz, origin.settings["kernel"]["hz"], origin.tier, origin.latency_from) == (250, "250", "C", "issue")
     assert origin.settings == INCIDENTS["e810-healthy"].origin.settings
-    names = [{one.name for one in frames[0].handlers} for frames in (sick, healthy)]
+    names = [{one.name for one in frames[0][HANDLERS]} for frames in (sick, healthy)]
     assert names[0] ^ names[1] == {"irdma-ceq-3", "mlx5_comp3@pci:0000:5e:00.0"}

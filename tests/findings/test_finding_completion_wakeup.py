@@ -6,7 +6,9 @@ from dataclasses import replace
 import pytest
 from finding_cases import BEGIN_S, S, disk, found, frame, hist, lasting, timed, together, traced
 
-from latmon.model.frame import NOT_KNOWN, Handler, HandlerRuns, Outlier, Thread, Wait, Wakeups
+from latmon.model.frame import NOT_KNOWN, Outlier, Thread, Wait, Wakeups
+from latmon.model.measurements import HANDLERS
+from latmon.model.measurements.handlers import Handler, HandlerRuns
 
 RULE = "completion-wakeup"
 FAST = (1000, {"hba": 90, "irq": 5, "completion": 20})
@@ -252,7 +254,7 @@ def test_without_rows_a_name_ties_a_late_thread_to_the_device(comm, severity):
     values = {
         "traced": traced("sda", (FAST, held(600_000, 8))),
         "wakeups": (Wakeups(Thread(39, comm, "other", 120), hist({20: 1000, 600_000: 1})),),
-        "handlers": {Handler(40, "mpt3sas1"): HandlerRuns(hist({2: 9}), device="sdb")},
+        "tables": {HANDLERS: {Handler(40, "mpt3sas1"): HandlerRuns(hist({2: 9}), device="sdb")}},
         "thresholds_us": {"sda": 100_000},
     }
     (one,) = found(RULE, [frame(**values)], [disk(driver="mpt3sas"), disk("sdb", driver="mpt3sas")])

@@ -7,7 +7,9 @@ from finding_cases import BEGIN_S, S, facts_of, found, frame, hist, lasting, tra
 
 from latmon.findings import evidence
 from latmon.findings.rules import RULES
-from latmon.model.frame import Device, Handler, HandlerRuns, Outlier, SoftirqCpu, SoftirqRuns, Thread, Wait, Wakeups
+from latmon.model.frame import Device, Outlier, SoftirqCpu, SoftirqRuns, Thread, Wait, Wakeups
+from latmon.model.measurements import HANDLERS
+from latmon.model.measurements.handlers import Handler, HandlerRuns
 from latmon_backends.fleet.merge import HostFrame, merged_frame
 
 RULE = "softirq-delay"
@@ -144,7 +146,7 @@ def test_a_tick_explains_it():
 def test_an_interrupts_thread_serves_devices_of_its_own_host():
     runs = HandlerRuns(hist({5: 10}), device="a:0000:00:1f.2")
     disks = [Device(f"{host}:sda", 8, 0, driver="ahci", controller=f"{host}:host0 0000:00:1f.2") for host in "ab"]
-    facts = facts_of(lasting(handlers={Handler(34, "a:ahci"): runs}), disks, backend="fleet")
+    facts = facts_of(lasting(tables={HANDLERS: {Handler(34, "a:ahci"): runs}}), disks, backend="fleet")
     assert evidence.devices_of(facts, runs.device) == ("a:sda",)
     assert evidence.serves(facts, "a:irq/34-ahci", "a:sda")
     assert not evidence.serves(facts, "a:irq/34-ahci", "b:sda")

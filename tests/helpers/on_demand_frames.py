@@ -13,13 +13,10 @@ from latmon.model.frame import (
     FILE_WAITS,
     STAGES,
     UNACCOUNTED,
-    UNKNOWN_IRQ,
     FileOperation,
     FileSystem,
     Flow,
     Frame,
-    Handler,
-    HandlerRuns,
     Health,
     Missing,
     Outlier,
@@ -32,8 +29,9 @@ from latmon.model.frame import (
     Wakeups,
 )
 from latmon.model.histogram import MAX_US, Histogram, bucket_index
-from latmon.model.measurements import TABLES
-from latmon.model.table import AnyTable, Meaning, Part
+from latmon.model.measurements import HANDLERS, TABLES
+from latmon.model.measurements.handlers import Handler, HandlerRuns
+from latmon.model.table import AnyTable, Cell, Meaning, Part, Unit
 from latmon.recording.validate import MAX_SPAN_US, MAX_WALL
 
 _STAGE_NAMES = st.sampled_from((*STAGES, UNACCOUNTED))
@@ -90,10 +88,6 @@ OUTLIERS = st.builds(
     includes=_INCLUDES,
     waits=st.lists(WAITS, max_size=2).map(tuple),
 )
-HANDLERS = maps(
-    st.builds(Handler, st.integers(UNKNOWN_IRQ, 4096), NAMES),
-    st.builds(HandlerRuns, histograms(), _NAMED, COUNTS, NAMES, _FEW, st.integers(-1, 4096)),
-)
 SOFTIRQS = maps(
     st.builds(SoftirqCpu, st.sampled_from(("BLOCK", "NET_RX", "TIMER")), st.integers(0, 255)),
     st.builds(SoftirqRuns, histograms(), histograms(), _NAMED, _NAMED),
@@ -112,13 +106,27 @@ def _parts(part: Part) -> st.SearchStrategy[Any]:
         return st.sampled_from(part.names)
     if part.highest is None:
         return NAMES
-    return st.sampled_from((4096, 65_536, 1 << 20, 0)) if part.is_power_of_two else st.integers(0, 2**22)
+    if part.is_power_of_two:
+        return st.sampled_from((4096, 65_536, 1 << 20, 0))
+    return st.integers(part.lowest, min(part.highest, 2**22))
+
+
+def _contents(cell: Cell) -> st.SearchStrategy[Any]:
+    if cell.is_histogram:
+        return histograms().map(lambda histogram: histogram.coarsen(cell.bits))
+    if cell.unit is Unit.NAMED:
+        return _NAMED
+    if cell.unit is not Unit.FACT:
+        return COUNTS
+    if isinstance(cell.unknown, bool):
+        return st.booleans()
+    return _FEW if isinstance(cell.unknown, tuple) else _parts(cell.part)
 
 
 @st.composite
 def _declared_values(draw: st.DrawFn, table: AnyTable) -> Any:
     """Return a value of a declared table; its first count is raised until I/Os can have it."""
-    cells = [draw(histograms()).coarsen(cell.bits) if cell.is_histogram else draw(COUNTS) for cell in table.value.cells]
+    cells = [draw(_contents(cell)) for cell in table.value.cells]
     if table.value.impossible(value := table.value.make(*cells)):
         cells[0] = max(cell.count if isinstance(cell, Histogram) else cell for cell in cells)
         value = table.value.make(*cells)
@@ -158,7 +166,6 @@ ON_DEMAND_FRAMES = st.builds(
     outliers=st.lists(OUTLIERS, max_size=3).map(tuple),
     thresholds_us=maps(DEVICE_NAMES, COUNTS),
     traced=TRACED,
-    handlers=HANDLERS,
     softirqs=SOFTIRQS,
     wakeups=WAKEUPS,
     tables=DECLARED,
@@ -229,7 +236,13 @@ ON_DEMAND = frame(
     outliers=(outlier(),),
     thresholds_us={"sdc": 20_000},
     traced=traced_disk(),
-    handlers={Handler(16, "uhci_hcd"): HandlerRuns(of(20, 21), {"none": 2}, 0, "0000:00:01.2", ("nvme0q1",))},
+    tables={
+        HANDLERS: {
+            Handler(16, "uhci_hcd"): HandlerRuns(
+                of(20, 21), returned={"none": 2}, device="0000:00:01.2", shared_with=("nvme0q1",)
+            )
+        }
+    },
     softirqs={SoftirqCpu("BLOCK", 1): SoftirqRuns(of(3990), of(12), {"ksoftirqd": 1}, {"irq": 1})},
     wakeups=(Wakeups(KERNEL, of(1500), {"zpool-data (prio 99)": 1}), Wakeups(PROGRAM, of(40))),
     health=Health(suppressed=12, probe_cpu_percent=1.5),

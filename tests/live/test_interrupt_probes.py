@@ -20,6 +20,7 @@ from workload import Capture, LoopDevice
 
 from latmon.model.frame import Flow, Series
 from latmon.model.histogram import bucket_bounds
+from latmon.model.measurements import HANDLERS
 
 ZRAM = Path("/sys/class/zram-control")
 VECTORS = ("HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU")
@@ -127,12 +128,12 @@ def test_handlers_run_as_often_as_the_kernel_counts_interrupts(suite, loop, tmp_
         after, lines = interrupts()
     interval = run.interval()
     assert interval.undecoded == 0
-    for handler, runs in interval.handlers.items():
+    for handler, runs in interval[HANDLERS].items():
         assert handler.name
         assert handler.name in lines[handler.irq]
         assert sum(runs.returned.values()) == runs.run.count
     for irq, count in after.items():
-        runs = sum(of.run.count for handler, of in interval.handlers.items() if handler.irq == irq)
+        runs = sum(of.run.count for handler, of in interval[HANDLERS].items() if handler.irq == irq)
         assert runs >= SKIPPED * (count - before[irq]) - OFTEN
     names = [(one.get("irq"), one.text) for one in run.reported("handler")]
     assert len(names) == len(set(names))
@@ -145,8 +146,8 @@ def test_tier_c_names_handlers_with_every_bpftrace(suite, loop, tmp_path):
     with Run(suite, tmp_path, "irqs", of="c") as run:
         write(loop.path, 2.0)
     _, lines = interrupts()
-    named = [handler for handler in run.interval().handlers if handler.name and handler.name in lines[handler.irq]]
-    assert named == list(run.interval().handlers)
+    named = [handler for handler in run.interval()[HANDLERS] if handler.name and handler.name in lines[handler.irq]]
+    assert named == list(run.interval()[HANDLERS])
     assert named
 
 

@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 
 from latmon.decode.framer import UNKNOWN
 from latmon.manifest import load
-from latmon.model.frame import Handler, Series, SoftirqCpu, Thread
+from latmon.model.frame import Series, SoftirqCpu, Thread
 from latmon.model.histogram import bucket_index
+from latmon.model.measurements import HANDLERS
+from latmon.model.measurements.handlers import Handler
 from latmon_backends.bpftrace.probe import BpftraceDecoder
 from latmon_backends.probe import tick_protocol
 from latmon_backends.probe.events import Attached, HelperFailed, Lost, MapPrinted, Printed, UndecodedLine
@@ -175,7 +177,7 @@ def test_a_handlers_record_names_it(run):
         run.line(line)
         run.ticks.take(MapPrinted(spec.name, {key: 30 * tick}))
         run.line("done irqs_c")
-        handlers = run.ticks.taken().interval.handlers
+        handlers = run.ticks.taken().interval[HANDLERS]
         name = Handler(11, "nvme0q1") if line else UNKNOWN
         assert {handler: runs.run.count for handler, runs in handlers.items()} == {name: 30}
 

@@ -14,19 +14,11 @@ from on_demand_frames import KERNEL, ON_DEMAND, ON_DEMAND_FRAMES, PROGRAM, of, o
 from recorded import ORIGIN, frame
 
 from latmon.model import measurements
-from latmon.model.frame import (
-    NOT_KNOWN,
-    UNKNOWN_IRQ,
-    FileOperation,
-    FileSystem,
-    Frame,
-    Handler,
-    HandlerRuns,
-    Wait,
-    Wakeups,
-)
+from latmon.model.frame import NOT_KNOWN, FileOperation, FileSystem, Frame, Wait, Wakeups
+from latmon.model.measurements import HANDLERS
 from latmon.model.measurements.behind import Behind
 from latmon.model.measurements.files import FileSeries
+from latmon.model.measurements.handlers import UNKNOWN_IRQ, Handler, HandlerRuns
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import OTHERS, Issuer
 from latmon.model.packed import Packed
@@ -282,7 +274,7 @@ def test_redacting_hides_programs_and_keeps_what_diagnoses(tmp_path):
     assert (kept.wakeups[1].thread.comm, kept.wakeups[1].delay.count) == ("redacted", 2)
     assert kept.wakeups[1].instead == {"emlxs_thread": 1}
     assert kept.wakeups[1].ran_us == {"emlxs_thread": 40, NOT_KNOWN: 5}
-    assert kept.handlers == one.handlers
+    assert kept[HANDLERS] == one[HANDLERS]
 
 
 POD = "/kubepods.slice/kubepods-pod1/cri-containerd-1.scope"
@@ -364,7 +356,7 @@ def test_a_recording_is_not_read_beyond_what_its_reader_can_bear(tmp_path, monke
     monkeypatch.setattr("latmon.recording.validate.MAX_SERIES", 40)
     writer = Writer.create(tmp_path / "r", ORIGIN)
     for seq in range(20):
-        writer.append(frame(seq, handlers={Handler(seq * 10 + n, "x"): HandlerRuns(of(1)) for n in range(5)}))
+        writer.append(frame(seq, tables={HANDLERS: {Handler(seq * 10 + n, "x"): HandlerRuns(of(1)) for n in range(5)}}))
     writer.close()
     recording = open_recording(tmp_path / "r")
     read = []

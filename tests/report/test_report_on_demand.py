@@ -12,23 +12,12 @@ from recorded import ORIGIN, frame
 
 from latmon.capture.backend import Options
 from latmon.model import measurements
-from latmon.model.frame import (
-    Device,
-    DeviceReport,
-    Flow,
-    Frame,
-    Handler,
-    HandlerRuns,
-    Health,
-    Missing,
-    Series,
-    Thread,
-    Traced,
-    Wakeups,
-)
+from latmon.model.frame import Device, DeviceReport, Flow, Frame, Health, Missing, Series, Thread, Traced, Wakeups
 from latmon.model.histogram import Histogram
 from latmon.model.host_context import CONTEXT, interval_value
+from latmon.model.measurements import HANDLERS
 from latmon.model.measurements.behind import Behind
+from latmon.model.measurements.handlers import Handler, HandlerRuns
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import OTHERS, Issuer
 from latmon.model.measurements.patterns import Pattern
@@ -394,7 +383,9 @@ def test_wake_ups_that_no_row_reports_are_a_number(monkeypatch):
 def test_the_text_of_anything_fits_a_ticket(summary_of):
     name = "a-very-long-device-name-of-some-multipath-head"
     wide = replace(outlier(), device=name, comm="x" * 64, overtaken_by=10**9, path="y" * 60, sector=10**15)
-    runs = HandlerRuns(of(3_000_000), {"none": 10**9}, 10**12, "z" * 60, ("w" * 40,) * 3)
+    runs = HandlerRuns(
+        of(3_000_000), returned={"none": 10**9}, before_us=10**12, device="z" * 60, shared_with=("w" * 40,) * 3
+    )
     summary = summary_of(
         frame(
             0,
@@ -403,7 +394,7 @@ def test_the_text_of_anything_fits_a_ticket(summary_of):
             thresholds_us={name: 1},
             outliers=(wide,) * 30,
             traced=replace(traced_disk(), unfollowed={"sdc": {"u" * 100: 5}}),
-            handlers={Handler(4000, "h" * 60): runs},
+            tables={HANDLERS: {Handler(4000, "h" * 60): runs}},
             wakeups=(Wakeups(Thread(1, "t" * 60, "deadline", -1), of(3_500_000_000), {"i" * 60: 1}),),
             softirqs=ON_DEMAND.softirqs,
             health=Health(suppressed=10**9),

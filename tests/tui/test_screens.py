@@ -65,7 +65,7 @@ def test_a_recording_is_cut_where_its_capture_was():
 @pytest.mark.parametrize("mode", ["LIVE", "REPLAY"])
 @pytest.mark.parametrize("steps", [(), ("enter",)])
 def test_what_procfs_cannot_measure_has_a_reason_and_no_count(mode, steps):
-    bare = {"handlers": {}, "softirqs": {}, "wakeups": {}}
+    bare = {"tables": {}, "softirqs": {}, "wakeups": {}}
     counted = [replace(one, histograms={}, seen={}, traced=Traced(), **bare) for one in FRAMES]
     made = scene(counted, Selection(screen="stages"), PROCFS, mode=mode)
     output = " ".join(press(made, *steps).split())

@@ -19,6 +19,7 @@ from latmon.model import measurements
 from latmon.model.frame import Frame, Health, Series, SoftirqCpu, SoftirqRuns, Traced
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import Depths
+from latmon.model.measurements import HANDLERS
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import Issuer
 from latmon.model.packed import Pressed, flatten
@@ -35,7 +36,7 @@ def at(second: int, one: Frame | None = None, **changed: object) -> Frame:
 def values(sums):
     return (
         sums.traced,
-        sums.handlers,
+        sums[HANDLERS],
         sums.softirqs,
         sorted(sums.wakeups, key=lambda one: one.thread.pid),
         sums[measurements.ISSUERS],
@@ -114,7 +115,7 @@ def test_a_window_without_frames_forgets_all_devices():
     window.advance(9 * SECOND)
     assert values(window) == values(OnDemandSums([Frame(0, 0.0, 0, 0)]))
     for sums in window._sums.sums.values():
-        assert not any((sums._threads, sums._handlers, *(table._peaks for table in sums.tables.values())))
+        assert not any((sums._threads, *sums._of_rows.values(), *(table._peaks for table in sums.tables.values())))
 
 
 def test_rates_are_those_of_all_that_was_traced_in_the_window():

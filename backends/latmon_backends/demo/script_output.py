@@ -20,11 +20,8 @@ from latmon.model.frame import (
     PROCESSES,
     SIZES,
     UNACCOUNTED,
-    UNKNOWN_IRQ,
     FileOperation,
     FileSystem,
-    Handler,
-    HandlerRuns,
     Outlier,
     SoftirqCpu,
     SoftirqRuns,
@@ -35,6 +32,7 @@ from latmon.model.frame import (
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import AGES_S, EXACT, Depths, InFlight, InFlightList, Issue
 from latmon.model.measurements.files import FileSeries
+from latmon.model.measurements.handlers import UNKNOWN_IRQ, Handler, HandlerRuns
 from latmon.model.measurements.patterns import PATTERN
 from latmon_backends.demo.scenario import FlowIos, HostFacts, bucket
 from latmon_backends.probe.events import CountedMap, Event, HandlerNamed, Printed

@@ -25,8 +25,6 @@ from latmon.model.frame import (
     FileOperation,
     Flow,
     Frame,
-    Handler,
-    HandlerRuns,
     Health,
     Missing,
     Origin,
@@ -119,7 +117,6 @@ def _sum(taken: Sequence[tuple[HostFrame, Frame]], empty: Frame) -> Frame:
         outliers=tuple(sorted((found for one in moved for found in one.outliers), key=lambda one: one.mono_us)),
         thresholds_us=_joined(one.thresholds_us for one in now),
         traced=_traced([(part, one.traced) for part, one in taken], one_in),
-        handlers=_summed((one.handlers for one in moved), _both_handlers),
         softirqs=_summed((one.softirqs for one in moved), lambda one, other: softirqs_added((one, other))),
         wakeups=_threads(found for one in moved for found in one.wakeups),
         tables=sum_tables(one.tables for one in moved),
@@ -283,8 +280,17 @@ def _with_host(part: HostFrame) -> Frame:
     def to_flow(at: Flow) -> Flow:
         return Flow(to(at.device), at.op)
 
+    def to_each(listed: str) -> str:
+        return ", ".join(map(to, listed.split(", ")))
+
     limits, in_flight = frame.cgroup_limits, frame.in_flight
-    new_names = {Meaning.DEVICE: to, Meaning.MOUNT: to, Meaning.CGROUP: to_path}
+    new_names = {
+        Meaning.DEVICE: to,
+        Meaning.MOUNT: to,
+        Meaning.CGROUP: to_path,
+        Meaning.NAME: to,
+        Meaning.LISTED: to_each,
+    }
     return replace(
         frame,
         histograms=renamed(frame.histograms, to_series),
@@ -294,7 +300,6 @@ def _with_host(part: HostFrame) -> Frame:
         outliers=tuple(replace(one, device=to(one.device)) for one in frame.outliers),
         thresholds_us=renamed(frame.thresholds_us, to),
         traced=_traced_of(frame.traced, to, to_series),
-        handlers={Handler(at.irq, to(at.name)): _handler(one, to) for at, one in frame.handlers.items()},
         softirqs=renamed(frame.softirqs, lambda at: SoftirqCpu(to(at.vector), at.cpu)),
         wakeups=tuple(_wakeups(one, to, part.number) for one in frame.wakeups),
         tables={table: table.with_new_names(rows, new_names) for table, rows in frame.tables.items()},
@@ -385,11 +390,6 @@ def _traced_of(one: Traced, to: Callable[[str], str], to_series: Callable[[Serie
     )
 
 
-def _handler(one: HandlerRuns, to: Callable[[str], str]) -> HandlerRuns:
-    behind = ", ".join(map(to, one.device.split(", ")))  # a controller's address, or block devices
-    return replace(one, device=behind, shared_with=tuple(map(to, one.shared_with)))
-
-
 def _wakeups(one: Wakeups, to: Callable[[str], str], number: int) -> Wakeups:
     """Return a thread's wake-ups. Its number is no pid any more: two hosts have threads with the same one."""
     pid = NAMED_FROM * (1 + number) + one.thread.pid % NAMED_FROM
@@ -466,15 +466,6 @@ def _total(counts: Iterable[int]) -> int:
 def _joined(tables: Iterable[Mapping[K, V]]) -> dict[K, V]:
     """Return all entries of tables that have none in common."""
     return {at: value for table in tables for at, value in table.items()}
-
-
-def _both_handlers(one: HandlerRuns, other: HandlerRuns) -> HandlerRuns:
-    return replace(
-        other,
-        run=merge((one.run, other.run)),
-        returned=_added((one.returned, other.returned)),
-        before_us=one.before_us + other.before_us,
-    )
 
 
 def _both_depths(one: Depths, other: Depths) -> Depths:

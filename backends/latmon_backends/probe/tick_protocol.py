@@ -488,7 +488,6 @@ class TracerWindow:
         found = self.interval
         return replace(
             frame,
-            handlers=found.handlers,
             softirqs=found.softirqs,
             wakeups=found.wakeups,
             issues=self.issues,
