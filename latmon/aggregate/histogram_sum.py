@@ -19,7 +19,7 @@ from itertools import chain, islice, repeat
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from latmon.model.frame import Flow, Frame, Series, SoftirqCpu, SoftirqRuns, Thread, Traced, Wakeups
+from latmon.model.frame import Flow, Frame, Series, Thread, Traced, Wakeups
 from latmon.model.histogram import BITS, EMPTY, Histogram, bucket_bounds, bucket_index
 from latmon.model.inflight import SYSFS, Depths, Took, bucket_end
 from latmon.model.measurements import TABLES
@@ -751,17 +751,6 @@ class OnDemandSums:
     @property
     def basic(self) -> Mapping[Series, Histogram]:
         return self.tables["basic"]
-
-    @property
-    def softirqs(self) -> dict[SoftirqCpu, SoftirqRuns]:
-        delays, runs = self.tables["delay"], self.tables["softirq"]
-        ran, raised = self._grouped("ran_in"), self._grouped("raised_in")
-        return {
-            where: SoftirqRuns(
-                delays.get(where, EMPTY), runs.get(where, EMPTY), ran.get(where, {}), raised.get(where, {})
-            )
-            for where in dict.fromkeys((*delays, *runs))
-        }
 
     @property
     def wakeups(self) -> tuple[Wakeups, ...]:

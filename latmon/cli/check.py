@@ -286,7 +286,6 @@ def _compare(frame: Frame) -> None:
     if found := Packed.of(frame.traced.histograms).contradiction(coarse=True):
         raise RecordingError(f"a traced stage has {found[1]}")
     histograms: list[tuple[str, Iterable[Histogram]]] = [
-        ("a softirq", (one for runs in frame.softirqs.values() for one in (runs.delay, runs.run))),
         ("a wake-up", (woken.delay for woken in frame.wakeups)),
     ]
     histograms += [

@@ -38,22 +38,10 @@ from latmon.decode.tables import (
     wakeups,
 )
 from latmon.manifest import DECLARED_ROLES, STACKS, UNFOLLOWED_FROM, Manifest, MapSpec, op_name
-from latmon.model.frame import (
-    PROCESSES,
-    Completed,
-    FileSystem,
-    Flow,
-    Series,
-    SoftirqCpu,
-    SoftirqRuns,
-    Thread,
-    Traced,
-    Wakeups,
-    missing_stages,
-)
+from latmon.model.frame import PROCESSES, Completed, FileSystem, Flow, Series, Thread, Traced, Wakeups, missing_stages
 from latmon.model.histogram import Histogram, merge
 from latmon.model.inflight import Depths, InFlightList
-from latmon.model.measurements import BEHIND, FILES, HANDLERS, ISSUERS, PATTERNS, TABLES
+from latmon.model.measurements import BEHIND, FILES, HANDLERS, ISSUERS, PATTERNS, SOFTIRQS, TABLES
 from latmon.model.measurements.behind import Behind
 from latmon.model.measurements.handlers import UNKNOWN_IRQ, Handler
 from latmon.model.measurements.issued_io import IssuedIO
@@ -463,7 +451,6 @@ class TracerInterval:
     """Data of one interval of the tracer; TracerRun adds `one_in` and `devices` to `traced`."""
 
     traced: Traced = field(default_factory=Traced)
-    softirqs: Mapping[SoftirqCpu, SoftirqRuns] = field(default_factory=dict)
     wakeups: tuple[Wakeups, ...] = ()
     suppressed: int = 0
     """Records that the rate limit left out."""
@@ -572,7 +559,6 @@ class TracerFramer:
         in_flight = self._ages.taken()
         return TracerInterval(
             self._traced(series, gains),
-            softirqs(gains),
             wakeups(gains, thread, self._manifest.bits),
             series.suppressed,
             undecoded,
@@ -586,6 +572,7 @@ class TracerFramer:
                 HANDLERS: handlers(
                     gains, lambda number: self._handlers.get(number, UNKNOWN), self._callers, self._manifest.bits
                 ),
+                SOFTIRQS: softirqs(gains),
                 PATTERNS: patterns(gains, self._device_name),
                 FILES: files(
                     gains, [] if tick is None else _at_tick(maxima, tick), self._file_system, self._manifest.bits
@@ -668,7 +655,6 @@ def joined(intervals: Iterable[TracerInterval], manifests: Iterable[Manifest]) -
     )
     return TracerInterval(
         traced,
-        {at: runs for one in each for at, runs in one.softirqs.items()},
         tuple(wakeups for one in each for wakeups in one.wakeups),
         sum(one.suppressed for one in each),
         sum(one.undecoded for one in each),

@@ -17,24 +17,14 @@ from itertools import groupby
 from typing import Any, TypeVar
 
 from latmon.manifest import KeyPart, MapSpec, RecordSpec, op_name
-from latmon.model.frame import (
-    FILE_OPS,
-    FILE_WAITS,
-    IDLE,
-    NOT_KNOWN,
-    FileSystem,
-    Flow,
-    SoftirqCpu,
-    SoftirqRuns,
-    Thread,
-    Wakeups,
-)
+from latmon.model.frame import FILE_OPS, FILE_WAITS, IDLE, NOT_KNOWN, FileSystem, Flow, Thread, Wakeups
 from latmon.model.histogram import BITS, EMPTY, MAX_COUNT, TOP, Histogram
 from latmon.model.inflight import AGES_S, EXACT, PROBE, Depths, InFlight, InFlightList, Took, coarse_end
 from latmon.model.measurements import PATTERNS
 from latmon.model.measurements.files import FileSeries
 from latmon.model.measurements.handlers import UNKNOWN_IRQ, Handler, HandlerRuns
 from latmon.model.measurements.patterns import PATTERN, Pattern
+from latmon.model.measurements.softirqs import SoftirqCpu, SoftirqRuns
 from latmon.model.table import Meaning, Row, Table, Unit
 from latmon.support.text import clean
 

@@ -28,14 +28,14 @@ from latmon.model.frame import (
     Flow,
     Limit,
     Series,
-    SoftirqRuns,
     Wait,
     Wakeups,
     comm_of,
 )
 from latmon.model.histogram import Histogram, bucket_index
 from latmon.model.inflight import bucket_middle
-from latmon.model.measurements import FILES, HANDLERS
+from latmon.model.measurements import FILES, HANDLERS, SOFTIRQS
+from latmon.model.measurements.softirqs import SoftirqRuns
 from latmon.model.stages import ABOVE_DRIVER
 from latmon.support.units import part, rate, spelled, whole
 
@@ -230,7 +230,7 @@ def completing_softirqs(facts: Facts, device: str) -> Iterator[tuple[str, Softir
 
 def slowest_cpu(facts: Facts, vector: str) -> int | None:
     """Return the CPU with the vector's longest wait; None where the vector did not run."""
-    waits = {where.cpu: runs.delay.max_bound or 0 for where, runs in facts.softirqs.items() if where.vector == vector}
+    waits = {where.cpu: runs.delay.max_bound or 0 for where, runs in facts[SOFTIRQS].items() if where.vector == vector}
     return max(waits, key=lambda cpu: (waits[cpu], -cpu), default=None)
 
 

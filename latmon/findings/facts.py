@@ -41,14 +41,14 @@ from latmon.model.frame import (
     Origin,
     Outlier,
     Series,
-    SoftirqCpu,
-    SoftirqRuns,
     Traced,
     Wakeups,
 )
 from latmon.model.histogram import Histogram, merge
 from latmon.model.host_context import NO_CONTEXT, HostContext
 from latmon.model.inflight import Aged, Depths
+from latmon.model.measurements import SOFTIRQS
+from latmon.model.measurements.softirqs import SoftirqRuns
 from latmon.model.packed import Flat, rows_of
 from latmon.model.table import Row, Table
 
@@ -436,13 +436,9 @@ class Facts:
         return self.once(table, lambda: self._on_demand[table])
 
     @cached_property
-    def softirqs(self) -> Mapping[SoftirqCpu, SoftirqRuns]:
-        return self._on_demand.softirqs
-
-    @cached_property
     def vectors(self) -> Mapping[str, SoftirqRuns]:
         """Return the softirqs of all CPUs by vector."""
-        return by_vector(self.softirqs)
+        return by_vector(self[SOFTIRQS])
 
     @cached_property
     def wakeups(self) -> tuple[Wakeups, ...]:

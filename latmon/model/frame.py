@@ -345,25 +345,6 @@ class Outlier:
     """Time from the request until it was inserted into the scheduler's queue; None: it never was, or not known."""
 
 
-class SoftirqCpu(NamedTuple):
-    """A softirq vector on a CPU."""
-
-    vector: str
-    cpu: int
-
-
-@dataclass(frozen=True, slots=True)
-class SoftirqRuns:
-    """A softirq vector on one CPU in an interval: delays from the first raise to the run, and run times."""
-
-    delay: Histogram
-    run: Histogram
-    ran_in: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    """irq_exit, timer (the exit of the timer's interrupt), ksoftirqd, other -> runs."""
-    raised_in: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    """irq, softirq, other (a thread, or an interrupt that no tracepoint shows) -> first raises."""
-
-
 @dataclass(frozen=True, slots=True)
 class Thread:
     """A thread whose wake-ups are timed."""
@@ -611,7 +592,6 @@ class Frame:
     thresholds_us: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     """Device -> latency from which on an I/O is an outlier, where a probe records outliers."""
     traced: Traced = Traced()
-    softirqs: Mapping[SoftirqCpu, SoftirqRuns] = field(default_factory=lambda: MappingProxyType({}))
     wakeups: tuple[Wakeups, ...] = ()
     taskqs: tuple[Taskq, ...] | None = None
     """Busy task queues; None where none were read in this interval."""

@@ -253,7 +253,6 @@ def _groups() -> Mapping[str, tuple[str, ...]]:
         "tails": ("by_total",),
         "stages": ("stage",),
         "basic": ("basic",),
-        "interrupts": ("delay", "softirq"),
         "wakeups": ("wakeup",),
     }
     for table in TABLES:
@@ -267,7 +266,6 @@ GROUPS: Mapping[str, tuple[str, ...]] = _groups()
 _GROUP_OF = {
     **dict.fromkeys(("above", "suppressed"), "always"),
     **dict.fromkeys(("unfollowed", "path", "cause", "completer", "raiser", "off", "one_in"), "totals"),
-    **dict.fromkeys(("ran_in", "raised_in"), "interrupts"),
     **dict.fromkeys(("instead", "ran_us"), "wakeups"),
     **{column: table.group for table in TABLES for column, _ in (*table.count_columns, *table.named_columns)},
     "files_left_out": "files",
@@ -284,8 +282,8 @@ def _sampled_columns() -> Mapping[str, Callable[[Any], bool]]:
 
 
 _SAMPLED_KINDS = (
-    *("traced", "by_total", "delay", "softirq", "wakeup"),
-    *("unfollowed", "path", "cause", "completer", "raiser", "off", "ran_in", "raised_in", "instead", "ran_us"),
+    *("traced", "by_total", "wakeup"),
+    *("unfollowed", "path", "cause", "completer", "raiser", "off", "instead", "ran_us"),
 )
 """Histograms of I/Os, wake-ups and softirqs of which the tracer counts one in `one_in`, and counts beside them. It
 counts every run of a handler, every operation on a file and, as long as it traces every I/O, every pattern."""
@@ -298,7 +296,7 @@ class Key(NamedTuple):
 
     kind: str
     about: Any
-    """A flow, a softirq's CPU, a thread's number, or a key of one of TABLES."""
+    """A flow, a thread's number, or a key of one of TABLES."""
     name: str = ""
 
 
@@ -351,8 +349,6 @@ def tables_of(frame: Frame) -> dict[str, Packed[Any]]:
         "traced": Packed.of(frame.traced.histograms),
         "by_total": Sums.of(frame.traced.by_total).packed,
         "basic": Packed.of({series: one for series, one in frame.histograms.items() if series.stage != "total"}),
-        "delay": Packed.of({where: runs.delay for where, runs in frame.softirqs.items()}),
-        "softirq": Packed.of({where: runs.run for where, runs in frame.softirqs.items()}),
         "wakeup": Packed.of({one.thread.pid: one.delay for one in frame.wakeups}),
         **dict(_declared_histograms(frame.tables)),
     }
@@ -466,7 +462,6 @@ def flatten(frame: Frame) -> Flat:
     counted: dict[str, Iterable[tuple[Key, int]]] = {
         "always": _above(frame),
         "totals": _paths(frame.traced),
-        "interrupts": _softirqs(frame),
         "wakeups": (
             pair
             for one in frame.wakeups
@@ -487,7 +482,7 @@ def one_in_of(frame: Frame) -> int:
     traced = frame.traced
     sampled = (
         *(traced.histograms, traced.by_total, traced.unfollowed, traced.paths, traced.admission_causes),
-        *(traced.completers, traced.raisers, frame.softirqs, frame.wakeups),
+        *(traced.completers, traced.raisers, frame.wakeups),
     )
     declared = (any(map(table.is_sampled, rows)) for table, rows in frame.tables.items())
     has_sample = traced.off or any(sampled) or any(declared)
@@ -502,11 +497,10 @@ def group_of(key: Key) -> str:
 def names(frame: Frame) -> set[tuple[Any, ...]]:
     """Return the keys of all on-demand values except those whose number grows with a recording's length."""
     traced = frame.traced
-    tables: list[Mapping[Any, Any]] = [traced.histograms, traced.by_total, frame.softirqs]
+    tables: list[Mapping[Any, Any]] = [traced.histograms, traced.by_total]
     found: set[tuple[Any, ...]] = set().union(*(zip(repeat(number), table) for number, table in enumerate(tables)))
     found.update(key for key, n in _above(frame) if n)
     found.update(key for key, n in _paths(traced) if n)
-    found.update(key for key, n in _softirqs(frame) if n)
     for table, rows in frame.tables.items():
         if not table.has_churn:
             found.update(zip(repeat(table.name), rows, strict=False))
@@ -534,12 +528,6 @@ def _paths(traced: Traced) -> Iterator[tuple[Key, int]]:
     for kind, devices in tables.items():
         for device, named in devices.items():
             yield from _named(kind, device, named)
-
-
-def _softirqs(frame: Frame) -> Iterator[tuple[Key, int]]:
-    for where, ran in frame.softirqs.items():
-        yield from _named("ran_in", where, ran.ran_in)
-        yield from _named("raised_in", where, ran.raised_in)
 
 
 def _named(kind: str, about: Any, named: Mapping[str, int]) -> Iterator[tuple[Key, int]]:

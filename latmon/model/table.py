@@ -23,7 +23,7 @@ merged, or a fact such as the name of a thread, of which a sum has the latest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import Enum
 from functools import cached_property
@@ -35,6 +35,7 @@ from latmon.model.histogram import BITS, EMPTY, Histogram, merge
 
 Row = TypeVar("Row", bound=tuple[Any, ...])
 """Key of a table's rows: a NamedTuple."""
+K = TypeVar("K")
 V = TypeVar("V")
 
 MAX_PID = (1 << 32) - 1
@@ -137,13 +138,13 @@ class Cell:
         """Return what a row has where nothing was counted."""
         return self.unknown if self.unit is Unit.FACT else _EMPTY.get(self.unit, 0)
 
-    def add(self, first: Any, later: Any) -> Any:
-        """Return the sum of two contents, which is the later one of facts."""
+    def sum_contents(self, contents: Sequence[Any]) -> Any:
+        """Return the sum of contents, which is the last one of facts."""
         if self.unit is Unit.LATENCIES:
-            return merge((first, later))
+            return merge(contents)
         if self.unit is Unit.NAMED:
-            return {name: first.get(name, 0) + later.get(name, 0) for name in (first | later)}
-        return later if self.unit is Unit.FACT else first + later
+            return _sum_named(pair for named in contents for pair in named.items())
+        return contents[-1] if self.unit is Unit.FACT else sum(contents)
 
     def scale(self, content: Any, factor: int) -> Any:
         """Return `factor` times as much; a fact as it is."""
@@ -157,11 +158,14 @@ class Cell:
         """Return a fact, or counts by name, with other names."""
         if self.unit is Unit.FACT:
             return tuple(map(new_name, content)) if isinstance(content, tuple) else new_name(content)
-        counts: dict[str, int] = {}
-        for name, n in content.items():
-            new = new_name(name)
-            counts[new] = counts.get(new, 0) + n
-        return counts
+        return _sum_named((new_name(name), n) for name, n in content.items())
+
+
+def _sum_named(counts: Iterable[tuple[str, int]]) -> dict[str, int]:
+    sums: dict[str, int] = {}
+    for name, n in counts:
+        sums[name] = sums.get(name, 0) + n
+    return sums
 
 
 def fact(unknown: Any, part: Part = TEXT, *, is_optional: bool = False) -> Cell:
@@ -181,8 +185,12 @@ class Value(Generic[V]):
 
     def add(self, first: V, second: V) -> V:
         """Return the sum of two values; its facts are those of the second."""
-        cells = zip(self.cells, self.split(first), self.split(second), strict=True)
-        return self.make(*[cell.add(mine, theirs) for cell, mine, theirs in cells])
+        return self.sum_values((first, second))
+
+    def sum_values(self, values: Sequence[V]) -> V:
+        """Return the sum of values; its facts are those of the last one."""
+        columns = zip(*map(self.split, values), strict=True)
+        return self.make(*[cell.sum_contents(contents) for cell, contents in zip(self.cells, columns, strict=True)])
 
     def scale(self, value: V, factor: int) -> V:
         """Return `factor` times as many I/Os of the same sizes and latencies."""
@@ -336,13 +344,13 @@ class Table(Generic[Row, V]):
         split = self.value.split
         return {key: split(value)[place] for key, value in rows.items()}
 
-    def sum_rows(self, rows: Iterable[tuple[Row, V]]) -> dict[Row, V]:
-        """Return the rows by key; those with the same key are added up."""
-        sums: dict[Row, V] = {}
+    def sum_rows(self, rows: Iterable[tuple[K, V]]) -> dict[K, V]:
+        """Return the rows by key, which may be a part of theirs; those with the same key are added up."""
+        values: dict[K, list[V]] = {}
         for key, value in rows:
-            known = sums.get(key)
-            sums[key] = value if known is None else self.value.add(known, value)
-        return sums
+            values.setdefault(key, []).append(value)
+        add = self.value.sum_values
+        return {key: same_key[0] if len(same_key) == 1 else add(same_key) for key, same_key in values.items()}
 
     def with_new_names(self, rows: Mapping[Row, V], new_names: Mapping[Meaning, Callable[[Any], Any]]) -> dict[Row, V]:
         """Return the rows with other names; `new_names` has a function for each meaning that changes."""

@@ -32,8 +32,6 @@ from latmon.model.frame import (
     Outlier,
     Outstanding,
     Settings,
-    SoftirqCpu,
-    SoftirqRuns,
     Taskq,
     Thread,
     Traced,
@@ -43,7 +41,7 @@ from latmon.model.frame import (
 from latmon.model.histogram import BITS, MAX_COUNT
 from latmon.model.host_context import ContextValue, HostContext, interval_value
 from latmon.model.inflight import MAX_DEPTH, SYSFS, Depths, InFlight, InFlightList, Issue, Took
-from latmon.model.measurements import HANDLERS, TABLES
+from latmon.model.measurements import HANDLERS, SOFTIRQS, TABLES
 from latmon.model.packed import Packed, Sums
 from latmon.model.table import MAX_PID
 from latmon.recording import validate
@@ -91,7 +89,6 @@ MAX_FEW = 64
 MAX_CODES = 256
 """Paths of one device: a path without a name is written as its code."""
 MAX_ONE_IN = 1 << 20
-MAX_CPU = 1 << 16
 MAX_DEPTHS = 4096
 """Different depths of one device in one window: a probe reports fewer than 400, a sampler one per sample."""
 MAX_IN_FLIGHT = 1024
@@ -271,36 +268,6 @@ TRACED = RecordCodec(
     *(RecordField(key, _INCLUDES, write=_LISTS, default=NOTHING) for key in ("includes", "bio_includes")),
     _missing("absent"),
 )
-
-_SOFTIRQ_ROW = RowDecoder(
-    lambda *cells: cells, ("vec", label), ("cpu", within(0, MAX_CPU)), ("ran_in", _COUNTS), ("raised_in", _COUNTS)
-)
-
-
-def _encode_softirqs(softirqs: Mapping[SoftirqCpu, SoftirqRuns]) -> Line:
-    if not softirqs:
-        return {}
-    return {
-        "rows": [[*where, dict(runs.ran_in), dict(runs.raised_in)] for where, runs in softirqs.items()],
-        "delay": encode_table(Packed.of({where: runs.delay for where, runs in softirqs.items()})),
-        "run": encode_table(Packed.of({where: runs.run for where, runs in softirqs.items()})),
-    }
-
-
-def _softirqs(value: Any, key: str) -> Mapping[SoftirqCpu, SoftirqRuns]:
-    line = validate.mapping(value, key)
-    rows = _read_rows(line, _SOFTIRQ_ROW)
-    keys = [SoftirqCpu(vector, cpu) for vector, cpu, *_ in rows]
-    delays, runs = (
-        table(validate.mapping(line.get(name, {}), name), keys).values_in_order() for name in ("delay", "run")
-    )
-    return once(
-        [
-            (where, SoftirqRuns(delay, run, ran_in, raised_in))
-            for where, (_, _, ran_in, raised_in), delay, run in zip(keys, rows, delays, runs, strict=True)
-        ]
-    )
-
 
 _THREAD = ("pid", "comm", "policy", "priority", "kernel")
 _WAKEUPS_ROW = RowDecoder(
@@ -609,10 +576,9 @@ WINDOW_VALUES = (
     RecordField("thresholds", mapped(count), "thresholds_us", write=dict, default=NOTHING),
     RecordField("outliers", listed(OUTLIER.entry), write=_each(OUTLIER.encode), default=()),
     RecordField("traced", TRACED.read, write=TRACED.encode, default=Traced()),
-    *table_fields(HANDLERS),
-    RecordField("softirqs", _softirqs, write=_encode_softirqs, default=NOTHING),
+    *table_fields(HANDLERS, SOFTIRQS),
     RecordField("wakeups", _wakeups, write=_encode_wakeups, default=()),
-    *table_fields(*(declared for declared in TABLES if declared is not HANDLERS)),
+    *table_fields(*(declared for declared in TABLES if declared not in (HANDLERS, SOFTIRQS))),
     RecordField("file_operations", listed(FILE_OPERATION.entry), write=_each(FILE_OPERATION.encode), default=()),
     RecordField("files_left_out", count),
     RecordField("depths", mapped(DEPTHS.entry), write=by_name(DEPTHS.encode), default=NOTHING),

@@ -8,12 +8,13 @@ from typing import Any
 from latmon.aggregate.accumulator import TaskqSums
 from latmon.analysis.attribution import IssuerRow, by_vector, issuer_rows
 from latmon.model.devices import host_and_device
-from latmon.model.frame import OPS, PROCESSES, SoftirqCpu, SoftirqRuns, Wakeups, comm_of, pid_of
+from latmon.model.frame import OPS, PROCESSES, Wakeups, comm_of, pid_of
 from latmon.model.host_context import CONTEXT, HostContext
 from latmon.model.measurements.behind import Behind
 from latmon.model.measurements.handlers import UNKNOWN_IRQ, Handler, HandlerRuns
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import Issuer
+from latmon.model.measurements.softirqs import SoftirqCpu, SoftirqRuns
 from latmon.report.formatting import REST, Column, ReportTable, key, per_second, quantile, quantiles, rounded, summed
 from latmon.support.host import priority_scales
 from latmon.support.units import UNKNOWN, part, rate

@@ -34,19 +34,7 @@ from latmon.aggregate.request_age import Waiting
 from latmon.analysis.attribution import Folded, fold
 from latmon.analysis.peers import INTERVALS, unlike
 from latmon.model.devices import busy_rows
-from latmon.model.frame import (
-    OPS,
-    Device,
-    FileOperation,
-    Flow,
-    Frame,
-    Outlier,
-    Series,
-    SoftirqCpu,
-    SoftirqRuns,
-    Traced,
-    Wakeups,
-)
+from latmon.model.frame import OPS, Device, FileOperation, Flow, Frame, Outlier, Series, Traced, Wakeups
 from latmon.model.histogram import Histogram, merge
 from latmon.model.inflight import Ages, Issue
 from latmon.model.packed import Flat
@@ -276,10 +264,6 @@ class OnDemandWindow(RunningWindow[str, OnDemandSums, OnDemandValues]):
         return self._sums.read("basic").basic
 
     @cached_property
-    def softirqs(self) -> Mapping[SoftirqCpu, SoftirqRuns]:
-        return self._sums.read("interrupts").softirqs
-
-    @cached_property
     def wakeups(self) -> tuple[Wakeups, ...]:
         return self._sums.read("wakeups").wakeups
 
@@ -335,7 +319,7 @@ _CACHED = tuple(name for name, value in vars(OnDemandWindow).items() if isinstan
 
 def _delays(flat: Flat) -> Mapping[str, Histogram]:
     found: dict[str, list[Histogram]] = {}
-    table = flat.tables.get("delay")
+    table = flat.tables.get("softirqs.delay")
     if table is not None:
         for where, one in zip(table.rows, table.values_in_order(), strict=True):
             found.setdefault(where.vector, []).append(one)

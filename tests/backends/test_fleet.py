@@ -47,8 +47,6 @@ from latmon.model.frame import (
     Outlier,
     Outstanding,
     Series,
-    SoftirqCpu,
-    SoftirqRuns,
     Taskq,
     Thread,
     Traced,
@@ -57,11 +55,12 @@ from latmon.model.frame import (
 )
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import Depths, InFlight, InFlightList, Issue
-from latmon.model.measurements import HANDLERS
+from latmon.model.measurements import HANDLERS, SOFTIRQS
 from latmon.model.measurements.behind import Behind
 from latmon.model.measurements.handlers import Handler, HandlerRuns
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import Issuer
+from latmon.model.measurements.softirqs import SoftirqCpu, SoftirqRuns
 from latmon.recording import codec
 from latmon.recording.codec import Gap
 from latmon.recording.reader import open_recording
@@ -1232,8 +1231,10 @@ def test_the_same_thread_and_interrupt_of_two_hosts_are_two_in_a_frame_that_can_
     thread = Wakeups(Thread(15, "ksoftirqd/0", "other", 120), Histogram.record([2000]))
     values = {
         "wakeups": (thread,),
-        "tables": {HANDLERS: {Handler(32, "virtio0"): HandlerRuns(Histogram.record([5]))}},
-        "softirqs": {SoftirqCpu("BLOCK", 0): SoftirqRuns(Histogram.record([3]), Histogram.record([4]))},
+        "tables": {
+            HANDLERS: {Handler(32, "virtio0"): HandlerRuns(Histogram.record([5]))},
+            SOFTIRQS: {SoftirqCpu("BLOCK", 0): SoftirqRuns(Histogram.record([3]), Histogram.record([4]))},
+        },
     }
     several = [HostFrame(one.label, one.frame, 0, number=at) for at, one in enumerate((part("a"), part("b")))]
     several = [replace(one, frame=replace(one.frame, **values)) for one in (*several, several[0])]
@@ -1243,7 +1244,7 @@ def test_the_same_thread_and_interrupt_of_two_hosts_are_two_in_a_frame_that_can_
         ("a:virtio0", 2),
         ("b:virtio0", 1),
     }
-    assert {at.vector for at in frame.softirqs} == {"a:BLOCK", "b:BLOCK"}
+    assert {at.vector for at in frame[SOFTIRQS]} == {"a:BLOCK", "b:BLOCK"}
 
 
 @pytest.mark.slow
@@ -1506,7 +1507,7 @@ async def test_a_fault_in_a_connection_is_its_reason_and_it_connects_again(monke
 def test_two_frames_of_a_host_in_an_interval_are_added_and_its_gauges_are_the_last_ones():
     runs = SoftirqRuns(Histogram.record([3, 4, 5]), Histogram.record([4]), {"timer": 3}, {"irq": 3})
     values = {
-        "softirqs": {SoftirqCpu("BLOCK", 0): runs},
+        "tables": {SOFTIRQS: {SoftirqCpu("BLOCK", 0): runs}},
         "depths": {"sda": Depths({0: 900, 1: 100}, {0: 1000})},
         "issues": {"sda": (Issue(1, 0, 512, "read", 1),)},
         "outstanding": {"sda": Outstanding(1, 0)},
@@ -1514,7 +1515,7 @@ def test_two_frames_of_a_host_in_an_interval_are_added_and_its_gauges_are_the_la
         "health": Health(probes_attached=3, probes_wanted=4, lost_events=1),
     }
     frame = decoded(merged(part(**values), part("b"), part(**values)))
-    (softirq,) = frame.softirqs.values()
+    (softirq,) = frame[SOFTIRQS].values()
     assert (softirq.delay.count, softirq.run.count, dict(softirq.ran_in)) == (6, 2, {"timer": 6})
     assert dict(frame.depths["a:sda"].in_driver) == {0: 1800, 1: 200}
     assert len(frame.issues["a:sda"]) == 2

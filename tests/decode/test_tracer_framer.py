@@ -12,10 +12,11 @@ from latmon.aggregate.histogram_sum import OnDemandSums
 from latmon.decode.framer import UNKNOWN, TracerFramer, TracerInterval, joined
 from latmon.decode.tables import Record
 from latmon.manifest import load
-from latmon.model.frame import Flow, Frame, Missing, Series, SoftirqCpu, Thread
+from latmon.model.frame import Flow, Frame, Missing, Series, Thread
 from latmon.model.histogram import Histogram, bucket_bounds, bucket_index
-from latmon.model.measurements import HANDLERS
+from latmon.model.measurements import HANDLERS, SOFTIRQS
 from latmon.model.measurements.handlers import UNKNOWN_IRQ, Handler, HandlerRuns
+from latmon.model.measurements.softirqs import SoftirqCpu
 from latmon.recording.validate import MAX_LABEL
 from latmon.support.paths import data_dir
 
@@ -243,11 +244,11 @@ def test_handlers_that_ran_before_an_idle_one_are_nothing(framer):
 def test_a_sum_is_one_that_its_runs_can_have(framer):
     framer.handler(Record("handler", "tiny", {"handler": 7, "irq": 11}, text="megasas"))
     early = interval(framer, run={}, run_sum={run(7, 1): 20}, before={run(7, 0): 9}, delay_sum={at(4, 0): 15})
-    assert (early[HANDLERS], early.softirqs) == ({}, {})
+    assert (early[HANDLERS], early[SOFTIRQS]) == ({}, {})
     found = interval(framer, run={run(7, 1, 20): 1}, delay={at(4, 0, 15): 1})
     low, _ = bucket_bounds(bucket_index(20))
     assert found[HANDLERS][Handler(11, "megasas")].run == Histogram.of({bucket_index(20): 1}, low)
-    assert found.softirqs[SoftirqCpu("BLOCK", 0)].delay == Histogram.of({15: 1}, bucket_bounds(15)[0])
+    assert found[SOFTIRQS][SoftirqCpu("BLOCK", 0)].delay == Histogram.of({15: 1}, bucket_bounds(15)[0])
 
 
 def test_time_by_the_total_waits_for_its_stage(framer):
@@ -339,7 +340,7 @@ def test_softirqs_by_vector_and_cpu(framer):
         delay_sum={at(4, 0): 15, at(4, 1): 18},
         ran={at(4, 0, 0): 5, at(4, 0, 1): 2, at(4, 0, 9): 1},
         raised={at(4, 0, 1): 3, at(3, 7, 0): 1, at(77, 0, 0): 1},
-    ).softirqs
+    )[SOFTIRQS]
     assert found[SoftirqCpu("BLOCK", 1)].delay == Histogram.of({3: 6}, 18)
     assert found[SoftirqCpu("BLOCK", 0)].ran_in == {"irq_exit": 5, "timer": 2, "other": 1}
     assert found[SoftirqCpu("BLOCK", 0)].raised_in == {"softirq": 3}

@@ -12,7 +12,7 @@ from latmon.analysis.attribution import by_process, fold, requests_of, tail, tai
 from latmon.model import measurements
 from latmon.model.frame import OPS, UNACCOUNTED, Flow, Frame, Series
 from latmon.model.histogram import merge
-from latmon.model.measurements import HANDLERS
+from latmon.model.measurements import HANDLERS, SOFTIRQS
 from latmon.model.measurements.handlers import Handler
 from latmon.recording.codec import decode_frame, encode_frame, to_bytes
 from latmon.recording.validate import parse
@@ -67,7 +67,7 @@ def test_softirqs_of_the_ticking_disk_wait_for_whole_ticks(quiet):
     late = merge(h for s, h in quiet.traced.histograms.items() if s.device == "sdb" and s.stage == "softirq")
     waits = [index for index, _ in late.buckets if index > 64]
     assert waits
-    block = {where.cpu: runs for where, runs in quiet.softirqs.items() if where.vector == "BLOCK"}
+    block = {where.cpu: runs for where, runs in quiet[SOFTIRQS].items() if where.vector == "BLOCK"}
     (cpu,) = [cpu for cpu, runs in block.items() if "timer" in runs.ran_in]
     assert block[cpu].delay.quantile(0.99) > 3_500
     assert all(runs.delay.max_bound < 100 for other, runs in block.items() if other != cpu)

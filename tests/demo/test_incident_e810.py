@@ -7,9 +7,10 @@ from random import Random
 
 import pytest
 
-from latmon.model.frame import Frame, SoftirqCpu
+from latmon.model.frame import Frame
 from latmon.model.histogram import Histogram, merge
-from latmon.model.measurements import HANDLERS
+from latmon.model.measurements import HANDLERS, SOFTIRQS
+from latmon.model.measurements.softirqs import SoftirqCpu
 from latmon_backends.demo.backend import INCIDENTS
 from latmon_backends.demo.e810 import CPU, LOCAL, PER_WINDOW, REMOTE, THRESHOLD_US, VECTOR, one_by_one
 
@@ -64,7 +65,7 @@ def test_the_time_is_the_softirq_s_and_the_fabric_is_quick(sick):
 
 def test_the_softirq_is_raised_in_a_thread_and_run_by_the_timer(sick):
     for frame in sick:
-        runs = frame.softirqs[SoftirqCpu(VECTOR, CPU)]
+        runs = frame[SOFTIRQS][SoftirqCpu(VECTOR, CPU)]
         assert runs.raised_in == {"other": runs.delay.count}
         assert runs.ran_in["timer"] > 0.93 * runs.run.count
         assert sum(runs.ran_in.values()) == runs.run.count == runs.delay.count
@@ -86,7 +87,7 @@ def test_the_other_card_takes_a_tenth_of_a_millisecond(healthy):
     assert every.mean == pytest.approx(93, abs=4)
     assert every.count / len(healthy) == pytest.approx(9_550, rel=0.01)
     assert every.max_bound <= 512
-    assert all(frame.softirqs[SoftirqCpu(VECTOR, CPU)].raised_in.keys() == {"irq"} for frame in healthy)
+    assert all(frame[SOFTIRQS][SoftirqCpu(VECTOR, CPU)].raised_in.keys() == {"irq"} for frame in healthy)
     assert not any(frame.outliers for frame in healthy)
 
 

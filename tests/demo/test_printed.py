@@ -17,7 +17,7 @@ from latmon.model import measurements
 from latmon.model.frame import UNACCOUNTED, Completed, Flow, Frame, Outlier, Outstanding, Taskq
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import PROBE, SYSFS
-from latmon.model.measurements import HANDLERS
+from latmon.model.measurements import HANDLERS, SOFTIRQS
 from latmon.model.measurements.files import FileSeries
 from latmon.model.measurements.handlers import HandlerRuns
 from latmon.model.measurements.issued_io import IssuedIO
@@ -96,7 +96,7 @@ class Printable:
         has = {
             "handler_run": frame[HANDLERS],
             "handler_before": [one for one in frame[HANDLERS].values() if one.before_us],
-            "softirq_delay": frame.softirqs,
+            "softirq_delay": frame[SOFTIRQS],
             "wakeup": frame.wakeups,
             "wakeup_instead": [one for one in frame.wakeups if one.instead],
             "wakeup_ran": [one for one in frame.wakeups if one.ran_us],

@@ -7,9 +7,10 @@ from finding_cases import BEGIN_S, S, facts_of, found, frame, hist, lasting, tra
 
 from latmon.findings import evidence
 from latmon.findings.rules import RULES
-from latmon.model.frame import Device, Outlier, SoftirqCpu, SoftirqRuns, Thread, Wait, Wakeups
-from latmon.model.measurements import HANDLERS
+from latmon.model.frame import Device, Outlier, Thread, Wait, Wakeups
+from latmon.model.measurements import HANDLERS, SOFTIRQS
 from latmon.model.measurements.handlers import Handler, HandlerRuns
+from latmon.model.measurements.softirqs import SoftirqCpu, SoftirqRuns
 from latmon_backends.fleet.merge import HostFrame, merged_frame
 
 RULE = "softirq-delay"
@@ -22,7 +23,7 @@ def delayed(us=20_000, n=2, hba=90, blocks=12, raisers=None, **values):
     waits = SoftirqRuns(hist({4: 1000, us: n}), hist({5: 1000 + n}), {"irq_exit": 1000, "ksoftirqd": n}, {"irq": 1000})
     load = (FAST, (n, {"hba": hba, "irq": 5, "softirq": us}))
     traced_disk = replace(traced("sda", load, path="BLOCK softirq"), raisers=raisers or {})
-    bad = lasting(traced=traced_disk, softirqs={SoftirqCpu("BLOCK", 1): waits}, **SLOW, **values)
+    bad = lasting(traced=traced_disk, tables={SOFTIRQS: {SoftirqCpu("BLOCK", 1): waits}}, **SLOW, **values)
     quiet = lasting(traced=traced("sda", (FAST,), path="BLOCK softirq"), **SLOW)
     return found(RULE, [*quiet[: 12 - blocks], *bad[12 - blocks :]])
 
@@ -41,7 +42,7 @@ def test_on_a_host_of_a_fleet_its_own_softirqs_and_threads_are_named():
             mono_us=one.mono_us,
             dt_us=one.dt_us,
         )[0]
-        for one in lasting(traced=disk, softirqs=softirqs, wakeups=(thread,), **SLOW)
+        for one in lasting(traced=disk, tables={SOFTIRQS: softirqs}, wakeups=(thread,), **SLOW)
     ]
     first, second = sorted(found(RULE, frames, backend="fleet"), key=lambda one: one.device)
     assert (first.device, second.device) == ("a:sda", "b:sda")

@@ -220,10 +220,14 @@ def _requested(one: Frame, rng: Random, n: int) -> Frame:
         above=MappingProxyType({Flow(ODD, "write"): 4}),
         thresholds_us=MappingProxyType({f"nvme{i}n1": 1000 for i in range(n)}),
         traced=together(*traces),
-        softirqs=softirqs(),
         wakeups=wakeups(),
         health=replace(one.health, suppressed=1, probe_cpu_percent=1.2),
-        tables={**one.tables, measurements.HANDLERS: HANDLERS, measurements.ISSUERS: _issuers(with_slow, n)},
+        tables={
+            **one.tables,
+            measurements.HANDLERS: HANDLERS,
+            measurements.SOFTIRQS: softirqs(),
+            measurements.ISSUERS: _issuers(with_slow, n),
+        },
     )
 
 

@@ -21,7 +21,6 @@ from latmon.model.frame import (
     Outlier,
     Outstanding,
     Series,
-    SoftirqCpu,
     Traced,
 )
 from latmon.model.histogram import BITS, Histogram
@@ -64,7 +63,6 @@ BY_FIELD = {
     (FileOperation, "op"): _any_of(FILE_OPS),
     (FileOperation, "wait"): _any_of(FILE_WAITS),
     (FileOperation, "sectors"): _any_of((None, (5, 9))),
-    (SoftirqCpu, "cpu"): _any_of((0, 1)),
     (Depths, "in_driver"): _depth_counts,
     (Depths, "queued"): _depth_counts,
     (Depths, "most"): _any_of((None, 290)),

@@ -21,16 +21,15 @@ from latmon.model.frame import (
     Missing,
     Outlier,
     Series,
-    SoftirqCpu,
-    SoftirqRuns,
     Thread,
     Traced,
     Wait,
     Wakeups,
 )
 from latmon.model.histogram import MAX_US, Histogram, bucket_index
-from latmon.model.measurements import HANDLERS, TABLES
+from latmon.model.measurements import HANDLERS, SOFTIRQS, TABLES
 from latmon.model.measurements.handlers import Handler, HandlerRuns
+from latmon.model.measurements.softirqs import SoftirqCpu, SoftirqRuns
 from latmon.model.table import AnyTable, Cell, Meaning, Part, Unit
 from latmon.recording.validate import MAX_SPAN_US, MAX_WALL
 
@@ -87,10 +86,6 @@ OUTLIERS = st.builds(
     path=NAMES,
     includes=_INCLUDES,
     waits=st.lists(WAITS, max_size=2).map(tuple),
-)
-SOFTIRQS = maps(
-    st.builds(SoftirqCpu, st.sampled_from(("BLOCK", "NET_RX", "TIMER")), st.integers(0, 255)),
-    st.builds(SoftirqRuns, histograms(), histograms(), _NAMED, _NAMED),
 )
 WAKEUPS = st.lists(
     st.builds(Wakeups, st.builds(Thread, _PIDS, NAMES, NAMES, _PRIORITIES, st.booleans()), histograms(), _NAMED),
@@ -166,7 +161,6 @@ ON_DEMAND_FRAMES = st.builds(
     outliers=st.lists(OUTLIERS, max_size=3).map(tuple),
     thresholds_us=maps(DEVICE_NAMES, COUNTS),
     traced=TRACED,
-    softirqs=SOFTIRQS,
     wakeups=WAKEUPS,
     tables=DECLARED,
     file_operations=st.lists(FILE_OPERATIONS, max_size=3).map(tuple),
@@ -241,9 +235,9 @@ ON_DEMAND = frame(
             Handler(16, "uhci_hcd"): HandlerRuns(
                 of(20, 21), returned={"none": 2}, device="0000:00:01.2", shared_with=("nvme0q1",)
             )
-        }
+        },
+        SOFTIRQS: {SoftirqCpu("BLOCK", 1): SoftirqRuns(of(3990), of(12), {"ksoftirqd": 1}, {"irq": 1})},
     },
-    softirqs={SoftirqCpu("BLOCK", 1): SoftirqRuns(of(3990), of(12), {"ksoftirqd": 1}, {"irq": 1})},
     wakeups=(Wakeups(KERNEL, of(1500), {"zpool-data (prio 99)": 1}), Wakeups(PROGRAM, of(40))),
     health=Health(suppressed=12, probe_cpu_percent=1.5),
 )

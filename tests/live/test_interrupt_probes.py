@@ -20,7 +20,7 @@ from workload import Capture, LoopDevice
 
 from latmon.model.frame import Flow, Series
 from latmon.model.histogram import bucket_bounds
-from latmon.model.measurements import HANDLERS
+from latmon.model.measurements import HANDLERS, SOFTIRQS
 
 ZRAM = Path("/sys/class/zram-control")
 VECTORS = ("HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU")
@@ -159,7 +159,7 @@ def test_softirqs_run_as_often_as_the_kernel_counts_them(suite, loop, tmp_path):
         after = softirqs()
     interval = run.interval()
     assert interval.undecoded == 0
-    known = {(one.vector, one.cpu): of for one, of in interval.softirqs.items()}
+    known = {(one.vector, one.cpu): of for one, of in interval[SOFTIRQS].items()}
     assert {vector for vector, _ in known} <= set(VECTORS)
     for key, count in after.items():
         if count - before[key] >= OFTEN:
@@ -182,7 +182,7 @@ def test_where_requests_are_sampled_so_are_softirqs(suite, loop, tmp_path):
         before = softirqs()
         write(loop.path, 3.0)
         after = softirqs()
-    ran = sum(runs.run.count for runs in run.interval().softirqs.values())
+    ran = sum(runs.run.count for runs in run.interval()[SOFTIRQS].values())
     all_of_them = sum(after[key] - before[key] for key in after)
     assert all_of_them / 8 < ran < all_of_them / 2
 

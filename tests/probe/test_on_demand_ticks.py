@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 
 from latmon.decode.framer import UNKNOWN
 from latmon.manifest import load
-from latmon.model.frame import Series, SoftirqCpu, Thread
+from latmon.model.frame import Series, Thread
 from latmon.model.histogram import bucket_index
-from latmon.model.measurements import HANDLERS
+from latmon.model.measurements import HANDLERS, SOFTIRQS
 from latmon.model.measurements.handlers import Handler
+from latmon.model.measurements.softirqs import SoftirqCpu
 from latmon_backends.bpftrace.probe import BpftraceDecoder
 from latmon_backends.probe import tick_protocol
 from latmon_backends.probe.events import Attached, HelperFailed, Lost, MapPrinted, Printed, UndecodedLine
@@ -111,7 +112,7 @@ def test_scripts_tick_each_for_itself_and_their_lines_mix(run):
     run.map("softirqs_c", "softirq_run", **{f"vec=4;cpu=1;bucket={bucket_index(9)}": 7})
     run.line("done softirqs_c")
     found = run.ticks.taken()
-    assert found.interval.softirqs[SoftirqCpu("BLOCK", 1)].run.count == 7
+    assert found.interval[SOFTIRQS][SoftirqCpu("BLOCK", 1)].run.count == 7
     assert found.interval.traced.histograms == {}
     run.line("done stages_c")
     assert run.count() == 2

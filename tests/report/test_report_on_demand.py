@@ -15,7 +15,7 @@ from latmon.model import measurements
 from latmon.model.frame import Device, DeviceReport, Flow, Frame, Health, Missing, Series, Thread, Traced, Wakeups
 from latmon.model.histogram import Histogram
 from latmon.model.host_context import CONTEXT, interval_value
-from latmon.model.measurements import HANDLERS
+from latmon.model.measurements import HANDLERS, SOFTIRQS
 from latmon.model.measurements.behind import Behind
 from latmon.model.measurements.handlers import Handler, HandlerRuns
 from latmon.model.measurements.issued_io import IssuedIO
@@ -394,9 +394,8 @@ def test_the_text_of_anything_fits_a_ticket(summary_of):
             thresholds_us={name: 1},
             outliers=(wide,) * 30,
             traced=replace(traced_disk(), unfollowed={"sdc": {"u" * 100: 5}}),
-            tables={HANDLERS: {Handler(4000, "h" * 60): runs}},
+            tables={HANDLERS: {Handler(4000, "h" * 60): runs}, SOFTIRQS: ON_DEMAND[SOFTIRQS]},
             wakeups=(Wakeups(Thread(1, "t" * 60, "deadline", -1), of(3_500_000_000), {"i" * 60: 1}),),
-            softirqs=ON_DEMAND.softirqs,
             health=Health(suppressed=10**9),
         )
     )

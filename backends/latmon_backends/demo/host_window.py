@@ -32,8 +32,6 @@ from latmon.model.frame import (
     Outlier,
     Outstanding,
     Settings,
-    SoftirqCpu,
-    SoftirqRuns,
     Thread,
     Wait,
     Wakeups,
@@ -42,6 +40,7 @@ from latmon.model.histogram import EMPTY, Histogram, bucket_bounds, merge
 from latmon.model.inflight import AGES_S, SYSFS, Depths, InFlight, InFlightList, Issue
 from latmon.model.measurements.files import FileSeries
 from latmon.model.measurements.handlers import Handler, HandlerRuns
+from latmon.model.measurements.softirqs import SoftirqCpu, SoftirqRuns
 from latmon_backends.demo.inflight import (
     MOMENTS,
     MOST,

@@ -39,13 +39,12 @@ from latmon.model.frame import (
     Origin,
     Outlier,
     Settings,
-    SoftirqCpu,
-    SoftirqRuns,
     Thread,
     missing_stages,
 )
 from latmon.model.histogram import BITS, EMPTY, MAX_US, Histogram, bucket_bounds, bucket_index
 from latmon.model.measurements.handlers import HandlerRuns
+from latmon.model.measurements.softirqs import SoftirqCpu, SoftirqRuns
 from latmon.support.paths import data_dir
 
 FEW = 24

@@ -23,8 +23,6 @@ from latmon.model.frame import (
     FileOperation,
     FileSystem,
     Outlier,
-    SoftirqCpu,
-    SoftirqRuns,
     Thread,
     Wait,
     Wakeups,
@@ -34,6 +32,7 @@ from latmon.model.inflight import AGES_S, EXACT, Depths, InFlight, InFlightList,
 from latmon.model.measurements.files import FileSeries
 from latmon.model.measurements.handlers import UNKNOWN_IRQ, Handler, HandlerRuns
 from latmon.model.measurements.patterns import PATTERN
+from latmon.model.measurements.softirqs import SoftirqCpu, SoftirqRuns
 from latmon_backends.demo.scenario import FlowIos, HostFacts, bucket
 from latmon_backends.probe.events import CountedMap, Event, HandlerNamed, Printed
 from latmon_backends.probe.outliers import KTHREAD, POLICIES, USUAL

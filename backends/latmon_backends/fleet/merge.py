@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 
 from latmon import __version__
 from latmon.aggregate.histogram_sum import DepthSum, packed
-from latmon.analysis.attribution import softirqs_added
 from latmon.model.devices import HOST_SEPARATOR, carry
 from latmon.model.frame import (
     NAMED_FROM,
@@ -29,7 +28,6 @@ from latmon.model.frame import (
     Missing,
     Origin,
     Series,
-    SoftirqCpu,
     Taskq,
     Traced,
     Wakeups,
@@ -117,7 +115,6 @@ def _sum(taken: Sequence[tuple[HostFrame, Frame]], empty: Frame) -> Frame:
         outliers=tuple(sorted((found for one in moved for found in one.outliers), key=lambda one: one.mono_us)),
         thresholds_us=_joined(one.thresholds_us for one in now),
         traced=_traced([(part, one.traced) for part, one in taken], one_in),
-        softirqs=_summed((one.softirqs for one in moved), lambda one, other: softirqs_added((one, other))),
         wakeups=_threads(found for one in moved for found in one.wakeups),
         tables=sum_tables(one.tables for one in moved),
         file_operations=tuple(
@@ -300,7 +297,6 @@ def _with_host(part: HostFrame) -> Frame:
         outliers=tuple(replace(one, device=to(one.device)) for one in frame.outliers),
         thresholds_us=renamed(frame.thresholds_us, to),
         traced=_traced_of(frame.traced, to, to_series),
-        softirqs=renamed(frame.softirqs, lambda at: SoftirqCpu(to(at.vector), at.cpu)),
         wakeups=tuple(_wakeups(one, to, part.number) for one in frame.wakeups),
         tables={table: table.with_new_names(rows, new_names) for table, rows in frame.tables.items()},
         file_operations=tuple(_file_operation(one, to) for one in frame.file_operations),

@@ -30,7 +30,8 @@ from latmon.findings.rule import (
     setting,
     threads,
 )
-from latmon.model.frame import SoftirqRuns, comm_of
+from latmon.model.frame import comm_of
+from latmon.model.measurements.softirqs import SoftirqRuns
 from latmon.support.units import spelled
 
 ID = "softirq-delay"
