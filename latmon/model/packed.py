@@ -285,8 +285,8 @@ _SAMPLED_KINDS = (
     *("traced", "by_total", "wakeup"),
     *("unfollowed", "path", "cause", "completer", "raiser", "off", "instead", "ran_us"),
 )
-"""Histograms of I/Os, wake-ups and softirqs of which the tracer counts one in `one_in`, and counts beside them. It
-counts every run of a handler, every operation on a file and, as long as it traces every I/O, every pattern."""
+"""Histograms of I/Os and wake-ups of which the tracer counts one in `one_in`, and counts beside them; declared tables
+have `is_sampled`."""
 SAMPLED: Mapping[str, Callable[[Any], bool]] = _sampled_columns()
 """Name of a sum of histograms or kind of a count -> which of its rows are of the sample; others than these are none."""
 

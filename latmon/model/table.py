@@ -123,7 +123,7 @@ class Cell:
     part: Part = TEXT
     """Meaning of a fact or of the names of counts, and the values that they can have."""
     unknown: Any = ""
-    """A fact that isn't known; its type is that of the others: a text, a whole number, a flag or a tuple of names."""
+    """A fact that isn't known; its type is that of the others: a text, a whole number or a tuple of names."""
     most: int = 64
     """Names that a row can have."""
     is_optional: bool = False

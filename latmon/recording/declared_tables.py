@@ -103,14 +103,15 @@ class TableCodec:
         self._optional = [cells[place].empty for place in in_row if cells[place].is_optional]
         self._histograms = [(cells[place].name, place) for _, place in declared.histogram_columns]
         in_line = [*in_row, *(place for _, place in self._histograms)]
-        self._in_order = _picker([in_line.index(place) for place in range(len(cells))])
         readers = dict(zip(names, map(reader_of, declared.parts), strict=True))
         contents = [(cells[place].name, reader_of_cell(cells[place])) for place in in_row]
         self._first_cell = len(own) + bool(shared)
+        self._contents = _picker([self._first_cell + in_line.index(place) for place in range(len(cells))])
         place_in_by = [("by", within(0, validate.MAX_ITEMS))] if shared else []
         own_parts = [(name, readers[name]) for name in own]
         self._width = self._first_cell + len(contents)
-        self._row = RowDecoder(self._padded, *place_in_by, *own_parts, *contents, optional=len(self._optional))
+        make = self._padded if self._optional else _cells
+        self._row = RowDecoder(make, *place_in_by, *own_parts, *contents, optional=len(self._optional))
         optional = sum(name in self._defaults for name in shared)
         self._names = RowDecoder(self._with_defaults, *((name, readers[name]) for name in shared), optional=optional)
         written = [*own, *shared]
@@ -137,7 +138,7 @@ class TableCodec:
         if not self._histograms:
             rows = [self._row.read(row, key) for row in validate.items(value, key)]
             keys = [self._key(cells) for cells in rows]
-            return self._checked(keys, [cells[self._first_cell :] for cells in rows], key)
+            return self._checked(keys, rows, key)
         line = validate.mapping(value, key)
         names = [self._names.read(row, "by") for row in validate.items(line.get("by", []), "by")]
         rows = [self._row.read(row, "rows") for row in validate.items(line.get("rows", []), "rows")]
@@ -152,16 +153,16 @@ class TableCodec:
             tables = [validate.mapping(line.get(name, {}), name) for name, _ in self._histograms]
         columns = [table(arrays, keys).values_in_order() for arrays in tables]
         counted = zip(rows, zip(*columns, strict=True), strict=True)
-        return self._checked(keys, [(*cells[self._first_cell :], *histograms) for cells, histograms in counted], key)
+        return self._checked(keys, [cells + histograms for cells, histograms in counted], key)
 
     def _key(self, written: Cells) -> Any:
         """Return the key of its parts in the order of a line."""
         return self._table.key._make(self._key_parts(written))
 
-    def _checked(self, keys: list[Any], contents: list[Cells], key: str) -> Mapping[Any, Any]:
+    def _checked(self, keys: list[Any], rows_and_histograms: list[Cells], key: str) -> Mapping[Any, Any]:
         value = self._table.value
-        in_order = map(self._in_order, contents)
-        rows = [(about, value.make(*cells)) for about, cells in zip(keys, in_order, strict=True)]
+        contents = map(self._contents, rows_and_histograms)
+        rows = [(about, value.make(*cells)) for about, cells in zip(keys, contents, strict=True)]
         for _, made in rows:
             if why := value.impossible(made):
                 raise RecordingError(f"{key!r} {why}")
@@ -197,6 +198,10 @@ class TableCodec:
 
 
 _NO_DEFAULT = object()
+
+
+def _cells(*cells: Any) -> Cells:
+    return cells
 
 
 def table_fields(*tables: AnyTable) -> Iterator[RecordField]:

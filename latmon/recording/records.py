@@ -576,6 +576,7 @@ WINDOW_VALUES = (
     RecordField("thresholds", mapped(count), "thresholds_us", write=dict, default=NOTHING),
     RecordField("outliers", listed(OUTLIER.entry), write=_each(OUTLIER.encode), default=()),
     RecordField("traced", TRACED.read, write=TRACED.encode, default=Traced()),
+    # wake-ups, which are not declared yet, stay between these tables: so lines are the bytes of earlier releases
     *table_fields(HANDLERS, SOFTIRQS),
     RecordField("wakeups", _wakeups, write=_encode_wakeups, default=()),
     *table_fields(*(declared for declared in TABLES if declared not in (HANDLERS, SOFTIRQS))),

@@ -98,8 +98,6 @@ def _content(rnd: random.Random, cell: Cell, histogram: Callable[[int], Histogra
         return {"abcdefgh"[rnd.randrange(_MANY)]: rnd.randrange(1, _HIGH) for _ in range(rnd.randrange(1, _MANY))}
     if cell.unit is not Unit.FACT:
         return rnd.randrange(1, _HIGH)
-    if isinstance(cell.unknown, bool):
-        return rnd.random() < 0.5
     if isinstance(cell.unknown, tuple):
         return tuple(_part(rnd, cell.part, ()) for _ in range(rnd.randrange(_MANY)))
     return _part(rnd, cell.part, ())

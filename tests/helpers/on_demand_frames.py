@@ -113,8 +113,6 @@ def _contents(cell: Cell) -> st.SearchStrategy[Any]:
         return _NAMED
     if cell.unit is not Unit.FACT:
         return COUNTS
-    if isinstance(cell.unknown, bool):
-        return st.booleans()
     return _FEW if isinstance(cell.unknown, tuple) else _parts(cell.part)
 
 
