@@ -640,7 +640,6 @@ class Accumulator(CompletionSums):
             outliers=tuple(self.outliers),
             thresholds_us=self.thresholds_us,
             traced=replace(self.traced, histograms=self.on_demand.raw, rates=(0, 0)),
-            wakeups=self.on_demand.wakeups,
             tables={table: self.on_demand[table] for table in TABLES},
             file_operations=tuple(self.file_operations),
             files_left_out=self.on_demand.files_left_out,

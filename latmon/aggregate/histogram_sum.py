@@ -4,8 +4,8 @@ Of depth histograms DepthSum adds and subtracts samples, for windows; DepthTimes
 does not grow with the number of intervals: depths above 256 share a bucket (inflight.bucket_end). Depths are in the
 order in which they were first seen, which decides between two that are as frequent.
 
-OnDemandSums has those of on-demand values: traced stages, declared tables, softirqs and wake-ups. Facts that can't be
-added (thread, handlers that share a vector, sampling rate) are those of the latest frame.
+OnDemandSums has those of on-demand values: traced stages and declared tables. Facts that can't be added (thread,
+handlers that share a vector, sampling rate) are those of the latest frame.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from itertools import chain, islice, repeat
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from latmon.model.frame import Flow, Frame, Series, Thread, Traced, Wakeups
+from latmon.model.frame import Flow, Frame, Series, Traced
 from latmon.model.histogram import BITS, EMPTY, Histogram, bucket_bounds, bucket_index
 from latmon.model.inflight import SYSFS, Depths, Took, bucket_end
 from latmon.model.measurements import TABLES
@@ -649,7 +649,6 @@ class OnDemandSums:
         self._groups = groups
         self.tables = {name: _sum_of(name) for group in groups for name in GROUPS[group]}
         self._counts: dict[Key, int] = {}
-        self._threads: dict[int, Thread] = {}
         self._of_rows: dict[AnyTable, dict[Any, tuple[Any, ...]]] = {}
         """As in OnDemandFacts."""
         self._facts = OnDemandFacts()
@@ -661,7 +660,6 @@ class OnDemandSums:
         other = OnDemandSums(groups=self._groups)
         other.tables = {name: table.copy() for name, table in self.tables.items()}
         other._counts, other._facts, other._rates = self._counts.copy(), self._facts, self._rates.copy()
-        other._threads = self._threads.copy()
         other._of_rows = {table: facts.copy() for table, facts in self._of_rows.items()}
         return other
 
@@ -673,8 +671,6 @@ class OnDemandSums:
             if (one := _weighed(flat, name, factor)) is not None:
                 table.add(one, stamp)
         self._count(flat, factor)
-        if "wakeup" in self.tables:
-            self._threads.update(flat.facts.threads)
         for declared, facts in flat.facts.of_rows.items():
             if declared.group in self._groups:
                 self._of_rows.setdefault(declared, {}).update(facts)
@@ -707,7 +703,7 @@ class OnDemandSums:
         return Flat(
             tables,
             {group: KeyedCounts.of(counts.items()) for group, counts in grouped.items()},
-            replace(self._facts, threads=dict(self._threads), of_rows=self._facts_by_table()),
+            replace(self._facts, of_rows=self._facts_by_table()),
             self.one_in,
         )
 
@@ -751,14 +747,6 @@ class OnDemandSums:
     @property
     def basic(self) -> Mapping[Series, Histogram]:
         return self.tables["basic"]
-
-    @property
-    def wakeups(self) -> tuple[Wakeups, ...]:
-        instead, ran_us = self._grouped("instead"), self._grouped("ran_us")
-        return tuple(
-            Wakeups(self._threads[pid], delay, instead.get(pid, {}), ran_us.get(pid, {}))
-            for pid, delay in self.tables["wakeup"].items()
-        )
 
     def __getitem__(self, table: Table[Row, V]) -> dict[Row, V]:
         """Return the sums of a declared table."""
@@ -806,9 +794,7 @@ class OnDemandSums:
 
     def _forget(self, table: str, key: Any) -> None:
         """Drop the names that belong to a row that was removed."""
-        if table == "wakeup":
-            self._threads.pop(key, None)
-        elif (declared := _WITH_FACTS.get(table)) is not None and not self._is_timed(declared, key):
+        if (declared := _WITH_FACTS.get(table)) is not None and not self._is_timed(declared, key):
             self._of_rows[declared].pop(key, None)
 
     def _is_timed(self, table: AnyTable, key: Any) -> bool:

@@ -347,7 +347,6 @@ _MAX_IN_FLIGHT = 1 << 12
 _WITHOUT_ON_DEMAND: dict[str, Any] = {
     "outliers": (),
     "traced": Traced(),
-    "wakeups": (),
     "tables": NO_TABLES,
     "file_operations": (),
     "files_left_out": 0,

@@ -38,10 +38,10 @@ from latmon.decode.tables import (
     wakeups,
 )
 from latmon.manifest import DECLARED_ROLES, STACKS, UNFOLLOWED_FROM, Manifest, MapSpec, op_name
-from latmon.model.frame import PROCESSES, Completed, FileSystem, Flow, Series, Thread, Traced, Wakeups, missing_stages
+from latmon.model.frame import PROCESSES, Completed, FileSystem, Flow, Series, Thread, Traced, missing_stages
 from latmon.model.histogram import Histogram, merge
 from latmon.model.inflight import Depths, InFlightList
-from latmon.model.measurements import BEHIND, FILES, HANDLERS, ISSUERS, PATTERNS, SOFTIRQS, TABLES
+from latmon.model.measurements import BEHIND, FILES, HANDLERS, ISSUERS, PATTERNS, SOFTIRQS, TABLES, WAKEUPS
 from latmon.model.measurements.behind import Behind
 from latmon.model.measurements.handlers import UNKNOWN_IRQ, Handler
 from latmon.model.measurements.issued_io import IssuedIO
@@ -451,7 +451,6 @@ class TracerInterval:
     """Data of one interval of the tracer; TracerRun adds `one_in` and `devices` to `traced`."""
 
     traced: Traced = field(default_factory=Traced)
-    wakeups: tuple[Wakeups, ...] = ()
     suppressed: int = 0
     """Records that the rate limit left out."""
     undecoded: int = 0
@@ -559,7 +558,6 @@ class TracerFramer:
         in_flight = self._ages.taken()
         return TracerInterval(
             self._traced(series, gains),
-            wakeups(gains, thread, self._manifest.bits),
             series.suppressed,
             undecoded,
             {flow: n for flow, n in series.above.items() if self._alone(flow.device)},
@@ -573,6 +571,7 @@ class TracerFramer:
                     gains, lambda number: self._handlers.get(number, UNKNOWN), self._callers, self._manifest.bits
                 ),
                 SOFTIRQS: softirqs(gains),
+                WAKEUPS: wakeups(gains, thread, self._manifest.bits),
                 PATTERNS: patterns(gains, self._device_name),
                 FILES: files(
                     gains, [] if tick is None else _at_tick(maxima, tick), self._file_system, self._manifest.bits
@@ -655,7 +654,6 @@ def joined(intervals: Iterable[TracerInterval], manifests: Iterable[Manifest]) -
     )
     return TracerInterval(
         traced,
-        tuple(wakeups for one in each for wakeups in one.wakeups),
         sum(one.suppressed for one in each),
         sum(one.undecoded for one in each),
         {flow: n for one in each for flow, n in one.above.items()},

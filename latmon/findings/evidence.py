@@ -19,23 +19,12 @@ from latmon.analysis.littles_law import of as law_of
 from latmon.findings.facts import Block, Facts, mean_waiting_in
 from latmon.findings.rule import FLEET, Fact, Step, plain, sd_driver, sd_walk, setting, sysfs
 from latmon.model.devices import thread_of
-from latmon.model.frame import (
-    NEARLY_ALL,
-    NOT_KNOWN,
-    OPS,
-    UNACCOUNTED,
-    Device,
-    Flow,
-    Limit,
-    Series,
-    Wait,
-    Wakeups,
-    comm_of,
-)
+from latmon.model.frame import NEARLY_ALL, NOT_KNOWN, OPS, UNACCOUNTED, Device, Flow, Limit, Series, Wait, comm_of
 from latmon.model.histogram import Histogram, bucket_index
 from latmon.model.inflight import bucket_middle
 from latmon.model.measurements import FILES, HANDLERS, SOFTIRQS
 from latmon.model.measurements.softirqs import SoftirqRuns
+from latmon.model.measurements.wakeups import Wakeups
 from latmon.model.stages import ABOVE_DRIVER
 from latmon.support.units import part, rate, spelled, whole
 

@@ -31,19 +31,7 @@ from latmon.analysis.issue_order import LbaOrder, merge_orders
 from latmon.analysis.limits import Audited, AuditGroups, audit
 from latmon.analysis.littles_law import COUNTED, mean_waiting
 from latmon.model.devices import busy_rows
-from latmon.model.frame import (
-    OPS,
-    CgroupLimit,
-    Completed,
-    Counted,
-    Device,
-    Flow,
-    Origin,
-    Outlier,
-    Series,
-    Traced,
-    Wakeups,
-)
+from latmon.model.frame import OPS, CgroupLimit, Completed, Counted, Device, Flow, Origin, Outlier, Series, Traced
 from latmon.model.histogram import Histogram, merge
 from latmon.model.host_context import NO_CONTEXT, HostContext
 from latmon.model.inflight import Aged, Depths
@@ -439,10 +427,6 @@ class Facts:
     def vectors(self) -> Mapping[str, SoftirqRuns]:
         """Return the softirqs of all CPUs by vector."""
         return by_vector(self[SOFTIRQS])
-
-    @cached_property
-    def wakeups(self) -> tuple[Wakeups, ...]:
-        return self._on_demand.wakeups
 
     @cached_property
     def thresholds_us(self) -> Mapping[str, int]:

@@ -363,23 +363,6 @@ IDLE, NOT_KNOWN = "idle", "idle or not known"
 
 
 @dataclass(frozen=True, slots=True)
-class Wakeups:
-    """Wake-up delays of one thread in an interval. Other threads are those of its delays from 1 ms on."""
-
-    thread: Thread
-    delay: Histogram
-    instead: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    """Thread -> delays in which it ran longest; where no times are known, in which it ran last."""
-    ran_us: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    """Thread -> the time that it ran there meanwhile; NOT_KNOWN: the rest of these delays."""
-
-    @property
-    def weights(self) -> Mapping[str, int]:
-        """Return the other threads by their known times, else by the number of delays."""
-        return self.ran_us or self.instead
-
-
-@dataclass(frozen=True, slots=True)
 class Taskq:
     """A task queue of the illumos or Solaris kernel, to whose threads drivers and ZFS dispatch their work.
 
@@ -592,7 +575,6 @@ class Frame:
     thresholds_us: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     """Device -> latency from which on an I/O is an outlier, where a probe records outliers."""
     traced: Traced = Traced()
-    wakeups: tuple[Wakeups, ...] = ()
     taskqs: tuple[Taskq, ...] | None = None
     """Busy task queues; None where none were read in this interval."""
     cgroup_limits: tuple[CgroupLimit, ...] | None = None

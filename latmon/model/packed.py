@@ -16,7 +16,7 @@ from operator import mul
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar, cast
 
-from latmon.model.frame import Frame, Thread, Traced
+from latmon.model.frame import Frame, Traced
 from latmon.model.histogram import BITS, Histogram, value_bounds
 from latmon.model.measurements import TABLES
 from latmon.model.table import AnyTable, Row, Table, Tables, always, never
@@ -253,7 +253,6 @@ def _groups() -> Mapping[str, tuple[str, ...]]:
         "tails": ("by_total",),
         "stages": ("stage",),
         "basic": ("basic",),
-        "wakeups": ("wakeup",),
     }
     for table in TABLES:
         columns = tuple(column for column, _ in table.histogram_columns)
@@ -266,7 +265,6 @@ GROUPS: Mapping[str, tuple[str, ...]] = _groups()
 _GROUP_OF = {
     **dict.fromkeys(("above", "suppressed"), "always"),
     **dict.fromkeys(("unfollowed", "path", "cause", "completer", "raiser", "off", "one_in"), "totals"),
-    **dict.fromkeys(("instead", "ran_us"), "wakeups"),
     **{column: table.group for table in TABLES for column, _ in (*table.count_columns, *table.named_columns)},
     "files_left_out": "files",
 }
@@ -282,10 +280,10 @@ def _sampled_columns() -> Mapping[str, Callable[[Any], bool]]:
 
 
 _SAMPLED_KINDS = (
-    *("traced", "by_total", "wakeup"),
-    *("unfollowed", "path", "cause", "completer", "raiser", "off", "instead", "ran_us"),
+    *("traced", "by_total"),
+    *("unfollowed", "path", "cause", "completer", "raiser", "off"),
 )
-"""Histograms of I/Os and wake-ups of which the tracer counts one in `one_in`, and counts beside them; declared tables
+"""Histograms of I/Os of which the tracer counts one in `one_in`, and counts beside them; declared tables
 have `is_sampled`."""
 SAMPLED: Mapping[str, Callable[[Any], bool]] = _sampled_columns()
 """Name of a sum of histograms or kind of a count -> which of its rows are of the sample; others than these are none."""
@@ -296,7 +294,7 @@ class Key(NamedTuple):
 
     kind: str
     about: Any
-    """A flow, a thread's number, or a key of one of TABLES."""
+    """A flow, or a key of one of TABLES."""
     name: str = ""
 
 
@@ -311,7 +309,6 @@ class OnDemandFacts:
 
     traced: Traced = field(default_factory=Traced)
     """State of the tracer, without its tables."""
-    threads: Mapping[int, Thread] = field(default_factory=dict)
     thresholds_us: Mapping[str, int] = field(default_factory=dict)
     of_rows: Mapping[AnyTable, Mapping[Any, tuple[Any, ...]]] = field(default_factory=dict)
     """Declared table -> key of a row -> its facts, in the order of `fact_places`."""
@@ -349,7 +346,6 @@ def tables_of(frame: Frame) -> dict[str, Packed[Any]]:
         "traced": Packed.of(frame.traced.histograms),
         "by_total": Sums.of(frame.traced.by_total).packed,
         "basic": Packed.of({series: one for series, one in frame.histograms.items() if series.stage != "total"}),
-        "wakeup": Packed.of({one.thread.pid: one.delay for one in frame.wakeups}),
         **dict(_declared_histograms(frame.tables)),
     }
 
@@ -455,19 +451,12 @@ def flatten(frame: Frame) -> Flat:
             bio_includes=frame.traced.bio_includes,
             absent=frame.traced.absent,
         ),
-        {one.thread.pid: one.thread for one in frame.wakeups},
         frame.thresholds_us,
         _facts_of(frame.tables),
     )
     counted: dict[str, Iterable[tuple[Key, int]]] = {
         "always": _above(frame),
         "totals": _paths(frame.traced),
-        "wakeups": (
-            pair
-            for one in frame.wakeups
-            for kind, named in (("instead", one.instead), ("ran_us", one.ran_us))
-            for pair in _named(kind, one.thread.pid, named)
-        ),
         "files": [(Key("files_left_out", ""), frame.files_left_out)],
     }
     for group, pairs in _declared_counts(frame.tables):
@@ -482,7 +471,7 @@ def one_in_of(frame: Frame) -> int:
     traced = frame.traced
     sampled = (
         *(traced.histograms, traced.by_total, traced.unfollowed, traced.paths, traced.admission_causes),
-        *(traced.completers, traced.raisers, frame.wakeups),
+        *(traced.completers, traced.raisers),
     )
     declared = (any(map(table.is_sampled, rows)) for table, rows in frame.tables.items())
     has_sample = traced.off or any(sampled) or any(declared)

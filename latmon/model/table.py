@@ -24,7 +24,7 @@ merged, or a fact such as the name of a thread, of which a sum has the latest.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
 from functools import cached_property
 from operator import attrgetter
@@ -38,6 +38,8 @@ Row = TypeVar("Row", bound=tuple[Any, ...])
 K = TypeVar("K")
 V = TypeVar("V")
 
+MAX_NAMES = 65_536
+"""As many as a recording has in anything."""
 MAX_PID = (1 << 32) - 1
 """A probe's record has 32 bits; the kernel's own PID_MAX_LIMIT is 2^22."""
 
@@ -53,6 +55,10 @@ class Meaning(Enum):
     """A mount point: a fleet puts the host in front, redaction hides it."""
     NAME = "name"
     """A name that two hosts may have: a fleet puts the host in front."""
+    THREAD = "thread"
+    """A thread's name and priority: redaction hides those of programs."""
+    THREAD_NUMBER = "thread number"
+    """A fleet gives each host's threads numbers of their own."""
     LISTED = "listed"
     """Several such names in one text, with a comma and a blank between them."""
     PRIVATE = "private"
@@ -123,11 +129,13 @@ class Cell:
     part: Part = TEXT
     """Meaning of a fact or of the names of counts, and the values that they can have."""
     unknown: Any = ""
-    """A fact that isn't known; its type is that of the others: a text, a whole number or a tuple of names."""
+    """A fact that isn't known; its type is that of the others: a text, a whole number, a flag or a tuple of names."""
     most: int = 64
     """Names that a row can have."""
     is_optional: bool = False
     """Whether a recording's row ends before it where it is empty: earlier releases have no such cell."""
+    of_key: bool = False
+    """Whether it is the part of the key with its name, which a recording's row has once."""
 
     @property
     def is_histogram(self) -> bool:
@@ -168,9 +176,14 @@ def _sum_named(counts: Iterable[tuple[str, int]]) -> dict[str, int]:
     return sums
 
 
-def fact(unknown: Any, part: Part = TEXT, *, is_optional: bool = False) -> Cell:
-    """Return the declaration of a fact; its name is that of the field."""
-    return Cell("", Unit.FACT, part=part, unknown=unknown, is_optional=is_optional)
+def fact(name: str, unknown: Any, part: Part = TEXT, *, is_optional: bool = False, of_key: bool = False) -> Cell:
+    """Return the declaration of a fact."""
+    return Cell(name, Unit.FACT, part=part, unknown=unknown, is_optional=is_optional, of_key=of_key)
+
+
+def named(name: str, part: Part = TEXT, *, is_optional: bool = False) -> Cell:
+    """Return the declaration of counts of any number of names."""
+    return Cell(name, Unit.NAMED, part=part, most=MAX_NAMES, is_optional=is_optional)
 
 
 @dataclass(frozen=True)
@@ -229,8 +242,7 @@ def record(
 ) -> Value[V]:
     """Return the declaration of a dataclass: its fields in order, each with its unit; `bits` of its histogram."""
     cells = tuple(
-        replace(declared, name=name) if isinstance(declared, Cell) else Cell(name, declared, bits)
-        for name, declared in fields.items()
+        declared if isinstance(declared, Cell) else Cell(name, declared, bits) for name, declared in fields.items()
     )
     return Value(cells, make, attrgetter(*fields), impossible)
 

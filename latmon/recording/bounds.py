@@ -99,12 +99,10 @@ def _without(frame: Frame, left_out: Mapping[str, set[Any]]) -> Frame:
     if "traced" in left_out or "by_total" in left_out:
         by_total = traced.by_total
         traced = replace(traced, histograms=kept("traced", traced.histograms), by_total=kept("by_total", by_total))
-    gone = left_out.get("wakeup", set())
     return replace(
         frame,
         histograms=kept("total", frame.histograms),
         traced=traced,
-        wakeups=tuple(woken for woken in frame.wakeups if woken.thread.pid not in gone),
         tables={table: _declared_kept(table, rows, left_out) for table, rows in frame.tables.items()},
     )
 

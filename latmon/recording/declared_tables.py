@@ -24,6 +24,7 @@ from latmon.recording.validate import (
     RowDecoder,
     count,
     few_labels,
+    flag,
     label,
     mapped,
     once,
@@ -53,6 +54,8 @@ def reader_of_cell(cell: Cell) -> Read:
         return count
     if isinstance(cell.unknown, tuple):
         return few_labels(cell.most)
+    if isinstance(cell.unknown, bool):
+        return flag
     return text if cell.part.meaning is Meaning.LISTED else reader_of(cell.part)
 
 
@@ -96,17 +99,22 @@ class TableCodec:
         self._shared_parts = _picker([names.index(name) for name in shared])
         self._own_parts = _picker([names.index(name) for name in own])
         cells = declared.value.cells
-        in_row = [place for place, cell in enumerate(cells) if not cell.is_histogram]
+        in_row = [place for place, cell in enumerate(cells) if not cell.is_histogram and not cell.of_key]
         self._contents_of = _picker(in_row)
         writers = [_writer_of(cells[place]) for place in in_row]
         self._writers = writers if any(write is not _itself for write in writers) else ()
         self._optional = [cells[place].empty for place in in_row if cells[place].is_optional]
         self._histograms = [(cells[place].name, place) for _, place in declared.histogram_columns]
-        in_line = [*in_row, *(place for _, place in self._histograms)]
         readers = dict(zip(names, map(reader_of, declared.parts), strict=True))
         contents = [(cells[place].name, reader_of_cell(cells[place])) for place in in_row]
         self._first_cell = len(own) + bool(shared)
-        self._contents = _picker([self._first_cell + in_line.index(place) for place in range(len(cells))])
+        in_line = [*in_row, *(place for _, place in self._histograms)]
+        self._contents = _picker(
+            [
+                bool(shared) + own.index(cell.name) if cell.of_key else self._first_cell + in_line.index(place)
+                for place, cell in enumerate(cells)
+            ]
+        )
         place_in_by = [("by", within(0, validate.MAX_ITEMS))] if shared else []
         own_parts = [(name, readers[name]) for name in own]
         self._width = self._first_cell + len(contents)
@@ -204,9 +212,9 @@ def _cells(*cells: Any) -> Cells:
     return cells
 
 
-def table_fields(*tables: AnyTable) -> Iterator[RecordField]:
-    """Yield the field of each of these declared tables in a window's line."""
-    for declared in tables:
+def table_fields() -> Iterator[RecordField]:
+    """Yield the field of each declared table in a window's line."""
+    for declared in TABLES:
         codec, rows_of = TableCodec(declared), itemgetter(declared)
         yield RecordField(declared.name, codec.decode, write=codec.encode, get=rows_of, default=validate.NOTHING)
 

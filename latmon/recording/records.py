@@ -33,15 +33,12 @@ from latmon.model.frame import (
     Outstanding,
     Settings,
     Taskq,
-    Thread,
     Traced,
     Wait,
-    Wakeups,
 )
 from latmon.model.histogram import BITS, MAX_COUNT
 from latmon.model.host_context import ContextValue, HostContext, interval_value
 from latmon.model.inflight import MAX_DEPTH, SYSFS, Depths, InFlight, InFlightList, Issue, Took
-from latmon.model.measurements import HANDLERS, SOFTIRQS, TABLES
 from latmon.model.packed import Packed, Sums
 from latmon.model.table import MAX_PID
 from latmon.recording import validate
@@ -50,10 +47,8 @@ from latmon.recording.packed_tables import (
     decode_completed,
     encode_completed,
     encode_series,
-    encode_table,
     flow,
     series_table,
-    table,
 )
 from latmon.recording.validate import (
     NOTHING,
@@ -268,39 +263,6 @@ TRACED = RecordCodec(
     *(RecordField(key, _INCLUDES, write=_LISTS, default=NOTHING) for key in ("includes", "bio_includes")),
     _missing("absent"),
 )
-
-_THREAD = ("pid", "comm", "policy", "priority", "kernel")
-_WAKEUPS_ROW = RowDecoder(
-    lambda *cells: (Thread(*cells[: len(_THREAD)]), cells[len(_THREAD) :]),
-    ("pid", within(0, MAX_PID)),
-    ("comm", label),
-    ("policy", label),
-    ("priority", _READ_PRIORITY),
-    ("kernel", flag),
-    ("instead", mapped(count)),
-    ("ran_us", mapped(count)),
-    optional=1,
-)
-
-
-def _encode_wakeups(wakeups: Iterable[Wakeups]) -> Line:
-    rows = [
-        [
-            *(getattr(one.thread, name) for name in _THREAD),
-            dict(one.instead),
-            *([dict(one.ran_us)] if one.ran_us else []),
-        ]
-        for one in wakeups
-    ]
-    return _rows(rows) | encode_table(Packed.of({one.thread.pid: one.delay for one in wakeups}))
-
-
-def _wakeups(value: Any, key: str) -> tuple[Wakeups, ...]:
-    line = validate.mapping(value, key)
-    rows = _read_rows(line, _WAKEUPS_ROW)
-    delays = table(line, [thread.pid for thread, _ in rows]).values_in_order()
-    return tuple(Wakeups(thread, delay, *others) for (thread, others), delay in zip(rows, delays, strict=True))
-
 
 _FILE_SYSTEM = RowDecoder(FileSystem, ("mount", label), ("kind", label), ("device", label))
 _FILE_OP, _FILE_WAIT = one_of(*FILE_OPS), one_of(*FILE_WAITS)
@@ -576,10 +538,7 @@ WINDOW_VALUES = (
     RecordField("thresholds", mapped(count), "thresholds_us", write=dict, default=NOTHING),
     RecordField("outliers", listed(OUTLIER.entry), write=_each(OUTLIER.encode), default=()),
     RecordField("traced", TRACED.read, write=TRACED.encode, default=Traced()),
-    # wake-ups, which are not declared yet, stay between these tables: so lines are the bytes of earlier releases
-    *table_fields(HANDLERS, SOFTIRQS),
-    RecordField("wakeups", _wakeups, write=_encode_wakeups, default=()),
-    *table_fields(*(declared for declared in TABLES if declared not in (HANDLERS, SOFTIRQS))),
+    *table_fields(),
     RecordField("file_operations", listed(FILE_OPERATION.entry), write=_each(FILE_OPERATION.encode), default=()),
     RecordField("files_left_out", count),
     RecordField("depths", mapped(DEPTHS.entry), write=by_name(DEPTHS.encode), default=NOTHING),

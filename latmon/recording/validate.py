@@ -20,6 +20,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 from latmon.model.frame import Flow, Frame, Origin, Series
 from latmon.model.histogram import MAX_COUNT
+from latmon.model.measurements import WAKEUPS
 from latmon.model.packed import names
 from latmon.recording.bounds import BucketBound
 from latmon.support.errors import RecordingError, TooManyError
@@ -431,9 +432,9 @@ def admit(frame: Frame, position: ReadPosition, also: Iterable[str] = ()) -> Non
         raise TooManyError(f"a window brings the recording's ops and stages beyond {MAX_KINDS}, more than any host has")
     position.buckets.admit(frame)
     position.windows += 1
-    position.threads.update(one.thread.pid for one in frame.wakeups)
+    position.threads.update(number.pid for number in frame[WAKEUPS])
     for table, rows in frame.tables.items():
-        if table.has_churn:
+        if table.has_churn and table is not WAKEUPS:
             position.issuers.update(rows)
     most = MAX_THREADS + THREADS_PER_WINDOW * position.windows
     for what, number in (("threads", len(position.threads)), ("cgroups by device", len(position.issuers))):

@@ -34,7 +34,7 @@ from latmon.aggregate.request_age import Waiting
 from latmon.analysis.attribution import Folded, fold
 from latmon.analysis.peers import INTERVALS, unlike
 from latmon.model.devices import busy_rows
-from latmon.model.frame import OPS, Device, FileOperation, Flow, Frame, Outlier, Series, Traced, Wakeups
+from latmon.model.frame import OPS, Device, FileOperation, Flow, Frame, Outlier, Series, Traced
 from latmon.model.histogram import Histogram, merge
 from latmon.model.inflight import Ages, Issue
 from latmon.model.packed import Flat
@@ -262,10 +262,6 @@ class OnDemandWindow(RunningWindow[str, OnDemandSums, OnDemandValues]):
     def basic(self) -> Mapping[Series, Histogram]:
         """Stages measured by the always-on probe for all I/Os; `total` is in Window."""
         return self._sums.read("basic").basic
-
-    @cached_property
-    def wakeups(self) -> tuple[Wakeups, ...]:
-        return self._sums.read("wakeups").wakeups
 
     def __getitem__(self, table: Table[Row, V]) -> Mapping[Row, V]:
         """Return the sums of a declared table."""

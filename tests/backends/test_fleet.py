@@ -51,16 +51,16 @@ from latmon.model.frame import (
     Thread,
     Traced,
     Wait,
-    Wakeups,
 )
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import Depths, InFlight, InFlightList, Issue
-from latmon.model.measurements import HANDLERS, SOFTIRQS
+from latmon.model.measurements import HANDLERS, SOFTIRQS, WAKEUPS
 from latmon.model.measurements.behind import Behind
 from latmon.model.measurements.handlers import Handler, HandlerRuns
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import Issuer
 from latmon.model.measurements.softirqs import SoftirqCpu, SoftirqRuns
+from latmon.model.measurements.wakeups import Wakeups, by_thread
 from latmon.recording import codec
 from latmon.recording.codec import Gap
 from latmon.recording.reader import open_recording
@@ -1230,8 +1230,8 @@ def decoded(frame):
 def test_the_same_thread_and_interrupt_of_two_hosts_are_two_in_a_frame_that_can_be_read():
     thread = Wakeups(Thread(15, "ksoftirqd/0", "other", 120), Histogram.record([2000]))
     values = {
-        "wakeups": (thread,),
         "tables": {
+            WAKEUPS: by_thread([thread]),
             HANDLERS: {Handler(32, "virtio0"): HandlerRuns(Histogram.record([5]))},
             SOFTIRQS: {SoftirqCpu("BLOCK", 0): SoftirqRuns(Histogram.record([3]), Histogram.record([4]))},
         },
@@ -1239,7 +1239,10 @@ def test_the_same_thread_and_interrupt_of_two_hosts_are_two_in_a_frame_that_can_
     several = [HostFrame(one.label, one.frame, 0, number=at) for at, one in enumerate((part("a"), part("b")))]
     several = [replace(one, frame=replace(one.frame, **values)) for one in (*several, several[0])]
     frame = decoded(merged(*several))
-    assert {one.thread.comm: one.delay.count for one in frame.wakeups} == {"a:ksoftirqd/0": 2, "b:ksoftirqd/0": 1}
+    assert {one.thread.comm: one.delay.count for one in frame[WAKEUPS].values()} == {
+        "a:ksoftirqd/0": 2,
+        "b:ksoftirqd/0": 1,
+    }
     assert {(at.name, one.run.count) for at, one in frame[HANDLERS].items()} == {
         ("a:virtio0", 2),
         ("b:virtio0", 1),

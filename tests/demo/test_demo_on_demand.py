@@ -12,7 +12,7 @@ from latmon.analysis.attribution import by_process, fold, requests_of, tail, tai
 from latmon.model import measurements
 from latmon.model.frame import OPS, UNACCOUNTED, Flow, Frame, Series
 from latmon.model.histogram import merge
-from latmon.model.measurements import HANDLERS, SOFTIRQS
+from latmon.model.measurements import HANDLERS, SOFTIRQS, WAKEUPS
 from latmon.model.measurements.handlers import Handler
 from latmon.recording.codec import decode_frame, encode_frame, to_bytes
 from latmon.recording.validate import parse
@@ -150,7 +150,7 @@ def test_a_slow_operation_has_its_file_and_its_io(whole_period):
 
 @pytest.mark.slow
 def test_the_completion_thread_waits_as_long_as_its_ios(quiet):
-    (thread,) = [one for one in quiet.wakeups if one.thread == COMPLETER]
+    (thread,) = [one for one in quiet[WAKEUPS].values() if one.thread == COMPLETER]
     assert set(thread.instead) == {label(HOG)}
     series = [h for s, h in quiet.traced.histograms.items() if s.device == "sdd" and s.stage == "completion"]
     completion = merge(series)

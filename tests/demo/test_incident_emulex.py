@@ -13,7 +13,7 @@ from latmon.cli import headless
 from latmon.cli.main import run as main
 from latmon.model.frame import Frame
 from latmon.model.histogram import Histogram, bucket_bounds, merge
-from latmon.model.measurements import HANDLERS
+from latmon.model.measurements import HANDLERS, WAKEUPS
 from latmon_backends.demo.backend import INCIDENTS
 from latmon_backends.demo.emulex import (
     COMPLETER,
@@ -71,7 +71,7 @@ def test_one_io_in_100_000_is_above_500_ms(sick):
 
 @pytest.mark.slow
 def test_wake_ups_are_the_table_of_the_case(sick):
-    completer = [one for frame in sick for one in frame.wakeups if one.thread.comm == COMPLETER.comm]
+    completer = [one for frame in sick for one in frame[WAKEUPS].values() if one.thread.comm == COMPLETER.comm]
     waits = merge(one.delay for one in completer)
     assert waits.count == sum(TABLE_MS.values()) == 15_230
     late = sum(count for index, count in waits.buckets if bucket_bounds(index)[1] > 64_000)

@@ -17,7 +17,7 @@ from latmon.model import measurements
 from latmon.model.frame import UNACCOUNTED, Completed, Flow, Frame, Outlier, Outstanding, Taskq
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import PROBE, SYSFS
-from latmon.model.measurements import HANDLERS, SOFTIRQS
+from latmon.model.measurements import HANDLERS, SOFTIRQS, WAKEUPS
 from latmon.model.measurements.files import FileSeries
 from latmon.model.measurements.handlers import HandlerRuns
 from latmon.model.measurements.issued_io import IssuedIO
@@ -97,9 +97,9 @@ class Printable:
             "handler_run": frame[HANDLERS],
             "handler_before": [one for one in frame[HANDLERS].values() if one.before_us],
             "softirq_delay": frame[SOFTIRQS],
-            "wakeup": frame.wakeups,
-            "wakeup_instead": [one for one in frame.wakeups if one.instead],
-            "wakeup_ran": [one for one in frame.wakeups if one.ran_us],
+            "wakeup": frame[WAKEUPS],
+            "wakeup_instead": [one for one in frame[WAKEUPS].values() if one.instead],
+            "wakeup_ran": [one for one in frame[WAKEUPS].values() if one.ran_us],
             "depth_driver": [one for one in frame.depths.values() if one.source == PROBE],
             "depth_issue": [one for one in frame.depths.values() if one.at_issue],
             "depth_ios": [one for one in frame.depths.values() if one.latency],

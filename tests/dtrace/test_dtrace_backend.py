@@ -15,7 +15,7 @@ from latmon.capture.backend import Options
 from latmon.model import measurements
 from latmon.model.frame import NAMED_FROM, UNACCOUNTED, Flow, Outstanding, Series, pid_of
 from latmon.model.histogram import EMPTY, merge
-from latmon.model.measurements import HANDLERS
+from latmon.model.measurements import HANDLERS, WAKEUPS
 from latmon.support.errors import UnavailableError, UsageError
 from latmon_backends.dtrace import backend as dtrace_backend
 from latmon_backends.dtrace import program
@@ -364,7 +364,7 @@ def _emulex(on_demand):
 
 
 def _threads(on_demand):
-    found = {one.thread.comm: one for frame in on_demand.frames for one in frame.wakeups}
+    found = {one.thread.comm: one for frame in on_demand.frames for one in frame[WAKEUPS].values()}
     channel = found["emlxs0_channel4"]
     assert channel.thread.priority == 97
     assert (channel.thread.pid >= NAMED_FROM, pid_of(channel.thread.pid)) == (True, None)

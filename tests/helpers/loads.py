@@ -156,7 +156,6 @@ class Load:
         made["tables"] = {table: declared_rows(rnd, table, devices, self._full) for table in TABLES}
         made["taskqs"] = _once(made["taskqs"], lambda queue: (queue.name, queue.instance))
         made["cgroup_limits"] = _once(made["cgroup_limits"], lambda limit: limit.key)
-        made["wakeups"] = _once(made["wakeups"], lambda woken: woken.thread.pid)
         return replace(frame, **made)
 
     def _outlier(self, frame: Frame) -> Outlier:

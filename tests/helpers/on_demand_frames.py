@@ -24,12 +24,12 @@ from latmon.model.frame import (
     Thread,
     Traced,
     Wait,
-    Wakeups,
 )
 from latmon.model.histogram import MAX_US, Histogram, bucket_index
-from latmon.model.measurements import HANDLERS, SOFTIRQS, TABLES
+from latmon.model.measurements import HANDLERS, SOFTIRQS, TABLES, WAKEUPS
 from latmon.model.measurements.handlers import Handler, HandlerRuns
 from latmon.model.measurements.softirqs import SoftirqCpu, SoftirqRuns
+from latmon.model.measurements.wakeups import Wakeups, by_thread
 from latmon.model.table import AnyTable, Cell, Meaning, Part, Unit
 from latmon.recording.validate import MAX_SPAN_US, MAX_WALL
 
@@ -87,11 +87,6 @@ OUTLIERS = st.builds(
     includes=_INCLUDES,
     waits=st.lists(WAITS, max_size=2).map(tuple),
 )
-WAKEUPS = st.lists(
-    st.builds(Wakeups, st.builds(Thread, _PIDS, NAMES, NAMES, _PRIORITIES, st.booleans()), histograms(), _NAMED),
-    max_size=4,
-    unique_by=lambda one: one.thread.pid,
-).map(tuple)
 
 
 def _parts(part: Part) -> st.SearchStrategy[Any]:
@@ -113,13 +108,15 @@ def _contents(cell: Cell) -> st.SearchStrategy[Any]:
         return _NAMED
     if cell.unit is not Unit.FACT:
         return COUNTS
+    if isinstance(cell.unknown, bool):
+        return st.booleans()
     return _FEW if isinstance(cell.unknown, tuple) else _parts(cell.part)
 
 
 @st.composite
-def _declared_values(draw: st.DrawFn, table: AnyTable) -> Any:
-    """Return a value of a declared table; its first count is raised until I/Os can have it."""
-    cells = [draw(_contents(cell)) for cell in table.value.cells]
+def _declared_value(draw: st.DrawFn, table: AnyTable, key: Any) -> Any:
+    """Return a value of a row of a declared table; its first count is raised until I/Os can have it."""
+    cells = [getattr(key, cell.name) if cell.of_key else draw(_contents(cell)) for cell in table.value.cells]
     if table.value.impossible(value := table.value.make(*cells)):
         cells[0] = max(cell.count if isinstance(cell, Histogram) else cell for cell in cells)
         value = table.value.make(*cells)
@@ -127,7 +124,13 @@ def _declared_values(draw: st.DrawFn, table: AnyTable) -> Any:
 
 
 def _declared(table: AnyTable) -> st.SearchStrategy[Any]:
-    return maps(st.tuples(*map(_parts, table.parts)).map(table.key._make), _declared_values(table))
+    keys = st.lists(st.tuples(*map(_parts, table.parts)).map(table.key._make), max_size=4, unique=True)
+
+    def rows(drawn: list[Any]) -> st.SearchStrategy[Any]:
+        values = st.tuples(*(_declared_value(table, key) for key in drawn))
+        return values.map(lambda contents: MappingProxyType(dict(zip(drawn, contents, strict=True))))
+
+    return keys.flatmap(rows)
 
 
 DECLARED = st.fixed_dictionaries({table: _declared(table) for table in TABLES})
@@ -159,7 +162,6 @@ ON_DEMAND_FRAMES = st.builds(
     outliers=st.lists(OUTLIERS, max_size=3).map(tuple),
     thresholds_us=maps(DEVICE_NAMES, COUNTS),
     traced=TRACED,
-    wakeups=WAKEUPS,
     tables=DECLARED,
     file_operations=st.lists(FILE_OPERATIONS, max_size=3).map(tuple),
     files_left_out=COUNTS,
@@ -234,8 +236,8 @@ ON_DEMAND = frame(
                 of(20, 21), returned={"none": 2}, device="0000:00:01.2", shared_with=("nvme0q1",)
             )
         },
+        WAKEUPS: by_thread((Wakeups(KERNEL, of(1500), {"zpool-data (prio 99)": 1}), Wakeups(PROGRAM, of(40)))),
         SOFTIRQS: {SoftirqCpu("BLOCK", 1): SoftirqRuns(of(3990), of(12), {"ksoftirqd": 1}, {"irq": 1})},
     },
-    wakeups=(Wakeups(KERNEL, of(1500), {"zpool-data (prio 99)": 1}), Wakeups(PROGRAM, of(40))),
     health=Health(suppressed=12, probe_cpu_percent=1.5),
 )

@@ -5,10 +5,11 @@ from random import Random
 
 import on_demand_frames
 
-from latmon.model.frame import UNACCOUNTED, Missing, Series, Thread, Traced, Wait, Wakeups
+from latmon.model.frame import UNACCOUNTED, Missing, Series, Thread, Traced, Wait
 from latmon.model.histogram import Histogram, bucket_index
 from latmon.model.measurements.handlers import Handler, HandlerRuns
 from latmon.model.measurements.softirqs import SoftirqCpu, SoftirqRuns
+from latmon.model.measurements.wakeups import Wakeups
 
 WALL = 1_767_582_238.412907
 MONO = 86_400_000_000

@@ -20,7 +20,7 @@ from workload import Capture, LoopDevice
 
 from latmon.model.frame import Flow, Series
 from latmon.model.histogram import bucket_bounds
-from latmon.model.measurements import HANDLERS, SOFTIRQS
+from latmon.model.measurements import HANDLERS, SOFTIRQS, WAKEUPS
 
 ZRAM = Path("/sys/class/zram-control")
 VECTORS = ("HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU")
@@ -196,7 +196,7 @@ def test_where_requests_are_sampled_so_are_wake_ups_of_kernel_threads(loop, tmp_
         directory.mkdir()
         with Run("trixie", directory, "wakeups", one_in=one_in) as run:
             writes = write(loop.path, 2.0)
-        woken.append(sum(one.delay.count for one in run.interval().wakeups) / writes)
+        woken.append(sum(one.delay.count for one in run.interval()[WAKEUPS].values()) / writes)
     assert woken[0] / 8 < woken[1] < woken[0] / 2
 
 
@@ -230,7 +230,7 @@ def test_a_waiter_is_timed_and_who_ran_instead_is_named(suite, loop, tmp_path):
     resume = interval.traced.histograms[Series("disk", "write", "resume")]
     # A write that is done before its thread sleeps has no waiter.
     assert writes * 0.5 <= resume.count <= writes
-    (ours,) = [one for one in interval.wakeups if one.thread.pid == os.getpid()]
+    (ours,) = [one for one in interval[WAKEUPS].values() if one.thread.pid == os.getpid()]
     # An interrupt in the completing thread may wake another thread first.
     assert ours.delay.count >= resume.count * 0.7
     threads = {one.get("thread"): one for one in run.reported("thread")}
@@ -266,7 +266,7 @@ def test_the_time_of_each_thread_that_a_kernel_thread_waits_for(suite, tmp_path)
             os.sched_setaffinity(0, before)
     interval = run.interval()
     assert interval.undecoded == 0
-    waited = [one for one in interval.wakeups if f"pid {most}" in one.ran_us]
+    waited = [one for one in interval[WAKEUPS].values() if f"pid {most}" in one.ran_us]
     ran = Counter[str]()
     for one in waited:
         assert sum(one.ran_us.values()) <= one.delay.sum

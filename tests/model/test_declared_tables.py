@@ -17,7 +17,7 @@ from derived import declared_rows
 from latmon.aggregate.histogram_sum import OnDemandSums
 from latmon.model.frame import Frame
 from latmon.model.histogram import EMPTY, Histogram
-from latmon.model.measurements import HANDLERS, SOFTIRQS, TABLES
+from latmon.model.measurements import HANDLERS, SOFTIRQS, TABLES, WAKEUPS
 from latmon.model.measurements.handlers import Handler, HandlerRuns
 from latmon.model.packed import flatten
 from latmon.model.table import DEVICE, TEXT, Meaning, Part, Table, Unit, fact, latencies, record
@@ -87,9 +87,9 @@ SIGNALS = Table(
         delay=Unit.LATENCIES,
         run=Unit.LATENCIES,
         sent=Unit.NAMED,
-        owner=fact("", Part(Meaning.LISTED)),
-        taps=fact((), _NAME),
-        level=fact(-1, Part(lowest=-1, highest=9), is_optional=True),
+        owner=fact("owner", "", Part(Meaning.LISTED)),
+        taps=fact("taps", (), _NAME),
+        level=fact("level", -1, Part(lowest=-1, highest=9), is_optional=True),
     ),
     group="signals",
     export_name="signal",
@@ -151,7 +151,7 @@ def test_a_cell_that_its_declaration_does_not_allow_is_refused(cell, wrong, why)
         codec.decode(line, "signals")
 
 
-@pytest.mark.parametrize("table", [HANDLERS, SOFTIRQS])
+@pytest.mark.parametrize("table", [HANDLERS, SOFTIRQS, WAKEUPS])
 def test_a_row_leaves_a_sum_with_its_latencies_and_its_facts(table):
     rnd = random.Random(1)
     early, late = (declared_rows(rnd, table, (), lambda _: Histogram.record([5])) for _ in range(2))
@@ -168,7 +168,7 @@ def test_a_row_leaves_a_sum_with_its_latencies_and_its_facts(table):
 
 def test_a_table_with_facts_has_no_row_without_latencies():
     with pytest.raises(TypeError, match="it has facts, and rows without latencies"):
-        Table("odd", _Wire, (TEXT, TEXT), record(str, name=fact("")), group="odd", export_name="odd")
+        Table("odd", _Wire, (TEXT, TEXT), record(str, name=fact("name", "")), group="odd", export_name="odd")
     untimed = Frame(0, 0.0, 1, 1, tables={HANDLERS: {Handler(1, "x"): HandlerRuns(EMPTY, 5, "sda")}})
     assert OnDemandSums([untimed])[HANDLERS] == {}
 

@@ -10,7 +10,7 @@ from latmon.decode.framer import UNKNOWN
 from latmon.manifest import load
 from latmon.model.frame import Series, Thread
 from latmon.model.histogram import bucket_index
-from latmon.model.measurements import HANDLERS, SOFTIRQS
+from latmon.model.measurements import HANDLERS, SOFTIRQS, WAKEUPS
 from latmon.model.measurements.handlers import Handler
 from latmon.model.measurements.softirqs import SoftirqCpu
 from latmon_backends.bpftrace.probe import BpftraceDecoder
@@ -189,7 +189,7 @@ def test_a_threads_record_names_it(run):
     run.map("wakeups_c", "wakeup", **{"thread=12;bucket=5": 2})
     run.map("wakeups_c", "wakeup_instead", **{"thread=12;other=0": 1})
     run.line("done wakeups_c")
-    (wakeups,) = run.ticks.taken().interval.wakeups
+    (wakeups,) = run.ticks.taken().interval[WAKEUPS].values()
     assert wakeups.thread == Thread(12, "ksoftirqd/0", "", 49, kernel=False)
     assert (wakeups.delay.count, wakeups.instead) == (2, {"idle": 1})
 
@@ -339,5 +339,5 @@ def test_a_script_that_cleared_its_threads_counts_them_from_0(run):
         run.map("wakeups_c", "wakeup", **{"thread=12;bucket=5": count})
         run.line("done wakeups_c")
         run.line("cleared wakeups_c")
-    (wakeups,) = run.ticks.taken().interval.wakeups
+    (wakeups,) = run.ticks.taken().interval[WAKEUPS].values()
     assert wakeups.delay.count == 5

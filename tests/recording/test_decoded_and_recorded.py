@@ -12,7 +12,7 @@ from latmon.decode.tables import record
 from latmon.manifest import load
 from latmon.model.frame import Device, Frame, Health, Missing, Traced
 from latmon.model.histogram import Histogram
-from latmon.model.measurements import HANDLERS
+from latmon.model.measurements import HANDLERS, WAKEUPS
 from latmon.model.measurements.handlers import Handler, HandlerRuns
 from latmon.recording.codec import decode_frame, encode_frame, to_bytes
 from latmon.recording.validate import parse
@@ -70,9 +70,9 @@ def test_whatever_the_maps_hold(tmp_path_factory, data, comm):
             (proc / str(one)).mkdir(exist_ok=True)
             (proc / str(one) / "stat").write_bytes(b"%d (%s) " % (one, comm) + b"S" + b" 0" * 50)
         found = framer.interval(None, threads.of)
-        frame = Frame(1, 1.0, 1, 1, traced=found.traced, tables={HANDLERS: found[HANDLERS]}, wakeups=found.wakeups)
+        frame = Frame(1, 1.0, 1, 1, traced=found.traced, tables={HANDLERS: found[HANDLERS], WAKEUPS: found[WAKEUPS]})
         again = read(frame)
-        assert (again[HANDLERS], again.wakeups) == (found[HANDLERS], found.wakeups)
+        assert (again[HANDLERS], again[WAKEUPS]) == (found[HANDLERS], found[WAKEUPS])
         assert again.traced.paths == found.traced.paths
 
 

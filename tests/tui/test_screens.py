@@ -66,7 +66,7 @@ def test_a_recording_is_cut_where_its_capture_was():
 @pytest.mark.parametrize("mode", ["LIVE", "REPLAY"])
 @pytest.mark.parametrize("steps", [(), ("enter",)])
 def test_what_procfs_cannot_measure_has_a_reason_and_no_count(mode, steps):
-    bare = {"tables": {}, "wakeups": {}}
+    bare = {"tables": {}}
     counted = [replace(one, histograms={}, seen={}, traced=Traced(), **bare) for one in FRAMES]
     made = scene(counted, Selection(screen="stages"), PROCFS, mode=mode)
     output = " ".join(press(made, *steps).split())

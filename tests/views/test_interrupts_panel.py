@@ -8,10 +8,11 @@ from frames import ORIGIN, SECOND, START_MONO, frame, on_demand_host
 from traced import HANDLERS, HOSTILE, runs, softirqs, wakeups
 
 from latmon.aggregate.accumulator import summed
-from latmon.model.frame import Taskq, Thread, Wakeups
+from latmon.model.frame import Taskq, Thread
 from latmon.model.histogram import Histogram
 from latmon.model.measurements.handlers import Handler, HandlerRuns
 from latmon.model.measurements.softirqs import SoftirqCpu, SoftirqRuns
+from latmon.model.measurements.wakeups import Wakeups
 from latmon.support.text import is_clean
 from latmon.tui.commands import STEPS
 from latmon.views.axes import Timeline, extent, latency_scale
@@ -276,7 +277,7 @@ def test_a_window_adds_up_its_readings_and_tab_goes_through_the_parts_there_are(
     made.store.origin = ORIGIN
     for one in on_demand_host(6, 30):
         queues = {5: (LOOPS, ZIO), 15: (LOOPS, ZIO)}.get(one.seq)
-        on_demand = {} if traced else {"wakeups": (), "tables": {}}
+        on_demand = {} if traced else {"tables": {}}
         made.append(replace(one, taskqs=queues, **on_demand))
     shown = tables(made.view)
     assert [(s.last.name, s.executed) for s in shown.taskqs or ()] == [("zio_write_intr", 2400), ("qlc_0_comp_thd", 0)]

@@ -19,7 +19,7 @@ from latmon.model import measurements
 from latmon.model.frame import Frame, Health, Series, Traced
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import Depths
-from latmon.model.measurements import HANDLERS, SOFTIRQS
+from latmon.model.measurements import HANDLERS, SOFTIRQS, WAKEUPS
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import Issuer
 from latmon.model.measurements.softirqs import SoftirqCpu, SoftirqRuns
@@ -39,7 +39,7 @@ def values(sums):
         sums.traced,
         sums[HANDLERS],
         sums[SOFTIRQS],
-        sorted(sums.wakeups, key=lambda one: one.thread.pid),
+        sums[WAKEUPS],
         sums[measurements.ISSUERS],
         sums.above,
         sums.suppressed,
@@ -116,7 +116,7 @@ def test_a_window_without_frames_forgets_all_devices():
     window.advance(9 * SECOND)
     assert values(window) == values(OnDemandSums([Frame(0, 0.0, 0, 0)]))
     for sums in window._sums.sums.values():
-        assert not any((sums._threads, *sums._of_rows.values(), *(table._peaks for table in sums.tables.values())))
+        assert not any((*sums._of_rows.values(), *(table._peaks for table in sums.tables.values())))
 
 
 def test_rates_are_those_of_all_that_was_traced_in_the_window():

@@ -34,13 +34,13 @@ from latmon.model.frame import (
     Settings,
     Thread,
     Wait,
-    Wakeups,
 )
 from latmon.model.histogram import EMPTY, Histogram, bucket_bounds, merge
 from latmon.model.inflight import AGES_S, SYSFS, Depths, InFlight, InFlightList, Issue
 from latmon.model.measurements.files import FileSeries
 from latmon.model.measurements.handlers import Handler, HandlerRuns
 from latmon.model.measurements.softirqs import SoftirqCpu, SoftirqRuns
+from latmon.model.measurements.wakeups import Wakeups
 from latmon_backends.demo.inflight import (
     MOMENTS,
     MOST,

@@ -258,7 +258,7 @@ def _selected(part: HostFrame, globs: tuple[str, ...]) -> HostFrame:
         return part
     kept, frame = tuple(filter(keeps, part.devices)), of_devices(part.frame, keeps)
     if not kept:  # then its interrupts, softirqs and threads complete no I/O that is shown
-        frame = replace(frame, wakeups=(), taskqs=None, tables=_of_devices(frame.tables))
+        frame = replace(frame, taskqs=None, tables=_of_devices(frame.tables))
         frame = replace(frame, traced=Traced(absent=frame.traced.absent), in_flight=None)
     traced, in_flight = frame.traced, frame.in_flight
     frame = replace(frame, traced=replace(traced, devices=tuple(filter(keeps, traced.devices)) or kept))

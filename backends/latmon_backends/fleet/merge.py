@@ -30,7 +30,6 @@ from latmon.model.frame import (
     Series,
     Taskq,
     Traced,
-    Wakeups,
     capped,
 )
 from latmon.model.histogram import MAX_COUNT, Histogram, merge
@@ -115,7 +114,6 @@ def _sum(taken: Sequence[tuple[HostFrame, Frame]], empty: Frame) -> Frame:
         outliers=tuple(sorted((found for one in moved for found in one.outliers), key=lambda one: one.mono_us)),
         thresholds_us=_joined(one.thresholds_us for one in now),
         traced=_traced([(part, one.traced) for part, one in taken], one_in),
-        wakeups=_threads(found for one in moved for found in one.wakeups),
         tables=sum_tables(one.tables for one in moved),
         file_operations=tuple(
             sorted((found for one in moved for found in one.file_operations), key=lambda one: one.mono_us)
@@ -280,13 +278,17 @@ def _with_host(part: HostFrame) -> Frame:
     def to_each(listed: str) -> str:
         return ", ".join(map(to, listed.split(", ")))
 
+    def to_number(thread: int) -> int:
+        return NAMED_FROM * (1 + part.number) + thread % NAMED_FROM  # no pid: two hosts have threads with the same one
+
     limits, in_flight = frame.cgroup_limits, frame.in_flight
-    new_names = {
+    new_names: dict[Meaning, Callable[[Any], Any]] = {
         Meaning.DEVICE: to,
         Meaning.MOUNT: to,
         Meaning.CGROUP: to_path,
         Meaning.NAME: to,
         Meaning.LISTED: to_each,
+        Meaning.THREAD_NUMBER: to_number,
     }
     return replace(
         frame,
@@ -297,7 +299,6 @@ def _with_host(part: HostFrame) -> Frame:
         outliers=tuple(replace(one, device=to(one.device)) for one in frame.outliers),
         thresholds_us=renamed(frame.thresholds_us, to),
         traced=_traced_of(frame.traced, to, to_series),
-        wakeups=tuple(_wakeups(one, to, part.number) for one in frame.wakeups),
         tables={table: table.with_new_names(rows, new_names) for table, rows in frame.tables.items()},
         file_operations=tuple(_file_operation(one, to) for one in frame.file_operations),
         cgroup_limits=None if limits is None else tuple(_limit(one, to, to_path) for one in limits),
@@ -383,30 +384,6 @@ def _traced_of(one: Traced, to: Callable[[str], str], to_series: Callable[[Serie
         admission_causes={to(name): table for name, table in one.admission_causes.items()},
         completers={to(name): table for name, table in one.completers.items()},
         raisers={to(vector): table for vector, table in one.raisers.items()},
-    )
-
-
-def _wakeups(one: Wakeups, to: Callable[[str], str], number: int) -> Wakeups:
-    """Return a thread's wake-ups. Its number is no pid any more: two hosts have threads with the same one."""
-    pid = NAMED_FROM * (1 + number) + one.thread.pid % NAMED_FROM
-    return replace(one, thread=replace(one.thread, pid=pid, comm=to(one.thread.comm)))
-
-
-def _threads(several: Iterable[Wakeups]) -> tuple[Wakeups, ...]:
-    """Return each thread once, with the sum of its wake-ups."""
-    found: dict[int, Wakeups] = {}
-    for one in several:
-        known = found.get(one.thread.pid)
-        found[one.thread.pid] = one if known is None else _both_wakeups(known, one)
-    return tuple(found.values())
-
-
-def _both_wakeups(one: Wakeups, other: Wakeups) -> Wakeups:
-    return replace(
-        other,
-        delay=merge((one.delay, other.delay)),
-        instead=_added((one.instead, other.instead)),
-        ran_us=_added((one.ran_us, other.ran_us)),
     )
 
 

@@ -12,9 +12,10 @@ from latmon.model.measurements.issuers import ISSUERS
 from latmon.model.measurements.patterns import PATTERNS
 from latmon.model.measurements.sizes import SIZES
 from latmon.model.measurements.softirqs import SOFTIRQS
+from latmon.model.measurements.wakeups import WAKEUPS
 from latmon.model.table import AnyTable
 
-TABLES: tuple[AnyTable, ...] = (HANDLERS, SOFTIRQS, ISSUERS, BEHIND, SIZES, PATTERNS, FILES)
+TABLES: tuple[AnyTable, ...] = (HANDLERS, SOFTIRQS, WAKEUPS, ISSUERS, BEHIND, SIZES, PATTERNS, FILES)
 """All of them, in the order of a recording's line."""
 
-__all__ = ["BEHIND", "FILES", "HANDLERS", "ISSUERS", "PATTERNS", "SIZES", "SOFTIRQS", "TABLES"]
+__all__ = ["BEHIND", "FILES", "HANDLERS", "ISSUERS", "PATTERNS", "SIZES", "SOFTIRQS", "TABLES", "WAKEUPS"]
