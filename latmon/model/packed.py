@@ -364,12 +364,14 @@ def _declared_counts(tables: Tables) -> Iterator[tuple[str, Iterator[tuple[Key, 
 
 
 def _counts_of(table: AnyTable, rows: Mapping[Any, Any]) -> Iterator[tuple[Key, int]]:
-    split, columns = table.value.split, table.count_columns
+    split, columns, named_columns = table.value.split, table.count_columns, table.named_columns
     for key, value in rows.items():
         cells = split(value)
         for column, at in columns:
             yield Key(column, key), cells[at]
-    yield from _named_counts_of(table, rows)
+        for column, at in named_columns:
+            for name, n in cells[at].items():
+                yield Key(column, key, name), n
 
 
 def _named_counts_of(table: AnyTable, rows: Mapping[Any, Any]) -> Iterator[tuple[Key, int]]:
@@ -383,8 +385,9 @@ def _facts_of(tables: Tables) -> dict[AnyTable, Mapping[Any, tuple[Any, ...]]]:
     facts: dict[AnyTable, Mapping[Any, tuple[Any, ...]]] = {}
     for table, rows in tables.items():
         if table.fact_places:
-            split, places = table.value.split, table.fact_places
-            facts[table] = {key: tuple(split(value)[place] for place in places) for key, value in rows.items()}
+            all_cells = map(table.value.split, rows.values())
+            each = [tuple([cells[place] for place in table.fact_places]) for cells in all_cells]
+            facts[table] = dict(zip(rows, each, strict=True))
     return facts
 
 
