@@ -35,6 +35,7 @@ from latmon.model.frame import (
     missing_stages,
 )
 from latmon.model.inflight import SYSFS, Depths
+from latmon.model.measurements import HANDLERS
 from latmon.model.stages import called
 from latmon.support import host
 from latmon.support.errors import UnavailableError
@@ -363,7 +364,7 @@ class FrameJoiner:
         whole = replace(whole, devices=self._limits.put(self._fresh(whole.devices), self._devices()))
         if on_demand is not reported:
             whole = replace(whole, traced=Traced(absent=tuple(Missing(one, _EARLIER) for one in self._stages)))
-        return replace(whole, handlers=self._interrupts.reported(whole.handlers, self._devices()))
+        return whole.with_tables({HANDLERS: self._interrupts.reported(whole[HANDLERS], self._devices())})
 
     def _with_outliers(self, frame: Frame, window: ProbeWindow, on_demand: TracerWindow, *, ending: bool) -> Frame:
         self._outliers.take((*window.records, *on_demand.records))

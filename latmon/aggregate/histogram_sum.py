@@ -4,8 +4,8 @@ Of depth histograms DepthSum adds and subtracts samples, for windows; DepthTimes
 does not grow with the number of intervals: depths above 256 share a bucket (inflight.bucket_end). Depths are in the
 order in which they were first seen, which decides between two that are as frequent.
 
-OnDemandSums has those of on-demand values: traced stages, handlers, softirqs and wake-ups. Facts that can't be added
-(thread, handlers that share a vector, sampling rate) are those of the latest frame.
+OnDemandSums has those of on-demand values: traced stages and declared tables. Facts that can't be added (thread,
+handlers that share a vector, sampling rate) are those of the latest frame.
 """
 
 from __future__ import annotations
@@ -19,21 +19,10 @@ from itertools import chain, islice, repeat
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from latmon.model.frame import (
-    UNKNOWN_IRQ,
-    Flow,
-    Frame,
-    Handler,
-    HandlerRuns,
-    Series,
-    SoftirqCpu,
-    SoftirqRuns,
-    Thread,
-    Traced,
-    Wakeups,
-)
+from latmon.model.frame import Flow, Frame, Series, Traced
 from latmon.model.histogram import BITS, EMPTY, Histogram, bucket_bounds, bucket_index
 from latmon.model.inflight import SYSFS, Depths, Took, bucket_end
+from latmon.model.measurements import TABLES
 from latmon.model.packed import (
     GROUPS,
     SAMPLED,
@@ -49,11 +38,13 @@ from latmon.model.packed import (
     made_rows,
 )
 from latmon.model.sample import SampleRates
-from latmon.model.table import Row, Table
+from latmon.model.table import AnyTable, Row, Table
 
 Pairs = Iterable[tuple[int, int]]
 """(bucket index, count)."""
 _MAX_SUM = 2**63 - 1
+_WITH_FACTS = {column: table for table in TABLES if table.fact_places for column, _ in table.histogram_columns}
+"""Name of a sum of histograms -> the declared table, where its rows have facts."""
 _SOURCE = {"total": "traced", "stage": "traced"}
 """Name of a sum -> name of the frame's table that it adds up, where they differ."""
 
@@ -658,8 +649,8 @@ class OnDemandSums:
         self._groups = groups
         self.tables = {name: _sum_of(name) for group in groups for name in GROUPS[group]}
         self._counts: dict[Key, int] = {}
-        self._threads: dict[int, Thread] = {}
-        self._handlers: dict[Handler, tuple[str, tuple[str, ...], int]] = {}
+        self._of_rows: dict[AnyTable, dict[Any, tuple[Any, ...]]] = {}
+        """As in OnDemandFacts."""
         self._facts = OnDemandFacts()
         self._rates = SampleRates()
         for frame in frames:
@@ -669,7 +660,7 @@ class OnDemandSums:
         other = OnDemandSums(groups=self._groups)
         other.tables = {name: table.copy() for name, table in self.tables.items()}
         other._counts, other._facts, other._rates = self._counts.copy(), self._facts, self._rates.copy()
-        other._threads, other._handlers = self._threads.copy(), self._handlers.copy()
+        other._of_rows = {table: facts.copy() for table, facts in self._of_rows.items()}
         return other
 
     def add(self, flat: Flat, stamp: int = 0) -> None:
@@ -680,10 +671,9 @@ class OnDemandSums:
             if (one := _weighed(flat, name, factor)) is not None:
                 table.add(one, stamp)
         self._count(flat, factor)
-        if "wakeup" in self.tables:
-            self._threads.update(flat.facts.threads)
-        if "handler" in self.tables:
-            self._handlers.update(flat.facts.handlers)
+        for declared, facts in flat.facts.of_rows.items():
+            if declared.group in self._groups:
+                self._of_rows.setdefault(declared, {}).update(facts)
         self._facts = flat.facts
 
     def remove(self, flat: Flat, stamp: int = 0) -> None:
@@ -713,7 +703,7 @@ class OnDemandSums:
         return Flat(
             tables,
             {group: KeyedCounts.of(counts.items()) for group, counts in grouped.items()},
-            replace(self._facts, threads=dict(self._threads), handlers=dict(self._handlers)),
+            replace(self._facts, of_rows=self._facts_by_table()),
             self.one_in,
         )
 
@@ -758,45 +748,16 @@ class OnDemandSums:
     def basic(self) -> Mapping[Series, Histogram]:
         return self.tables["basic"]
 
-    @property
-    def handlers(self) -> dict[Handler, HandlerRuns]:
-        returned = self._grouped("returned")
-        return {
-            handler: HandlerRuns(
-                run,
-                returned.get(handler, {}),
-                self._counts.get(Key("before", handler), 0),
-                *self._handlers.get(handler, ("", (), UNKNOWN_IRQ)),
-            )
-            for handler, run in self.tables["handler"].items()
-        }
-
-    @property
-    def softirqs(self) -> dict[SoftirqCpu, SoftirqRuns]:
-        delays, runs = self.tables["delay"], self.tables["softirq"]
-        ran, raised = self._grouped("ran_in"), self._grouped("raised_in")
-        return {
-            where: SoftirqRuns(
-                delays.get(where, EMPTY), runs.get(where, EMPTY), ran.get(where, {}), raised.get(where, {})
-            )
-            for where in dict.fromkeys((*delays, *runs))
-        }
-
-    @property
-    def wakeups(self) -> tuple[Wakeups, ...]:
-        instead, ran_us = self._grouped("instead"), self._grouped("ran_us")
-        return tuple(
-            Wakeups(self._threads[pid], delay, instead.get(pid, {}), ran_us.get(pid, {}))
-            for pid, delay in self.tables["wakeup"].items()
-        )
-
     def __getitem__(self, table: Table[Row, V]) -> dict[Row, V]:
         """Return the sums of a declared table."""
-        return made_rows(table, self._counts.items(), self.tables)
+        return made_rows(table, self._counts.items(), self.tables, self._of_rows.get(table, {}))
 
     @property
     def files_left_out(self) -> int:
         return self._counts.get(Key("files_left_out", ""), 0)
+
+    def _facts_by_table(self) -> dict[AnyTable, Mapping[Any, tuple[Any, ...]]]:
+        return {table: dict(facts) for table, facts in self._of_rows.items() if facts}
 
     def _grouped(self, kind: str) -> dict[object, dict[str, int]]:
         found: dict[object, dict[str, int]] = {}
@@ -833,10 +794,11 @@ class OnDemandSums:
 
     def _forget(self, table: str, key: Any) -> None:
         """Drop the names that belong to a row that was removed."""
-        if table == "wakeup":
-            self._threads.pop(key, None)
-        elif table == "handler":
-            self._handlers.pop(key, None)
+        if (declared := _WITH_FACTS.get(table)) is not None and not self._is_timed(declared, key):
+            self._of_rows[declared].pop(key, None)
+
+    def _is_timed(self, table: AnyTable, key: Any) -> bool:
+        return any(key in self.tables[column] for column, _ in table.histogram_columns)
 
 
 def _weighed(flat: Flat, name: str, factor: int) -> Packed[Any] | None:

@@ -347,9 +347,6 @@ _MAX_IN_FLIGHT = 1 << 12
 _WITHOUT_ON_DEMAND: dict[str, Any] = {
     "outliers": (),
     "traced": Traced(),
-    "handlers": {},
-    "softirqs": {},
-    "wakeups": (),
     "tables": NO_TABLES,
     "file_operations": (),
     "files_left_out": 0,

@@ -24,16 +24,16 @@ from latmon.model.frame import (
     FileSystem,
     Outlier,
     Series,
-    SoftirqCpu,
-    SoftirqRuns,
     Traced,
 )
 from latmon.model.histogram import EMPTY, Histogram, bucket_bounds, bucket_index, merge, part_of
+from latmon.model.measurements import SOFTIRQS
 from latmon.model.measurements.behind import Behind
 from latmon.model.measurements.files import FileSeries
 from latmon.model.measurements.issued_io import ISSUED_IO, IssuedIO
 from latmon.model.measurements.issuers import Issuer
 from latmon.model.measurements.sizes import SizeClass
+from latmon.model.measurements.softirqs import SoftirqCpu, SoftirqRuns
 from latmon.model.stages import ADMISSION, WHOLE
 
 PARTS = (*STAGES[:-1], UNACCOUNTED)
@@ -206,20 +206,7 @@ def frequent(stacks: Mapping[str, int], most: int = _MOST_STACKS) -> dict[str, i
 
 def by_vector(softirqs: Mapping[SoftirqCpu, SoftirqRuns]) -> dict[str, SoftirqRuns]:
     """Merge the softirqs of all CPUs by vector."""
-    grouped: dict[str, list[SoftirqRuns]] = {}
-    for where, runs in softirqs.items():
-        grouped.setdefault(where.vector, []).append(runs)
-    return {vector: softirqs_added(parts) for vector, parts in grouped.items()}
-
-
-def softirqs_added(parts: Collection[SoftirqRuns]) -> SoftirqRuns:
-    """Return the sum of softirqs of several CPUs or intervals."""
-    return SoftirqRuns(
-        merge(one.delay for one in parts),
-        merge(one.run for one in parts),
-        added(one.ran_in for one in parts),
-        added(one.raised_in for one in parts),
-    )
+    return SOFTIRQS.sum_rows((where.vector, runs) for where, runs in softirqs.items())
 
 
 def added(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:

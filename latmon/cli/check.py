@@ -15,7 +15,7 @@ import os
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,7 +23,6 @@ from typing import BinaryIO
 
 from latmon.capture import target
 from latmon.model.frame import Frame, Mark, Origin
-from latmon.model.histogram import Histogram
 from latmon.model.packed import Packed
 from latmon.recording import codec, members, validate
 from latmon.recording.codec import FORMAT, End, Gap
@@ -278,12 +277,7 @@ def _compare(frame: Frame) -> None:
         raise RecordingError(f"{' '.join(found[0])} has {found[1]}")
     if found := Packed.of(frame.traced.histograms).contradiction(coarse=True):
         raise RecordingError(f"a traced stage has {found[1]}")
-    histograms: list[tuple[str, Iterable[Histogram]]] = [
-        ("an interrupt handler", (runs.run for runs in frame.handlers.values())),
-        ("a softirq", (one for runs in frame.softirqs.values() for one in (runs.delay, runs.run))),
-        ("a wake-up", (woken.delay for woken in frame.wakeups)),
-    ]
-    histograms += [
+    histograms = [
         (table.row_title, table.column(rows, place).values())
         for table, rows in frame.tables.items()
         for _, place in table.histogram_columns

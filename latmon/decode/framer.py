@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from typing import TypeVar
 
 from latmon.decode.tables import (
     AS_IS,
@@ -37,29 +38,15 @@ from latmon.decode.tables import (
     wakeups,
 )
 from latmon.manifest import DECLARED_ROLES, STACKS, UNFOLLOWED_FROM, Manifest, MapSpec, op_name
-from latmon.model.frame import (
-    PROCESSES,
-    UNKNOWN_IRQ,
-    Completed,
-    FileSystem,
-    Flow,
-    Handler,
-    HandlerRuns,
-    Series,
-    SoftirqCpu,
-    SoftirqRuns,
-    Thread,
-    Traced,
-    Wakeups,
-    missing_stages,
-)
+from latmon.model.frame import PROCESSES, Completed, FileSystem, Flow, Series, Thread, Traced, missing_stages
 from latmon.model.histogram import Histogram, merge
 from latmon.model.inflight import Depths, InFlightList
-from latmon.model.measurements import BEHIND, FILES, ISSUERS, PATTERNS, TABLES
+from latmon.model.measurements import BEHIND, FILES, HANDLERS, ISSUERS, PATTERNS, SOFTIRQS, TABLES, WAKEUPS
 from latmon.model.measurements.behind import Behind
+from latmon.model.measurements.handlers import UNKNOWN_IRQ, Handler
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import OTHERS, Issuer
-from latmon.model.table import NO_TABLES, Tables, sum_tables
+from latmon.model.table import NO_TABLES, Row, Table, Tables, sum_tables
 
 _NS, _SLOT = 1000, 48
 """Nanoseconds of 1 us; place of a slot in a key."""
@@ -456,6 +443,7 @@ _MAX_HANDLERS = 4096
 UNKNOWN = Handler(UNKNOWN_IRQ, "unknown")
 """Any handler whose record was lost, or whose name had no room."""
 Paths = Mapping[str, Mapping[str, int]]
+V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
@@ -463,9 +451,6 @@ class TracerInterval:
     """Data of one interval of the tracer; TracerRun adds `one_in` and `devices` to `traced`."""
 
     traced: Traced = field(default_factory=Traced)
-    handlers: Mapping[Handler, HandlerRuns] = field(default_factory=dict)
-    softirqs: Mapping[SoftirqCpu, SoftirqRuns] = field(default_factory=dict)
-    wakeups: tuple[Wakeups, ...] = ()
     suppressed: int = 0
     """Records that the rate limit left out."""
     undecoded: int = 0
@@ -482,6 +467,10 @@ class TracerInterval:
     """Declared tables; issuers are processes."""
     files_left_out: int = 0
     """Slow operations on files without a record."""
+
+    def __getitem__(self, table: Table[Row, V]) -> Mapping[Row, V]:
+        """Return the rows of a declared table; empty where none was counted."""
+        return self.tables.get(table, {})
 
 
 class TracerFramer:
@@ -569,9 +558,6 @@ class TracerFramer:
         in_flight = self._ages.taken()
         return TracerInterval(
             self._traced(series, gains),
-            handlers(gains, lambda number: self._handlers.get(number, UNKNOWN), self._callers, self._manifest.bits),
-            softirqs(gains),
-            wakeups(gains, thread, self._manifest.bits),
             series.suppressed,
             undecoded,
             {flow: n for flow, n in series.above.items() if self._alone(flow.device)},
@@ -581,6 +567,11 @@ class TracerFramer:
             () if in_flight is None else (self._manifest.group,),
             tables={
                 **{table: declared_rows(table, gains, self._device_name) for table in TABLES if table.roles},
+                HANDLERS: handlers(
+                    gains, lambda number: self._handlers.get(number, UNKNOWN), self._callers, self._manifest.bits
+                ),
+                SOFTIRQS: softirqs(gains),
+                WAKEUPS: wakeups(gains, thread, self._manifest.bits),
                 PATTERNS: patterns(gains, self._device_name),
                 FILES: files(
                     gains, [] if tick is None else _at_tick(maxima, tick), self._file_system, self._manifest.bits
@@ -663,9 +654,6 @@ def joined(intervals: Iterable[TracerInterval], manifests: Iterable[Manifest]) -
     )
     return TracerInterval(
         traced,
-        {handler: runs for one in each for handler, runs in one.handlers.items()},
-        {at: runs for one in each for at, runs in one.softirqs.items()},
-        tuple(wakeups for one in each for wakeups in one.wakeups),
         sum(one.suppressed for one in each),
         sum(one.undecoded for one in each),
         {flow: n for one in each for flow, n in one.above.items()},

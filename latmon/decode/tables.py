@@ -17,26 +17,15 @@ from itertools import groupby
 from typing import Any, TypeVar
 
 from latmon.manifest import KeyPart, MapSpec, RecordSpec, op_name
-from latmon.model.frame import (
-    FILE_OPS,
-    FILE_WAITS,
-    IDLE,
-    NOT_KNOWN,
-    UNKNOWN_IRQ,
-    FileSystem,
-    Flow,
-    Handler,
-    HandlerRuns,
-    SoftirqCpu,
-    SoftirqRuns,
-    Thread,
-    Wakeups,
-)
+from latmon.model.frame import FILE_OPS, FILE_WAITS, IDLE, NOT_KNOWN, FileSystem, Flow, Thread
 from latmon.model.histogram import BITS, EMPTY, MAX_COUNT, TOP, Histogram
 from latmon.model.inflight import AGES_S, EXACT, PROBE, Depths, InFlight, InFlightList, Took, coarse_end
 from latmon.model.measurements import PATTERNS
 from latmon.model.measurements.files import FileSeries
+from latmon.model.measurements.handlers import UNKNOWN_IRQ, Handler, HandlerRuns
 from latmon.model.measurements.patterns import PATTERN, Pattern
+from latmon.model.measurements.softirqs import SoftirqCpu, SoftirqRuns
+from latmon.model.measurements.wakeups import ThreadNumber, Wakeups, by_thread
 from latmon.model.table import Meaning, Row, Table, Unit
 from latmon.support.text import clean
 
@@ -252,8 +241,8 @@ def handlers(
     return {
         handler: HandlerRuns(
             _histogram(counts, sums[handler], bits),
-            dict(returned[handler]),
-            before[handler],
+            returned=dict(returned[handler]),
+            before_us=before[handler],
             caller=callers.get(handler, UNKNOWN_IRQ),
         )
         for handler, counts in runs.items()
@@ -358,7 +347,7 @@ def softirqs(gains: Gains) -> dict[SoftirqCpu, SoftirqRuns]:
     }
 
 
-def wakeups(gains: Gains, thread: Callable[[int], Thread], bits: int = BITS) -> tuple[Wakeups, ...]:
+def wakeups(gains: Gains, thread: Callable[[int], Thread], bits: int = BITS) -> dict[ThreadNumber, Wakeups]:
     """Return the wake-ups by thread, in the order of their pids, at the scale of `bits`."""
     delays: defaultdict[int, Counter[int]] = defaultdict(Counter)
     sums: Counter[int] = Counter()
@@ -378,7 +367,7 @@ def wakeups(gains: Gains, thread: Callable[[int], Thread], bits: int = BITS) -> 
             others[spec.role][pid][labels[other] or none] += sum(counts.values())
         else:
             delays[pid].update(counts)
-    return tuple(
+    return by_thread(
         Wakeups(thread(pid), _histogram(counts, sums[pid], bits), *(dict(one.get(pid, {})) for one in others.values()))
         for pid, counts in sorted(delays.items())
     )

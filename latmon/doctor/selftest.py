@@ -33,6 +33,7 @@ from latmon.capture.registry import Request
 from latmon.doctor.command import PanelCheck, SelfTest, Verdict
 from latmon.model.frame import OPS, TRACER_STARTING, Flow, Frame, Origin, Outlier
 from latmon.model.histogram import bucket_bounds
+from latmon.model.measurements import SOFTIRQS
 from latmon.model.stages import called
 from latmon.support import signals
 from latmon.support.errors import LatmonError, UnavailableError, UsageError
@@ -727,11 +728,11 @@ def _interrupts(seen: _Replayed) -> Iterator[PanelCheck]:
     on_demand = seen.scene.history.on_demand
     paths = on_demand.traced.paths.get(seen.device, {})
     completed = sum(n for path, n in paths.items() if _SOFTIRQ in path)
-    if seen.captured.on_demand or not completed or not on_demand.softirqs:
+    if seen.captured.on_demand or not completed or not on_demand[SOFTIRQS]:
         why = seen.captured.on_demand or f"no I/O of {seen.device} was completed in a softirq"
         yield PanelCheck("interrupts", Verdict.UNMEASURED, why)
         return
-    block = by_vector(on_demand.softirqs).get("BLOCK")
+    block = by_vector(on_demand[SOFTIRQS]).get("BLOCK")
     runs = block.run.count if block else 0
     timed = sum(
         h.count for s, h in on_demand.traced.histograms.items() if s.device == seen.device and s.stage == _SOFTIRQ

@@ -197,8 +197,11 @@ def _who_rows(item: Reported) -> Iterator[bytes]:
         yield row((*begin, *about, time_us, *(_figures(one) if one else (None,) * (1 + len(QUANTILES))), None))
 
 
+_OF_IOS = tuple(table for table in TABLES if table.counts_ios)
+
+
 def _who_cells(frame: Frame) -> Iterator[_WhoCells]:
-    for table in TABLES:
+    for table in _OF_IOS:
         for key, value in frame[table].items():
             yield from _row_cells(table, key, value)
 

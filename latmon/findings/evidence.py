@@ -19,23 +19,12 @@ from latmon.analysis.littles_law import of as law_of
 from latmon.findings.facts import Block, Facts, mean_waiting_in
 from latmon.findings.rule import FLEET, Fact, Step, plain, sd_driver, sd_walk, setting, sysfs
 from latmon.model.devices import thread_of
-from latmon.model.frame import (
-    NEARLY_ALL,
-    NOT_KNOWN,
-    OPS,
-    UNACCOUNTED,
-    Device,
-    Flow,
-    Limit,
-    Series,
-    SoftirqRuns,
-    Wait,
-    Wakeups,
-    comm_of,
-)
+from latmon.model.frame import NEARLY_ALL, NOT_KNOWN, OPS, UNACCOUNTED, Device, Flow, Limit, Series, Wait, comm_of
 from latmon.model.histogram import Histogram, bucket_index
 from latmon.model.inflight import bucket_middle
-from latmon.model.measurements import FILES
+from latmon.model.measurements import FILES, HANDLERS, SOFTIRQS
+from latmon.model.measurements.softirqs import SoftirqRuns
+from latmon.model.measurements.wakeups import Wakeups
 from latmon.model.stages import ABOVE_DRIVER
 from latmon.support.units import part, rate, spelled, whole
 
@@ -230,7 +219,7 @@ def completing_softirqs(facts: Facts, device: str) -> Iterator[tuple[str, Softir
 
 def slowest_cpu(facts: Facts, vector: str) -> int | None:
     """Return the CPU with the vector's longest wait; None where the vector did not run."""
-    waits = {where.cpu: runs.delay.max_bound or 0 for where, runs in facts.softirqs.items() if where.vector == vector}
+    waits = {where.cpu: runs.delay.max_bound or 0 for where, runs in facts[SOFTIRQS].items() if where.vector == vector}
     return max(waits, key=lambda cpu: (waits[cpu], -cpu), default=None)
 
 
@@ -369,7 +358,7 @@ def serves(facts: Facts, comm: str, device: str) -> bool:
         return False
     comm = comm.removeprefix(host)
     if irq := _IRQ_THREAD.match(comm):
-        handlers = ((one, runs) for one, runs in facts.handlers.items() if one.name.startswith(host))
+        handlers = ((one, runs) for one, runs in facts[HANDLERS].items() if one.name.startswith(host))
         behind = [devices_of(facts, runs.device) for one, runs in handlers if one.irq == int(irq[1])]
         if any(behind):
             return any(device in some for some in behind)

@@ -31,26 +31,12 @@ from latmon.analysis.issue_order import LbaOrder, merge_orders
 from latmon.analysis.limits import Audited, AuditGroups, audit
 from latmon.analysis.littles_law import COUNTED, mean_waiting
 from latmon.model.devices import busy_rows
-from latmon.model.frame import (
-    OPS,
-    CgroupLimit,
-    Completed,
-    Counted,
-    Device,
-    Flow,
-    Handler,
-    HandlerRuns,
-    Origin,
-    Outlier,
-    Series,
-    SoftirqCpu,
-    SoftirqRuns,
-    Traced,
-    Wakeups,
-)
+from latmon.model.frame import OPS, CgroupLimit, Completed, Counted, Device, Flow, Origin, Outlier, Series, Traced
 from latmon.model.histogram import Histogram, merge
 from latmon.model.host_context import NO_CONTEXT, HostContext
 from latmon.model.inflight import Aged, Depths
+from latmon.model.measurements import SOFTIRQS
+from latmon.model.measurements.softirqs import SoftirqRuns
 from latmon.model.packed import Flat, rows_of
 from latmon.model.table import Row, Table
 
@@ -438,21 +424,9 @@ class Facts:
         return self.once(table, lambda: self._on_demand[table])
 
     @cached_property
-    def handlers(self) -> Mapping[Handler, HandlerRuns]:
-        return self._on_demand.handlers
-
-    @cached_property
-    def softirqs(self) -> Mapping[SoftirqCpu, SoftirqRuns]:
-        return self._on_demand.softirqs
-
-    @cached_property
     def vectors(self) -> Mapping[str, SoftirqRuns]:
         """Return the softirqs of all CPUs by vector."""
-        return by_vector(self.softirqs)
-
-    @cached_property
-    def wakeups(self) -> tuple[Wakeups, ...]:
-        return self._on_demand.wakeups
+        return by_vector(self[SOFTIRQS])
 
     @cached_property
     def thresholds_us(self) -> Mapping[str, int]:

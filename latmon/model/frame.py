@@ -344,56 +344,6 @@ class Outlier:
     """Time from the request until it was inserted into the scheduler's queue; None: it never was, or not known."""
 
 
-UNKNOWN_IRQ = -1
-
-
-class Handler(NamedTuple):
-    """One irqaction: an interrupt's number and the name its driver gave."""
-
-    irq: int
-    """UNKNOWN_IRQ where the record that names the handler has not been read yet, or was lost."""
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class HandlerRuns:
-    """A handler's runs in an interval, those included that returned IRQ_NONE: they take time as well."""
-
-    run: Histogram
-    returned: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    """Return value: none (IRQ_NONE, not handled), handled, wake (its thread) -> runs."""
-    before_us: int = 0
-    """Victim time: time of the handlers called earlier on the same vector, before runs that this one handled.
-
-    Where another handler calls this one, the time since the entry of that one.
-    """
-    device: str = ""
-    """PCI address of the controller, or its block devices; empty when not known."""
-    shared_with: tuple[str, ...] = ()
-    """The other handlers on the vector, in the order in which the kernel calls them, then those that `caller` calls."""
-    caller: int = UNKNOWN_IRQ
-    """Irq whose handler calls this one (VMD, MSI demultiplexers); UNKNOWN_IRQ where none does."""
-
-
-class SoftirqCpu(NamedTuple):
-    """A softirq vector on a CPU."""
-
-    vector: str
-    cpu: int
-
-
-@dataclass(frozen=True, slots=True)
-class SoftirqRuns:
-    """A softirq vector on one CPU in an interval: delays from the first raise to the run, and run times."""
-
-    delay: Histogram
-    run: Histogram
-    ran_in: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    """irq_exit, timer (the exit of the timer's interrupt), ksoftirqd, other -> runs."""
-    raised_in: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    """irq, softirq, other (a thread, or an interrupt that no tracepoint shows) -> first raises."""
-
-
 @dataclass(frozen=True, slots=True)
 class Thread:
     """A thread whose wake-ups are timed."""
@@ -409,23 +359,6 @@ class Thread:
 
 IDLE, NOT_KNOWN = "idle", "idle or not known"
 """Among the threads that ran while another one waited."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wakeups:
-    """Wake-up delays of one thread in an interval. Other threads are those of its delays from 1 ms on."""
-
-    thread: Thread
-    delay: Histogram
-    instead: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    """Thread -> delays in which it ran longest; where no times are known, in which it ran last."""
-    ran_us: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    """Thread -> the time that it ran there meanwhile; NOT_KNOWN: the rest of these delays."""
-
-    @property
-    def weights(self) -> Mapping[str, int]:
-        """Return the other threads by their known times, else by the number of delays."""
-        return self.ran_us or self.instead
 
 
 @dataclass(frozen=True, slots=True)
@@ -641,9 +574,6 @@ class Frame:
     thresholds_us: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     """Device -> latency from which on an I/O is an outlier, where a probe records outliers."""
     traced: Traced = Traced()
-    handlers: Mapping[Handler, HandlerRuns] = field(default_factory=lambda: MappingProxyType({}))
-    softirqs: Mapping[SoftirqCpu, SoftirqRuns] = field(default_factory=lambda: MappingProxyType({}))
-    wakeups: tuple[Wakeups, ...] = ()
     taskqs: tuple[Taskq, ...] | None = None
     """Busy task queues; None where none were read in this interval."""
     cgroup_limits: tuple[CgroupLimit, ...] | None = None

@@ -16,7 +16,7 @@ from operator import mul
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar, cast
 
-from latmon.model.frame import Flow, Frame, Handler, SoftirqCpu, Thread, Traced
+from latmon.model.frame import Frame, Traced
 from latmon.model.histogram import BITS, Histogram, value_bounds
 from latmon.model.measurements import TABLES
 from latmon.model.table import AnyTable, Row, Table, Tables, always, never
@@ -253,8 +253,6 @@ def _groups() -> Mapping[str, tuple[str, ...]]:
         "tails": ("by_total",),
         "stages": ("stage",),
         "basic": ("basic",),
-        "interrupts": ("handler", "delay", "softirq"),
-        "wakeups": ("wakeup",),
     }
     for table in TABLES:
         columns = tuple(column for column, _ in table.histogram_columns)
@@ -267,9 +265,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = _groups()
 _GROUP_OF = {
     **dict.fromkeys(("above", "suppressed"), "always"),
     **dict.fromkeys(("unfollowed", "path", "cause", "completer", "raiser", "off", "one_in"), "totals"),
-    **dict.fromkeys(("before", "returned", "ran_in", "raised_in"), "interrupts"),
-    **dict.fromkeys(("instead", "ran_us"), "wakeups"),
-    **{column: table.group for table in TABLES for column, _ in table.count_columns},
+    **{column: table.group for table in TABLES for column, _ in (*table.count_columns, *table.named_columns)},
     "files_left_out": "files",
 }
 
@@ -278,17 +274,17 @@ def _sampled_columns() -> Mapping[str, Callable[[Any], bool]]:
     columns: dict[str, Callable[[Any], bool]] = dict.fromkeys(_SAMPLED_KINDS, always)
     for table in TABLES:
         if table.is_sampled is not never:
-            names = (column for column, _ in (*table.histogram_columns, *table.count_columns))
-            columns.update(dict.fromkeys(names, table.is_sampled))
+            places = (*table.histogram_columns, *table.count_columns, *table.named_columns)
+            columns.update(dict.fromkeys((column for column, _ in places), table.is_sampled))
     return MappingProxyType(columns)
 
 
 _SAMPLED_KINDS = (
-    *("traced", "by_total", "delay", "softirq", "wakeup"),
-    *("unfollowed", "path", "cause", "completer", "raiser", "off", "ran_in", "raised_in", "instead", "ran_us"),
+    *("traced", "by_total"),
+    *("unfollowed", "path", "cause", "completer", "raiser", "off"),
 )
-"""Histograms of I/Os, wake-ups and softirqs of which the tracer counts one in `one_in`, and counts beside them. It
-counts every run of a handler, every operation on a file and, as long as it traces every I/O, every pattern."""
+"""Histograms of I/Os of which the tracer counts one in `one_in`, and counts beside them; declared tables
+have `is_sampled`."""
 SAMPLED: Mapping[str, Callable[[Any], bool]] = _sampled_columns()
 """Name of a sum of histograms or kind of a count -> which of its rows are of the sample; others than these are none."""
 
@@ -298,7 +294,7 @@ class Key(NamedTuple):
 
     kind: str
     about: Any
-    """A flow, a handler, a softirq's CPU, a thread's number, or a key of one of TABLES."""
+    """A flow, or a key of one of TABLES."""
     name: str = ""
 
 
@@ -313,10 +309,9 @@ class OnDemandFacts:
 
     traced: Traced = field(default_factory=Traced)
     """State of the tracer, without its tables."""
-    threads: Mapping[int, Thread] = field(default_factory=dict)
-    handlers: Mapping[Handler, tuple[str, tuple[str, ...], int]] = field(default_factory=dict)
-    """Handler -> device, shared_with and caller."""
     thresholds_us: Mapping[str, int] = field(default_factory=dict)
+    of_rows: Mapping[AnyTable, Mapping[Any, tuple[Any, ...]]] = field(default_factory=dict)
+    """Declared table -> key of a row -> its facts, in the order of `fact_places`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,10 +346,6 @@ def tables_of(frame: Frame) -> dict[str, Packed[Any]]:
         "traced": Packed.of(frame.traced.histograms),
         "by_total": Sums.of(frame.traced.by_total).packed,
         "basic": Packed.of({series: one for series, one in frame.histograms.items() if series.stage != "total"}),
-        "handler": Packed.of({handler: runs.run for handler, runs in frame.handlers.items()}),
-        "delay": Packed.of({where: runs.delay for where, runs in frame.softirqs.items()}),
-        "softirq": Packed.of({where: runs.run for where, runs in frame.softirqs.items()}),
-        "wakeup": Packed.of({one.thread.pid: one.delay for one in frame.wakeups}),
         **dict(_declared_histograms(frame.tables)),
     }
 
@@ -373,11 +364,31 @@ def _declared_counts(tables: Tables) -> Iterator[tuple[str, Iterator[tuple[Key, 
 
 
 def _counts_of(table: AnyTable, rows: Mapping[Any, Any]) -> Iterator[tuple[Key, int]]:
-    split, columns = table.value.split, table.count_columns
+    split, columns, named_columns = table.value.split, table.count_columns, table.named_columns
     for key, value in rows.items():
         cells = split(value)
         for column, at in columns:
             yield Key(column, key), cells[at]
+        for column, at in named_columns:
+            for name, n in cells[at].items():
+                yield Key(column, key, name), n
+
+
+def _named_counts_of(table: AnyTable, rows: Mapping[Any, Any]) -> Iterator[tuple[Key, int]]:
+    for column, place in table.named_columns:
+        for key, counts in table.column(rows, place).items():
+            yield from _named(column, key, counts)
+
+
+def _facts_of(tables: Tables) -> dict[AnyTable, Mapping[Any, tuple[Any, ...]]]:
+    """Return the facts of the rows of a frame's declared tables that have facts."""
+    facts: dict[AnyTable, Mapping[Any, tuple[Any, ...]]] = {}
+    for table, rows in tables.items():
+        if table.fact_places:
+            all_cells = map(table.value.split, rows.values())
+            each = [tuple([cells[place] for place in table.fact_places]) for cells in all_cells]
+            facts[table] = dict(zip(rows, each, strict=True))
+    return facts
 
 
 def rows_of(flat: Flat, table: Table[Row, V]) -> dict[Row, V]:
@@ -386,31 +397,51 @@ def rows_of(flat: Flat, table: Table[Row, V]) -> dict[Row, V]:
     histograms: dict[str, Mapping[Row, Histogram]] = {
         column: flat.tables.get(column, {}) for column, _ in table.histogram_columns
     }
-    return made_rows(table, zip(counts.keys, counts.counts, strict=True), histograms)
+    facts = flat.facts.of_rows.get(table, {})
+    return made_rows(table, zip(counts.keys, counts.counts, strict=True), histograms, facts)
 
 
 def made_rows(
     table: Table[Row, V],
     counts: Iterable[tuple[Key, int]],
     histograms: Mapping[str, Mapping[Row, Histogram]],
+    facts: Mapping[Row, tuple[Any, ...]],
 ) -> dict[Row, V]:
     """Return the rows of a table by its columns; `counts` may have those of other tables as well."""
     empty = [cell.empty for cell in table.value.cells]
-    places = dict(table.count_columns)
     rows: dict[Row, list[Any]] = {}
-    if places:
-        for key, n in counts:
-            place = places.get(key.kind)
-            if place is None:
-                continue
-            cells = rows.get(key.about)
-            if cells is None:
-                cells = rows[key.about] = empty.copy()
-            cells[place] = n
+    if table.is_timed:
+        timed = chain.from_iterable(histograms[column] for column, _ in table.histogram_columns)
+        rows = {about: empty.copy() for about in timed}
+    _put_counts(table, rows, counts)
     for column, place in table.histogram_columns:
         for about, histogram in histograms[column].items():
             rows.setdefault(about, empty.copy())[place] = histogram
+    for about in rows.keys() & facts.keys():
+        for place, content in zip(table.fact_places, facts[about], strict=True):
+            rows[about][place] = content
     return {about: table.value.make(*cells) for about, cells in rows.items()}
+
+
+def _put_counts(table: Table[Row, V], rows: dict[Row, list[Any]], counts: Iterable[tuple[Key, int]]) -> None:
+    """Put counts into the cells of their rows, which are made where the table has rows without latencies."""
+    empty = [cell.empty for cell in table.value.cells]
+    named = dict(table.named_columns)
+    places = dict(table.count_columns) | named
+    for key, n in counts if places else ():
+        place = places.get(key.kind)
+        if place is None:
+            continue
+        cells = rows.get(key.about)
+        if cells is None and table.is_timed:
+            continue
+        if cells is None:
+            cells = rows[key.about] = empty.copy()
+        if key.kind in named:
+            cells[place] = cells[place] or {}
+            cells[place][key.name] = n
+        else:
+            cells[place] = n
 
 
 def flatten(frame: Frame) -> Flat:
@@ -423,20 +454,12 @@ def flatten(frame: Frame) -> Flat:
             bio_includes=frame.traced.bio_includes,
             absent=frame.traced.absent,
         ),
-        {one.thread.pid: one.thread for one in frame.wakeups},
-        {handler: (runs.device, runs.shared_with, runs.caller) for handler, runs in frame.handlers.items()},
         frame.thresholds_us,
+        _facts_of(frame.tables),
     )
     counted: dict[str, Iterable[tuple[Key, int]]] = {
         "always": _above(frame),
         "totals": _paths(frame.traced),
-        "interrupts": _interrupts(frame),
-        "wakeups": (
-            pair
-            for one in frame.wakeups
-            for kind, named in (("instead", one.instead), ("ran_us", one.ran_us))
-            for pair in _named(kind, one.thread.pid, named)
-        ),
         "files": [(Key("files_left_out", ""), frame.files_left_out)],
     }
     for group, pairs in _declared_counts(frame.tables):
@@ -451,7 +474,7 @@ def one_in_of(frame: Frame) -> int:
     traced = frame.traced
     sampled = (
         *(traced.histograms, traced.by_total, traced.unfollowed, traced.paths, traced.admission_causes),
-        *(traced.completers, traced.raisers, frame.softirqs, frame.wakeups),
+        *(traced.completers, traced.raisers),
     )
     declared = (any(map(table.is_sampled, rows)) for table, rows in frame.tables.items())
     has_sample = traced.off or any(sampled) or any(declared)
@@ -485,18 +508,7 @@ def _paths(traced: Traced) -> Iterator[tuple[Key, int]]:
             yield from _named(kind, device, named)
 
 
-def _interrupts(frame: Frame) -> Iterator[tuple[Key, int]]:
-    for handler, runs in frame.handlers.items():
-        yield Key("before", handler), runs.before_us
-        yield from _named("returned", handler, runs.returned)
-    for where, ran in frame.softirqs.items():
-        yield from _named("ran_in", where, ran.ran_in)
-        yield from _named("raised_in", where, ran.raised_in)
-
-
-def _named(
-    kind: str, about: Flow | Handler | SoftirqCpu | int | str, named: Mapping[str, int]
-) -> Iterator[tuple[Key, int]]:
+def _named(kind: str, about: Any, named: Mapping[str, int]) -> Iterator[tuple[Key, int]]:
     return ((Key(kind, about, name), n) for name, n in named.items())
 
 

@@ -9,7 +9,7 @@ from fractions import Fraction
 from math import gcd
 from typing import Any
 
-from latmon.model.frame import Frame, SoftirqRuns, Traced, Wakeups
+from latmon.model.frame import Frame, Traced
 from latmon.model.packed import Packed, Sums
 from latmon.model.table import AnyTable, never
 
@@ -59,8 +59,6 @@ def weighed(frame: Frame, factor: int) -> Frame:
     return replace(
         frame,
         traced=_traced(frame.traced, factor),
-        softirqs={where: _softirq(runs, factor) for where, runs in frame.softirqs.items()},
-        wakeups=tuple(_wakeups(woken, factor) for woken in frame.wakeups),
         tables={table: _sampled_rows(table, rows, factor) for table, rows in frame.tables.items()},
     )
 
@@ -83,24 +81,6 @@ def _traced(traced: Traced, factor: int) -> Traced:
         admission_causes=_by_device(traced.admission_causes, factor),
         completers=_by_device(traced.completers, factor),
         raisers=_by_device(traced.raisers, factor),
-    )
-
-
-def _softirq(runs: SoftirqRuns, factor: int) -> SoftirqRuns:
-    return SoftirqRuns(
-        runs.delay.scaled(factor),
-        runs.run.scaled(factor),
-        _counts(runs.ran_in, factor),
-        _counts(runs.raised_in, factor),
-    )
-
-
-def _wakeups(woken: Wakeups, factor: int) -> Wakeups:
-    return Wakeups(
-        woken.thread,
-        woken.delay.scaled(factor),
-        _counts(woken.instead, factor),
-        _counts(woken.ran_us, factor),
     )
 
 

@@ -17,12 +17,13 @@ of devices and the export are loops over declarations (measurements.TABLES): the
         export_name="behind",
     )
 
-A value consists of cells. A cell is a count, which is added up, or a histogram of latencies, which is merged.
+A value consists of cells. A cell is a count or counts by name, which are added up, a histogram of latencies, which is
+merged, or a fact such as the name of a thread, of which a sum has the latest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
 from functools import cached_property
@@ -34,8 +35,11 @@ from latmon.model.histogram import BITS, EMPTY, Histogram, merge
 
 Row = TypeVar("Row", bound=tuple[Any, ...])
 """Key of a table's rows: a NamedTuple."""
+K = TypeVar("K")
 V = TypeVar("V")
 
+MAX_NAMES = 65_536
+"""As many as a recording has in anything."""
 MAX_PID = (1 << 32) - 1
 """A probe's record has 32 bits; the kernel's own PID_MAX_LIMIT is 2^22."""
 
@@ -49,6 +53,14 @@ class Meaning(Enum):
     """A cgroup's path: a fleet puts the host in front, redaction hides it."""
     MOUNT = "mount"
     """A mount point: a fleet puts the host in front, redaction hides it."""
+    NAME = "name"
+    """A name that two hosts may have: a fleet puts the host in front."""
+    THREAD = "thread"
+    """A thread's name and priority: redaction hides those of programs."""
+    THREAD_NUMBER = "thread number"
+    """A fleet gives each host's threads numbers of their own."""
+    LISTED = "listed"
+    """Several such names in one text, with a comma and a blank between them."""
     PRIVATE = "private"
     """Redaction leaves it empty (0 for a number)."""
     OP = "op"
@@ -60,11 +72,12 @@ class Meaning(Enum):
 class Part:
     """A part of a key: its meaning, and the values that it can have.
 
-    A part is a text, or with `highest` a whole number from 0 up to that.
+    A part is a text, or with `highest` a whole number from `lowest` up to that.
     """
 
     meaning: Meaning = Meaning.PLAIN
     highest: int | None = None
+    lowest: int = 0
     names: tuple[str, ...] = ()
     """All texts that are possible; empty: any."""
     is_power_of_two: bool = False
@@ -94,17 +107,35 @@ class Unit(Enum):
     BYTES = "bytes"
     MICROSECONDS = "us"
     LATENCIES = "latencies"
-    """A histogram; all other cells are counts."""
+    """A histogram."""
+    NAMED = "named"
+    """Counts by name."""
+    FACT = "fact"
+    """No number: a name, a list of names or a setting. All others are counts."""
+
+
+_NONE_NAMED: Mapping[str, int] = MappingProxyType({})
+_EMPTY: Mapping[Unit, Any] = MappingProxyType({Unit.LATENCIES: EMPTY, Unit.NAMED: _NONE_NAMED})
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One number or histogram of a value."""
+    """One number, histogram or fact of a value."""
 
     name: str
     unit: Unit
     bits: int = BITS
     """Scale of a histogram."""
+    part: Part = TEXT
+    """Meaning of a fact or of the names of counts, and the values that they can have."""
+    unknown: Any = ""
+    """A fact that isn't known; its type is that of the others: a text, a whole number, a flag or a tuple of names."""
+    most: int = 64
+    """Names that a row can have."""
+    is_optional: bool = False
+    """Whether a recording's row ends before it where it is empty: earlier releases have no such cell."""
+    of_key: bool = False
+    """Whether it is the part of the key with its name, which a recording's row has once."""
 
     @property
     def is_histogram(self) -> bool:
@@ -113,7 +144,46 @@ class Cell:
     @property
     def empty(self) -> Any:
         """Return what a row has where nothing was counted."""
-        return EMPTY if self.is_histogram else 0
+        return self.unknown if self.unit is Unit.FACT else _EMPTY.get(self.unit, 0)
+
+    def sum_contents(self, contents: Sequence[Any]) -> Any:
+        """Return the sum of contents, which is the last one of facts."""
+        if self.unit is Unit.LATENCIES:
+            return merge(contents)
+        if self.unit is Unit.NAMED:
+            return _sum_named(pair for named in contents for pair in named.items())
+        return contents[-1] if self.unit is Unit.FACT else sum(contents)
+
+    def scale(self, content: Any, factor: int) -> Any:
+        """Return `factor` times as much; a fact as it is."""
+        if self.unit is Unit.LATENCIES:
+            return content.scaled(factor)
+        if self.unit is Unit.NAMED:
+            return {name: n * factor for name, n in content.items()}
+        return content if self.unit is Unit.FACT else content * factor
+
+    def with_new_names(self, content: Any, new_name: Callable[[Any], Any]) -> Any:
+        """Return a fact, or counts by name, with other names."""
+        if self.unit is Unit.FACT:
+            return tuple(map(new_name, content)) if isinstance(content, tuple) else new_name(content)
+        return _sum_named((new_name(name), n) for name, n in content.items())
+
+
+def _sum_named(counts: Iterable[tuple[str, int]]) -> dict[str, int]:
+    sums: dict[str, int] = {}
+    for name, n in counts:
+        sums[name] = sums.get(name, 0) + n
+    return sums
+
+
+def fact(name: str, unknown: Any, part: Part = TEXT, *, is_optional: bool = False, of_key: bool = False) -> Cell:
+    """Return the declaration of a fact."""
+    return Cell(name, Unit.FACT, part=part, unknown=unknown, is_optional=is_optional, of_key=of_key)
+
+
+def named(name: str, part: Part = TEXT, *, is_optional: bool = False) -> Cell:
+    """Return the declaration of counts of any number of names."""
+    return Cell(name, Unit.NAMED, part=part, most=MAX_NAMES, is_optional=is_optional)
 
 
 @dataclass(frozen=True)
@@ -127,18 +197,26 @@ class Value(Generic[V]):
     """Why no I/Os can have such a value; empty where some can."""
 
     def add(self, first: V, second: V) -> V:
-        """Return the sum of two values."""
-        sums = [
-            merge((mine, theirs)) if cell.is_histogram else mine + theirs
-            for cell, mine, theirs in zip(self.cells, self.split(first), self.split(second), strict=True)
-        ]
-        return self.make(*sums)
+        """Return the sum of two values; its facts are those of the second."""
+        return self.sum_values((first, second))
+
+    def sum_values(self, values: Sequence[V]) -> V:
+        """Return the sum of values; its facts are those of the last one."""
+        columns = zip(*map(self.split, values), strict=True)
+        return self.make(*[cell.sum_contents(contents) for cell, contents in zip(self.cells, columns, strict=True)])
 
     def scale(self, value: V, factor: int) -> V:
         """Return `factor` times as many I/Os of the same sizes and latencies."""
         cells = zip(self.cells, self.split(value), strict=True)
-        scaled = [content.scaled(factor) if cell.is_histogram else content * factor for cell, content in cells]
-        return self.make(*scaled)
+        return self.make(*[cell.scale(content, factor) for cell, content in cells])
+
+    def with_new_names(self, value: V, new_names: Mapping[Meaning, Callable[[Any], Any]]) -> V:
+        """Return the value with other names in its facts and counts; `new_names`: as Table.with_new_names takes it."""
+        contents = [
+            cell.with_new_names(content, new_names[cell.part.meaning]) if cell.part.meaning in new_names else content
+            for cell, content in zip(self.cells, self.split(value), strict=True)
+        ]
+        return self.make(*contents)
 
 
 def _alone(content: V) -> tuple[V]:
@@ -160,11 +238,13 @@ def latencies() -> Value[Histogram]:
 
 
 def record(
-    make: Callable[..., V], *, impossible: Callable[[V], str] = lambda _: "", bits: int = BITS, **units: Unit
+    make: Callable[..., V], *, impossible: Callable[[V], str] = lambda _: "", bits: int = BITS, **fields: Unit | Cell
 ) -> Value[V]:
     """Return the declaration of a dataclass: its fields in order, each with its unit; `bits` of its histogram."""
-    cells = tuple(Cell(name, unit, bits) for name, unit in units.items())
-    return Value(cells, make, attrgetter(*units), impossible)
+    cells = tuple(
+        declared if isinstance(declared, Cell) else Cell(name, declared, bits) for name, declared in fields.items()
+    )
+    return Value(cells, make, attrgetter(*fields), impossible)
 
 
 def never(_: object) -> bool:
@@ -197,6 +277,11 @@ class Table(Generic[Row, V]):
     """A row in a sentence about damage."""
     is_sampled: Callable[[Row], bool] = never
     """Whether a row counts one I/O in `one_in` of the tracer; other rows count all I/Os."""
+    counts_ios: bool = True
+    """Whether rows are of I/Os, so that an export of who issued them (csv --who) has them."""
+    is_timed: bool = False
+    """Whether a sum has only rows with latencies: other counts are of what has not ended yet. A table with facts has
+    them as long as its latencies."""
     named_once: tuple[str, ...] = ()
     """Parts of the key that a recording's line names once for all rows that share them."""
     is_private_row: Callable[[Row], bool] = never
@@ -207,6 +292,8 @@ class Table(Generic[Row, V]):
     def __post_init__(self) -> None:
         if len(self.part_names) != len(self.parts):
             raise TypeError(f"{self.name}: its key has {len(self.part_names)} fields, {len(self.parts)} are declared")
+        if self.fact_places and not self.is_timed:
+            raise TypeError(f"{self.name}: it has facts, and rows without latencies")
 
     @cached_property
     def part_names(self) -> tuple[str, ...]:
@@ -217,16 +304,26 @@ class Table(Generic[Row, V]):
     @cached_property
     def histogram_columns(self) -> tuple[tuple[str, int], ...]:
         """Name of each histogram in sums of tables (`sizes.latency`), and its place among the cells."""
-        return self._columns(is_histogram=True)
+        return self._columns(lambda unit: unit is Unit.LATENCIES)
 
     @cached_property
     def count_columns(self) -> tuple[tuple[str, int], ...]:
         """The same of each count."""
-        return self._columns(is_histogram=False)
+        return self._columns(lambda unit: unit not in (Unit.LATENCIES, Unit.NAMED, Unit.FACT))
 
-    def _columns(self, *, is_histogram: bool) -> tuple[tuple[str, int], ...]:
+    @cached_property
+    def named_columns(self) -> tuple[tuple[str, int], ...]:
+        """The same of all counts by name."""
+        return self._columns(lambda unit: unit is Unit.NAMED)
+
+    @cached_property
+    def fact_places(self) -> tuple[int, ...]:
+        """Places of the facts among the cells."""
+        return tuple(place for _, place in self._columns(lambda unit: unit is Unit.FACT))
+
+    def _columns(self, wanted: Callable[[Unit], bool]) -> tuple[tuple[str, int], ...]:
         cells = enumerate(self.value.cells)
-        return tuple((f"{self.name}.{cell.name}", at) for at, cell in cells if cell.is_histogram == is_histogram)
+        return tuple((f"{self.name}.{cell.name}", at) for at, cell in cells if wanted(cell.unit))
 
     @cached_property
     def roles(self) -> Mapping[str, Cell]:
@@ -257,16 +354,16 @@ class Table(Generic[Row, V]):
         split = self.value.split
         return {key: split(value)[place] for key, value in rows.items()}
 
-    def sum_rows(self, rows: Iterable[tuple[Row, V]]) -> dict[Row, V]:
-        """Return the rows by key; those with the same key are added up."""
-        sums: dict[Row, V] = {}
+    def sum_rows(self, rows: Iterable[tuple[K, V]]) -> dict[K, V]:
+        """Return the rows by key, which may be a part of theirs; those with the same key are added up."""
+        values: dict[K, list[V]] = {}
         for key, value in rows:
-            known = sums.get(key)
-            sums[key] = value if known is None else self.value.add(known, value)
-        return sums
+            values.setdefault(key, []).append(value)
+        add = self.value.sum_values
+        return {key: same_key[0] if len(same_key) == 1 else add(same_key) for key, same_key in values.items()}
 
     def with_new_names(self, rows: Mapping[Row, V], new_names: Mapping[Meaning, Callable[[Any], Any]]) -> dict[Row, V]:
-        """Return the rows with other names; `new_names` has a function for each meaning whose parts change."""
+        """Return the rows with other names; `new_names` has a function for each meaning that changes."""
         changes = [
             (name, new_names[part.meaning])
             for name, part in zip(self.part_names, self.parts, strict=True)
@@ -277,7 +374,10 @@ class Table(Generic[Row, V]):
             new_key: Row = key._replace(**{name: new_name(getattr(key, name)) for name, new_name in changes})
             return new_key
 
-        return self.sum_rows((renamed(key), value) for key, value in rows.items())
+        value = self.value
+        if any(cell.part.meaning in new_names for cell in value.cells):
+            return self.sum_rows((renamed(key), value.with_new_names(row, new_names)) for key, row in rows.items())
+        return self.sum_rows((renamed(key), row) for key, row in rows.items())
 
 
 AnyTable = Table[Any, Any]

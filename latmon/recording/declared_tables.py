@@ -1,8 +1,9 @@
 """Declared tables as the values of a window's line, and back.
 
-A table of counts is a list of rows: the parts of the key, then the counts. A table with a histogram is an object with
-`rows` and the flat arrays of packed_tables, a histogram for each row. Where rows share parts of their keys, `by` has
-these once, and a row begins with their place in it: names of cgroups and mount points are long.
+A table of counts is a list of rows: the parts of the key, then the cells. A table with a histogram is an object with
+`rows` and the flat arrays of packed_tables, a histogram for each row; with several histograms it has the arrays of each
+in an object of its name. Where rows share parts of their keys, `by` has these once, and a row begins with their place
+in it: names of cgroups and mount points are long.
 """
 
 from __future__ import annotations
@@ -13,10 +14,24 @@ from typing import Any
 
 from latmon.model.measurements import TABLES
 from latmon.model.packed import Packed
-from latmon.model.table import AnyTable, Part, Tables
+from latmon.model.table import AnyTable, Cell, Meaning, Part, Tables, Unit
 from latmon.recording import validate
 from latmon.recording.packed_tables import encode_table, table
-from latmon.recording.validate import Line, Read, RecordField, RowDecoder, count, label, once, one_of, within
+from latmon.recording.validate import (
+    Line,
+    Read,
+    RecordField,
+    RowDecoder,
+    count,
+    few_labels,
+    flag,
+    label,
+    mapped,
+    once,
+    one_of,
+    text,
+    within,
+)
 from latmon.support.errors import RecordingError
 
 
@@ -28,7 +43,31 @@ def reader_of(part: Part) -> Read:
         return label
     if part.is_power_of_two:
         return _power_of_two
-    return within(0, part.highest)
+    return within(part.lowest, part.highest)
+
+
+def reader_of_cell(cell: Cell) -> Read:
+    """Return the check of a cell that is no histogram."""
+    if cell.unit is Unit.NAMED:
+        return mapped(count, cell.most)
+    if cell.unit is not Unit.FACT:
+        return count
+    if isinstance(cell.unknown, tuple):
+        return few_labels(cell.most)
+    if isinstance(cell.unknown, bool):
+        return flag
+    return text if cell.part.meaning is Meaning.LISTED else reader_of(cell.part)
+
+
+def _writer_of(cell: Cell) -> Callable[[Any], Any]:
+    """Return what makes JSON of a cell that is no histogram."""
+    if cell.unit is Unit.NAMED:
+        return dict
+    return list if isinstance(cell.unknown, tuple) else _itself
+
+
+def _itself(content: Any) -> Any:
+    return content
 
 
 def _power_of_two(value: Any, key: str) -> int:
@@ -59,13 +98,28 @@ class TableCodec:
         self._shared, self._defaults = shared, declared.key._field_defaults
         self._shared_parts = _picker([names.index(name) for name in shared])
         self._own_parts = _picker([names.index(name) for name in own])
-        self._counts_of = _picker([place for _, place in declared.count_columns])
-        self._has_histogram = bool(declared.histogram_columns)
+        cells = declared.value.cells
+        in_row = [place for place, cell in enumerate(cells) if not cell.is_histogram and not cell.of_key]
+        self._contents_of = _picker(in_row)
+        writers = [_writer_of(cells[place]) for place in in_row]
+        self._writers = writers if any(write is not _itself for write in writers) else ()
+        self._optional = [cells[place].empty for place in in_row if cells[place].is_optional]
+        self._histograms = [(cells[place].name, place) for _, place in declared.histogram_columns]
         readers = dict(zip(names, map(reader_of, declared.parts), strict=True))
-        counts = [(declared.value.cells[place].name, count) for _, place in declared.count_columns]
-        self._first_count = len(own) + bool(shared)
+        contents = [(cells[place].name, reader_of_cell(cells[place])) for place in in_row]
+        self._first_cell = len(own) + bool(shared)
+        in_line = [*in_row, *(place for _, place in self._histograms)]
+        self._contents = _picker(
+            [
+                bool(shared) + own.index(cell.name) if cell.of_key else self._first_cell + in_line.index(place)
+                for place, cell in enumerate(cells)
+            ]
+        )
         place_in_by = [("by", within(0, validate.MAX_ITEMS))] if shared else []
-        self._row = RowDecoder(_cells, *place_in_by, *((name, readers[name]) for name in own), *counts)
+        own_parts = [(name, readers[name]) for name in own]
+        self._width = self._first_cell + len(contents)
+        make = self._padded if self._optional else _cells
+        self._row = RowDecoder(make, *place_in_by, *own_parts, *contents, optional=len(self._optional))
         optional = sum(name in self._defaults for name in shared)
         self._names = RowDecoder(self._with_defaults, *((name, readers[name]) for name in shared), optional=optional)
         written = [*own, *shared]
@@ -73,7 +127,7 @@ class TableCodec:
 
     def encode(self, rows: Mapping[Any, Any]) -> Any:
         """Return the value of a line; empty without a row."""
-        if not self._has_histogram:
+        if not self._histograms:
             return [self._encode_row(key, value, {}) for key, value in rows.items()]
         if not rows:
             return {}
@@ -84,34 +138,38 @@ class TableCodec:
                 places.setdefault(self._shared_parts(key), len(places))
             line["by"] = [self._without_defaults(parts) for parts in places]
         line["rows"] = [self._encode_row(key, value, places) for key, value in rows.items()]
-        ((_, place),) = self._table.histogram_columns
-        return line | encode_table(Packed.of(self._table.column(rows, place)))
+        arrays = {name: encode_table(Packed.of(self._table.column(rows, place))) for name, place in self._histograms}
+        return line | (arrays if len(arrays) > 1 else next(iter(arrays.values())))
 
     def decode(self, value: Any, key: str) -> Mapping[Any, Any]:
         """Return the rows; RecordingError where a row is impossible, or there twice."""
-        if not self._has_histogram:
+        if not self._histograms:
             rows = [self._row.read(row, key) for row in validate.items(value, key)]
             keys = [self._key(cells) for cells in rows]
-            return self._checked(keys, [cells[self._first_count :] for cells in rows], key)
+            return self._checked(keys, rows, key)
         line = validate.mapping(value, key)
         names = [self._names.read(row, "by") for row in validate.items(line.get("by", []), "by")]
         rows = [self._row.read(row, "rows") for row in validate.items(line.get("rows", []), "rows")]
         if self._shared:
             if any(cells[0] >= len(names) for cells in rows):
                 raise RecordingError(f"{key!r} has a row of {self._table.row_title} that 'by' lacks")
-            keys = [self._key((*cells[1 : self._first_count], *names[cells[0]])) for cells in rows]
+            keys = [self._key((*cells[1 : self._first_cell], *names[cells[0]])) for cells in rows]
         else:
             keys = [self._key(cells) for cells in rows]
-        histograms = table(line, keys).values_in_order()
-        counted = zip(rows, histograms, strict=True)
-        return self._checked(keys, [(*cells[self._first_count :], histogram) for cells, histogram in counted], key)
+        tables = [line]
+        if len(self._histograms) > 1:
+            tables = [validate.mapping(line.get(name, {}), name) for name, _ in self._histograms]
+        columns = [table(arrays, keys).values_in_order() for arrays in tables]
+        counted = zip(rows, zip(*columns, strict=True), strict=True)
+        return self._checked(keys, [cells + histograms for cells, histograms in counted], key)
 
     def _key(self, written: Cells) -> Any:
         """Return the key of its parts in the order of a line."""
         return self._table.key._make(self._key_parts(written))
 
-    def _checked(self, keys: list[Any], contents: list[Cells], key: str) -> Mapping[Any, Any]:
+    def _checked(self, keys: list[Any], rows_and_histograms: list[Cells], key: str) -> Mapping[Any, Any]:
         value = self._table.value
+        contents = map(self._contents, rows_and_histograms)
         rows = [(about, value.make(*cells)) for about, cells in zip(keys, contents, strict=True)]
         for _, made in rows:
             if why := value.impossible(made):
@@ -120,7 +178,20 @@ class TableCodec:
 
     def _encode_row(self, key: Any, value: Any, places: Mapping[Cells, int]) -> list[Any]:
         place = [places[self._shared_parts(key)]] if self._shared else []
-        return [*place, *self._own_parts(key), *self._counts_of(self._table.value.split(value))]
+        contents = self._contents_of(self._table.value.split(value))
+        if self._writers:
+            contents = tuple(write(cell) for write, cell in zip(self._writers, contents, strict=True))
+        row = [*place, *self._own_parts(key), *contents]
+        for empty in reversed(self._optional):
+            if row[-1] != empty:
+                break
+            row.pop()
+        return row
+
+    def _padded(self, *cells: Any) -> Cells:
+        """Return the cells of a row, with the optional ones that a line leaves out."""
+        missing = self._width - len(cells)
+        return (*cells, *self._optional[len(self._optional) - missing :]) if missing else cells
 
     def _with_defaults(self, *parts: Any) -> Cells:
         """Return the parts that rows share, with those that a line leaves out."""
@@ -137,7 +208,7 @@ class TableCodec:
 _NO_DEFAULT = object()
 
 
-def _cells(*cells: Any) -> tuple[Any, ...]:
+def _cells(*cells: Any) -> Cells:
     return cells
 
 

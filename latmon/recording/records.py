@@ -18,15 +18,12 @@ from latmon.model.frame import (
     FILE_OPS,
     FILE_WAITS,
     NO_SETTINGS,
-    UNKNOWN_IRQ,
     CgroupLimit,
     Device,
     DeviceReport,
     FileOperation,
     FileSystem,
     Flow,
-    Handler,
-    HandlerRuns,
     Health,
     Limit,
     Mark,
@@ -35,13 +32,9 @@ from latmon.model.frame import (
     Outlier,
     Outstanding,
     Settings,
-    SoftirqCpu,
-    SoftirqRuns,
     Taskq,
-    Thread,
     Traced,
     Wait,
-    Wakeups,
 )
 from latmon.model.histogram import BITS, MAX_COUNT
 from latmon.model.host_context import ContextValue, HostContext, interval_value
@@ -54,10 +47,8 @@ from latmon.recording.packed_tables import (
     decode_completed,
     encode_completed,
     encode_series,
-    encode_table,
     flow,
     series_table,
-    table,
 )
 from latmon.recording.validate import (
     NOTHING,
@@ -93,8 +84,6 @@ MAX_FEW = 64
 MAX_CODES = 256
 """Paths of one device: a path without a name is written as its code."""
 MAX_ONE_IN = 1 << 20
-MAX_CPU = 1 << 16
-MAX_IRQ = 1 << 32
 MAX_DEPTHS = 4096
 """Different depths of one device in one window: a probe reports fewer than 400, a sampler one per sample."""
 MAX_IN_FLIGHT = 1024
@@ -274,105 +263,6 @@ TRACED = RecordCodec(
     *(RecordField(key, _INCLUDES, write=_LISTS, default=NOTHING) for key in ("includes", "bio_includes")),
     _missing("absent"),
 )
-
-_HANDLER_ROW = RowDecoder(
-    lambda *cells: cells,
-    ("irq", within(UNKNOWN_IRQ, MAX_IRQ)),
-    ("name", label),
-    ("before", count),
-    ("device", text),
-    ("shared_with", _FEW_LABELS),
-    ("returned", _COUNTS),
-    ("caller", within(UNKNOWN_IRQ, MAX_IRQ)),
-    optional=1,
-)
-
-
-def _encode_handlers(handlers: Mapping[Handler, HandlerRuns]) -> Line:
-    rows = [
-        [
-            *(*handler, runs.before_us, runs.device, list(runs.shared_with), dict(runs.returned)),
-            *([] if runs.caller == UNKNOWN_IRQ else [runs.caller]),
-        ]
-        for handler, runs in handlers.items()
-    ]
-    return _rows(rows) | encode_table(Packed.of({handler: runs.run for handler, runs in handlers.items()}))
-
-
-def _handlers(value: Any, key: str) -> Mapping[Handler, HandlerRuns]:
-    line = validate.mapping(value, key)
-    rows = _read_rows(line, _HANDLER_ROW)
-    runs = table(line, [Handler(irq, name) for irq, name, *_ in rows]).values_in_order()
-    return once(
-        [
-            (Handler(irq, name), HandlerRuns(run, returned, before_us, device, shared_with, *caller))
-            for (irq, name, before_us, device, shared_with, returned, *caller), run in zip(rows, runs, strict=True)
-        ]
-    )
-
-
-_SOFTIRQ_ROW = RowDecoder(
-    lambda *cells: cells, ("vec", label), ("cpu", within(0, MAX_CPU)), ("ran_in", _COUNTS), ("raised_in", _COUNTS)
-)
-
-
-def _encode_softirqs(softirqs: Mapping[SoftirqCpu, SoftirqRuns]) -> Line:
-    if not softirqs:
-        return {}
-    return {
-        "rows": [[*where, dict(runs.ran_in), dict(runs.raised_in)] for where, runs in softirqs.items()],
-        "delay": encode_table(Packed.of({where: runs.delay for where, runs in softirqs.items()})),
-        "run": encode_table(Packed.of({where: runs.run for where, runs in softirqs.items()})),
-    }
-
-
-def _softirqs(value: Any, key: str) -> Mapping[SoftirqCpu, SoftirqRuns]:
-    line = validate.mapping(value, key)
-    rows = _read_rows(line, _SOFTIRQ_ROW)
-    keys = [SoftirqCpu(vector, cpu) for vector, cpu, *_ in rows]
-    delays, runs = (
-        table(validate.mapping(line.get(name, {}), name), keys).values_in_order() for name in ("delay", "run")
-    )
-    return once(
-        [
-            (where, SoftirqRuns(delay, run, ran_in, raised_in))
-            for where, (_, _, ran_in, raised_in), delay, run in zip(keys, rows, delays, runs, strict=True)
-        ]
-    )
-
-
-_THREAD = ("pid", "comm", "policy", "priority", "kernel")
-_WAKEUPS_ROW = RowDecoder(
-    lambda *cells: (Thread(*cells[: len(_THREAD)]), cells[len(_THREAD) :]),
-    ("pid", within(0, MAX_PID)),
-    ("comm", label),
-    ("policy", label),
-    ("priority", _READ_PRIORITY),
-    ("kernel", flag),
-    ("instead", mapped(count)),
-    ("ran_us", mapped(count)),
-    optional=1,
-)
-
-
-def _encode_wakeups(wakeups: Iterable[Wakeups]) -> Line:
-    rows = [
-        [
-            *(getattr(one.thread, name) for name in _THREAD),
-            dict(one.instead),
-            *([dict(one.ran_us)] if one.ran_us else []),
-        ]
-        for one in wakeups
-    ]
-    return _rows(rows) | encode_table(Packed.of({one.thread.pid: one.delay for one in wakeups}))
-
-
-def _wakeups(value: Any, key: str) -> tuple[Wakeups, ...]:
-    line = validate.mapping(value, key)
-    rows = _read_rows(line, _WAKEUPS_ROW)
-    delays = table(line, [thread.pid for thread, _ in rows]).values_in_order()
-    return tuple(Wakeups(thread, delay, *others) for (thread, others), delay in zip(rows, delays, strict=True))
-
 
 _FILE_SYSTEM = RowDecoder(FileSystem, ("mount", label), ("kind", label), ("device", label))
 _FILE_OP, _FILE_WAIT = one_of(*FILE_OPS), one_of(*FILE_WAITS)
@@ -648,9 +538,6 @@ WINDOW_VALUES = (
     RecordField("thresholds", mapped(count), "thresholds_us", write=dict, default=NOTHING),
     RecordField("outliers", listed(OUTLIER.entry), write=_each(OUTLIER.encode), default=()),
     RecordField("traced", TRACED.read, write=TRACED.encode, default=Traced()),
-    RecordField("irqs", _handlers, "handlers", _encode_handlers, default=NOTHING),
-    RecordField("softirqs", _softirqs, write=_encode_softirqs, default=NOTHING),
-    RecordField("wakeups", _wakeups, write=_encode_wakeups, default=()),
     *table_fields(),
     RecordField("file_operations", listed(FILE_OPERATION.entry), write=_each(FILE_OPERATION.encode), default=()),
     RecordField("files_left_out", count),

@@ -329,4 +329,4 @@ def _counted(flat: Flat) -> tuple[Any, ...]:
         for group, some in flat.counted.items()
     }
     reported = {group: some for group, some in counts.items() if some}
-    return {**flat.tables}, reported, flat.facts.threads, flat.facts.handlers
+    return {**flat.tables}, reported, flat.facts.of_rows

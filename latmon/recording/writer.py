@@ -14,9 +14,9 @@ import os
 import re
 import select
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from types import MappingProxyType
@@ -37,12 +37,12 @@ from latmon.model.frame import (
     Outlier,
     Thread,
     Wait,
-    Wakeups,
     comm_of,
 )
-from latmon.model.histogram import merge
 from latmon.model.inflight import InFlightList
+from latmon.model.measurements import WAKEUPS
 from latmon.model.measurements.issuers import OTHERS
+from latmon.model.measurements.wakeups import ThreadNumber, Wakeups
 from latmon.model.table import AnyTable, Meaning
 from latmon.recording import codec, members
 from latmon.recording.codec import End, Gap
@@ -372,15 +372,15 @@ def private_device(device: Device) -> Device:
 
 def private_frame(frame: Frame) -> Frame:
     """Return a frame without programs' names and pids; its wake-ups still mark the kernel's threads."""
-    kernel = frozenset(one.thread.comm for one in frame.wakeups if one.thread.kernel)
+    kernel = frozenset(one.thread.comm for one in frame[WAKEUPS].values() if one.thread.kernel)
     return replace(
         frame,
         devices=tuple(private_device(one) for one in frame.devices),
         outliers=tuple(_outlier(one, kernel) for one in frame.outliers),
-        wakeups=_wakeups(frame.wakeups, kernel),
         in_flight=_in_flight(frame.in_flight),
         cgroup_limits=_cgroup_limits(frame.cgroup_limits),
-        tables={table: _private_rows(table, rows) for table, rows in frame.tables.items()},
+        tables={table: _private_rows(table, rows) for table, rows in frame.tables.items()}
+        | {WAKEUPS: _private_wakeups(frame[WAKEUPS], kernel)},
         file_operations=tuple(_operation(one, kernel) for one in frame.file_operations),
         health=replace(frame.health, notice=private_text(frame.health.notice)),
     )
@@ -449,29 +449,12 @@ def _wait(one: Wait, kernel: frozenset[str]) -> Wait:
     return replace(hidden, instead=_instead(one.instead, kernel))
 
 
-def _wakeups(wakeups: tuple[Wakeups, ...], kernel: frozenset[str]) -> tuple[Wakeups, ...]:
-    reported = [replace(one, instead=_named(one.instead, kernel), ran_us=_named(one.ran_us, kernel)) for one in wakeups]
-    programs = [one for one in reported if not one.thread.kernel]
-    kept = tuple(one for one in reported if one.thread.kernel)
-    if not programs:
-        return kept
-    instead, ran_us = (_added(each) for each in zip(*((one.instead, one.ran_us) for one in programs), strict=True))
-    return (*kept, Wakeups(_PROGRAMS, merge(one.delay for one in programs), instead, ran_us))
-
-
-def _added(each: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
-    found = Counter[str]()
-    for one in each:
-        found.update(one)
-    return dict(found)
-
-
-def _named(instead: Mapping[str, int], kernel: frozenset[str]) -> Mapping[str, int]:
-    found: dict[str, int] = {}
-    for name, n in instead.items():
-        hidden = _instead(name, kernel)
-        found[hidden] = found.get(hidden, 0) + n
-    return found
+def _private_wakeups(rows: Mapping[ThreadNumber, Wakeups], kernel: frozenset[str]) -> dict[ThreadNumber, Wakeups]:
+    """Return the kernel's threads, and then all threads of programs as one."""
+    kept = {number: woken for number, woken in rows.items() if woken.thread.kernel}
+    programs = [replace(woken, thread=_PROGRAMS) for woken in rows.values() if not woken.thread.kernel]
+    as_one = WAKEUPS.sum_rows((ThreadNumber(_PROGRAMS.pid), woken) for woken in programs)
+    return WAKEUPS.with_new_names(kept | as_one, {Meaning.THREAD: partial(_instead, kernel=kernel)})
 
 
 def _instead(name: str, kernel: frozenset[str]) -> str:

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Any
 
 from latmon.aggregate.accumulator import TaskqSums
 from latmon.analysis.attribution import IssuerRow, by_vector, issuer_rows
 from latmon.model.devices import host_and_device
-from latmon.model.frame import (
-    OPS,
-    PROCESSES,
-    UNKNOWN_IRQ,
-    Handler,
-    HandlerRuns,
-    SoftirqCpu,
-    SoftirqRuns,
-    Wakeups,
-    comm_of,
-    pid_of,
-)
+from latmon.model.frame import OPS, PROCESSES, comm_of, pid_of
 from latmon.model.host_context import CONTEXT, HostContext
 from latmon.model.measurements.behind import Behind
+from latmon.model.measurements.handlers import UNKNOWN_IRQ, Handler, HandlerRuns
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import Issuer
+from latmon.model.measurements.softirqs import SoftirqCpu, SoftirqRuns
+from latmon.model.measurements.wakeups import Wakeups
 from latmon.report.formatting import REST, Column, ReportTable, key, per_second, quantile, quantiles, rounded, summed
 from latmon.support.host import priority_scales
 from latmon.support.units import UNKNOWN, part, rate
@@ -126,7 +118,7 @@ def irqs(found: Mapping[Handler, HandlerRuns]) -> dict[str, Any]:
     return {"irqs": rows} if rows else {}
 
 
-def wakeups(found: tuple[Wakeups, ...], left_out: int = 0) -> dict[str, Any]:
+def wakeups(found: Iterable[Wakeups], left_out: int = 0) -> dict[str, Any]:
     """Return a row per thread, longest delay first; `left_out`: wake-ups of threads that are not in `found`."""
     worst = sorted(found, key=lambda one: -(one.delay.max_bound or 0))
     rows = [

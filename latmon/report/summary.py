@@ -21,7 +21,7 @@ from latmon.findings.rules import RULES
 from latmon.model.devices import NONE
 from latmon.model.frame import Frame, Health, Mark, Origin, Series, Traced, named_series, open_rows
 from latmon.model.frame import Settings as HostSettings
-from latmon.model.measurements import BEHIND, FILES, ISSUERS
+from latmon.model.measurements import BEHIND, FILES, HANDLERS, ISSUERS, SOFTIRQS, WAKEUPS
 from latmon.recording.codec import End, Gap
 from latmon.recording.parts import Parts
 from latmon.recording.reader import Recording
@@ -127,9 +127,9 @@ def _whole(origin: Origin, totals: Totals) -> dict[str, Any]:
         "devices": devices(origin, totals),
         **issuers(totals.on_demand[ISSUERS], totals.on_demand[BEHIND]),
         **files(totals.on_demand[FILES], totals.operations, totals.on_demand.files_left_out, totals.worst.kept),
-        **softirqs(totals.on_demand.softirqs),
-        **irqs(totals.on_demand.handlers),
-        **wakeups(totals.on_demand.wakeups, totals.wakeups_left_out),
+        **softirqs(totals.on_demand[SOFTIRQS]),
+        **irqs(totals.on_demand[HANDLERS]),
+        **wakeups(totals.on_demand[WAKEUPS].values(), totals.wakeups_left_out),
         **taskqs(totals.taskqs),
         **host_context(totals.host_context),
         **(outliers(totals.worst) if totals.thresholds_us or totals.worst.seen else {}),

@@ -18,6 +18,8 @@ from latmon.model.devices import NONE, Coverage, is_volume, total
 from latmon.model.frame import Device, DeviceReport, FileOperation, Flow, Frame, Mark, Outlier
 from latmon.model.histogram import Histogram, bucket_bounds, bucket_index
 from latmon.model.inflight import AgedAt, Ages
+from latmon.model.measurements import WAKEUPS
+from latmon.model.measurements.wakeups import ThreadNumber
 from latmon.model.packed import Flat, KeyedCounts, Packed
 from latmon.recording.codec import LATE, End, Gap
 from latmon.recording.reader import UnreportedGaps
@@ -180,7 +182,7 @@ class Totals(Accumulator):
         """Whether `take` adds the tables of blocks; else they are added frame by frame."""
         self.wakeups_left_out = 0
         """Wake-ups of threads beyond MAX_THREADS."""
-        self._threads: set[int] = set()
+        self._threads: set[ThreadNumber] = set()
         self._unreported = UnreportedGaps(interval_us)
 
     def add(self, item: Frame | Gap | Mark | End | Minute) -> None:
@@ -228,14 +230,15 @@ class Totals(Accumulator):
     def _with_known_threads(self, frame: Frame) -> Frame:
         """Return the frame without new threads beyond a limit; their wake-ups are counted alone."""
         room = MAX_THREADS - len(self._threads)
-        new = [one.thread.pid for one in frame.wakeups if one.thread.pid not in self._threads][:room]
+        rows = frame[WAKEUPS]
+        new = [number for number in rows if number not in self._threads][:room]
         self._threads.update(new)
-        known = tuple(one for one in frame.wakeups if one.thread.pid in self._threads)
-        if len(known) == len(frame.wakeups):
+        known = {number: woken for number, woken in rows.items() if number in self._threads}
+        if len(known) == len(rows):
             return frame
-        self.wakeups_left_out += sum(one.delay.count for one in frame.wakeups)
-        self.wakeups_left_out -= sum(one.delay.count for one in known)
-        return replace(frame, wakeups=known)
+        self.wakeups_left_out += sum(woken.delay.count for woken in rows.values())
+        self.wakeups_left_out -= sum(woken.delay.count for woken in known.values())
+        return frame.with_tables({WAKEUPS: known})
 
     def take(self, block: Block) -> None:
         """Add the tables of a block of rules, which summed up its frames."""
@@ -249,13 +252,13 @@ class Totals(Accumulator):
 
     def _of_known_threads(self, flat: Flat) -> Flat:
         """Return values without wake-ups of threads beyond the limit."""
-        wakeups: Mapping[Any, Histogram] = flat.tables.get("wakeup", {})
+        wakeups: Mapping[Any, Histogram] = flat.tables.get("wakeups.delay", {})
         counts = flat.counted.get("wakeups", KeyedCounts())
         known = KeyedCounts.of(
             (key, n) for key, n in zip(counts.keys, counts.counts, strict=True) if key.about in self._threads
         )
         table = Packed.of({pid: one for pid, one in wakeups.items() if pid in self._threads})
-        return replace(flat, tables={**flat.tables, "wakeup": table}, counted={**flat.counted, "wakeups": known})
+        return replace(flat, tables={**flat.tables, "wakeups.delay": table}, counted={**flat.counted, "wakeups": known})
 
     def _add_completions(self, frame: Frame) -> None:
         if not self.by_blocks:

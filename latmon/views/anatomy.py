@@ -26,11 +26,12 @@ from latmon.analysis.attribution import (
     untraced_share,
     vectors_of,
 )
-from latmon.model.frame import TRACER_STARTING, Device, Flow, Origin, Series, SoftirqCpu, SoftirqRuns, Traced
+from latmon.model.frame import TRACER_STARTING, Device, Flow, Origin, Series, Traced
 from latmon.model.histogram import EMPTY, Histogram, bucket_bounds, bucket_index
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.patterns import PATTERN, Pattern
 from latmon.model.measurements.sizes import SizeClass
+from latmon.model.measurements.softirqs import SoftirqCpu, SoftirqRuns
 from latmon.model.stages import (
     ABOVE_DRIVER,
     ADMISSION,

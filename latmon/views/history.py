@@ -34,21 +34,7 @@ from latmon.aggregate.request_age import Waiting
 from latmon.analysis.attribution import Folded, fold
 from latmon.analysis.peers import INTERVALS, unlike
 from latmon.model.devices import busy_rows
-from latmon.model.frame import (
-    OPS,
-    Device,
-    FileOperation,
-    Flow,
-    Frame,
-    Handler,
-    HandlerRuns,
-    Outlier,
-    Series,
-    SoftirqCpu,
-    SoftirqRuns,
-    Traced,
-    Wakeups,
-)
+from latmon.model.frame import OPS, Device, FileOperation, Flow, Frame, Outlier, Series, Traced
 from latmon.model.histogram import Histogram, merge
 from latmon.model.inflight import Ages, Issue
 from latmon.model.packed import Flat
@@ -277,18 +263,6 @@ class OnDemandWindow(RunningWindow[str, OnDemandSums, OnDemandValues]):
         """Stages measured by the always-on probe for all I/Os; `total` is in Window."""
         return self._sums.read("basic").basic
 
-    @cached_property
-    def handlers(self) -> Mapping[Handler, HandlerRuns]:
-        return self._sums.read("interrupts").handlers
-
-    @cached_property
-    def softirqs(self) -> Mapping[SoftirqCpu, SoftirqRuns]:
-        return self._sums.read("interrupts").softirqs
-
-    @cached_property
-    def wakeups(self) -> tuple[Wakeups, ...]:
-        return self._sums.read("wakeups").wakeups
-
     def __getitem__(self, table: Table[Row, V]) -> Mapping[Row, V]:
         """Return the sums of a declared table."""
         rows = self._rows.get(table)
@@ -341,7 +315,7 @@ _CACHED = tuple(name for name, value in vars(OnDemandWindow).items() if isinstan
 
 def _delays(flat: Flat) -> Mapping[str, Histogram]:
     found: dict[str, list[Histogram]] = {}
-    table = flat.tables.get("delay")
+    table = flat.tables.get("softirqs.delay")
     if table is not None:
         for where, one in zip(table.rows, table.values_in_order(), strict=True):
             found.setdefault(where.vector, []).append(one)

@@ -26,9 +26,9 @@ from latmon.views.history import OnDemandWindow
 from latmon_backends.fleet.merge import HostFrame, merged_frame
 
 DISK = ("sda", "read")
-UNSAMPLED = ("handler", "basic", "files.latency")
+UNSAMPLED = ("irqs.run", "basic", "files.latency")
 """Tables of which every event is counted, whatever the sample is."""
-UNSAMPLED_COUNTS = ("above", "suppressed", "before", "returned", "patterns.", "files_left_out", "behind.", "one_in")
+UNSAMPLED_COUNTS = ("above", "suppressed", "irqs.", "patterns.", "files_left_out", "behind.", "one_in")
 RATES = (1, 4, 16)
 
 

@@ -11,8 +11,9 @@ from on_demand_frames import DISK, NVME, of, outlier, traced_disk
 
 from latmon.aggregate.histogram_sum import OnDemandSums, Peak
 from latmon.analysis.attribution import by_vector, fold, parts_of, stages_of, tail, tail_cut, total_of, untraced_share
-from latmon.model.frame import OPS, UNACCOUNTED, Frame, Series, SoftirqCpu, SoftirqRuns, Traced
+from latmon.model.frame import OPS, UNACCOUNTED, Frame, Series, Traced
 from latmon.model.histogram import Histogram, bucket_bounds, bucket_index
+from latmon.model.measurements.softirqs import SoftirqCpu, SoftirqRuns
 
 SDC = traced_disk()
 

@@ -39,8 +39,6 @@ from latmon.model.frame import (
     Device,
     Flow,
     Frame,
-    Handler,
-    HandlerRuns,
     Health,
     Limit,
     Mark,
@@ -49,19 +47,20 @@ from latmon.model.frame import (
     Outlier,
     Outstanding,
     Series,
-    SoftirqCpu,
-    SoftirqRuns,
     Taskq,
     Thread,
     Traced,
     Wait,
-    Wakeups,
 )
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import Depths, InFlight, InFlightList, Issue
+from latmon.model.measurements import HANDLERS, SOFTIRQS, WAKEUPS
 from latmon.model.measurements.behind import Behind
+from latmon.model.measurements.handlers import Handler, HandlerRuns
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import Issuer
+from latmon.model.measurements.softirqs import SoftirqCpu, SoftirqRuns
+from latmon.model.measurements.wakeups import Wakeups, by_thread
 from latmon.recording import codec
 from latmon.recording.codec import Gap
 from latmon.recording.reader import open_recording
@@ -1246,16 +1245,24 @@ def decoded(frame):
 def test_the_same_thread_and_interrupt_of_two_hosts_are_two_in_a_frame_that_can_be_read():
     thread = Wakeups(Thread(15, "ksoftirqd/0", "other", 120), Histogram.record([2000]))
     values = {
-        "wakeups": (thread,),
-        "handlers": {Handler(32, "virtio0"): HandlerRuns(Histogram.record([5]))},
-        "softirqs": {SoftirqCpu("BLOCK", 0): SoftirqRuns(Histogram.record([3]), Histogram.record([4]))},
+        "tables": {
+            WAKEUPS: by_thread([thread]),
+            HANDLERS: {Handler(32, "virtio0"): HandlerRuns(Histogram.record([5]))},
+            SOFTIRQS: {SoftirqCpu("BLOCK", 0): SoftirqRuns(Histogram.record([3]), Histogram.record([4]))},
+        },
     }
     several = [HostFrame(one.label, one.frame, 0, number=at) for at, one in enumerate((part("a"), part("b")))]
     several = [replace(one, frame=replace(one.frame, **values)) for one in (*several, several[0])]
     frame = decoded(merged(*several))
-    assert {one.thread.comm: one.delay.count for one in frame.wakeups} == {"a:ksoftirqd/0": 2, "b:ksoftirqd/0": 1}
-    assert {(at.name, one.run.count) for at, one in frame.handlers.items()} == {("a:virtio0", 2), ("b:virtio0", 1)}
-    assert {at.vector for at in frame.softirqs} == {"a:BLOCK", "b:BLOCK"}
+    assert {one.thread.comm: one.delay.count for one in frame[WAKEUPS].values()} == {
+        "a:ksoftirqd/0": 2,
+        "b:ksoftirqd/0": 1,
+    }
+    assert {(at.name, one.run.count) for at, one in frame[HANDLERS].items()} == {
+        ("a:virtio0", 2),
+        ("b:virtio0", 1),
+    }
+    assert {at.vector for at in frame[SOFTIRQS]} == {"a:BLOCK", "b:BLOCK"}
 
 
 @pytest.mark.slow
@@ -1388,7 +1395,7 @@ def test_cgroups_with_long_paths_leave_no_host_out():
 def test_a_host_whose_frame_no_reader_takes_is_left_out_and_named():
     much = {"kernel": {Flow("sda", "read"): Completed(2**62, 0, 0)}}
     long_name = "x" * 255
-    wide = part("b", handlers={Handler(1, long_name): HandlerRuns(Histogram.record([5]))})
+    wide = part("b", tables={HANDLERS: {Handler(1, long_name): HandlerRuns(Histogram.record([5]))}})
     frame, refused = merged_or_refused(part("a", **much), wide, part("c", **much), part("a", **much))
     assert refused.keys() == {"a", "b"}
     assert decoded(frame).kernel.keys() == {Flow("c:sda", "read")}
@@ -1518,7 +1525,7 @@ async def test_a_fault_in_a_connection_is_its_reason_and_it_connects_again(monke
 def test_two_frames_of_a_host_in_an_interval_are_added_and_its_gauges_are_the_last_ones():
     runs = SoftirqRuns(Histogram.record([3, 4, 5]), Histogram.record([4]), {"timer": 3}, {"irq": 3})
     values = {
-        "softirqs": {SoftirqCpu("BLOCK", 0): runs},
+        "tables": {SOFTIRQS: {SoftirqCpu("BLOCK", 0): runs}},
         "depths": {"sda": Depths({0: 900, 1: 100}, {0: 1000})},
         "issues": {"sda": (Issue(1, 0, 512, "read", 1),)},
         "outstanding": {"sda": Outstanding(1, 0)},
@@ -1526,7 +1533,7 @@ def test_two_frames_of_a_host_in_an_interval_are_added_and_its_gauges_are_the_la
         "health": Health(probes_attached=3, probes_wanted=4, lost_events=1),
     }
     frame = decoded(merged(part(**values), part("b"), part(**values)))
-    (softirq,) = frame.softirqs.values()
+    (softirq,) = frame[SOFTIRQS].values()
     assert (softirq.delay.count, softirq.run.count, dict(softirq.ran_in)) == (6, 2, {"timer": 6})
     assert dict(frame.depths["a:sda"].in_driver) == {0: 1800, 1: 200}
     assert len(frame.issues["a:sda"]) == 2
@@ -1608,9 +1615,9 @@ def test_selected_devices_of_a_fleet_have_their_rows_alone():
         "in_flight": stuck,
         "cgroup_limits": limits,
         "tables": {
-            measurements.ISSUERS: {Issuer(name, "read", "/web.service"): IssuedIO(1, 512) for name in ("sda", "sdb")}
+            measurements.ISSUERS: {Issuer(name, "read", "/web.service"): IssuedIO(1, 512) for name in ("sda", "sdb")},
+            HANDLERS: {Handler(1, "ahci"): HandlerRuns(Histogram.record([5]))},
         },
-        "handlers": {Handler(1, "ahci"): HandlerRuns(Histogram.record([5]))},
         "removed": ("sda", "sdb"),
     }
     several = [replace(part(label, **values), devices=("sda", "sdb")) for label in ("a", "b")]
@@ -1621,7 +1628,7 @@ def test_selected_devices_of_a_fleet_have_their_rows_alone():
     assert [one.device for one in frame.in_flight.oldest] == [one.device for one in frame.cgroup_limits] == ["a:sda"]
     assert [(one.device, one.name) for one in frame[measurements.ISSUERS]] == [("a:sda", "a:web.service")]
     assert frame.traced.devices == frame.removed == ("a:sda",)
-    assert [at.name for at in frame.handlers] == ["a:ahci"]
+    assert [at.name for at in frame[HANDLERS]] == ["a:ahci"]
     assert _selected(several[0], ("sd*",)) == several[0]
 
 
@@ -1812,7 +1819,7 @@ def test_a_host_whose_frame_was_left_out_returns_with_all_its_devices():
     backend = FleetBackend(Options(), ["a"])
     (one,) = backend._hosts
     one.origin = Origin("bpftrace", "a", "", "1")
-    long_name = {"handlers": {Handler(1, "x" * 255): HandlerRuns(Histogram.record([5]))}}
+    long_name = {"tables": {HANDLERS: {Handler(1, "x" * 255): HandlerRuns(Histogram.record([5]))}}}
     found = []
     for end, values in enumerate(({"devices": (Device("sda", 8, 0),)}, long_name, {}), 1):
         one._take(Frame(end, 100.0, end * 1_000_000, 1_000_000, **values), 0)

@@ -17,20 +17,12 @@ from recorded import ORIGIN, frame
 
 from latmon.cli.check import HEADLESS, WRONG, check_command, repair, survey
 from latmon.cli.main import run as main
-from latmon.model.frame import (
-    Device,
-    Frame,
-    Handler,
-    HandlerRuns,
-    Mark,
-    Series,
-    SoftirqCpu,
-    SoftirqRuns,
-    Thread,
-    Traced,
-    Wakeups,
-)
+from latmon.model.frame import Device, Frame, Mark, Series, Thread, Traced
 from latmon.model.histogram import EMPTY, Histogram
+from latmon.model.measurements import HANDLERS, SOFTIRQS, WAKEUPS
+from latmon.model.measurements.handlers import Handler, HandlerRuns
+from latmon.model.measurements.softirqs import SoftirqCpu, SoftirqRuns
+from latmon.model.measurements.wakeups import Wakeups, by_thread
 from latmon.recording.codec import End, Gap, encode_frame, encode_note, encode_origin, to_bytes
 from latmon.recording.members import head_of, pack
 from latmon.recording.parts import CapturePart, as_part, beginning_after
@@ -276,17 +268,18 @@ def test_sums_and_maxima_that_no_latencies_have_are_named(check, changed, text):
     assert text in found.damages[0]
 
 
-@pytest.mark.parametrize("name", ["traced", "handlers", "softirqs", "wakeups"])
+@pytest.mark.parametrize("name", ["traced", HANDLERS, SOFTIRQS, WAKEUPS])
 def test_those_of_traced_stages_interrupts_and_threads_too(check, name):
     sick = Histogram.of({20: 3}, 10**6)
-    run = HandlerRuns(sick, {"handled": 3})
+    run = HandlerRuns(sick, returned={"handled": 3})
     reported = {
         "traced": Traced({SERIES: sick}, one_in=1),
-        "handlers": {Handler(30, "mpt3sas0"): run},
-        "softirqs": {SoftirqCpu("BLOCK", 1): SoftirqRuns(EMPTY, sick, {}, {})},
-        "wakeups": (Wakeups(Thread(7, "kworker", "normal", 120, kernel=True), sick),),
+        HANDLERS: {Handler(30, "mpt3sas0"): run},
+        SOFTIRQS: {SoftirqCpu("BLOCK", 1): SoftirqRuns(EMPTY, sick, {}, {})},
+        WAKEUPS: by_thread([Wakeups(Thread(7, "kworker", "normal", 120, kernel=True), sick)]),
     }
-    found = check(HEADER + window(0, **{name: reported[name]}) + window(1) + closing(2), lost={0})
+    fields = {name: reported[name]} if isinstance(name, str) else {"tables": {name: reported[name]}}
+    found = check(HEADER + window(0, **fields) + window(1) + closing(2), lost={0})
     assert found.code == 5
     assert "a sum of 1000000 us" in found.damages[0]
 

@@ -5,8 +5,10 @@ from hypothesis import strategies as st
 
 from latmon.decode.tables import VECTORS, handlers, softirqs, thread_label, wakeups
 from latmon.manifest import ROLES, KeyPart, MapSpec
-from latmon.model.frame import Handler, Thread, Wakeups
+from latmon.model.frame import Thread
 from latmon.model.histogram import TOP, Histogram
+from latmon.model.measurements.handlers import Handler
+from latmon.model.measurements.wakeups import Wakeups
 
 THREADS = {
     12: Thread(12, "ksoftirqd/0", "other", 120),
@@ -34,14 +36,14 @@ def test_a_threads_delays_and_who_ran_instead():
     ]
     instead = {"hog (prio 49)": 3, "idle": 3, "pid 77": 1}
     ran_us = {"hog (prio 49)": 1200, "idle or not known": 300}
-    assert wakeups(gains, thread) == (
+    assert list(wakeups(gains, thread).values()) == [
         Wakeups(Thread(9, "", "", -1), Histogram.of({1: 1}, 1)),
         Wakeups(THREADS[12], Histogram.of({3: 5, 60: 2}, 1560), instead, ran_us),
-    )
+    ]
 
 
 def test_a_thread_that_was_not_woken_has_no_row():
-    assert wakeups([(INSTEAD, {12 << 24 | 40: 1}), (SUM, {12 << 8: 5}), (DELAY, {})], thread) == ()
+    assert wakeups([(INSTEAD, {12 << 24 | 40: 1}), (SUM, {12 << 8: 5}), (DELAY, {})], thread) == {}
 
 
 def test_who_a_thread_is():
@@ -75,5 +77,5 @@ def test_no_keys_are_too_odd_and_every_run_is_counted(gains):
     assert sum(runs.delay.count for runs in rows.values()) == counted["softirq_delay"]
     assert sum(runs.run.count for runs in rows.values()) == counted["softirq_run"]
     assert sum(sum(runs.ran_in.values()) for runs in rows.values()) == counted["softirq_ran_in"]
-    assert sum(row.delay.count for row in wakeups(gains, thread)) == counted["wakeup"]
+    assert sum(row.delay.count for row in wakeups(gains, thread).values()) == counted["wakeup"]
     assert all(index <= max(TOP, 255) for runs in rows.values() for index, _ in runs.run.buckets)

@@ -12,8 +12,11 @@ from latmon.aggregate.histogram_sum import OnDemandSums
 from latmon.decode.framer import UNKNOWN, TracerFramer, TracerInterval, joined
 from latmon.decode.tables import Record
 from latmon.manifest import load
-from latmon.model.frame import UNKNOWN_IRQ, Flow, Frame, Handler, HandlerRuns, Missing, Series, SoftirqCpu, Thread
+from latmon.model.frame import Flow, Frame, Missing, Series, Thread
 from latmon.model.histogram import Histogram, bucket_bounds, bucket_index
+from latmon.model.measurements import HANDLERS, SOFTIRQS
+from latmon.model.measurements.handlers import UNKNOWN_IRQ, Handler, HandlerRuns
+from latmon.model.measurements.softirqs import SoftirqCpu
 from latmon.recording.validate import MAX_LABEL
 from latmon.support.paths import data_dir
 
@@ -187,12 +190,12 @@ def test_a_handler_is_all_its_runs_and_what_they_returned(framer):
         run={run(7, 0, 20): 30, run(7, 1, 20): 5, run(7, 1, 90): 1, run(7, 3, 90): 2},
         run_sum={run(7, 0): 600, run(7, 1): 190, run(7, 3): 180},
         before={run(7, 0): 4000},
-    ).handlers
+    )[HANDLERS]
     assert found == {
         Handler(11, "megasas"): HandlerRuns(
             Histogram.of({bucket_index(20): 35, bucket_index(90): 3}, 970),
-            {"none": 30, "handled": 6, "wake": 2},
-            4000,
+            returned={"none": 30, "handled": 6, "wake": 2},
+            before_us=4000,
         )
     }
 
@@ -204,7 +207,7 @@ def test_a_handler_that_another_one_calls_names_the_irq_of_that_one(framer):
     framer.handler(
         Record("handler", "tiny", {"handler": 9, "irq": 41, "caller": 41}, text="eth0")
     )  # the newer one holds
-    found = interval(framer, run={run(7, us=5): 1, run(8, us=9): 1, run(9, us=9): 1}).handlers
+    found = interval(framer, run={run(7, us=5): 1, run(8, us=9): 1, run(9, us=9): 1})[HANDLERS]
     assert {handler.name: runs.caller for handler, runs in found.items()} == {
         "nvme0q1": 24,
         "vmd0": UNKNOWN_IRQ,
@@ -216,12 +219,12 @@ def test_a_handlers_pointer_is_known_by_the_bits_that_a_key_holds(framer):
     pointer = 0xFFFF888012345678
     framer.handler(Record("handler", "tiny", {"handler": pointer, "irq": 24}, text="nvme0q1"))
     short = pointer & (1 << 42) - 1
-    assert list(interval(framer, run={run(short, us=5): 1}).handlers) == [Handler(24, "nvme0q1")]
+    assert list(interval(framer, run={run(short, us=5): 1})[HANDLERS]) == [Handler(24, "nvme0q1")]
 
 
 def test_a_handler_whose_record_was_lost_is_counted_all_the_same(framer):
     framer.handler(Record("handler", "tiny", {"irq": 24}))
-    assert interval(framer, run={run(9, us=5): 4}).handlers[UNKNOWN].run.count == 4
+    assert interval(framer, run={run(9, us=5): 4})[HANDLERS][UNKNOWN].run.count == 4
 
 
 def test_names_of_handlers_are_bounded_and_what_has_no_room_is_reported(framer, monkeypatch):
@@ -229,23 +232,23 @@ def test_names_of_handlers_are_bounded_and_what_has_no_room_is_reported(framer, 
     for number in (7, 8, 9, 9, 8):
         framer.handler(Record("handler", "tiny", {"handler": number, "irq": number}, text=f"irq{number}"))
     found = interval(framer, run={run(number, us=5): 1 for number in (7, 8, 9)})
-    assert {handler.name for handler in found.handlers} == {"irq7", "irq8", "unknown"}
+    assert {handler.name for handler in found[HANDLERS]} == {"irq7", "irq8", "unknown"}
     assert found.undecoded == 2
     assert interval(framer).undecoded == 0
 
 
 def test_handlers_that_ran_before_an_idle_one_are_nothing(framer):
-    assert interval(framer, before={run(7, 0): 4000}, run_sum={run(7, 1): 5}).handlers == {}
+    assert interval(framer, before={run(7, 0): 4000}, run_sum={run(7, 1): 5})[HANDLERS] == {}
 
 
 def test_a_sum_is_one_that_its_runs_can_have(framer):
     framer.handler(Record("handler", "tiny", {"handler": 7, "irq": 11}, text="megasas"))
     early = interval(framer, run={}, run_sum={run(7, 1): 20}, before={run(7, 0): 9}, delay_sum={at(4, 0): 15})
-    assert (early.handlers, early.softirqs) == ({}, {})
+    assert (early[HANDLERS], early[SOFTIRQS]) == ({}, {})
     found = interval(framer, run={run(7, 1, 20): 1}, delay={at(4, 0, 15): 1})
     low, _ = bucket_bounds(bucket_index(20))
-    assert found.handlers[Handler(11, "megasas")].run == Histogram.of({bucket_index(20): 1}, low)
-    assert found.softirqs[SoftirqCpu("BLOCK", 0)].delay == Histogram.of({15: 1}, bucket_bounds(15)[0])
+    assert found[HANDLERS][Handler(11, "megasas")].run == Histogram.of({bucket_index(20): 1}, low)
+    assert found[SOFTIRQS][SoftirqCpu("BLOCK", 0)].delay == Histogram.of({15: 1}, bucket_bounds(15)[0])
 
 
 def test_time_by_the_total_waits_for_its_stage(framer):
@@ -272,7 +275,7 @@ def test_maps_that_are_printed_at_different_moments_lose_no_run(tmp_path_factory
             maps[2][run(7, 0)] += us
         names = ("run", "run_sum", "before")
         found = interval(framer, **{name: dict(one) for name, one in zip(names, maps, strict=True)})
-        reported += found.handlers.values()
+        reported += found[HANDLERS].values()
     assert sum(one.run.count for one in reported) == len(runs)
     for one in reported:
         low = sum(n * bucket_bounds(index)[0] for index, n in one.run.buckets)
@@ -337,7 +340,7 @@ def test_softirqs_by_vector_and_cpu(framer):
         delay_sum={at(4, 0): 15, at(4, 1): 18},
         ran={at(4, 0, 0): 5, at(4, 0, 1): 2, at(4, 0, 9): 1},
         raised={at(4, 0, 1): 3, at(3, 7, 0): 1, at(77, 0, 0): 1},
-    ).softirqs
+    )[SOFTIRQS]
     assert found[SoftirqCpu("BLOCK", 1)].delay == Histogram.of({3: 6}, 18)
     assert found[SoftirqCpu("BLOCK", 0)].ran_in == {"irq_exit": 5, "timer": 2, "other": 1}
     assert found[SoftirqCpu("BLOCK", 0)].raised_in == {"softirq": 3}

@@ -10,8 +10,10 @@ import pytest
 from latmon.aggregate.histogram_sum import OnDemandSums
 from latmon.analysis.attribution import by_process, fold, requests_of, tail, tail_cut, untraced_share
 from latmon.model import measurements
-from latmon.model.frame import OPS, UNACCOUNTED, Flow, Frame, Handler, Series
+from latmon.model.frame import OPS, UNACCOUNTED, Flow, Frame, Series
 from latmon.model.histogram import merge
+from latmon.model.measurements import HANDLERS, SOFTIRQS, WAKEUPS
+from latmon.model.measurements.handlers import Handler
 from latmon.recording.codec import decode_frame, encode_frame, to_bytes
 from latmon.recording.validate import parse
 from latmon_backends.demo import host_window
@@ -65,7 +67,7 @@ def test_softirqs_of_the_ticking_disk_wait_for_whole_ticks(quiet):
     late = merge(h for s, h in quiet.traced.histograms.items() if s.device == "sdb" and s.stage == "softirq")
     waits = [index for index, _ in late.buckets if index > 64]
     assert waits
-    block = {where.cpu: runs for where, runs in quiet.softirqs.items() if where.vector == "BLOCK"}
+    block = {where.cpu: runs for where, runs in quiet[SOFTIRQS].items() if where.vector == "BLOCK"}
     (cpu,) = [cpu for cpu, runs in block.items() if "timer" in runs.ran_in]
     assert block[cpu].delay.quantile(0.99) > 3_500
     assert all(runs.delay.max_bound < 100 for other, runs in block.items() if other != cpu)
@@ -73,7 +75,10 @@ def test_softirqs_of_the_ticking_disk_wait_for_whole_ticks(quiet):
 
 @pytest.mark.slow
 def test_the_shared_handler_takes_its_victim_s_time(quiet):
-    slow, ours = quiet.handlers[Handler(16, "uhci_hcd:usb3")], quiet.handlers[Handler(16, "mpt3sas0")]
+    slow, ours = (
+        quiet[HANDLERS][Handler(16, "uhci_hcd:usb3")],
+        quiet[HANDLERS][Handler(16, "mpt3sas0")],
+    )
     assert set(slow.returned) == {"none"}
     assert (slow.run.count, slow.run.sum) == (ours.run.count, ours.before_us)
     assert ours.shared_with == ("uhci_hcd:usb3",)
@@ -145,7 +150,7 @@ def test_a_slow_operation_has_its_file_and_its_io(whole_period):
 
 @pytest.mark.slow
 def test_the_completion_thread_waits_as_long_as_its_ios(quiet):
-    (thread,) = [one for one in quiet.wakeups if one.thread == COMPLETER]
+    (thread,) = [one for one in quiet[WAKEUPS].values() if one.thread == COMPLETER]
     assert set(thread.instead) == {label(HOG)}
     series = [h for s, h in quiet.traced.histograms.items() if s.device == "sdd" and s.stage == "completion"]
     completion = merge(series)

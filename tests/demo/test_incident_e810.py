@@ -7,8 +7,10 @@ from random import Random
 
 import pytest
 
-from latmon.model.frame import Frame, SoftirqCpu
+from latmon.model.frame import Frame
 from latmon.model.histogram import Histogram, merge
+from latmon.model.measurements import HANDLERS, SOFTIRQS
+from latmon.model.measurements.softirqs import SoftirqCpu
 from latmon_backends.demo.backend import INCIDENTS
 from latmon_backends.demo.e810 import CPU, LOCAL, PER_WINDOW, REMOTE, THRESHOLD_US, VECTOR, one_by_one
 
@@ -63,7 +65,7 @@ def test_the_time_is_the_softirq_s_and_the_fabric_is_quick(sick):
 
 def test_the_softirq_is_raised_in_a_thread_and_run_by_the_timer(sick):
     for frame in sick:
-        runs = frame.softirqs[SoftirqCpu(VECTOR, CPU)]
+        runs = frame[SOFTIRQS][SoftirqCpu(VECTOR, CPU)]
         assert runs.raised_in == {"other": runs.delay.count}
         assert runs.ran_in["timer"] > 0.93 * runs.run.count
         assert sum(runs.ran_in.values()) == runs.run.count == runs.delay.count
@@ -85,7 +87,7 @@ def test_the_other_card_takes_a_tenth_of_a_millisecond(healthy):
     assert every.mean == pytest.approx(93, abs=4)
     assert every.count / len(healthy) == pytest.approx(9_550, rel=0.01)
     assert every.max_bound <= 512
-    assert all(frame.softirqs[SoftirqCpu(VECTOR, CPU)].raised_in.keys() == {"irq"} for frame in healthy)
+    assert all(frame[SOFTIRQS][SoftirqCpu(VECTOR, CPU)].raised_in.keys() == {"irq"} for frame in healthy)
     assert not any(frame.outliers for frame in healthy)
 
 
@@ -93,5 +95,5 @@ def test_the_cards_handler_is_what_differs(sick, healthy):
     origin = INCIDENTS["e810"].origin
     assert (origin.hz, origin.settings["kernel"]["hz"], origin.tier, origin.latency_from) == (250, "250", "C", "issue")
     assert origin.settings == INCIDENTS["e810-healthy"].origin.settings
-    names = [{one.name for one in frames[0].handlers} for frames in (sick, healthy)]
+    names = [{one.name for one in frames[0][HANDLERS]} for frames in (sick, healthy)]
     assert names[0] ^ names[1] == {"irdma-ceq-3", "mlx5_comp3@pci:0000:5e:00.0"}

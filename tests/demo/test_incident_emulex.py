@@ -13,6 +13,7 @@ from latmon.cli import headless
 from latmon.cli.main import run as main
 from latmon.model.frame import Frame
 from latmon.model.histogram import Histogram, bucket_bounds, merge
+from latmon.model.measurements import HANDLERS, WAKEUPS
 from latmon_backends.demo.backend import INCIDENTS
 from latmon_backends.demo.emulex import (
     COMPLETER,
@@ -70,7 +71,7 @@ def test_one_io_in_100_000_is_above_500_ms(sick):
 
 @pytest.mark.slow
 def test_wake_ups_are_the_table_of_the_case(sick):
-    completer = [one for frame in sick for one in frame.wakeups if one.thread.comm == COMPLETER.comm]
+    completer = [one for frame in sick for one in frame[WAKEUPS].values() if one.thread.comm == COMPLETER.comm]
     waits = merge(one.delay for one in completer)
     assert waits.count == sum(TABLE_MS.values()) == 15_230
     late = sum(count for index, count in waits.buckets if bucket_bounds(index)[1] > 64_000)
@@ -131,7 +132,10 @@ def test_without_the_illness_nothing_takes_100_ms(healthy):
 @pytest.mark.slow
 def test_the_hba_is_what_differs(sick, healthy):
     assert INCIDENTS["emulex"].origin.settings == INCIDENTS["emulex-healthy"].origin.settings
-    assert [{one.name for one in frames[0].handlers} for frames in (sick, healthy)] == [{"emlxs0"}, {"qlc0"}]
+    assert [{one.name for one in frames[0][HANDLERS]} for frames in (sick, healthy)] == [
+        {"emlxs0"},
+        {"qlc0"},
+    ]
 
 
 def test_the_share_of_the_slow_part_is_on_the_screen_once(tmp_path):

@@ -8,8 +8,9 @@ from random import Random
 import pytest
 
 from latmon.cli.main import run as main
-from latmon.model.frame import Handler
 from latmon.model.histogram import bucket_bounds, merge
+from latmon.model.measurements import HANDLERS
+from latmon.model.measurements.handlers import Handler
 from latmon_backends.demo import qumulo
 from latmon_backends.demo.qumulo import DRIVES, MB_S, PHASE, QUMULO, QUMULO_HEALTHY, SWITCH, VICTIM
 
@@ -63,19 +64,24 @@ def test_one_of_24_is_slower_by_10_to_15_us_in_the_mean_and_far_slower_in_the_ta
 def test_its_time_is_the_stranger_s_handler(phases, healthy):
     for frames in phases.values():
         for frame in frames:
-            slow, ours = frame.handlers[Handler(SWITCH_IRQ, SWITCH)], frame.handlers[Handler(IRQ, "nvme13q1")]
-            vmd = frame.handlers[Handler(ours.caller, "vmd")]
+            slow, ours = (
+                frame[HANDLERS][Handler(SWITCH_IRQ, SWITCH)],
+                frame[HANDLERS][Handler(IRQ, "nvme13q1")],
+            )
+            vmd = frame[HANDLERS][Handler(ours.caller, "vmd")]
             assert slow.caller == ours.caller
             assert (slow.run.count, slow.run.sum + slow.run.count) == (ours.run.count, ours.before_us)
             assert vmd.run.sum == ours.before_us + 2 * ours.run.count
             assert 5 < slow.run.mean < 20
             assert slow.returned["none"] > 0.9 * slow.run.count
             assert (slow.shared_with, ours.shared_with) == (("nvme13q1",), (SWITCH,))
-            assert not any(runs.shared_with for one, runs in frame.handlers.items() if one.irq not in (IRQ, SWITCH_IRQ))
+            assert not any(
+                runs.shared_with for one, runs in frame[HANDLERS].items() if one.irq not in (IRQ, SWITCH_IRQ)
+            )
             irq = {s.device: h for s, h in frame.traced.histograms.items() if s.stage == "irq"}
             assert irq[VICTIM].sum == vmd.run.sum, "it begins where VMD's handler does"
             assert irq["nvme12n1"].max_bound == 4
-    assert not any(one.name == SWITCH for frame in healthy for one in frame.handlers)
+    assert not any(one.name == SWITCH for frame in healthy for one in frame[HANDLERS])
     assert QUMULO.origin.settings == QUMULO_HEALTHY.origin.settings
 
 

@@ -14,10 +14,12 @@ from random import Random
 import pytest
 
 from latmon.model import measurements
-from latmon.model.frame import UNACCOUNTED, Completed, Flow, Frame, HandlerRuns, Outlier, Outstanding, Taskq
+from latmon.model.frame import UNACCOUNTED, Completed, Flow, Frame, Outlier, Outstanding, Taskq
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import PROBE, SYSFS
+from latmon.model.measurements import HANDLERS, SOFTIRQS, WAKEUPS
 from latmon.model.measurements.files import FileSeries
+from latmon.model.measurements.handlers import HandlerRuns
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import Issuer
 from latmon_backends.demo import host_window
@@ -92,12 +94,12 @@ class Printable:
 
     def _of_tables(self, frame: Frame) -> Iterator[str]:
         has = {
-            "handler_run": frame.handlers,
-            "handler_before": [one for one in frame.handlers.values() if one.before_us],
-            "softirq_delay": frame.softirqs,
-            "wakeup": frame.wakeups,
-            "wakeup_instead": [one for one in frame.wakeups if one.instead],
-            "wakeup_ran": [one for one in frame.wakeups if one.ran_us],
+            "handler_run": frame[HANDLERS],
+            "handler_before": [one for one in frame[HANDLERS].values() if one.before_us],
+            "softirq_delay": frame[SOFTIRQS],
+            "wakeup": frame[WAKEUPS],
+            "wakeup_instead": [one for one in frame[WAKEUPS].values() if one.instead],
+            "wakeup_ran": [one for one in frame[WAKEUPS].values() if one.ran_us],
             "depth_driver": [one for one in frame.depths.values() if one.source == PROBE],
             "depth_issue": [one for one in frame.depths.values() if one.at_issue],
             "depth_ios": [one for one in frame.depths.values() if one.latency],
@@ -113,7 +115,7 @@ class Printable:
             yield "issues"
         if frame.file_operations and not self.fields["file"]:
             yield "slow operations on files"
-        if "caller" not in self.fields["handler"] and any(one.caller >= 0 for one in frame.handlers.values()):
+        if "caller" not in self.fields["handler"] and any(one.caller >= 0 for one in frame[HANDLERS].values()):
             yield "handlers called by others"
 
     def _of_counters(self, frame: Frame) -> Iterator[str]:
@@ -195,7 +197,7 @@ PLANTED = {
     "outlier cpu_complete": lambda f: replace(f, outliers=(replace(SLOW, cpu_complete=0),)),
     "outlier flags": lambda f: replace(f, outliers=(replace(SLOW, flags=("sync",)),)),
     "outlier path": lambda f: replace(f, outliers=(replace(SLOW, path="HBA interrupt"),)),
-    "handler_run": lambda f: replace(f, handlers={next(iter(f.kernel)): HandlerRuns(Histogram())}),
+    "handler_run": lambda f: replace(f, tables={HANDLERS: {next(iter(f.kernel)): HandlerRuns(Histogram())}}),
     "depth_ios": lambda f: replace(f, depths={"sd1": replace(f.depths["sd1"], latency={1: (1, 1)})}),
     "depth_since": lambda f: replace(f, in_flight=True),
     "process": lambda f: f.with_tables({measurements.ISSUERS: {PROCESS: IssuedIO(1, 512)}}),

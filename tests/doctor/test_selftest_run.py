@@ -6,22 +6,11 @@ import pytest
 
 from latmon.doctor.command import Verdict
 from latmon.doctor.selftest import BYTES, COMM, INTERVAL_US, Captured, DelayedWrite, Written, evaluate
-from latmon.model.frame import (
-    Completed,
-    Device,
-    Flow,
-    Frame,
-    Missing,
-    Origin,
-    Outlier,
-    Outstanding,
-    Series,
-    SoftirqCpu,
-    SoftirqRuns,
-    Traced,
-)
+from latmon.model.frame import Completed, Device, Flow, Frame, Missing, Origin, Outlier, Outstanding, Series, Traced
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import Depths, InFlight, InFlightList
+from latmon.model.measurements import SOFTIRQS
+from latmon.model.measurements.softirqs import SoftirqCpu, SoftirqRuns
 
 NAME = "loop9"
 HELD = (DelayedWrite(2048, 300_000, 302_000), DelayedWrite(8192, 1_200_000, 1_204_000))
@@ -67,7 +56,7 @@ def frame(at, latencies=(), moments=None, oldest_us=None, rows=()):
         kernel=done,
         outliers=rows,
         traced=traced(*(us for us in latencies if us > 100_000)),
-        softirqs={SoftirqCpu("BLOCK", 0): SoftirqRuns(Histogram.record([3]), Histogram.record([9]))},
+        tables={SOFTIRQS: {SoftirqCpu("BLOCK", 0): SoftirqRuns(Histogram.record([3]), Histogram.record([9]))}},
         outstanding={NAME: Outstanding(len(waits), 0)},
         depths={NAME: Depths(moments or {0: 100})},
         in_flight=InFlightList(waits, at_us=us, devices=(NAME,)),

@@ -15,6 +15,7 @@ from latmon.capture.backend import Options
 from latmon.model import measurements
 from latmon.model.frame import NAMED_FROM, UNACCOUNTED, Flow, Outstanding, Series, pid_of
 from latmon.model.histogram import EMPTY, merge
+from latmon.model.measurements import HANDLERS, WAKEUPS
 from latmon.support.errors import UnavailableError, UsageError
 from latmon_backends.dtrace import backend as dtrace_backend
 from latmon_backends.dtrace import program
@@ -218,10 +219,10 @@ async def test_a_dtrace_without_llquantize_counts_by_octaves(run, tmp_path):
     made = run(
         goldens={name: str(path) for name, path in coarse.items()}, lacks="llquantize", options={"stages": "all"}
     )
-    reported = await made.take(lambda frame: bool(frame.histograms and frame.handlers))
+    reported = await made.take(lambda frame: bool(frame.histograms and frame[HANDLERS]))
     assert reported.origin.reason == COARSE
     assert reported.origin.probes_missing == ()
-    runs = [one.run for frame in reported.frames for one in frame.handlers.values()]
+    runs = [one.run for frame in reported.frames for one in frame[HANDLERS].values()]
     histograms = [one for frame in reported.frames for one in frame.histograms.values()]
     assert {one.bits for one in (*runs, *histograms)} == {0}
     assert all(frame.health.undecoded_lines == 0 for frame in reported.frames)
@@ -363,7 +364,7 @@ def _emulex(on_demand):
 
 
 def _threads(on_demand):
-    found = {one.thread.comm: one for frame in on_demand.frames for one in frame.wakeups}
+    found = {one.thread.comm: one for frame in on_demand.frames for one in frame[WAKEUPS].values()}
     channel = found["emlxs0_channel4"]
     assert channel.thread.priority == 97
     assert (channel.thread.pid >= NAMED_FROM, pid_of(channel.thread.pid)) == (True, None)
@@ -394,7 +395,7 @@ def _files(on_demand):
 
 
 def _handlers(on_demand):
-    found = {handler.name: runs for frame in on_demand.frames for handler, runs in frame.handlers.items()}
+    found = {handler.name: runs for frame in on_demand.frames for handler, runs in frame[HANDLERS].items()}
     assert {"emlxs0", "mpt_sas0", "ixgbe0", "ipmi0", "unix`cbe_fire", "callout:genunix`setrun"} <= found.keys()
     assert "unknown" not in found
     assert set(found["ipmi0"].returned) == {"none"}

@@ -6,7 +6,10 @@ from dataclasses import replace
 import pytest
 from finding_cases import BEGIN_S, S, disk, found, frame, hist, lasting, timed, together, traced
 
-from latmon.model.frame import NOT_KNOWN, Handler, HandlerRuns, Outlier, Thread, Wait, Wakeups
+from latmon.model.frame import NOT_KNOWN, Outlier, Thread, Wait
+from latmon.model.measurements import HANDLERS, WAKEUPS
+from latmon.model.measurements.handlers import Handler, HandlerRuns
+from latmon.model.measurements.wakeups import Wakeups, by_thread
 
 RULE = "completion-wakeup"
 FAST = (1000, {"hba": 90, "irq": 5, "completion": 20})
@@ -35,7 +38,7 @@ def once(us, n, *, thread=THREAD, outliers=True, woken=True, threshold=None, ker
         BEGIN_S + 5 * blocks,
         traced=traced("sda", (FAST, held(us, n))),
         outliers=reported(us, n, at_s=BEGIN_S + 5 * blocks, thread=thread) if outliers else (),
-        wakeups=(Wakeups(thread, hist({20: 1000, us: 1}), {HOG: 1}, {HOG: us}),) if woken else (),
+        tables={WAKEUPS: by_thread((Wakeups(thread, hist({20: 1000, us: 1}), {HOG: 1}, {HOG: us}),) if woken else ())},
         **values,
     )
     return found(RULE, [*quiet, bad], kernel=kernel)
@@ -97,7 +100,7 @@ def behind_two(labels, **ran_us):
                 traced=traced("sda", load),
                 outliers=tuple(rows),
                 thresholds_us={"sda": 100_000},
-                wakeups=(Wakeups(THREAD, waits, {"chronyd (prio 120)": len(labels) + 2}, ran_us),),
+                tables={WAKEUPS: by_thread((Wakeups(THREAD, waits, {"chronyd (prio 120)": len(labels) + 2}, ran_us),))},
             )
         ],
     )
@@ -154,7 +157,7 @@ def test_the_bound_of_a_bucket_is_no_longest_wait():
     late = (Wakeups(THREAD, replace(hist({20: 1000, 1_238_738: 1}), max=None), {HOG: 1}, {HOG: 1_238_738}),)
     for logged, text in (((), "was at most 1.31 s"), (reported(2_000_000, 1), "was 2 s")):
         quiet = lasting(11, traced=traced("sda", (FAST,)))
-        last = frame(BEGIN_S + 55, traced=load, wakeups=late, outliers=logged)
+        last = frame(BEGIN_S + 55, traced=load, tables={WAKEUPS: by_thread(late)}, outliers=logged)
         (one,) = found(RULE, [*quiet, last])
         facts = {fact.name: fact.text for fact in one.facts}
         assert facts["wait_max"] == f"the longest wait {text}"
@@ -251,8 +254,10 @@ def test_where_no_thread_is_known_devices_are_not_reported_to_share_one():
 def test_without_rows_a_name_ties_a_late_thread_to_the_device(comm, severity):
     values = {
         "traced": traced("sda", (FAST, held(600_000, 8))),
-        "wakeups": (Wakeups(Thread(39, comm, "other", 120), hist({20: 1000, 600_000: 1})),),
-        "handlers": {Handler(40, "mpt3sas1"): HandlerRuns(hist({2: 9}), device="sdb")},
+        "tables": {
+            HANDLERS: {Handler(40, "mpt3sas1"): HandlerRuns(hist({2: 9}), device="sdb")},
+            WAKEUPS: by_thread([Wakeups(Thread(39, comm, "other", 120), hist({20: 1000, 600_000: 1}))]),
+        },
         "thresholds_us": {"sda": 100_000},
     }
     (one,) = found(RULE, [frame(**values)], [disk(driver="mpt3sas"), disk("sdb", driver="mpt3sas")])
@@ -293,7 +298,7 @@ def test_a_thread_that_works_for_long_was_not_woken_late():
         [
             frame(
                 traced=traced("sda", (FAST, held(300_000, 20))),
-                wakeups=(Wakeups(THREAD, hist({20: 1000})),),
+                tables={WAKEUPS: by_thread((Wakeups(THREAD, hist({20: 1000})),))},
                 thresholds_us={"sda": 100_000},
             )
         ],

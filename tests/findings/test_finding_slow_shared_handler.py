@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 from finding_cases import disk, found, hist, lasting, timed, traced
 
-from latmon.model.frame import Handler, HandlerRuns
+from latmon.model.measurements import HANDLERS
+from latmon.model.measurements.handlers import Handler, HandlerRuns
 from latmon_backends.fleet.merge import HostFrame, merged_frame
 
 RULE = "slow-shared-handler"
@@ -15,16 +16,26 @@ STRANGER, MINE = Handler(109, "switchtec0"), Handler(109, "nvme13q1")
 
 def shared(run_us=13, n=1000, *, none=None, before=None, device="nvme13n1", stranger_s="0000:b3:00.1", with_=()):
     none = n if none is None else none
-    runs = HandlerRuns(hist({run_us: n}), {"none": none, "handled": n - none}, 0, stranger_s, (MINE.name,))
+    runs = HandlerRuns(
+        hist({run_us: n}),
+        returned={"none": none, "handled": n - none},
+        before_us=0,
+        device=stranger_s,
+        shared_with=(MINE.name,),
+    )
     mine = HandlerRuns(
-        hist({2: n}), {"handled": n}, run_us * n if before is None else before, device, with_ or (STRANGER.name,)
+        hist({2: n}),
+        returned={"handled": n},
+        before_us=run_us * n if before is None else before,
+        device=device,
+        shared_with=with_ or (STRANGER.name,),
     )
     return {STRANGER: runs, MINE: mine}
 
 
 def evaluated(handlers, slow_irq=600, hba=63, devices=(DRIVE,)):
     load = ((990, {"hba": hba, "irq": 15}), (10, {"hba": hba, "irq": slow_irq}))
-    frames = lasting(traced=traced("nvme13n1", load), handlers=handlers)
+    frames = lasting(traced=traced("nvme13n1", load), tables={HANDLERS: handlers})
     return found(RULE, frames, devices)
 
 
@@ -44,7 +55,7 @@ def test_the_victim_is_named_with_the_stranger():
 
 def test_on_a_host_of_a_fleet_the_module_is_the_handlers():
     load = ((990, {"hba": 63, "irq": 15}), (10, {"hba": 63, "irq": 600}))
-    frames = lasting(traced=traced("nvme13n1", load), handlers=shared(), devices=(DRIVE,))
+    frames = lasting(traced=traced("nvme13n1", load), tables={HANDLERS: shared()}, devices=(DRIVE,))
     merged = [
         merged_frame([HostFrame("db1", one, 0)], seq=one.seq, wall=one.wall, mono_us=one.mono_us, dt_us=one.dt_us)[0]
         for one in frames
@@ -114,7 +125,9 @@ def test_the_work_of_the_calling_handler_is_no_time_of_a_quick_neighbour():
 def idle(ios, us=44, interrupts=12_000):
     """A minute in which so many I/Os are done and the shared vector fires all the time, mostly without an I/O."""
     return found(
-        RULE, lasting(histograms=timed("nvme13n1", ((ios, {"hba": us}),)), handlers=shared(n=interrupts)), [DRIVE]
+        RULE,
+        lasting(histograms=timed("nvme13n1", ((ios, {"hba": us}),)), tables={HANDLERS: shared(n=interrupts)}),
+        [DRIVE],
     )
 
 
@@ -163,7 +176,12 @@ def test_a_drive_with_two_shared_vectors_is_one_finding():
 
 
 def test_no_runs_at_all_divide_nothing():
-    found(RULE, lasting(traced=traced("nvme13n1", ((9, {"hba": 9}),)), handlers=shared(n=0)), [DRIVE], {"runs": 0})
+    found(
+        RULE,
+        lasting(traced=traced("nvme13n1", ((9, {"hba": 9}),)), tables={HANDLERS: shared(n=0)}),
+        [DRIVE],
+        {"runs": 0},
+    )
 
 
 def test_all_disks_behind_an_hba_are_its_victims():
@@ -172,7 +190,7 @@ def test_all_disks_behind_an_hba_are_its_victims():
     load = ((1000, {"hba": 63, "irq": 15}),)
     parts = {**timed("sda", load), **timed("sdb", load)}
     for device in ("0000:3b:00.0", "sda and 1 more"):
-        (one,) = found(RULE, lasting(histograms=parts, handlers=shared(n=2000, device=device)), disks)
+        (one,) = found(RULE, lasting(histograms=parts, tables={HANDLERS: shared(n=2000, device=device)}), disks)
         assert one.summary.startswith("sda (and 1 more disks of its handler): its interrupts wait for")
         assert one.share == pytest.approx(13 / 78)
         assert one.also == ("sdb",)

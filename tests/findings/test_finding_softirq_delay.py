@@ -7,7 +7,11 @@ from finding_cases import BEGIN_S, S, facts_of, found, frame, hist, lasting, tra
 
 from latmon.findings import evidence
 from latmon.findings.rules import RULES
-from latmon.model.frame import Device, Handler, HandlerRuns, Outlier, SoftirqCpu, SoftirqRuns, Thread, Wait, Wakeups
+from latmon.model.frame import Device, Outlier, Thread, Wait
+from latmon.model.measurements import HANDLERS, SOFTIRQS, WAKEUPS
+from latmon.model.measurements.handlers import Handler, HandlerRuns
+from latmon.model.measurements.softirqs import SoftirqCpu, SoftirqRuns
+from latmon.model.measurements.wakeups import Wakeups, by_thread
 from latmon_backends.fleet.merge import HostFrame, merged_frame
 
 RULE = "softirq-delay"
@@ -16,11 +20,12 @@ SLOW = {"thresholds_us": {"sda": 2_000}}
 HOG = "hog (prio 49)"
 
 
-def delayed(us=20_000, n=2, hba=90, blocks=12, raisers=None, **values):
+def delayed(us=20_000, n=2, hba=90, blocks=12, raisers=None, *, woken=(), **values):
     waits = SoftirqRuns(hist({4: 1000, us: n}), hist({5: 1000 + n}), {"irq_exit": 1000, "ksoftirqd": n}, {"irq": 1000})
     load = (FAST, (n, {"hba": hba, "irq": 5, "softirq": us}))
     traced_disk = replace(traced("sda", load, path="BLOCK softirq"), raisers=raisers or {})
-    bad = lasting(traced=traced_disk, softirqs={SoftirqCpu("BLOCK", 1): waits}, **SLOW, **values)
+    tables = {SOFTIRQS: {SoftirqCpu("BLOCK", 1): waits}, WAKEUPS: by_thread(woken)}
+    bad = lasting(traced=traced_disk, tables=tables, **SLOW, **values)
     quiet = lasting(traced=traced("sda", (FAST,), path="BLOCK softirq"), **SLOW)
     return found(RULE, [*quiet[: 12 - blocks], *bad[12 - blocks :]])
 
@@ -39,7 +44,7 @@ def test_on_a_host_of_a_fleet_its_own_softirqs_and_threads_are_named():
             mono_us=one.mono_us,
             dt_us=one.dt_us,
         )[0]
-        for one in lasting(traced=disk, softirqs=softirqs, wakeups=(thread,), **SLOW)
+        for one in lasting(traced=disk, tables={SOFTIRQS: softirqs, WAKEUPS: by_thread((thread,))}, **SLOW)
     ]
     first, second = sorted(found(RULE, frames, backend="fleet"), key=lambda one: one.device)
     assert (first.device, second.device) == ("a:sda", "b:sda")
@@ -51,7 +56,7 @@ def test_on_a_host_of_a_fleet_its_own_softirqs_and_threads_are_named():
 
 def test_vector_cpu_and_who_ran_instead():
     (one,) = delayed(
-        wakeups=(Wakeups(Thread(17, "ksoftirqd/1", "other", 120), hist({20_000: 2}), {HOG: 2}, {HOG: 40_000}),)
+        woken=(Wakeups(Thread(17, "ksoftirqd/1", "other", 120), hist({20_000: 2}), {HOG: 2}, {HOG: 40_000}),)
     )
     assert (one.severity, one.device, one.where.low_us) == ("warning", "sda", 2048)
     assert one.summary == (
@@ -83,7 +88,7 @@ def test_the_thread_that_ran_longest_is_named_not_the_last_one():
     wait = Wait("softirq", "ksoftirqd/1", 17, 120, BEGIN_S * S, 19_000, "other (prio 10)")
     row = Outlier(1.0, BEGIN_S * S, "sda", "read", 20_100, {"softirq": 20_000}, waits=(wait,))
     late = Wakeups(Thread(17, "ksoftirqd/1", "other", 120), hist({20_000: 2}), {"other (prio 10)": 2})
-    (one,) = delayed(outliers=(row,), wakeups=(replace(late, ran_us={HOG: 24_000, "other (prio 10)": 16_000}),))
+    (one,) = delayed(outliers=(row,), woken=(replace(late, ran_us={HOG: 24_000, "other (prio 10)": 16_000}),))
     assert one.summary.endswith("on CPU 1: mostly hog (prio 49) ran there instead of ksoftirqd")
     assert "hog (prio 49) ran on its CPU for 288 ms of 480 ms" in [fact.text for fact in one.facts]
 
@@ -144,7 +149,7 @@ def test_a_tick_explains_it():
 def test_an_interrupts_thread_serves_devices_of_its_own_host():
     runs = HandlerRuns(hist({5: 10}), device="a:0000:00:1f.2")
     disks = [Device(f"{host}:sda", 8, 0, driver="ahci", controller=f"{host}:host0 0000:00:1f.2") for host in "ab"]
-    facts = facts_of(lasting(handlers={Handler(34, "a:ahci"): runs}), disks, backend="fleet")
+    facts = facts_of(lasting(tables={HANDLERS: {Handler(34, "a:ahci"): runs}}), disks, backend="fleet")
     assert evidence.devices_of(facts, runs.device) == ("a:sda",)
     assert evidence.serves(facts, "a:irq/34-ahci", "a:sda")
     assert not evidence.serves(facts, "a:irq/34-ahci", "b:sda")

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 from finding_cases import found, hist, lasting, timed, traced
 
-from latmon.model.frame import SoftirqCpu, SoftirqRuns
+from latmon.model.measurements import SOFTIRQS
+from latmon.model.measurements.softirqs import SoftirqCpu, SoftirqRuns
 
 RULE = "tick-quantum"
 NEAR = (300, {"hba": 80, "irq": 5, "softirq": 3881})
@@ -20,7 +21,7 @@ def polled(waits, raised="other", ran="timer", vector="IRQ_POLL"):
 def tick(load=(NEAR,), hz=250, softirqs=None, path="IRQ_POLL softirq"):
     waits = {stages["softirq"]: n for n, stages in load if "softirq" in stages}
     reported = polled(waits) if softirqs is None and waits else softirqs or {}
-    return found(RULE, lasting(traced=traced("nvme0n1", load, path=path), softirqs=reported), hz=hz)
+    return found(RULE, lasting(traced=traced("nvme0n1", load, path=path), tables={SOFTIRQS: reported}), hz=hz)
 
 
 def test_a_tick_less_what_came_before_it():
@@ -129,13 +130,15 @@ def test_a_recording_s_mistaken_hz(hz):
 
 def test_whatever_the_config_says():
     for limits in ({"ios": 0, "share": 0}, {"below": 1}, {"below": 1.5, "narrow": 0, "ios": 0, "share": 0, "late": 0}):
-        found(RULE, lasting(traced=traced("sda", (NEAR,)), softirqs=polled({3881: 300})), hz=250, limits=limits)
+        found(
+            RULE, lasting(traced=traced("sda", (NEAR,)), tables={SOFTIRQS: polled({3881: 300})}), hz=250, limits=limits
+        )
         found(RULE, lasting(histograms=timed("sda", (NEAR,))), hz=250, limits=limits)
 
 
 def test_sums_that_disagree_are_all_of_the_time():
     frames = lasting(traced=traced("nvme0n1", ((300, {"softirq": 3_950, "total": 3_900}),), path="IRQ_POLL softirq"))
-    (one,) = found(RULE, [replace(one, softirqs=polled({3881: 300})) for one in frames], hz=250)
+    (one,) = found(RULE, [replace(one, tables={SOFTIRQS: polled({3881: 300})}) for one in frames], hz=250)
     assert one.share == 1
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from latmon.model.histogram import Histogram
-from latmon.model.table import AnyTable, Meaning, Part
+from latmon.model.table import AnyTable, Cell, Meaning, Part, Unit
 
 _MANY = 4
 """Rows of a table, at most, and different names."""
@@ -78,7 +78,7 @@ def declared_rows(
 ) -> dict[Any, Any]:
     """Return random rows of a declared table; `histogram` makes one of a scale."""
     keys = {table.key(*(_part(rnd, part, devices) for part in table.parts)) for _ in range(rnd.randrange(1, _MANY))}
-    return {key: _declared_value(rnd, table, histogram) for key in sorted(keys)}
+    return {key: _declared_value(rnd, table, key, histogram) for key in sorted(keys)}
 
 
 def _part(rnd: random.Random, part: Part, devices: Sequence[str]) -> Any:
@@ -88,12 +88,26 @@ def _part(rnd: random.Random, part: Part, devices: Sequence[str]) -> Any:
         return rnd.choice(part.names)
     if part.highest is None:
         return "abcdefgh"[rnd.randrange(_MANY)]
-    return 1 << rnd.randrange(12, 21) if part.is_power_of_two else rnd.randrange(_HIGH)
+    return 1 << rnd.randrange(12, 21) if part.is_power_of_two else rnd.randrange(part.lowest, _HIGH)
 
 
-def _declared_value(rnd: random.Random, table: AnyTable, histogram: Callable[[int], Histogram]) -> Any:
+def _content(rnd: random.Random, cell: Cell, histogram: Callable[[int], Histogram]) -> Any:
+    if cell.is_histogram:
+        return histogram(cell.bits)
+    if cell.unit is Unit.NAMED:
+        return {"abcdefgh"[rnd.randrange(_MANY)]: rnd.randrange(1, _HIGH) for _ in range(rnd.randrange(1, _MANY))}
+    if cell.unit is not Unit.FACT:
+        return rnd.randrange(1, _HIGH)
+    if isinstance(cell.unknown, bool):
+        return bool(rnd.randrange(2))
+    if isinstance(cell.unknown, tuple):
+        return tuple(_part(rnd, cell.part, ()) for _ in range(rnd.randrange(_MANY)))
+    return _part(rnd, cell.part, ())
+
+
+def _declared_value(rnd: random.Random, table: AnyTable, key: Any, histogram: Callable[[int], Histogram]) -> Any:
     """Return a random value; its first count grows until I/Os can have it."""
-    cells = [histogram(cell.bits) if cell.is_histogram else rnd.randrange(1, _HIGH) for cell in table.value.cells]
+    cells = [getattr(key, cell.name) if cell.of_key else _content(rnd, cell, histogram) for cell in table.value.cells]
     while table.value.impossible(value := table.value.make(*cells)):
         cells[0] += _HIGH
     return value

@@ -30,6 +30,7 @@ from latmon.model.frame import (
 from latmon.model.histogram import Histogram, merge
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import OTHERS, Issuer
+from latmon.model.measurements.wakeups import by_thread
 from latmon.recording.codec import encode_frame, to_bytes
 from latmon.support.errors import UnavailableError
 
@@ -220,11 +221,14 @@ def _requested(one: Frame, rng: Random, n: int) -> Frame:
         above=MappingProxyType({Flow(ODD, "write"): 4}),
         thresholds_us=MappingProxyType({f"nvme{i}n1": 1000 for i in range(n)}),
         traced=together(*traces),
-        handlers=HANDLERS,
-        softirqs=softirqs(),
-        wakeups=wakeups(),
         health=replace(one.health, suppressed=1, probe_cpu_percent=1.2),
-        tables={**one.tables, measurements.ISSUERS: _issuers(with_slow, n)},
+        tables={
+            **one.tables,
+            measurements.HANDLERS: HANDLERS,
+            measurements.SOFTIRQS: softirqs(),
+            measurements.WAKEUPS: by_thread(wakeups()),
+            measurements.ISSUERS: _issuers(with_slow, n),
+        },
     )
 
 

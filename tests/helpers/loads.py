@@ -21,7 +21,6 @@ from latmon.model.frame import (
     Outlier,
     Outstanding,
     Series,
-    SoftirqCpu,
     Traced,
 )
 from latmon.model.histogram import BITS, Histogram
@@ -64,7 +63,6 @@ BY_FIELD = {
     (FileOperation, "op"): _any_of(FILE_OPS),
     (FileOperation, "wait"): _any_of(FILE_WAITS),
     (FileOperation, "sectors"): _any_of((None, (5, 9))),
-    (SoftirqCpu, "cpu"): _any_of((0, 1)),
     (Depths, "in_driver"): _depth_counts,
     (Depths, "queued"): _depth_counts,
     (Depths, "most"): _any_of((None, 290)),
@@ -158,7 +156,6 @@ class Load:
         made["tables"] = {table: declared_rows(rnd, table, devices, self._full) for table in TABLES}
         made["taskqs"] = _once(made["taskqs"], lambda queue: (queue.name, queue.instance))
         made["cgroup_limits"] = _once(made["cgroup_limits"], lambda limit: limit.key)
-        made["wakeups"] = _once(made["wakeups"], lambda woken: woken.thread.pid)
         return replace(frame, **made)
 
     def _outlier(self, frame: Frame) -> Outlier:

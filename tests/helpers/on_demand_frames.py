@@ -13,27 +13,24 @@ from latmon.model.frame import (
     FILE_WAITS,
     STAGES,
     UNACCOUNTED,
-    UNKNOWN_IRQ,
     FileOperation,
     FileSystem,
     Flow,
     Frame,
-    Handler,
-    HandlerRuns,
     Health,
     Missing,
     Outlier,
     Series,
-    SoftirqCpu,
-    SoftirqRuns,
     Thread,
     Traced,
     Wait,
-    Wakeups,
 )
 from latmon.model.histogram import MAX_US, Histogram, bucket_index
-from latmon.model.measurements import TABLES
-from latmon.model.table import AnyTable, Meaning, Part
+from latmon.model.measurements import HANDLERS, SOFTIRQS, TABLES, WAKEUPS
+from latmon.model.measurements.handlers import Handler, HandlerRuns
+from latmon.model.measurements.softirqs import SoftirqCpu, SoftirqRuns
+from latmon.model.measurements.wakeups import Wakeups, by_thread
+from latmon.model.table import AnyTable, Cell, Meaning, Part, Unit
 from latmon.recording.validate import MAX_SPAN_US, MAX_WALL
 
 _STAGE_NAMES = st.sampled_from((*STAGES, UNACCOUNTED))
@@ -90,19 +87,6 @@ OUTLIERS = st.builds(
     includes=_INCLUDES,
     waits=st.lists(WAITS, max_size=2).map(tuple),
 )
-HANDLERS = maps(
-    st.builds(Handler, st.integers(UNKNOWN_IRQ, 4096), NAMES),
-    st.builds(HandlerRuns, histograms(), _NAMED, COUNTS, NAMES, _FEW, st.integers(-1, 4096)),
-)
-SOFTIRQS = maps(
-    st.builds(SoftirqCpu, st.sampled_from(("BLOCK", "NET_RX", "TIMER")), st.integers(0, 255)),
-    st.builds(SoftirqRuns, histograms(), histograms(), _NAMED, _NAMED),
-)
-WAKEUPS = st.lists(
-    st.builds(Wakeups, st.builds(Thread, _PIDS, NAMES, NAMES, _PRIORITIES, st.booleans()), histograms(), _NAMED),
-    max_size=4,
-    unique_by=lambda one: one.thread.pid,
-).map(tuple)
 
 
 def _parts(part: Part) -> st.SearchStrategy[Any]:
@@ -112,13 +96,27 @@ def _parts(part: Part) -> st.SearchStrategy[Any]:
         return st.sampled_from(part.names)
     if part.highest is None:
         return NAMES
-    return st.sampled_from((4096, 65_536, 1 << 20, 0)) if part.is_power_of_two else st.integers(0, 2**22)
+    if part.is_power_of_two:
+        return st.sampled_from((4096, 65_536, 1 << 20, 0))
+    return st.integers(part.lowest, min(part.highest, 2**22))
+
+
+def _contents(cell: Cell) -> st.SearchStrategy[Any]:
+    if cell.is_histogram:
+        return histograms().map(lambda histogram: histogram.coarsen(cell.bits))
+    if cell.unit is Unit.NAMED:
+        return _NAMED
+    if cell.unit is not Unit.FACT:
+        return COUNTS
+    if isinstance(cell.unknown, bool):
+        return st.booleans()
+    return _FEW if isinstance(cell.unknown, tuple) else _parts(cell.part)
 
 
 @st.composite
-def _declared_values(draw: st.DrawFn, table: AnyTable) -> Any:
-    """Return a value of a declared table; its first count is raised until I/Os can have it."""
-    cells = [draw(histograms()).coarsen(cell.bits) if cell.is_histogram else draw(COUNTS) for cell in table.value.cells]
+def _declared_value(draw: st.DrawFn, table: AnyTable, key: Any) -> Any:
+    """Return a value of a row of a declared table; its first count is raised until I/Os can have it."""
+    cells = [getattr(key, cell.name) if cell.of_key else draw(_contents(cell)) for cell in table.value.cells]
     if table.value.impossible(value := table.value.make(*cells)):
         cells[0] = max(cell.count if isinstance(cell, Histogram) else cell for cell in cells)
         value = table.value.make(*cells)
@@ -126,7 +124,13 @@ def _declared_values(draw: st.DrawFn, table: AnyTable) -> Any:
 
 
 def _declared(table: AnyTable) -> st.SearchStrategy[Any]:
-    return maps(st.tuples(*map(_parts, table.parts)).map(table.key._make), _declared_values(table))
+    keys = st.lists(st.tuples(*map(_parts, table.parts)).map(table.key._make), max_size=4, unique=True)
+
+    def rows(drawn: list[Any]) -> st.SearchStrategy[Any]:
+        values = st.tuples(*(_declared_value(table, key) for key in drawn))
+        return values.map(lambda contents: MappingProxyType(dict(zip(drawn, contents, strict=True))))
+
+    return keys.flatmap(rows)
 
 
 DECLARED = st.fixed_dictionaries({table: _declared(table) for table in TABLES})
@@ -158,9 +162,6 @@ ON_DEMAND_FRAMES = st.builds(
     outliers=st.lists(OUTLIERS, max_size=3).map(tuple),
     thresholds_us=maps(DEVICE_NAMES, COUNTS),
     traced=TRACED,
-    handlers=HANDLERS,
-    softirqs=SOFTIRQS,
-    wakeups=WAKEUPS,
     tables=DECLARED,
     file_operations=st.lists(FILE_OPERATIONS, max_size=3).map(tuple),
     files_left_out=COUNTS,
@@ -229,8 +230,14 @@ ON_DEMAND = frame(
     outliers=(outlier(),),
     thresholds_us={"sdc": 20_000},
     traced=traced_disk(),
-    handlers={Handler(16, "uhci_hcd"): HandlerRuns(of(20, 21), {"none": 2}, 0, "0000:00:01.2", ("nvme0q1",))},
-    softirqs={SoftirqCpu("BLOCK", 1): SoftirqRuns(of(3990), of(12), {"ksoftirqd": 1}, {"irq": 1})},
-    wakeups=(Wakeups(KERNEL, of(1500), {"zpool-data (prio 99)": 1}), Wakeups(PROGRAM, of(40))),
+    tables={
+        HANDLERS: {
+            Handler(16, "uhci_hcd"): HandlerRuns(
+                of(20, 21), returned={"none": 2}, device="0000:00:01.2", shared_with=("nvme0q1",)
+            )
+        },
+        WAKEUPS: by_thread((Wakeups(KERNEL, of(1500), {"zpool-data (prio 99)": 1}), Wakeups(PROGRAM, of(40)))),
+        SOFTIRQS: {SoftirqCpu("BLOCK", 1): SoftirqRuns(of(3990), of(12), {"ksoftirqd": 1}, {"irq": 1})},
+    },
     health=Health(suppressed=12, probe_cpu_percent=1.5),
 )

@@ -5,20 +5,11 @@ from random import Random
 
 import on_demand_frames
 
-from latmon.model.frame import (
-    UNACCOUNTED,
-    Handler,
-    HandlerRuns,
-    Missing,
-    Series,
-    SoftirqCpu,
-    SoftirqRuns,
-    Thread,
-    Traced,
-    Wait,
-    Wakeups,
-)
+from latmon.model.frame import UNACCOUNTED, Missing, Series, Thread, Traced, Wait
 from latmon.model.histogram import Histogram, bucket_index
+from latmon.model.measurements.handlers import Handler, HandlerRuns
+from latmon.model.measurements.softirqs import SoftirqCpu, SoftirqRuns
+from latmon.model.measurements.wakeups import Wakeups
 
 WALL = 1_767_582_238.412907
 MONO = 86_400_000_000
@@ -100,12 +91,20 @@ def runs(*us):
 
 
 HANDLERS = {
-    Handler(24, "nvme0q1"): HandlerRuns(runs(*[4, 5, 6] * 900), {"handled": 2700}, 0, "nvme0n1", ()),
+    Handler(24, "nvme0q1"): HandlerRuns(runs(*[4, 5, 6] * 900), returned={"handled": 2700}, device="nvme0n1"),
     Handler(11, "slow_none"): HandlerRuns(
-        runs(*[21] * 4000), {"none": 4000}, 0, "", ("nvme0q0", "virtio2", "ahci[0000:00:05.0]")
+        runs(*[21] * 4000),
+        returned={"none": 4000},
+        before_us=0,
+        device="",
+        shared_with=("nvme0q0", "virtio2", "ahci[0000:00:05.0]"),
     ),
     Handler(11, "nvme0q0"): HandlerRuns(
-        runs(*[3] * 4000), {"handled": 3900, "none": 100}, 81_900, "nvme1n1", ("slow_none", "virtio2")
+        runs(*[3] * 4000),
+        returned={"handled": 3900, "none": 100},
+        before_us=81_900,
+        device="nvme1n1",
+        shared_with=("slow_none", "virtio2"),
     ),
 }
 

@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from latmon.model.frame import UNKNOWN_IRQ, Device, Handler, HandlerRuns
+from latmon.model.frame import Device
 from latmon.model.histogram import Histogram
+from latmon.model.measurements.handlers import UNKNOWN_IRQ, Handler, HandlerRuns
 from latmon_backends.kernel import interrupts
 from latmon_backends.kernel.interrupts import Interrupts, actions, functions, listed
 
-RUNS = HandlerRuns(Histogram.of({5: 1}, 5), {"handled": 1}, 7)
+RUNS = HandlerRuns(Histogram.of({5: 1}, 5), returned={"handled": 1}, before_us=7)
 
 
 class Host:

@@ -20,6 +20,7 @@ from workload import Capture, LoopDevice
 
 from latmon.model.frame import Flow, Series
 from latmon.model.histogram import bucket_bounds
+from latmon.model.measurements import HANDLERS, SOFTIRQS, WAKEUPS
 
 ZRAM = Path("/sys/class/zram-control")
 VECTORS = ("HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU")
@@ -127,12 +128,12 @@ def test_handlers_run_as_often_as_the_kernel_counts_interrupts(suite, loop, tmp_
         after, lines = interrupts()
     interval = run.interval()
     assert interval.undecoded == 0
-    for handler, runs in interval.handlers.items():
+    for handler, runs in interval[HANDLERS].items():
         assert handler.name
         assert handler.name in lines[handler.irq]
         assert sum(runs.returned.values()) == runs.run.count
     for irq, count in after.items():
-        runs = sum(of.run.count for handler, of in interval.handlers.items() if handler.irq == irq)
+        runs = sum(of.run.count for handler, of in interval[HANDLERS].items() if handler.irq == irq)
         assert runs >= SKIPPED * (count - before[irq]) - OFTEN
     names = [(one.get("irq"), one.text) for one in run.reported("handler")]
     assert len(names) == len(set(names))
@@ -145,8 +146,8 @@ def test_tier_c_names_handlers_with_every_bpftrace(suite, loop, tmp_path):
     with Run(suite, tmp_path, "irqs", of="c") as run:
         write(loop.path, 2.0)
     _, lines = interrupts()
-    named = [handler for handler in run.interval().handlers if handler.name and handler.name in lines[handler.irq]]
-    assert named == list(run.interval().handlers)
+    named = [handler for handler in run.interval()[HANDLERS] if handler.name and handler.name in lines[handler.irq]]
+    assert named == list(run.interval()[HANDLERS])
     assert named
 
 
@@ -158,7 +159,7 @@ def test_softirqs_run_as_often_as_the_kernel_counts_them(suite, loop, tmp_path):
         after = softirqs()
     interval = run.interval()
     assert interval.undecoded == 0
-    known = {(one.vector, one.cpu): of for one, of in interval.softirqs.items()}
+    known = {(one.vector, one.cpu): of for one, of in interval[SOFTIRQS].items()}
     assert {vector for vector, _ in known} <= set(VECTORS)
     for key, count in after.items():
         if count - before[key] >= OFTEN:
@@ -181,7 +182,7 @@ def test_where_requests_are_sampled_so_are_softirqs(suite, loop, tmp_path):
         before = softirqs()
         write(loop.path, 3.0)
         after = softirqs()
-    ran = sum(runs.run.count for runs in run.interval().softirqs.values())
+    ran = sum(runs.run.count for runs in run.interval()[SOFTIRQS].values())
     all_of_them = sum(after[key] - before[key] for key in after)
     assert all_of_them / 8 < ran < all_of_them / 2
 
@@ -195,7 +196,7 @@ def test_where_requests_are_sampled_so_are_wake_ups_of_kernel_threads(loop, tmp_
         directory.mkdir()
         with Run("trixie", directory, "wakeups", one_in=one_in) as run:
             writes = write(loop.path, 2.0)
-        woken.append(sum(one.delay.count for one in run.interval().wakeups) / writes)
+        woken.append(sum(one.delay.count for one in run.interval()[WAKEUPS].values()) / writes)
     assert woken[0] / 8 < woken[1] < woken[0] / 2
 
 
@@ -229,7 +230,7 @@ def test_a_waiter_is_timed_and_who_ran_instead_is_named(suite, loop, tmp_path):
     resume = interval.traced.histograms[Series("disk", "write", "resume")]
     # A write that is done before its thread sleeps has no waiter.
     assert writes * 0.5 <= resume.count <= writes
-    (ours,) = [one for one in interval.wakeups if one.thread.pid == os.getpid()]
+    (ours,) = [one for one in interval[WAKEUPS].values() if one.thread.pid == os.getpid()]
     # An interrupt in the completing thread may wake another thread first.
     assert ours.delay.count >= resume.count * 0.7
     threads = {one.get("thread"): one for one in run.reported("thread")}
@@ -265,7 +266,7 @@ def test_the_time_of_each_thread_that_a_kernel_thread_waits_for(suite, tmp_path)
             os.sched_setaffinity(0, before)
     interval = run.interval()
     assert interval.undecoded == 0
-    waited = [one for one in interval.wakeups if f"pid {most}" in one.ran_us]
+    waited = [one for one in interval[WAKEUPS].values() if f"pid {most}" in one.ran_us]
     ran = Counter[str]()
     for one in waited:
         assert sum(one.ran_us.values()) <= one.delay.sum

@@ -18,6 +18,7 @@ from workload import Capture, LoopDevice, fio, wait_for
 
 from latmon.capture.backend import Options
 from latmon.model.frame import UNACCOUNTED, Flow, Frame
+from latmon.model.measurements import HANDLERS, SOFTIRQS, WAKEUPS
 from latmon_backends.bpftrace.backend import BpftraceBackend
 from latmon_backends.probe.launcher import totals
 
@@ -106,9 +107,9 @@ def test_every_request_is_traced_and_its_stages_add_up(recorded):
     assert any("tracing stages" in notice for notice in notices), notices
     assert not any("lost" in notice or "ended" in notice for notice in notices), notices
     assert sum(frame.health.lost_events + frame.health.map_full for frame in frames) == 0
-    assert any(frame.softirqs for frame in traced)
-    assert any(frame.handlers for frame in traced)
-    assert any(frame.wakeups for frame in traced)
+    assert any(frame[SOFTIRQS] for frame in traced)
+    assert any(frame[HANDLERS] for frame in traced)
+    assert any(frame[WAKEUPS] for frame in traced)
     # All that is counted is reported or left out, and nothing is traced that isn't counted, to the capture's very end.
     reported = sum(len(frame.outliers) + frame.health.suppressed for frame in frames)
     assert reported == sum(sum(frame.above.values()) for frame in frames)

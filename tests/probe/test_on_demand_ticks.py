@@ -8,8 +8,11 @@ from hypothesis import strategies as st
 
 from latmon.decode.framer import UNKNOWN
 from latmon.manifest import load
-from latmon.model.frame import Handler, Series, SoftirqCpu, Thread
+from latmon.model.frame import Series, Thread
 from latmon.model.histogram import bucket_index
+from latmon.model.measurements import HANDLERS, SOFTIRQS, WAKEUPS
+from latmon.model.measurements.handlers import Handler
+from latmon.model.measurements.softirqs import SoftirqCpu
 from latmon_backends.bpftrace.probe import BpftraceDecoder
 from latmon_backends.probe import tick_protocol
 from latmon_backends.probe.events import Attached, HelperFailed, Lost, MapPrinted, Printed, UndecodedLine
@@ -109,7 +112,7 @@ def test_scripts_tick_each_for_itself_and_their_lines_mix(run):
     run.map("softirqs_c", "softirq_run", **{f"vec=4;cpu=1;bucket={bucket_index(9)}": 7})
     run.line("done softirqs_c")
     found = run.ticks.taken()
-    assert found.interval.softirqs[SoftirqCpu("BLOCK", 1)].run.count == 7
+    assert found.interval[SOFTIRQS][SoftirqCpu("BLOCK", 1)].run.count == 7
     assert found.interval.traced.histograms == {}
     run.line("done stages_c")
     assert run.count() == 2
@@ -175,7 +178,7 @@ def test_a_handlers_record_names_it(run):
         run.line(line)
         run.ticks.take(MapPrinted(spec.name, {key: 30 * tick}))
         run.line("done irqs_c")
-        handlers = run.ticks.taken().interval.handlers
+        handlers = run.ticks.taken().interval[HANDLERS]
         name = Handler(11, "nvme0q1") if line else UNKNOWN
         assert {handler: runs.run.count for handler, runs in handlers.items()} == {name: 30}
 
@@ -186,7 +189,7 @@ def test_a_threads_record_names_it(run):
     run.map("wakeups_c", "wakeup", **{"thread=12;bucket=5": 2})
     run.map("wakeups_c", "wakeup_instead", **{"thread=12;other=0": 1})
     run.line("done wakeups_c")
-    (wakeups,) = run.ticks.taken().interval.wakeups
+    (wakeups,) = run.ticks.taken().interval[WAKEUPS].values()
     assert wakeups.thread == Thread(12, "ksoftirqd/0", "", 49, kernel=False)
     assert (wakeups.delay.count, wakeups.instead) == (2, {"idle": 1})
 
@@ -336,5 +339,5 @@ def test_a_script_that_cleared_its_threads_counts_them_from_0(run):
         run.map("wakeups_c", "wakeup", **{"thread=12;bucket=5": count})
         run.line("done wakeups_c")
         run.line("cleared wakeups_c")
-    (wakeups,) = run.ticks.taken().interval.wakeups
+    (wakeups,) = run.ticks.taken().interval[WAKEUPS].values()
     assert wakeups.delay.count == 5

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from latmon.decode.framer import TracerFramer
 from latmon.decode.tables import record
 from latmon.manifest import load
-from latmon.model.frame import Device, Frame, Handler, HandlerRuns, Health, Missing, Traced
+from latmon.model.frame import Device, Frame, Health, Missing, Traced
 from latmon.model.histogram import Histogram
+from latmon.model.measurements import HANDLERS, WAKEUPS
+from latmon.model.measurements.handlers import Handler, HandlerRuns
 from latmon.recording.codec import decode_frame, encode_frame, to_bytes
 from latmon.recording.validate import parse
 from latmon.support.text import clean
@@ -45,12 +47,12 @@ def test_handlers_and_devices(tmp_path_factory, disks, actions, name):
     every = {clean(one): Device(clean(one), 8, 0, controller=f"mpt3sas {ADDRESS}", model=name) for one in disks}
     runs = {Handler(42, clean(name)): HandlerRuns(Histogram.of({5: 1}, 5))}
     made = Interrupts(sys).reported(runs, every)
-    reported = Frame(1, 1.0, 1, 1, handlers=made, devices=tuple(every.values()), gap=name)
+    reported = Frame(1, 1.0, 1, 1, tables={HANDLERS: made}, devices=tuple(every.values()), gap=name)
     reported = replace(
         reported, health=Health(notice=name, recording=name), traced=Traced(absent=(Missing("hba", name),))
     )
     found = read(reported)
-    assert found.handlers == made
+    assert found[HANDLERS] == made
     assert [one.name for one in found.devices] == list(every)
 
 
@@ -68,9 +70,9 @@ def test_whatever_the_maps_hold(tmp_path_factory, data, comm):
             (proc / str(one)).mkdir(exist_ok=True)
             (proc / str(one) / "stat").write_bytes(b"%d (%s) " % (one, comm) + b"S" + b" 0" * 50)
         found = framer.interval(None, threads.of)
-        frame = Frame(1, 1.0, 1, 1, traced=found.traced, handlers=found.handlers, wakeups=found.wakeups)
+        frame = Frame(1, 1.0, 1, 1, traced=found.traced, tables={HANDLERS: found[HANDLERS], WAKEUPS: found[WAKEUPS]})
         again = read(frame)
-        assert (again.handlers, again.wakeups) == (found.handlers, found.wakeups)
+        assert (again[HANDLERS], again[WAKEUPS]) == (found[HANDLERS], found[WAKEUPS])
         assert again.traced.paths == found.traced.paths
 
 

@@ -14,19 +14,14 @@ from on_demand_frames import KERNEL, ON_DEMAND, ON_DEMAND_FRAMES, PROGRAM, of, o
 from recorded import ORIGIN, frame
 
 from latmon.model import measurements
-from latmon.model.frame import (
-    NOT_KNOWN,
-    UNKNOWN_IRQ,
-    FileOperation,
-    FileSystem,
-    Frame,
-    Wait,
-    Wakeups,
-)
+from latmon.model.frame import NOT_KNOWN, FileOperation, FileSystem, Frame, Wait
+from latmon.model.measurements import HANDLERS, WAKEUPS
 from latmon.model.measurements.behind import Behind
 from latmon.model.measurements.files import FileSeries
+from latmon.model.measurements.handlers import UNKNOWN_IRQ
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import OTHERS, Issuer
+from latmon.model.measurements.wakeups import Wakeups, by_thread
 from latmon.model.packed import Packed
 from latmon.recording.codec import decode_frame, encode_frame, to_bytes
 from latmon.recording.reader import open_recording
@@ -257,7 +252,8 @@ def test_how_long_other_threads_ran_is_recorded_where_it_is_known():
     """The golden recording, of an earlier version, has none of it."""
     known = Wakeups(PROGRAM, of(60), {"hog (prio 49)": 1}, {"hog (prio 49)": 50, NOT_KNOWN: 10})
     wait = Wait("completion", "irq/24-nvme0", 24, 49, 1, 60, "hog (prio 49)", 50)
-    one = replace(frame(0), wakeups=(Wakeups(KERNEL, of(5)), known), outliers=(replace(outlier(), waits=(wait,)),))
+    rows = by_thread((Wakeups(KERNEL, of(5)), known))
+    one = replace(frame(0), tables={WAKEUPS: rows}, outliers=(replace(outlier(), waits=(wait,)),))
     line = parse(to_bytes(encode_frame(one)))
     assert [len(row) for row in line["wakeups"]["rows"]] == [6, 7]
     (row,) = line["outliers"]
@@ -267,7 +263,7 @@ def test_how_long_other_threads_ran_is_recorded_where_it_is_known():
 
 def test_redacting_hides_programs_and_keeps_what_diagnoses(tmp_path):
     late = Wakeups(replace(PROGRAM, pid=5), of(60), {"emlxs_thread": 1}, {"emlxs_thread": 40, NOT_KNOWN: 5})
-    one = replace(ON_DEMAND, wakeups=(*ON_DEMAND.wakeups, late))
+    one = ON_DEMAND.with_tables({WAKEUPS: by_thread((*ON_DEMAND[WAKEUPS].values(), late))})
     waiter = Wait("resume", "ora_lgwr", 4211, 120, 1, 2, "emlxs_thread (prio 97)")
     one = replace(one, outliers=(replace(outlier(), waits=(*outlier().waits, waiter)),))
     kept = redacted(tmp_path / "r", one)
@@ -276,11 +272,12 @@ def test_redacting_hides_programs_and_keeps_what_diagnoses(tmp_path):
     assert kept.outliers[0].waits[0].thread == "emlxs_thread"
     assert kept.outliers[0].waits[0].instead == "redacted (prio 99)"
     assert kept.outliers[0].waits[1].instead == "emlxs_thread (prio 97)"
-    assert kept.wakeups[0].thread == KERNEL
-    assert (kept.wakeups[1].thread.comm, kept.wakeups[1].delay.count) == ("redacted", 2)
-    assert kept.wakeups[1].instead == {"emlxs_thread": 1}
-    assert kept.wakeups[1].ran_us == {"emlxs_thread": 40, NOT_KNOWN: 5}
-    assert kept.handlers == one.handlers
+    threads = list(kept[WAKEUPS].values())
+    assert threads[0].thread == KERNEL
+    assert (threads[1].thread.comm, threads[1].delay.count) == ("redacted", 2)
+    assert threads[1].instead == {"emlxs_thread": 1}
+    assert threads[1].ran_us == {"emlxs_thread": 40, NOT_KNOWN: 5}
+    assert kept[HANDLERS] == one[HANDLERS]
 
 
 POD = "/kubepods.slice/kubepods-pod1/cri-containerd-1.scope"

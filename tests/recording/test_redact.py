@@ -10,13 +10,15 @@ from recorded import DISK, ORIGIN, frame
 from latmon.cli.main import run as main
 from latmon.exporters.registry import FORMATS
 from latmon.model import measurements
-from latmon.model.frame import CgroupLimit, FileOperation, FileSystem, Frame, Mark, Outlier, Thread, Wait, Wakeups
+from latmon.model.frame import CgroupLimit, FileOperation, FileSystem, Frame, Mark, Outlier, Thread, Wait
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import InFlight, InFlightList
+from latmon.model.measurements import WAKEUPS
 from latmon.model.measurements.behind import Behind
 from latmon.model.measurements.files import FileSeries
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import Issuer
+from latmon.model.measurements.wakeups import Wakeups, by_thread
 from latmon.recording.parts import RecordingLimits, Rotation
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
@@ -48,7 +50,6 @@ def everything() -> Frame:
         file_operations=(operation,),
         devices=(DISK, FABRIC),
         outliers=(outlier,),
-        wakeups=(wakeups,),
         in_flight=InFlightList((held,)),
         cgroup_limits=tuple(
             CgroupLimit(f"/sekret{n}", "sda", "read", 50, None, 50, 4096, 1, ("sekretdb",), root="/sekretmount")
@@ -59,6 +60,7 @@ def everything() -> Frame:
             measurements.ISSUERS: {**cgroups, process: IssuedIO(5, 512)},
             measurements.BEHIND: {Behind("sda", "/sekret0.service", "/sekret1.service"): 9},
             measurements.FILES: {FileSeries("sda", "fsync", data.mount, "ext4", "device"): Histogram.record([70_000])},
+            WAKEUPS: by_thread((wakeups,)),
         },
     )
 

@@ -12,27 +12,17 @@ from recorded import ORIGIN, frame
 
 from latmon.capture.backend import Options
 from latmon.model import measurements
-from latmon.model.frame import (
-    Device,
-    DeviceReport,
-    Flow,
-    Frame,
-    Handler,
-    HandlerRuns,
-    Health,
-    Missing,
-    Series,
-    Thread,
-    Traced,
-    Wakeups,
-)
+from latmon.model.frame import Device, DeviceReport, Flow, Frame, Health, Missing, Series, Thread, Traced
 from latmon.model.histogram import Histogram
 from latmon.model.host_context import CONTEXT, interval_value
+from latmon.model.measurements import HANDLERS, SOFTIRQS
 from latmon.model.measurements.behind import Behind
+from latmon.model.measurements.handlers import Handler, HandlerRuns
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import OTHERS, Issuer
 from latmon.model.measurements.patterns import Pattern
 from latmon.model.measurements.sizes import SizeClass
+from latmon.model.measurements.wakeups import Wakeups, by_thread
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
 from latmon.report import interrupts
@@ -369,7 +359,7 @@ def test_interrupts_softirqs_and_wakeups_are_summed(summary_of):
 
 def test_a_table_that_is_cut_says_how_many_more(summary_of):
     woken = tuple(Wakeups(Thread(pid, "x", "", 120), of(1)) for pid in range(20))
-    text = render_text(summary_of(frame(0, wakeups=woken)))
+    text = render_text(summary_of(frame(0, tables={measurements.WAKEUPS: by_thread(woken)})))
     assert "and 8 more (--json has them)" in text
     assert "from woken to running" in text
 
@@ -377,7 +367,12 @@ def test_a_table_that_is_cut_says_how_many_more(summary_of):
 def test_threads_beyond_a_limit_are_a_number(summary_of, monkeypatch):
     monkeypatch.setattr("latmon.report.totals.MAX_THREADS", 5)
     frames = [
-        frame(seq, wakeups=tuple(Wakeups(Thread(10 * seq + n, "x", "", 120), of(1)) for n in range(4)))
+        frame(
+            seq,
+            tables={
+                measurements.WAKEUPS: by_thread(Wakeups(Thread(10 * seq + n, "x", "", 120), of(1)) for n in range(4))
+            },
+        )
         for seq in range(3)
     ]
     summary = summary_of(*frames)
@@ -394,7 +389,10 @@ def test_wake_ups_that_no_row_reports_are_a_number(monkeypatch):
 def test_the_text_of_anything_fits_a_ticket(summary_of):
     name = "a-very-long-device-name-of-some-multipath-head"
     wide = replace(outlier(), device=name, comm="x" * 64, overtaken_by=10**9, path="y" * 60, sector=10**15)
-    runs = HandlerRuns(of(3_000_000), {"none": 10**9}, 10**12, "z" * 60, ("w" * 40,) * 3)
+    runs = HandlerRuns(
+        of(3_000_000), returned={"none": 10**9}, before_us=10**12, device="z" * 60, shared_with=("w" * 40,) * 3
+    )
+    late = Wakeups(Thread(1, "t" * 60, "deadline", -1), of(3_500_000_000), {"i" * 60: 1})
     summary = summary_of(
         frame(
             0,
@@ -403,9 +401,11 @@ def test_the_text_of_anything_fits_a_ticket(summary_of):
             thresholds_us={name: 1},
             outliers=(wide,) * 30,
             traced=replace(traced_disk(), unfollowed={"sdc": {"u" * 100: 5}}),
-            handlers={Handler(4000, "h" * 60): runs},
-            wakeups=(Wakeups(Thread(1, "t" * 60, "deadline", -1), of(3_500_000_000), {"i" * 60: 1}),),
-            softirqs=ON_DEMAND.softirqs,
+            tables={
+                HANDLERS: {Handler(4000, "h" * 60): runs},
+                SOFTIRQS: ON_DEMAND[SOFTIRQS],
+                measurements.WAKEUPS: by_thread([late]),
+            },
             health=Health(suppressed=10**9),
         )
     )
@@ -427,7 +427,7 @@ def test_the_text_of_anything_fits_a_ticket(summary_of):
 def test_a_name_that_does_not_fit_is_cut_where_it_can_be_read(summary_of, instead, shown, ran_us):
     times = {instead: ran_us} if ran_us else {}
     one = Wakeups(Thread(14, "ksoftirqd/0", "other", 120), of(206), {instead: 1}, times)
-    text = render_text(summary_of(replace(ON_DEMAND, wakeups=(one,))))
+    text = render_text(summary_of(ON_DEMAND.with_tables({measurements.WAKEUPS: by_thread((one,))})))
     line = next(line for line in text.splitlines() if line.startswith("ksoftirqd/0"))
     assert line.endswith(shown)
     assert len(line) <= 79
@@ -438,7 +438,7 @@ def test_a_name_that_does_not_fit_is_cut_where_it_can_be_read(summary_of, instea
 def test_a_thread_that_is_only_known_to_have_run_last_did_not_run_instead(summary_of):
     late = Wakeups(Thread(14, "late", "other", 120), of(206), {"cat (prio 120)": 3})
     timed = replace(late, thread=Thread(15, "timed", "other", 120), ran_us={"hog (prio 120)": 40_000})
-    summary = summary_of(replace(ON_DEMAND, wakeups=(late, timed)))
+    summary = summary_of(ON_DEMAND.with_tables({measurements.WAKEUPS: by_thread((late, timed))}))
     last, longest = ({column.title: column.value(row) for column in WAKEUPS} for row in summary["wakeups"])
     assert (last["instead"], last["ran instead"]) == ("after cat (prio 120)", None)
     assert last["ran after"] == {"cat (prio 120)": 3}

@@ -14,6 +14,7 @@ from latmon.capture.backend import Options
 from latmon.capture.collector import Capture
 from latmon.capture.registry import Request
 from latmon.model.frame import NAMED_FROM, STAGES, UNACCOUNTED, Frame
+from latmon.model.measurements import WAKEUPS
 from latmon.recording.reader import open_recording
 from latmon.report.command import render_text
 from latmon.report.summary import summarise
@@ -180,7 +181,7 @@ async def test_a_replay_is_the_recording(illumos, frames):
     async with ReplayBackend([illumos], 0) as backend:
         again = [one async for one in backend.frames()]
     assert [one.histograms for one in again] == [one.histograms for one in frames]
-    assert [one.wakeups for one in again] == [one.wakeups for one in frames]
+    assert [one[WAKEUPS] for one in again] == [one[WAKEUPS] for one in frames]
 
 
 def test_the_report_in_json(illumos):

@@ -12,6 +12,7 @@ from test_app import make, painted, pressed, screen, settled, whole
 from latmon.capture.backend import Options
 from latmon.model.frame import Flow, Health, Missing, Outstanding, Traced
 from latmon.model.inflight import InFlight, InFlightList
+from latmon.model.measurements import SOFTIRQS
 from latmon.tui.app import SourceEnded, traced_devices
 from latmon.tui.commands import STEPS
 from latmon.tui.keys import ACTIONS, foot, sections, works
@@ -65,7 +66,7 @@ def test_a_recording_is_cut_where_its_capture_was():
 @pytest.mark.parametrize("mode", ["LIVE", "REPLAY"])
 @pytest.mark.parametrize("steps", [(), ("enter",)])
 def test_what_procfs_cannot_measure_has_a_reason_and_no_count(mode, steps):
-    bare = {"handlers": {}, "softirqs": {}, "wakeups": {}}
+    bare = {"tables": {}}
     counted = [replace(one, histograms={}, seen={}, traced=Traced(), **bare) for one in FRAMES]
     made = scene(counted, Selection(screen="stages"), PROCFS, mode=mode)
     output = " ".join(press(made, *steps).split())
@@ -289,7 +290,8 @@ def test_the_selected_row_is_known_by_its_name():
     made = scene(FRAMES[:5])
     press(made, "screen:4", "line:1")
     assert made.selection.row == "NET_RX"
-    made.append(replace(FRAMES[5], softirqs={k: v for k, v in FRAMES[5].softirqs.items() if k.vector != "BLOCK"}))
+    quiet = {at: runs for at, runs in FRAMES[5][SOFTIRQS].items() if at.vector != "BLOCK"}
+    made.append(FRAMES[5].with_tables({SOFTIRQS: quiet}))
     assert "▸NET_RX" in text(made)
 
 

@@ -13,6 +13,8 @@ from latmon.capture.collector import CaptureCounts
 from latmon.cli.headless import RecordingProgress
 from latmon.model.frame import STAGES, Missing, Series, Traced
 from latmon.model.histogram import Histogram
+from latmon.model.measurements import WAKEUPS
+from latmon.model.measurements.wakeups import by_thread
 from latmon.views.anatomy import NO_WAITER, anatomy
 from latmon.views.selection import Selection
 from latmon_backends.dtrace import program
@@ -43,7 +45,9 @@ def test_a_script_without_its_hook_is_the_reason():
 
 @pytest.mark.parametrize("one_in", [0, 1])
 def test_what_will_never_come_is_not_promised(one_in):
-    frames = [replace(one, traced=Traced(one_in=one_in), wakeups=wakeups()) for one in host(3, 5)]
+    frames = [
+        replace(one, traced=Traced(one_in=one_in)).with_tables({WAKEUPS: by_thread(wakeups())}) for one in host(3, 5)
+    ]
     made = scene(frames, Selection(), HERE)
     text = press(made, "screen:1", size=(160, 50))
     assert f"stages are not traced: {NONE}" in text

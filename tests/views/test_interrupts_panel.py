@@ -8,8 +8,11 @@ from frames import ORIGIN, SECOND, START_MONO, frame, on_demand_host
 from traced import HANDLERS, HOSTILE, runs, softirqs, wakeups
 
 from latmon.aggregate.accumulator import summed
-from latmon.model.frame import Handler, HandlerRuns, SoftirqCpu, SoftirqRuns, Taskq, Thread, Wakeups
+from latmon.model.frame import Taskq, Thread
 from latmon.model.histogram import Histogram
+from latmon.model.measurements.handlers import Handler, HandlerRuns
+from latmon.model.measurements.softirqs import SoftirqCpu, SoftirqRuns
+from latmon.model.measurements.wakeups import Wakeups
 from latmon.support.text import is_clean
 from latmon.tui.commands import STEPS
 from latmon.views.axes import Timeline, extent, latency_scale
@@ -133,7 +136,7 @@ def test_handlers_at_100():
 
 
 def test_a_handler_alone_is_no_culprit():
-    alone = handlers_view.handler_rows({Handler(5, "x"): HandlerRuns(runs(3), {"none": 1})}, 1)[0]
+    alone = handlers_view.handler_rows({Handler(5, "x"): HandlerRuns(runs(3), returned={"none": 1})}, 1)[0]
     assert not alone.is_mostly_not_handled
     assert handlers_view.handler_rows({Handler(5, "x"): HandlerRuns(Histogram())}, 0)[0].not_handled is None
 
@@ -212,7 +215,11 @@ def test_nothing_traced_says_why():
 def test_every_size_fits_and_is_clean(focus):
     hostile = interrupts_of(
         {SoftirqCpu(HOSTILE, c): SoftirqRuns(runs(2**32 - 1), runs(0), {HOSTILE: 3}) for c in range(300)},
-        {Handler(10**6, HOSTILE): HandlerRuns(runs(1), {"none": 1}, 2**40, HOSTILE, (HOSTILE, "日本語" * 5))},
+        {
+            Handler(10**6, HOSTILE): HandlerRuns(
+                runs(1), returned={"none": 1}, before_us=2**40, device=HOSTILE, shared_with=(HOSTILE, "日本語" * 5)
+            )
+        },
         [Wakeups(Thread(4_194_304, HOSTILE, "other", 120), runs(2**32 - 1), {HOSTILE: 10**9})],
         1e-6,
     )
@@ -270,7 +277,7 @@ def test_a_window_adds_up_its_readings_and_tab_goes_through_the_parts_there_are(
     made.store.origin = ORIGIN
     for one in on_demand_host(6, 30):
         queues = {5: (LOOPS, ZIO), 15: (LOOPS, ZIO)}.get(one.seq)
-        on_demand = {} if traced else {"softirqs": {}, "handlers": {}, "wakeups": ()}
+        on_demand = {} if traced else {"tables": {}}
         made.append(replace(one, taskqs=queues, **on_demand))
     shown = tables(made.view)
     assert [(s.last.name, s.executed) for s in shown.taskqs or ()] == [("zio_write_intr", 2400), ("qlc_0_comp_thd", 0)]

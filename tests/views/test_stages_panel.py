@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from traced import HOSTILE, NVME, SDC, softirq_ios, together, traced
 
 from latmon.analysis.attribution import PARTS
-from latmon.model.frame import OPS, UNACCOUNTED, Device, Flow, Missing, Series, SoftirqCpu, SoftirqRuns, Traced
+from latmon.model.frame import OPS, UNACCOUNTED, Device, Flow, Missing, Series, Traced
 from latmon.model.histogram import Histogram
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.patterns import Pattern
 from latmon.model.measurements.sizes import SizeClass
+from latmon.model.measurements.softirqs import SoftirqCpu, SoftirqRuns
 from latmon.model.stages import COLUMNS, FACTS, LETTERS
 from latmon.support.text import is_clean
 from latmon.views.anatomy import Anatomy, anatomy, largest, share, size_sentences, softirq_sentences, tail_sentence

@@ -16,11 +16,13 @@ from latmon.aggregate.histogram_sum import DepthSum, OnDemandSums, TableSum, pac
 from latmon.aggregate.history import OnDemandLog, Store
 from latmon.analysis.attribution import tail, untraced_share
 from latmon.model import measurements
-from latmon.model.frame import Frame, Health, Series, SoftirqCpu, SoftirqRuns, Traced
+from latmon.model.frame import Frame, Health, Series, Traced
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import Depths
+from latmon.model.measurements import HANDLERS, SOFTIRQS, WAKEUPS
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import Issuer
+from latmon.model.measurements.softirqs import SoftirqCpu, SoftirqRuns
 from latmon.model.packed import Pressed, flatten
 from latmon.views.history import PATIENCE, OnDemandWindow
 
@@ -35,9 +37,9 @@ def at(second: int, one: Frame | None = None, **changed: object) -> Frame:
 def values(sums):
     return (
         sums.traced,
-        sums.handlers,
-        sums.softirqs,
-        sorted(sums.wakeups, key=lambda one: one.thread.pid),
+        sums[HANDLERS],
+        sums[SOFTIRQS],
+        sums[WAKEUPS],
         sums[measurements.ISSUERS],
         sums.above,
         sums.suppressed,
@@ -114,7 +116,7 @@ def test_a_window_without_frames_forgets_all_devices():
     window.advance(9 * SECOND)
     assert values(window) == values(OnDemandSums([Frame(0, 0.0, 0, 0)]))
     for sums in window._sums.sums.values():
-        assert not any((sums._threads, sums._handlers, *(table._peaks for table in sums.tables.values())))
+        assert not any((*sums._of_rows.values(), *(table._peaks for table in sums.tables.values())))
 
 
 def test_rates_are_those_of_all_that_was_traced_in_the_window():
@@ -150,7 +152,7 @@ def test_the_delays_of_every_frame_are_there_for_a_heat_map():
     log = OnDemandLog()
     one = {SoftirqCpu("BLOCK", cpu): SoftirqRuns(Histogram.record([4000]), Histogram.record([5])) for cpu in (0, 1)}
     for second in (1, 2):
-        log.append(at(second, softirqs=one))
+        log.append(at(second, tables={SOFTIRQS: one}))
     delays = OnDemandWindow(60 * SECOND, log).delays
     assert [stamp for stamp, _ in delays] == [SECOND, 2 * SECOND]
     assert delays[0][1]["BLOCK"].count == 2
@@ -230,7 +232,7 @@ def traced_for(seconds: int, window: OnDemandWindow, log: OnDemandLog, read=lamb
     softirqs = {SoftirqCpu("BLOCK", 0): SoftirqRuns(Histogram.record([9]), Histogram.record([9]))}
     for _ in range(seconds):
         second = log.entries[-1].mono_us // SECOND + 1 if log.entries else 1
-        log.append(at(second, traced=traced_disk(), softirqs=softirqs))
+        log.append(at(second, traced=traced_disk(), tables={SOFTIRQS: softirqs}))
         window.advance(second * SECOND)
         read(window)
 
@@ -262,12 +264,12 @@ def test_sums_stop_when_unread_and_restart_when_read(added):
     log = OnDemandLog()
     window = OnDemandWindow(60 * SECOND, log)
     traced_for(30, window, log)
-    assert len(window.softirqs) == 1
+    assert len(window[SOFTIRQS]) == 1
     traced_for(PATIENCE + 1, window, log)
     added.clear()
     traced_for(5, window, log)
     assert added == []
-    assert window.softirqs == OnDemandWindow(60 * SECOND, log).softirqs
+    assert window[SOFTIRQS] == OnDemandWindow(60 * SECOND, log)[SOFTIRQS]
 
 
 def test_a_window_that_was_read_is_freed_without_the_garbage_collector():

@@ -18,19 +18,11 @@ from random import Random
 from typing import NamedTuple
 
 from latmon import __version__
-from latmon.model.frame import (
-    Device,
-    Flow,
-    Frame,
-    Handler,
-    Limit,
-    Outlier,
-    SoftirqCpu,
-    SoftirqRuns,
-    Thread,
-    Wakeups,
-)
+from latmon.model.frame import Device, Flow, Frame, Limit, Outlier, Thread
 from latmon.model.histogram import EMPTY
+from latmon.model.measurements.handlers import Handler
+from latmon.model.measurements.softirqs import SoftirqCpu, SoftirqRuns
+from latmon.model.measurements.wakeups import Wakeups
 from latmon_backends.demo import scenario
 from latmon_backends.demo.inflight import depth_tables
 from latmon_backends.demo.probed_host import HostVectors, ProbedHost

@@ -20,19 +20,9 @@ from itertools import accumulate
 from random import Random
 from typing import Any, NamedTuple
 
-from latmon.model.frame import (
-    NAMED_FROM,
-    UNKNOWN_IRQ,
-    Device,
-    Flow,
-    Frame,
-    Handler,
-    Outlier,
-    Taskq,
-    Thread,
-    Wait,
-    Wakeups,
-)
+from latmon.model.frame import NAMED_FROM, Device, Flow, Frame, Outlier, Taskq, Thread, Wait
+from latmon.model.measurements.handlers import UNKNOWN_IRQ, Handler
+from latmon.model.measurements.wakeups import Wakeups
 from latmon_backends.demo import scenario
 from latmon_backends.demo.inflight import InDriver, depth_tables
 from latmon_backends.demo.probed_host import ProbedHost

@@ -28,21 +28,19 @@ from latmon.model.frame import (
     FileSystem,
     Flow,
     Frame,
-    Handler,
-    HandlerRuns,
     Limit,
     Outlier,
     Outstanding,
     Settings,
-    SoftirqCpu,
-    SoftirqRuns,
     Thread,
     Wait,
-    Wakeups,
 )
 from latmon.model.histogram import EMPTY, Histogram, bucket_bounds, merge
 from latmon.model.inflight import AGES_S, SYSFS, Depths, InFlight, InFlightList, Issue
 from latmon.model.measurements.files import FileSeries
+from latmon.model.measurements.handlers import Handler, HandlerRuns
+from latmon.model.measurements.softirqs import SoftirqCpu, SoftirqRuns
+from latmon.model.measurements.wakeups import Wakeups
 from latmon_backends.demo.inflight import (
     MOMENTS,
     MOST,
@@ -619,7 +617,7 @@ def _handlers(loads: Iterable[FlowIos]) -> dict[Handler, HandlerRuns]:
 def _shared(times: list[EqualIos]) -> dict[Handler, HandlerRuns]:
     runs = sum(one.size for one in times)
     own = handled([EqualIos(one.size, max(0, one.us - SHARED_US)) for one in times])
-    slow = HandlerRuns(histogram([EqualIos(runs, SHARED_US)]), {"none": runs})
+    slow = HandlerRuns(histogram([EqualIos(runs, SHARED_US)]), returned={"none": runs})
     return {
         Handler(_SHARED_IRQ, _SLOW): slow,
         Handler(_SHARED_IRQ, _OURS): replace(own, before_us=runs * SHARED_US),

@@ -16,8 +16,10 @@ from typing import Any, NamedTuple
 
 from latmon.decode.framer import Framer
 from latmon.decode.tables import followed
-from latmon.model.frame import Completed, Device, Flow, Frame, Handler, Health, Outlier, Outstanding, Thread, Traced
+from latmon.model.frame import Completed, Device, Flow, Frame, Health, Outlier, Outstanding, Thread, Traced
 from latmon.model.inflight import Depths
+from latmon.model.measurements import HANDLERS
+from latmon.model.measurements.handlers import Handler
 from latmon_backends.demo.scenario import INTERVAL_US, FlowIos, HostFacts
 from latmon_backends.demo.script_output import Numbers, ScriptOutput
 from latmon_backends.kernel.counters import Sample
@@ -280,11 +282,12 @@ class ProbedHost:
         self._limits.take(records)
         in_flight = found.in_flight and followed(found.in_flight, found.ages_of, self._timed)
         sample_us = 1 if self._depths_in_us else _MS
+        whole = tracer.add_tables(frame)
+        whole = whole.with_tables({HANDLERS: self._interrupts.reported(whole[HANDLERS], self._counters.known)})
         return replace(
-            tracer.add_tables(frame),
+            whole,
             outliers=self._outliers.take_ready(frame.wall, frame.mono_us, hold=0).outliers,
             traced=replace(found.traced, one_in=1) if self._traced else Traced(),
-            handlers=self._interrupts.reported(found.handlers, self._counters.known),
             depths=with_probe(frame.depths, found.depths, frame.dt_us, sample_us),
             in_flight=in_flight,
             devices=self._limits.put(frame.devices, self._counters.known),

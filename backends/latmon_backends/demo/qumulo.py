@@ -19,7 +19,8 @@ from random import Random
 from types import MappingProxyType
 
 from latmon import __version__
-from latmon.model.frame import Device, Flow, Frame, Handler, HandlerRuns, Mark, Settings
+from latmon.model.frame import Device, Flow, Frame, Mark, Settings
+from latmon.model.measurements.handlers import Handler, HandlerRuns
 from latmon_backends.demo import inflight, scenario
 from latmon_backends.demo.probed_host import HostVectors, ProbedHost
 from latmon_backends.demo.scenario import (
@@ -181,12 +182,16 @@ def _handlers(rng: Random, drawn: Sequence[FlowIos], before: Sequence[EqualIos])
         if slow:
             own = min(poisson(rng, 2), n)
             returned = {"none": n - own, "handled": own}
-            found[Handler(_SWITCH_IRQ, SWITCH)] = HandlerRuns(histogram(slow), returned, n * _VMD_US, caller=vmd)
+            found[Handler(_SWITCH_IRQ, SWITCH)] = HandlerRuns(
+                histogram(slow), returned=returned, before_us=n * _VMD_US, caller=vmd
+            )
         run = histogram([EqualIos(n // 2, 1), EqualIos(n - n // 2, 2)])
         waited = n * _VMD_US + sum(size * us for size, us in slow)
-        found[Handler(_FIRST_IRQ + at, f"nvme{at}q1")] = HandlerRuns(run, {"handled": n}, waited, caller=vmd)
+        found[Handler(_FIRST_IRQ + at, f"nvme{at}q1")] = HandlerRuns(
+            run, returned={"handled": n}, before_us=waited, caller=vmd
+        )
         whole = [EqualIos(size, _VMD_US + us + 2) for size, us in slow] or [EqualIos(n, _VMD_US + 2)]
-        found[Handler(vmd, "vmd")] = HandlerRuns(histogram(whole), {"handled": n})
+        found[Handler(vmd, "vmd")] = HandlerRuns(histogram(whole), returned={"handled": n})
     return found
 
 

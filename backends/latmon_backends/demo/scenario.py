@@ -34,18 +34,17 @@ from latmon.model.frame import (
     FileSystem,
     Flow,
     Frame,
-    HandlerRuns,
     Limit,
     Missing,
     Origin,
     Outlier,
     Settings,
-    SoftirqCpu,
-    SoftirqRuns,
     Thread,
     missing_stages,
 )
 from latmon.model.histogram import BITS, EMPTY, MAX_US, Histogram, bucket_bounds, bucket_index
+from latmon.model.measurements.handlers import HandlerRuns
+from latmon.model.measurements.softirqs import SoftirqCpu, SoftirqRuns
 from latmon.support.paths import data_dir
 
 FEW = 24
@@ -585,4 +584,4 @@ BACKGROUND_SOFTIRQS: Mapping[SoftirqCpu, SoftirqRuns] = {
 
 def handled(times: Sequence[EqualIos]) -> HandlerRuns:
     """Return the runs of an interrupt handler that handled every interrupt."""
-    return HandlerRuns(histogram(times) if times else EMPTY, {"handled": sum(one.size for one in times)})
+    return HandlerRuns(histogram(times) if times else EMPTY, returned={"handled": sum(one.size for one in times)})

@@ -20,22 +20,19 @@ from latmon.model.frame import (
     PROCESSES,
     SIZES,
     UNACCOUNTED,
-    UNKNOWN_IRQ,
     FileOperation,
     FileSystem,
-    Handler,
-    HandlerRuns,
     Outlier,
-    SoftirqCpu,
-    SoftirqRuns,
     Thread,
     Wait,
-    Wakeups,
 )
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import AGES_S, EXACT, Depths, InFlight, InFlightList, Issue
 from latmon.model.measurements.files import FileSeries
+from latmon.model.measurements.handlers import UNKNOWN_IRQ, Handler, HandlerRuns
 from latmon.model.measurements.patterns import PATTERN
+from latmon.model.measurements.softirqs import SoftirqCpu, SoftirqRuns
+from latmon.model.measurements.wakeups import Wakeups
 from latmon_backends.demo.scenario import FlowIos, HostFacts, bucket
 from latmon_backends.probe.events import CountedMap, Event, HandlerNamed, Printed
 from latmon_backends.probe.outliers import KTHREAD, POLICIES, USUAL

@@ -19,6 +19,7 @@ from latmon import __version__
 from latmon.capture.backend import HostPart, Options
 from latmon.model.devices import host_and_device, of_devices
 from latmon.model.frame import Frame, Origin, Traced
+from latmon.model.table import Meaning, Tables
 from latmon.support.errors import UnavailableError
 from latmon.support.text import clean
 from latmon_backends.fleet.host import Host, Probes
@@ -247,6 +248,11 @@ def _with_latencies(origin: Origin) -> Origin:
     return replace(origin, measured=measured, absent=absent, untraced=(), reason="")
 
 
+def _of_devices(tables: Tables) -> Tables:
+    """Return the declared tables whose rows have a device."""
+    return {table: rows for table, rows in tables.items() if any(table.of_meaning(Meaning.DEVICE))}
+
+
 def _selected(part: HostFrame, globs: tuple[str, ...]) -> HostFrame:
     """Return the frame with those devices alone whose name, with or without the host, matches."""
 
@@ -257,7 +263,7 @@ def _selected(part: HostFrame, globs: tuple[str, ...]) -> HostFrame:
         return part
     kept, frame = tuple(filter(keeps, part.devices)), of_devices(part.frame, keeps)
     if not kept:  # then its interrupts, softirqs and threads complete no I/O that is shown
-        frame = replace(frame, handlers={}, softirqs={}, wakeups=(), taskqs=None)
+        frame = replace(frame, taskqs=None, tables=_of_devices(frame.tables))
         frame = replace(frame, traced=Traced(absent=frame.traced.absent), in_flight=None)
     traced, in_flight = frame.traced, frame.in_flight
     frame = replace(frame, traced=replace(traced, devices=tuple(filter(keeps, traced.devices)) or kept))

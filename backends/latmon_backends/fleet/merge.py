@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 
 from latmon import __version__
 from latmon.aggregate.histogram_sum import DepthSum, packed
-from latmon.analysis.attribution import softirqs_added
 from latmon.model.devices import HOST_SEPARATOR, carry
 from latmon.model.frame import (
     NAMED_FROM,
@@ -25,16 +24,12 @@ from latmon.model.frame import (
     FileOperation,
     Flow,
     Frame,
-    Handler,
-    HandlerRuns,
     Health,
     Missing,
     Origin,
     Series,
-    SoftirqCpu,
     Taskq,
     Traced,
-    Wakeups,
     capped,
 )
 from latmon.model.histogram import MAX_COUNT, Histogram, merge
@@ -119,9 +114,6 @@ def _sum(taken: Sequence[tuple[HostFrame, Frame]], empty: Frame) -> Frame:
         outliers=tuple(sorted((found for one in moved for found in one.outliers), key=lambda one: one.mono_us)),
         thresholds_us=_joined(one.thresholds_us for one in now),
         traced=_traced([(part, one.traced) for part, one in taken], one_in),
-        handlers=_summed((one.handlers for one in moved), _both_handlers),
-        softirqs=_summed((one.softirqs for one in moved), lambda one, other: softirqs_added((one, other))),
-        wakeups=_threads(found for one in moved for found in one.wakeups),
         tables=sum_tables(one.tables for one in moved),
         file_operations=tuple(
             sorted((found for one in moved for found in one.file_operations), key=lambda one: one.mono_us)
@@ -283,8 +275,21 @@ def _with_host(part: HostFrame) -> Frame:
     def to_flow(at: Flow) -> Flow:
         return Flow(to(at.device), at.op)
 
+    def to_each(listed: str) -> str:
+        return ", ".join(map(to, listed.split(", ")))
+
+    def to_number(thread: int) -> int:
+        return NAMED_FROM * (1 + part.number) + thread % NAMED_FROM  # no pid: two hosts have threads with the same one
+
     limits, in_flight = frame.cgroup_limits, frame.in_flight
-    new_names = {Meaning.DEVICE: to, Meaning.MOUNT: to, Meaning.CGROUP: to_path}
+    new_names: dict[Meaning, Callable[[Any], Any]] = {
+        Meaning.DEVICE: to,
+        Meaning.MOUNT: to,
+        Meaning.CGROUP: to_path,
+        Meaning.NAME: to,
+        Meaning.LISTED: to_each,
+        Meaning.THREAD_NUMBER: to_number,
+    }
     return replace(
         frame,
         histograms=renamed(frame.histograms, to_series),
@@ -294,9 +299,6 @@ def _with_host(part: HostFrame) -> Frame:
         outliers=tuple(replace(one, device=to(one.device)) for one in frame.outliers),
         thresholds_us=renamed(frame.thresholds_us, to),
         traced=_traced_of(frame.traced, to, to_series),
-        handlers={Handler(at.irq, to(at.name)): _handler(one, to) for at, one in frame.handlers.items()},
-        softirqs=renamed(frame.softirqs, lambda at: SoftirqCpu(to(at.vector), at.cpu)),
-        wakeups=tuple(_wakeups(one, to, part.number) for one in frame.wakeups),
         tables={table: table.with_new_names(rows, new_names) for table, rows in frame.tables.items()},
         file_operations=tuple(_file_operation(one, to) for one in frame.file_operations),
         cgroup_limits=None if limits is None else tuple(_limit(one, to, to_path) for one in limits),
@@ -385,35 +387,6 @@ def _traced_of(one: Traced, to: Callable[[str], str], to_series: Callable[[Serie
     )
 
 
-def _handler(one: HandlerRuns, to: Callable[[str], str]) -> HandlerRuns:
-    behind = ", ".join(map(to, one.device.split(", ")))  # a controller's address, or block devices
-    return replace(one, device=behind, shared_with=tuple(map(to, one.shared_with)))
-
-
-def _wakeups(one: Wakeups, to: Callable[[str], str], number: int) -> Wakeups:
-    """Return a thread's wake-ups. Its number is no pid any more: two hosts have threads with the same one."""
-    pid = NAMED_FROM * (1 + number) + one.thread.pid % NAMED_FROM
-    return replace(one, thread=replace(one.thread, pid=pid, comm=to(one.thread.comm)))
-
-
-def _threads(several: Iterable[Wakeups]) -> tuple[Wakeups, ...]:
-    """Return each thread once, with the sum of its wake-ups."""
-    found: dict[int, Wakeups] = {}
-    for one in several:
-        known = found.get(one.thread.pid)
-        found[one.thread.pid] = one if known is None else _both_wakeups(known, one)
-    return tuple(found.values())
-
-
-def _both_wakeups(one: Wakeups, other: Wakeups) -> Wakeups:
-    return replace(
-        other,
-        delay=merge((one.delay, other.delay)),
-        instead=_added((one.instead, other.instead)),
-        ran_us=_added((one.ran_us, other.ran_us)),
-    )
-
-
 def _limit(one: CgroupLimit, to: Callable[[str], str], to_path: Callable[[str], str]) -> CgroupLimit:
     return replace(one, cgroup=to_path(one.cgroup), device=to(one.device))
 
@@ -466,15 +439,6 @@ def _total(counts: Iterable[int]) -> int:
 def _joined(tables: Iterable[Mapping[K, V]]) -> dict[K, V]:
     """Return all entries of tables that have none in common."""
     return {at: value for table in tables for at, value in table.items()}
-
-
-def _both_handlers(one: HandlerRuns, other: HandlerRuns) -> HandlerRuns:
-    return replace(
-        other,
-        run=merge((one.run, other.run)),
-        returned=_added((one.returned, other.returned)),
-        before_us=one.before_us + other.before_us,
-    )
 
 
 def _both_depths(one: Depths, other: Depths) -> Depths:

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from latmon.model.frame import UNKNOWN_IRQ, Device, Handler, HandlerRuns
+from latmon.model.frame import Device
+from latmon.model.measurements.handlers import UNKNOWN_IRQ, Handler, HandlerRuns
 from latmon.support.paths import content
 from latmon.support.text import MAX_CELLS, clean
 from latmon_backends.kernel.block_devices import link, names, number

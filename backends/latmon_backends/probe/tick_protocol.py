@@ -488,9 +488,6 @@ class TracerWindow:
         found = self.interval
         return replace(
             frame,
-            handlers=found.handlers,
-            softirqs=found.softirqs,
-            wakeups=found.wakeups,
             issues=self.issues,
             tables=sum_tables((frame.tables, found.tables)),
             files_left_out=found.files_left_out,

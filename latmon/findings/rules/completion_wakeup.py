@@ -36,8 +36,10 @@ from latmon.findings.rule import (
     threads,
 )
 from latmon.model.devices import thread_of
-from latmon.model.frame import THREAD_PRIORITY, Outlier, Wait, Wakeups, comm_of, pid_of
+from latmon.model.frame import THREAD_PRIORITY, Outlier, Wait, comm_of, pid_of
 from latmon.model.histogram import Histogram
+from latmon.model.measurements import WAKEUPS
+from latmon.model.measurements.wakeups import Wakeups
 from latmon.support.host import priority_text
 from latmon.support.units import spelled
 
@@ -75,7 +77,7 @@ def by_name(facts: Facts, device: str, delay_us: float) -> CompletionThread | No
     """Return the latest thread that its name ties to the device and that was late by `delay_us`; None without one."""
     late = [
         one
-        for one in facts.wakeups
+        for one in facts[WAKEUPS].values()
         if one.thread.kernel and (one.delay.max_bound or 0) >= delay_us and serves(facts, one.thread.comm, device)
     ]
     one = max(late, key=lambda some: (some.delay.max_bound or 0, some.thread.pid), default=None)
@@ -88,7 +90,7 @@ def by_name(facts: Facts, device: str, delay_us: float) -> CompletionThread | No
 
 def _of_waits(waits: list[Wait], facts: Facts) -> CompletionThread:
     longest = max(waits, key=lambda wait: wait.delay_us)
-    wakeups = next((one for one in facts.wakeups if one.thread.pid == longest.pid), None)
+    wakeups = next((one for one in facts[WAKEUPS].values() if one.thread.pid == longest.pid), None)
     known = (longest.priority, wakeups.thread.priority if wakeups else -1)
     priority = next((one for one in known if one >= 0), None)
     instead = ran_instead([wakeups] if wakeups else [], waits)

@@ -30,7 +30,8 @@ from latmon.findings.rule import (
     longest_fact,
     plain,
 )
-from latmon.model.frame import UNKNOWN_IRQ, Handler, HandlerRuns
+from latmon.model.measurements import HANDLERS
+from latmon.model.measurements.handlers import UNKNOWN_IRQ, Handler, HandlerRuns
 from latmon.support.units import part, spelled, whole
 
 ID = "slow-shared-handler"
@@ -78,7 +79,7 @@ class _SharedVector(NamedTuple):
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     """Return one finding per disk handler's most affected device, on that device's worst vector."""
     worst: dict[str, _SharedVector] = {}
-    for victim, waited in sorted(facts.handlers.items()):
+    for victim, waited in sorted(facts[HANDLERS].items()):
         devices = devices_of(facts, waited.device)
         if devices and waited.before_us and (slowest := _slowest_other(facts, victim, waited, limits)):
             shared = _shared_vector(facts, slowest, (victim, waited), devices)
@@ -103,7 +104,7 @@ def _slowest_other(
     """Return the other device's handler on the victim's vector that took the most time; None without one."""
     found = [
         (handler, runs)
-        for handler, runs in facts.handlers.items()
+        for handler, runs in facts[HANDLERS].items()
         if _on_one_vector((handler, runs), (victim, waited))
         and handler.name in waited.shared_with
         and not set(devices_of(facts, runs.device)) & set(devices_of(facts, waited.device))

@@ -30,7 +30,9 @@ from latmon.findings.rule import (
     setting,
     threads,
 )
-from latmon.model.frame import SoftirqRuns, comm_of
+from latmon.model.frame import comm_of
+from latmon.model.measurements import WAKEUPS
+from latmon.model.measurements.softirqs import SoftirqRuns
 from latmon.support.units import spelled
 
 ID = "softirq-delay"
@@ -79,9 +81,9 @@ def _vector(facts: Facts, device: str) -> _SlowVector | None:
 def _instead(facts: Facts, device: str, cpu: int | None) -> Instead:
     """Return the thread that ran instead of that CPU's ksoftirqd."""
     thread = f"{_KSOFTIRQD}{cpu}"
-    key = in_table(thread, device, {one.thread.comm for one in facts.wakeups})
+    key = in_table(thread, device, {one.thread.comm for one in facts[WAKEUPS].values()})
     return ran_instead(
-        (one for one in facts.wakeups if one.thread.comm == key),
+        (one for one in facts[WAKEUPS].values() if one.thread.comm == key),
         (wait for one in facts.outliers(device) for wait in one.waits if wait.thread == thread),
     )
 

@@ -29,8 +29,9 @@ from latmon.findings.rule import (
     Thresholds,
     Where,
 )
-from latmon.model.frame import Device, SoftirqRuns
+from latmon.model.frame import Device
 from latmon.model.histogram import Histogram, bucket_bounds, bucket_index
+from latmon.model.measurements.softirqs import SoftirqRuns
 from latmon.support.units import part, spelled
 
 ID = "tick-quantum"

@@ -12,8 +12,12 @@ from types import MappingProxyType
 
 from latmon.aggregate.accumulator import TaskqSum, summed
 from latmon.analysis.attribution import by_vector
-from latmon.model.frame import UNKNOWN_IRQ, Handler, HandlerRuns, SoftirqCpu, SoftirqRuns, Wakeups, pid_of
+from latmon.model.frame import pid_of
 from latmon.model.histogram import EMPTY, Histogram
+from latmon.model.measurements import HANDLERS, SOFTIRQS, WAKEUPS
+from latmon.model.measurements.handlers import UNKNOWN_IRQ, Handler, HandlerRuns
+from latmon.model.measurements.softirqs import SoftirqCpu, SoftirqRuns
+from latmon.model.measurements.wakeups import Wakeups
 from latmon.support.host import priority_scales
 from latmon.support.units import UNKNOWN, bound, duration, rate, whole
 from latmon.support.units import part as part_text
@@ -484,9 +488,9 @@ def tables(view: ViewState) -> InterruptTables:
     return view.history.made(
         "interrupts",
         lambda: interrupts_of(
-            on_demand.softirqs,
-            on_demand.handlers,
-            on_demand.wakeups,
+            on_demand[SOFTIRQS],
+            on_demand[HANDLERS],
+            on_demand[WAKEUPS].values(),
             max(window.covered_us, 1) / _SECOND_US,
             summed(frame.taskqs for frame in window.frames),
         ),

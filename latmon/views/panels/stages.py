@@ -28,6 +28,7 @@ from latmon.model.frame import (
     Outlier,
 )
 from latmon.model.histogram import BITS, Histogram, bucket_bounds
+from latmon.model.measurements import SOFTIRQS
 from latmon.model.stages import LETTERS, STAGE_OF, explained
 from latmon.support.text import listed
 from latmon.support.units import UNKNOWN, duration, part, rate, spelled, whole, with_unit
@@ -610,7 +611,7 @@ def _stages_below(view: ViewState, subjects: Sequence[Subject], width: int, room
     by_size = size_sentences(
         chosen, view.selection.ops, on_demand[measurements.SIZES], on_demand[measurements.PATTERNS]
     )
-    softirqs = softirq_sentences(subject.device, one.paths, on_demand.softirqs)
+    softirqs = softirq_sentences(subject.device, one.paths, on_demand[SOFTIRQS])
     one = replace(one, softirqs=softirqs, sizes=by_size, driver=subject.device.driver)
     found = of_device(view, chosen, width)
     return device(one, width, room, view.ink, why=why, top=view.selection.top, found=found)
