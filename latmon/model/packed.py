@@ -374,12 +374,6 @@ def _counts_of(table: AnyTable, rows: Mapping[Any, Any]) -> Iterator[tuple[Key, 
                 yield Key(column, key, name), n
 
 
-def _named_counts_of(table: AnyTable, rows: Mapping[Any, Any]) -> Iterator[tuple[Key, int]]:
-    for column, place in table.named_columns:
-        for key, counts in table.column(rows, place).items():
-            yield from _named(column, key, counts)
-
-
 def _facts_of(tables: Tables) -> dict[AnyTable, Mapping[Any, tuple[Any, ...]]]:
     """Return the facts of the rows of a frame's declared tables that have facts."""
     facts: dict[AnyTable, Mapping[Any, tuple[Any, ...]]] = {}

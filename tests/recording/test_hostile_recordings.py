@@ -44,14 +44,14 @@ def run(*words):
 def test_every_reader_bears_it(tmp_path, name):
     path, copy = tmp_path / "r", tmp_path / "copy"
     hostile.write(path, name)
-    code, out, _ = run("check", path)
-    assert code == (0 if name in (*REFUSED, "evil strings") else 5)
-    assert ("damage " in out) == (code == 5)
-    assert run("check", path, "--repair", "-o", copy)[0] == 0
-    assert run("check", copy)[0] == 0
     if name in REFUSED:
         assert run("report", path)[0] == 5
         return
+    code, out, _ = run("check", path)
+    assert code == (0 if name == "evil strings" else 5)
+    assert ("damage " in out) == (code == 5)
+    assert run("check", path, "--repair", "-o", copy)[0] == 0
+    assert run("check", copy)[0] == 0
     seqs = [[item.seq for item in open_recording(one) if isinstance(item, Frame)] for one in (path, copy)]
     assert seqs[0] == seqs[1]
     assert seqs[0][-1] == GOOD
