@@ -508,11 +508,9 @@ def save(frames: Iterable[Frame], origin: Origin, path: Path, *, redact: bool = 
     many = 0
     try:
         for frame in chain((first,), rest):
-            writer.append(frame)
-            _require_written(writer, path)
+            writer.append_whole(frame)
             many += 1
-        writer.close(_REASON)
-        _require_written(writer, path)
+        writer.close_whole(_REASON)
     except BaseException:
         with contextlib.suppress(OSError, UnavailableError):  # an incomplete file must not remain
             output_files.unlink(path, inode)
@@ -522,8 +520,3 @@ def save(frames: Iterable[Frame], origin: Origin, path: Path, *, redact: bool = 
     finally:
         os.close(inode)
     return many
-
-
-def _require_written(writer: Writer, path: Path) -> None:
-    if writer.trouble:
-        raise UnavailableError(f"can't save to {path}: {writer.trouble}")

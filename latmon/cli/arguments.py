@@ -1199,10 +1199,6 @@ _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
 }
 
 
-OF_RECORDINGS = frozenset({"replay", "report", "diff", "check", "export"})
-"""Commands that read recordings."""
-
-
 def _max_memory(parser: argparse.ArgumentParser, default: str = "256M") -> None:
     parser.add_argument(
         "--max-memory",

@@ -14,7 +14,7 @@ import sys
 import syslog
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from latmon.capture import registry, target
 from latmon.capture.backend import Backend, Options
 from latmon.capture.registry import Request
 from latmon.cli import arguments, config
-from latmon.support import host, memory, output_files, paths, privileges, process, streams, trust
+from latmon.support import failures, host, memory, output_files, paths, privileges, process, streams, trust
 from latmon.support.errors import EXIT_DONE, RecordingError, ThemeError, UnavailableError, UsageError
 from latmon.support.streams import STANDARD, ServiceLog
 from latmon.support.text import clean
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the command of a command line and return its exit code."""
     _guard_root()
     with process.seldom_collecting() if args.command in _OF_FILES else nullcontext():
-        if args.command not in arguments.OF_RECORDINGS:
+        if "max_memory" not in args:
             return _RUN[args.command](args)
         return _run_within_memory(args)
 
@@ -51,13 +51,17 @@ def run(args: argparse.Namespace) -> int:
 def _run_within_memory(args: argparse.Namespace) -> int:
     """Run a command that reads recordings, which may be hostile. RecordingError where they take too much memory."""
     default = memory.MAX_OF_SCREEN if args.command == "replay" else memory.MAX_BYTES
-    most = default if args.max_memory is None else args.max_memory
-    with suppress(MemoryError), memory.limited(most):
-        return _RUN[args.command](args)
+    max_bytes = default if args.max_memory is None else args.max_memory
+    try:
+        with memory.limited(max_bytes):
+            return _RUN[args.command](args)
+    except (MemoryError, RuntimeError, OSError, ImportError) as error:
+        if not failures.is_out_of_memory(error):
+            raise
     # Here and not where the error is caught: its traceback refers to all that was read.
     raise RecordingError(
-        f"{_named_files(args)} can't be read within {most >> 20} MiB of memory, and no known host has "
-        f"so many names and latencies; if you know who made it, --max-memory {most >> 18}M allows more"
+        f"{_named_files(args)} can't be read within {max_bytes >> 20} MiB of memory: "
+        f"if you know who made it, --max-memory {max_bytes >> 18}M allows more"
     )
 
 

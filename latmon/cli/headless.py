@@ -516,11 +516,13 @@ async def _write_demo(backend: Backend, path: Path, windows: int, progress: Call
         writer = Writer.create(path, backend.origin)
         try:
             async for frame in backend.frames():
-                writer.append(frame)
+                writer.append_whole(frame)
                 count += 1
                 progress(count, windows)
+            writer.close_whole()
         finally:
-            writer.close()
+            with contextlib.suppress(OSError):
+                writer.close()
     return count
 
 

@@ -69,7 +69,7 @@ from latmon.support.text import clean
 
 MAX_WINDOWS = 100_000
 MAX_SERIES = 4_096
-"""Series of one window, and devices of a recording: a reader refuses four times as many."""
+"""Series of one window, and devices of a recording; a window of a recording has 65,536 rows at most."""
 MAX_OUTLIERS = 2_000
 """Outliers of one window."""
 _NS = 1000

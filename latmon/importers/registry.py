@@ -10,6 +10,7 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from pathlib import Path
@@ -313,10 +314,12 @@ def import_command(path: Path, out: Path, options: ImportOptions, from_format: s
     with Progress(f"writing {named(out)}") as progress:
         try:
             for done, frame in enumerate(chain((first,), every), 1):
-                writer.append(frame)
+                writer.append_whole(frame)
                 progress(done, len(read.built.windows))
+            writer.close_whole()
         finally:
-            writer.close()
+            with suppress(OSError):
+                writer.close()
     _print_summary(read, out)
     return read.exit_code
 

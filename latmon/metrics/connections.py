@@ -2,8 +2,8 @@
 
 A request is complete within milliseconds. A connection without one makes way first, the oldest before others, so that
 idle connections, however many, keep no scraper away. Where all are complete, the oldest makes way, too: refusing the
-new one would let clients that read nothing keep a scraper away. A client whose address was let in before, and then one
-that was let in now, makes way last.
+new one would let clients that read nothing keep a scraper away. Last come clients whose address was let in before, and
+then those that are let in now.
 """
 
 from __future__ import annotations
@@ -38,17 +38,20 @@ class Connection:
     attempt: Attempt | None = None
     """The user and password of its request, once that was read to its end."""
     is_let_in: bool = False
+    is_cut: bool = False
 
     @property
     def merits(self) -> tuple[bool, bool, bool]:
-        """Return what a connection with less of it makes way for."""
+        """Return why it stays: the connection with the least merits makes way."""
         return self.is_let_in, self.is_known, self.attempt is not None
 
     def cut(self) -> None:
         """End the connection under its thread, whose next call of the socket fails.
 
+        The thread cuts again after it has set `channel` or `attempt`, if the connection was cut meanwhile.
         SSLSocket.shutdown would take TLS away first: the thread could then write in plain text.
         """
+        self.is_cut = True
         with suppress(OSError):
             socket.socket.shutdown(self.channel, socket.SHUT_RDWR)
         if self.attempt is not None:
@@ -65,17 +68,22 @@ class Connections:
         """Addresses that were let in, the latest last."""
         self._changed = threading.Condition()
 
-    def admit(self, connection: Connection) -> None:
-        """Add a connection, and cut the one that makes way for it, if there are too many."""
+    def admit(self, connection: Connection) -> bool:
+        """Add a connection, and cut the one that makes way for it, if there are too many.
+
+        Return False, and don't add it, where the threads of others don't end.
+        """
         with self._changed:
             leaving = self._least(self._crowd(connection.address))
             if leaving is not None:
                 del self._open[leaving]
                 leaving.cut()
+            if not self._changed.wait_for(lambda: self._threads < _MAX_THREADS, _CUT_S):
+                return False
             connection.is_known = connection.address in self._known
             self._open[connection] = None
             self._threads += 1
-            self._changed.wait_for(lambda: self._threads <= _MAX_THREADS, _CUT_S)
+            return True
 
     def let_in(self, connection: Connection) -> None:
         """Note that a client named the right password."""

@@ -4,8 +4,8 @@ A bcrypt hash is slow on purpose, so that wrong passwords must neither take much
 
 - A pair that was right is recognised without a hash, and never waits.
 - One thread hashes, and pauses after a wrong password. No other thread is held up by either.
-- Few attempts wait for it, over all addresses. Beyond that the one whose address sent most wrong passwords goes
-  without an answer, and it is also hashed last.
+- Few attempts wait for it, over all addresses. Beyond that the one whose address sent most wrong passwords is not
+  checked, and it is also hashed last.
 
 An attacker with very many addresses can still keep a first password waiting, until the next scrape or a later one.
 """
@@ -48,6 +48,7 @@ class Attempt:
     def __init__(self, address: str, user: str = "", password: str = "") -> None:
         self.address, self.user, self.password = address, user, password
         self._verdict = Verdict.UNCHECKED
+        self._deciding = threading.Lock()
         self._decided = threading.Event()
 
     @property
@@ -57,13 +58,15 @@ class Attempt:
 
     def decide(self, verdict: Verdict) -> None:
         """Set the verdict; the first one stays."""
-        if not self.is_decided:
-            self._verdict = verdict
-            self._decided.set()
+        with self._deciding:
+            if not self.is_decided:
+                self._verdict = verdict
+                self._decided.set()
 
     def verdict(self, timeout_s: float) -> Verdict:
-        """Wait for the verdict and return it."""
-        self._decided.wait(timeout_s)
+        """Wait for the verdict and return it; after `timeout_s` it is UNCHECKED."""
+        if not self._decided.wait(timeout_s):
+            self.decide(Verdict.UNCHECKED)
         return self._verdict
 
 
@@ -85,7 +88,7 @@ class Passwords:
         if users:
             self._hasher.start()
 
-    def begin(self, header: str, address: str = "") -> Attempt:
+    def begin_attempt(self, header: str, address: str = "") -> Attempt:
         """Return the attempt of a request with this header Authorization; it may be undecided yet."""
         attempt = _parsed(header, address)
         if not self._users:
@@ -114,8 +117,7 @@ class Passwords:
             self._waiting = [waiting for waiting in self._waiting if not waiting.is_decided]
             self._waiting.append(attempt)
             if len(self._waiting) > _MAX_WAITING:
-                # Of equal ones the last that came.
-                left_out = max(reversed(self._waiting), key=self._wrong_of)
+                left_out = max(reversed(self._waiting), key=self._wrong_passwords)  # of equal ones the latest
                 self._waiting.remove(left_out)
                 left_out.decide(Verdict.UNCHECKED)
             self._changed.notify()
@@ -123,7 +125,11 @@ class Passwords:
     def _check_attempts(self) -> None:
         while (attempt := self._next()) is not None:
             begun = time.monotonic()
-            is_right = self._is_right(attempt)
+            try:
+                is_right = self._is_right(attempt)
+            except MemoryError:  # this thread must go on
+                attempt.decide(Verdict.UNCHECKED)
+                continue
             took_s = time.monotonic() - begun
             self._note(attempt, is_right=is_right)
             attempt.decide(Verdict.RIGHT if is_right else Verdict.WRONG)
@@ -136,7 +142,7 @@ class Passwords:
             while not self._closing.is_set():
                 self._waiting = [waiting for waiting in self._waiting if not waiting.is_decided]
                 if self._waiting:
-                    attempt = min(self._waiting, key=self._wrong_of)
+                    attempt = min(self._waiting, key=self._wrong_passwords)
                     self._waiting.remove(attempt)
                     return attempt
                 self._changed.wait()
@@ -146,7 +152,11 @@ class Passwords:
         # An unknown user takes as long as a known one.
         expected = self._users.get(attempt.user) or next(iter(self._users.values()))
         bcrypt = bcrypt_module("basic_auth_users")
-        return bool(bcrypt.checkpw(attempt.password.encode()[:72], expected)) and attempt.user in self._users
+        try:
+            is_equal = bcrypt.checkpw(attempt.password.encode()[:72], expected)
+        except ValueError:  # a NUL byte, before bcrypt 4.0
+            return False
+        return bool(is_equal) and attempt.user in self._users
 
     def _note(self, attempt: Attempt, *, is_right: bool) -> None:
         with self._changed:
@@ -158,7 +168,7 @@ class Passwords:
             if len(self._wrong) > _MAX_ADDRESSES:
                 del self._wrong[next(iter(self._wrong))]
 
-    def _wrong_of(self, attempt: Attempt) -> int:
+    def _wrong_passwords(self, attempt: Attempt) -> int:
         return self._wrong.get(attempt.address, 0)
 
     def _fingerprint(self, attempt: Attempt) -> bytes:

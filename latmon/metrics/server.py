@@ -44,6 +44,8 @@ _MAX_REQUESTS = 8
 """Complete requests that are answered at the same time; further ones wait for at most _ROOM_S."""
 _ROOM_S = 2.0
 """Less than _TIMEOUT_S: what remains is for the answer that there was no room."""
+_PASSWORD_S = 3.0
+"""Longest time that a password waits to be checked; less than _TIMEOUT_S, too."""
 _MAX_HEADER = 16 * 1024
 """Bytes of a request's line and header; http.server itself takes a hundred lines of 64 KiB."""
 _READY = b"no interval has ended yet\n"
@@ -59,11 +61,11 @@ class _Header:
         self._received = received
         self._left = _MAX_HEADER
 
-    def readline(self, most: int) -> bytes:
+    def readline(self, max_bytes: int) -> bytes:
         """Return a line; LineTooLong, which http.server answers with status 431, where the header is longer."""
         if not self._left:
             raise LineTooLong("header")
-        line = self._received.readline(min(most, self._left))
+        line = self._received.readline(min(max_bytes, self._left))
         self._left -= len(line)
         return line
 
@@ -202,7 +204,10 @@ class Server(ThreadingMixIn, TCPServer):
         """Start a thread for a connection, if need be in the place of another one."""
         connection = Connection(address_of(client_address), request)
         self._by_socket[request] = connection
-        self._connections.admit(connection)
+        if not self._connections.admit(connection):
+            self._by_socket.pop(request, None)
+            self.shutdown_request(request)
+            return
         try:
             super().process_request(request, client_address)
         except RuntimeError:  # no thread can be started (pids.max)
@@ -223,6 +228,8 @@ class Server(ThreadingMixIn, TCPServer):
                 tls = self._web.tls
                 request = tls.wrap_socket(request, server_side=True, do_handshake_on_connect=False)
                 connection.channel = request
+                if connection.is_cut:
+                    connection.cut()
                 request.do_handshake()
             self._by_socket[request] = connection
             super().process_request_thread(request, client_address or ("", 0))
@@ -236,8 +243,10 @@ class Server(ThreadingMixIn, TCPServer):
     def verdict(self, request: socket.socket, authorization: str) -> Verdict:
         """Return whether the client of a complete request is let in; `authorization`: its header of that name."""
         connection = self._by_socket[request]
-        connection.attempt = self._passwords.begin(authorization, connection.address)
-        verdict = connection.attempt.verdict(_TIMEOUT_S)
+        connection.attempt = self._passwords.begin_attempt(authorization, connection.address)
+        if connection.is_cut:
+            connection.cut()
+        verdict = connection.attempt.verdict(_PASSWORD_S)
         if verdict is Verdict.RIGHT:
             self._connections.let_in(connection)
         return verdict

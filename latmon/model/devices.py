@@ -158,6 +158,19 @@ def _rows_kept(table: Mapping[Any, V], keeps: Callable[[str], bool]) -> Mapping[
     return {key: one for key, one in table.items() if keeps(getattr(key, "device", key))}
 
 
+def named_devices(frame: Frame) -> set[str]:
+    """Return the names of all devices that a frame has rows of, or describes."""
+    names = {device.name for device in frame.devices}
+    for rows in (frame.histograms, frame.seen, frame.kernel, frame.traced.histograms):
+        names.update(key.device for key in rows)
+    for by_name in (frame.outstanding, frame.depths, frame.issues):
+        names.update(by_name)
+    for table, declared_rows in frame.tables.items():
+        for part in table.of_meaning(Meaning.DEVICE):
+            names.update(getattr(key, part) for key in declared_rows)
+    return names
+
+
 class WithIdle(Mapping[K, V]):
     """A table of a frame: the rows of busy devices, and for all others the idle rows that frames share."""
 

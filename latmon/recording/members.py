@@ -85,12 +85,18 @@ def head_of(start: bytes) -> MemberHead | None:
     return MemberHead(length, first_us, last_us, _STANDS_FOR.unpack_from(start, _HEAD.size)[0] if reported else 0)
 
 
+_NO_MEMORY = "Error -4 "
+"""How zlib reports Z_MEM_ERROR."""
+
+
 def unpack(member: bytes) -> bytes:
     """Return a member's text; RecordingError for a wrong checksum or more than MAX_TEXT."""
     gunzip = zlib.decompressobj(_GZIP)
     try:
         text = gunzip.decompress(member, MAX_TEXT)
-    except zlib.error:
+    except zlib.error as error:
+        if str(error).startswith(_NO_MEMORY):
+            raise MemoryError from None
         raise RecordingError("damaged") from None
     if not gunzip.eof and len(text) >= MAX_TEXT:
         raise RecordingError(f"more than {MAX_TEXT // 2**20} MiB when unpacked")
@@ -136,7 +142,7 @@ class Members:
                 continue
             if head is not None and until_us is not None and head.first_us > until_us:
                 return
-            memory.require()
+            memory.require_room()
             part = self._part(offset, head)
             yield part
             offset = part.end

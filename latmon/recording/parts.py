@@ -27,7 +27,7 @@ from latmon.model.frame import Device, Frame, Origin
 from latmon.recording.codec import End, Gap
 from latmon.recording.reader import MAX_NOTES, UNCLOSED, Item, Recording, open_recording
 from latmon.recording.validate import UNKNOWN, RecordCodec, RecordField, label, text, within
-from latmon.recording.writer import Writer
+from latmon.recording.writer import LostFileError, Writer
 from latmon.support import output_files, paths, streams
 from latmon.support.errors import RecordingError, UnavailableError
 
@@ -417,9 +417,15 @@ class Rotation:
         inode = (0, 0)
         with contextlib.suppress(OSError):  # a file server without the file
             inode = old.inode
-        with contextlib.suppress(OSError):  # its windows are there
+        try:
             old.close(reason)
-        self._finished.append(_Finished(path, inode, old.size, self._last.mono_us if self._last is not None else 0))
+        except LostFileError:
+            raise
+        except OSError:  # its windows are there
+            pass
+        finally:
+            ended_us = self._last.mono_us if self._last is not None else 0
+            self._finished.append(_Finished(path, inode, old.size, ended_us))
 
     def _free_name(self) -> Path:
         """Return the next free name: parts of an earlier capture may be beside an unlinked first file."""

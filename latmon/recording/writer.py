@@ -161,9 +161,8 @@ class Writer:
         """
         if self._is_stream:
             return
-        length = os.fstat(self._descriptor).st_size
-        if length < self._end:
-            raise LostFileError(f"the file was truncated to {length:,} bytes while it was written")
+        if os.fstat(self._descriptor).st_size < self._end:
+            raise LostFileError("the file was truncated while it was written")
 
     def hold(self) -> int:
         """Return a descriptor of the file that keeps its lock after the writer is closed; the caller closes it."""
@@ -221,6 +220,22 @@ class Writer:
         finally:
             os.close(self._descriptor)
             self._descriptor = -1
+
+    def append_whole(self, frame: Frame) -> None:
+        """Write a frame of a recording that is worth nothing unless it is complete. UnavailableError where it isn't."""
+        self._require_whole(partial(self.append, frame))
+
+    def close_whole(self, reason: str = "closed") -> None:
+        """Close such a recording. UnavailableError where it isn't complete."""
+        self._require_whole(partial(self.close, reason))
+
+    def _require_whole(self, write: Callable[[], None]) -> None:
+        try:
+            write()
+        except LostFileError as loss:
+            raise UnavailableError(f"can't write {self._path}: {loss}") from None
+        if self.trouble:
+            raise UnavailableError(f"can't write {self._path}: {self.trouble}")
 
     def _begin(self, origin: Origin, devices: tuple[Device, ...]) -> None:
         """Write the header alone: the file is a recording from its first moment."""

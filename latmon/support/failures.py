@@ -54,6 +54,11 @@ def exhausted(error: BaseException) -> str:
     return _LIMITS.get(error.errno or 0, "") if isinstance(error, OSError) else ""
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an exception is what a process without memory raises: also a thread's stack needs some."""
+    return exhausted(error) in (_LIMITS[errno.ENOMEM], _LIMITS[errno.EAGAIN])
+
+
 def install() -> None:
     """Report exceptions of finalizers in sentences, and no warnings of Python."""
     _reserve.append(bytes(_RESERVE))

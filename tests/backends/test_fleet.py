@@ -931,7 +931,7 @@ def test_a_capture_of_hosts_that_never_sent_a_frame_is_unavailable(tmp_path, wor
 async def test_a_connection_ends_where_what_ssh_has_started_keeps_its_pipes_open(tmp_path):
     """A ProxyCommand that hangs: the end of ssh is seen when its last pipe is closed."""
     ssh = tmp_path / "ssh"
-    ssh.write_text("#!/bin/sh\nsleep 600 &\necho $! >&2\ntrap '' TERM HUP\nsleep 600\n")
+    ssh.write_text("#!/bin/sh\nsleep 600 &\necho $! >&2\nexec sleep 600\n")
     ssh.chmod(0o755)
     connection = await remote.Connection.open("never", [str(ssh)])
     try:
@@ -1561,6 +1561,24 @@ def test_a_device_that_leaves_and_returns_within_an_interval_is_there():
 
 def window(number: int, **values) -> bytes:
     return to_line(codec.encode_frame(Frame(number, 100.0 + number, number * 1_000_000, 1_000_000, **values)))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        lambda number: {"devices": (Device(f"d{number}", 8, 0),)},
+        lambda number: {"outstanding": {f"d{number}": Outstanding(0, 0)}},
+        lambda number: {"tables": {measurements.BEHIND: {Behind(f"d{number}", "/a", "/b"): 5}}},
+    ],
+    ids=["devices", "outstanding", "a declared table"],
+)
+async def test_a_host_that_names_devices_without_end_is_left(monkeypatch, values):
+    monkeypatch.setattr(host, "_MAX_DEVICES", 3)
+    lines = [HEADER, *(window(number, **values(number)) for number in range(1, 9))]
+    endless = Host("a", "a", Options(), ("ssh",))
+    endless._connection = FakeConnection(*lines, answers=False)
+    with pytest.raises(HostError, match="it has named more than 3 devices"):
+        await endless._follow_latmon(endless._connection)
 
 
 async def test_frames_before_the_answer_about_the_clock_are_kept_with_their_devices():

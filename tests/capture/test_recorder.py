@@ -459,7 +459,7 @@ async def test_a_file_that_is_lost_is_no_complete_recording(recorder, tmp_path, 
         recorder.put(frame(1))
         await until(lambda: not recorder.active)
     await recorder.stop()
-    done = "truncated to 100 bytes" if loss == "truncated" else "removed"
+    done = "truncated" if loss == "truncated" else "removed"
     assert re.search(f"recording to x stopped: .*/x: the file was {done}", recorder.state.trouble)
     assert not recorder.complete
 

@@ -287,38 +287,70 @@ def passwords():
 
 
 def test_wrong_passwords_take_little_of_a_cpu_and_keep_no_known_client_away(passwords):
-    assert passwords.begin(RIGHT, "192.0.2.1").verdict(60) is Verdict.RIGHT
+    assert passwords.begin_attempt(RIGHT, "192.0.2.1").verdict(60) is Verdict.RIGHT
     begun, cpu = time.monotonic(), time.process_time()
     for _ in range(24):
-        assert passwords.begin(WRONG, "192.0.2.2").verdict(60) is Verdict.WRONG
-        assert passwords.begin(RIGHT, "192.0.2.1").is_decided
+        assert passwords.begin_attempt(WRONG, "192.0.2.2").verdict(60) is Verdict.WRONG
+        assert passwords.begin_attempt(RIGHT, "192.0.2.1").is_decided
     assert time.process_time() - cpu < 0.3 * (time.monotonic() - begun)
 
 
 def test_few_attempts_wait_and_an_address_without_wrong_ones_goes_first(passwords):
-    assert passwords.begin(WRONG, "192.0.2.1").verdict(60) is Verdict.WRONG  # the pause after it is long enough
-    from_attacker = [passwords.begin(basic("ann", f"{number}"), "192.0.2.1") for number in range(8)]
+    assert passwords.begin_attempt(WRONG, "192.0.2.1").verdict(60) is Verdict.WRONG  # the pause after it is long enough
+    from_attacker = [passwords.begin_attempt(basic("ann", f"{number}"), "192.0.2.1") for number in range(8)]
     assert sum(attempt.is_decided for attempt in from_attacker) >= 3
-    first_of_another = passwords.begin(RIGHT, "192.0.2.9")
+    first_of_another = passwords.begin_attempt(RIGHT, "192.0.2.9")
     assert first_of_another.verdict(60) is Verdict.RIGHT
     assert not all(attempt.is_decided for attempt in from_attacker)
     assert {attempt.verdict(60) for attempt in from_attacker} == {Verdict.UNCHECKED, Verdict.WRONG}
 
 
 def test_an_attempt_whose_connection_ended_takes_no_place(passwords):
-    assert passwords.begin(WRONG, "192.0.2.1").verdict(60) is Verdict.WRONG
+    assert passwords.begin_attempt(WRONG, "192.0.2.1").verdict(60) is Verdict.WRONG
     for number in range(20):
-        attempt = passwords.begin(basic("ann", f"{number}"), "192.0.2.1")
+        attempt = passwords.begin_attempt(basic("ann", f"{number}"), "192.0.2.1")
         attempt.decide(Verdict.UNCHECKED)
-    assert passwords.begin(RIGHT, "192.0.2.1").verdict(60) is Verdict.RIGHT
+    assert passwords.begin_attempt(RIGHT, "192.0.2.1").verdict(60) is Verdict.RIGHT
 
 
 def test_the_end_waits_for_a_hash(passwords):
     """A daemon thread that hashes while the interpreter ends aborts the process."""
-    attempt = passwords.begin(WRONG)
+    attempt = passwords.begin_attempt(WRONG)
     passwords.close()
     assert not passwords._hasher.is_alive()
     assert attempt.verdict(0) in (Verdict.WRONG, Verdict.UNCHECKED)
+
+
+def test_what_a_password_makes_bcrypt_raise_ends_no_other_check(passwords, monkeypatch):
+    """bcrypt 3.2 refuses a NUL byte; memory may end."""
+    errors = iter([ValueError("NUL bytes are not allowed in password"), MemoryError()])
+
+    def fail(*_):
+        raise next(errors)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bcrypt, "checkpw", fail)
+        assert passwords.begin_attempt(basic("ann", "a\0b"), "192.0.2.1").verdict(60) is Verdict.WRONG
+        assert passwords.begin_attempt(basic("ann", "ab"), "192.0.2.1").verdict(60) is Verdict.UNCHECKED
+    assert passwords.begin_attempt(RIGHT, "192.0.2.2").verdict(60) is Verdict.RIGHT
+
+
+def test_a_password_that_is_not_checked_in_time_is_told_so(passwords, monkeypatch):
+    assert module._PASSWORD_S < module._TIMEOUT_S
+    checking, is_over = threading.Event(), threading.Event()
+
+    def wait(*_):
+        checking.set()
+        return is_over.wait(60)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bcrypt, "checkpw", wait)
+        passwords.begin_attempt(WRONG, "192.0.2.1")
+        assert checking.wait(60)
+        attempt = passwords.begin_attempt(RIGHT, "192.0.2.2")
+        assert attempt.verdict(0.01) is Verdict.UNCHECKED
+        assert attempt.is_decided
+        is_over.set()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ ALLOWED = {
     # descriptors of directories that are checked, for the module above
     "latmon/support/trust.py": {"os.mkdir"},
     # a failed write is cut off, on the descriptor that is open
-    "latmon/recording/writer.py": {"os.O_RDWR", "os.ftruncate"},
+    "latmon/recording/writer.py": {"os.O_APPEND", "os.O_RDWR", "os.ftruncate"},
     # the null device, in the place of standard files that are closed
     "latmon/cli/main.py": {"os.O_RDWR"},
     # a unix socket: bound after `require`, removed on the descriptor of its directory

@@ -21,6 +21,7 @@ from latmon.recording import parts, writer
 from latmon.recording.codec import End, Gap
 from latmon.recording.parts import DAY_US, RecordingLimits, Rotation, open_parts, part_of
 from latmon.recording.reader import UNCLOSED, open_recording
+from latmon.recording.writer import LostFileError, Writer
 
 NAME = "x.latmon.jsonl.gz"
 
@@ -269,6 +270,26 @@ def test_a_kill_at_any_step_of_a_rotation_leaves_each_window_once(tmp_path, call
         assert len(kept) in range(len(acknowledged) - kept[0], len(acknowledged) - kept[0] + 2) if kept else True
         assert not kept or kept[0] == 0 or kept[-1] - kept[0] > 5
     assert number > 2
+
+
+@pytest.mark.parametrize(
+    "end",
+    [lambda taken: taken.close(), lambda taken: [taken.append(noisy(seq)) for seq in range(1, 60)]],
+    ids=["the closing write", "a rotation"],
+)
+@pytest.mark.usefixtures("small")
+def test_a_part_that_is_truncated_right_before_its_last_write_is_lost(tmp_path, monkeypatch, end):
+    taken = Rotation.create(tmp_path / NAME, ORIGIN, RecordingLimits(max_size=30_000))
+    stop = Writer._stop
+
+    def truncate_and_stop(writer, reason):
+        os.truncate(writer._path, 0)
+        stop(writer, reason)
+
+    taken.append(noisy(0))
+    monkeypatch.setattr(Writer, "_stop", truncate_and_stop)
+    with pytest.raises(LostFileError, match="truncated"):
+        end(taken)
 
 
 @pytest.mark.usefixtures("small")

@@ -257,7 +257,7 @@ import sys, time
 sys.path[:0] = sys.argv[2:]
 from pathlib import Path
 from recorded import ORIGIN, frame
-from latmon.recording.writer import LostFileError, Writer
+from latmon.recording.writer import Writer
 writer = Writer.create(Path(sys.argv[1]), ORIGIN)
 for seq in range(100_000):
     writer.append(frame(seq))

@@ -35,6 +35,8 @@ def test_a_process_that_has_more_already_gets_some(tmp_path, limits):
     statm.write_text(f"{2 * pages} {pages} 0 0 0 {pages} 0\n")
     with memory.limited(256 * MIB, statm):
         assert resource.getrlimit(resource.RLIMIT_DATA)[0] == 1024 * MIB + 120 * MIB
+    with memory.limited(256 * MIB, tmp_path / "a system without it"):
+        assert resource.getrlimit(resource.RLIMIT_DATA) == limits
     assert resource.getrlimit(resource.RLIMIT_DATA) == limits
 
 

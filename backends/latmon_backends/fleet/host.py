@@ -26,7 +26,7 @@ from typing import Any
 
 from latmon import __version__
 from latmon.capture.backend import Backend, HostPart, Options
-from latmon.model.devices import Inventory, of_devices
+from latmon.model.devices import Inventory, named_devices, of_devices
 from latmon.model.frame import STAGES, Device, Frame, Health, Missing, Origin
 from latmon.recording.codec import IdleReader, decode_frame, decode_origin, encode_frame, to_bytes
 from latmon.recording.validate import MAX_SPAN_US, MAX_WALL, ReadPosition, admit, parse, wall, whole
@@ -551,6 +551,7 @@ class Host:
     async def _follow_latmon(self, connection: Connection) -> None:
         self._takes_commands = self._has_own_clock = True
         position, reader = ReadPosition(), IdleReader()
+        named: set[str] = set()
         opened = self._is_measured = False
         self._undecoded = self._uncounted = 0
         self._unread = ""
@@ -571,7 +572,8 @@ class Host:
                 elif kind == "window" and opened:
                     frame = reader.decode(value)
                     admit(frame, position)
-                    if len(position.devices) > _MAX_DEVICES:
+                    named |= named_devices(frame)
+                    if len(named) > _MAX_DEVICES:
                         raise HostError(f"it has named more than {_MAX_DEVICES:,} devices, more than any host has")
                     self._receive(self._named_safely(frame))
             except RecordingError as error:
