@@ -35,7 +35,7 @@ from latmon.model.frame import (
     missing_stages,
 )
 from latmon.model.inflight import SYSFS, Depths
-from latmon.model.measurements import HANDLERS
+from latmon.model.measurements import ABOVE, HANDLERS
 from latmon.model.stages import called
 from latmon.support import host
 from latmon.support.errors import UnavailableError
@@ -441,7 +441,7 @@ def without_earlier(began_us: int, reported: TracerWindow) -> TracerWindow:
         interval=TracerInterval(
             suppressed=whole.suppressed,
             undecoded=whole.undecoded,
-            above=whole.above,
+            tables={ABOVE: whole[ABOVE]},
             thresholds_us=whole.thresholds_us,
         ),
         issues={},

@@ -636,7 +636,6 @@ class Accumulator(CompletionSums):
             self.kernel,
             outstanding=self.last.outstanding,
             in_flight=self.last.in_flight,
-            above=self.on_demand.above,
             outliers=tuple(self.outliers),
             thresholds_us=self.thresholds_us,
             traced=replace(self.traced, histograms=self.on_demand.raw, rates=(0, 0)),

@@ -19,7 +19,7 @@ from itertools import chain, islice, repeat
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from latmon.model.frame import Flow, Frame, Series, Traced
+from latmon.model.frame import Frame, Series, Traced
 from latmon.model.histogram import BITS, EMPTY, Histogram, bucket_bounds, bucket_index
 from latmon.model.inflight import SYSFS, Depths, Took, bucket_end
 from latmon.model.measurements import TABLES
@@ -711,10 +711,6 @@ class OnDemandSums:
     def raw(self) -> dict[Series, Histogram]:
         """Histograms of traced totals and stages with the frames' own sums, to be added up again."""
         return {**self.tables["total"], **self.tables["stage"]}
-
-    @property
-    def above(self) -> dict[Flow, int]:
-        return {key.about: n for key, n in self._counts.items() if isinstance(key.about, Flow) and key.kind == "above"}
 
     @property
     def suppressed(self) -> int:

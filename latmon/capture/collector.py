@@ -34,6 +34,7 @@ from latmon.capture.recorder import HostRecorders, Recorder, RecordingState
 from latmon.capture.registry import Request, opened
 from latmon.capture.session import MAX_BACKLOG, MAX_COMMAND, Lines, Outlet
 from latmon.model.frame import Frame, Mark, Origin, Settings, changes
+from latmon.model.measurements import ABOVE
 from latmon.model.stages import STAGES_MODES
 from latmon.recording.codec import to_bytes
 from latmon.recording.parts import RecordingLimits
@@ -217,7 +218,7 @@ class CaptureCounts:
         self.map_full += frame.health.map_full
         self.gaps += bool(frame.gap)
         self.late += frame.late
-        self.above += sum(frame.above.values())
+        self.above += sum(frame[ABOVE].values())
         self.suppressed += frame.health.suppressed
         self.one_in = frame.traced.one_in
 

@@ -41,7 +41,7 @@ from latmon.manifest import DECLARED_ROLES, STACKS, UNFOLLOWED_FROM, Manifest, M
 from latmon.model.frame import PROCESSES, Completed, FileSystem, Flow, Series, Thread, Traced, missing_stages
 from latmon.model.histogram import Histogram, merge
 from latmon.model.inflight import Depths, InFlightList
-from latmon.model.measurements import BEHIND, FILES, HANDLERS, ISSUERS, PATTERNS, SOFTIRQS, TABLES, WAKEUPS
+from latmon.model.measurements import ABOVE, BEHIND, FILES, HANDLERS, ISSUERS, PATTERNS, SOFTIRQS, TABLES, WAKEUPS
 from latmon.model.measurements.behind import Behind
 from latmon.model.measurements.handlers import UNKNOWN_IRQ, Handler
 from latmon.model.measurements.issued_io import IssuedIO
@@ -67,8 +67,6 @@ class ProbeInterval:
     """I/Os of a device that has no name here."""
     undecoded: int = 0
     """Maps that the manifest doesn't have, and impossible values."""
-    above: Mapping[Flow, int] = field(default_factory=dict)
-    """I/Os above their device's threshold, each of them."""
     suppressed: int = 0
     """The number of them without a record in the script's output."""
     thresholds_us: Mapping[str, int] = field(default_factory=dict)
@@ -79,7 +77,7 @@ class ProbeInterval:
     totals_us: Mapping[Flow, int] = field(default_factory=dict)
     """Gains of the sums of totals, whether or not the histograms have those I/Os yet."""
     tables: Tables = field(default_factory=lambda: NO_TABLES)
-    """I/Os by issuer, and the times behind those of others."""
+    """I/Os above the threshold, I/Os by issuer, and the times behind those of others."""
 
 
 @dataclass
@@ -197,13 +195,13 @@ class Framer:
             sums.unmatched,
             sums.unnamed,
             self._maps.close(),
-            {flow: n for flow, n in sums.above.items() if n},
             suppressed,
             self._thresholds(),
             dict(sums.started),
             {flow: done.count - sums.strays[flow] for flow, done in seen.items()},
             totals_us,
             {
+                ABOVE: {flow: n for flow, n in sums.above.items() if n},
                 ISSUERS: self._issued(issuers),
                 BEHIND: {pair: ns // _NS for pair, ns in behind.items() if ns >= _NS},
             },
@@ -455,8 +453,6 @@ class TracerInterval:
     """Records that the rate limit left out."""
     undecoded: int = 0
     """Includes names of handlers without room: their runs are UNKNOWN's."""
-    above: Mapping[Flow, int] = field(default_factory=dict)
-    """I/Os of devices that the always-on probe doesn't time (dm, md); a frame has them with its own."""
     thresholds_us: Mapping[str, int] = field(default_factory=dict)
     depths: Mapping[str, Depths] = field(default_factory=dict)
     in_flight: InFlightList | None = None
@@ -464,7 +460,8 @@ class TracerInterval:
     ages_of: tuple[str, ...] = ()
     """The groups of the scripts that printed it: `inflight` for requests, `bios` for devices without requests."""
     tables: Tables = field(default_factory=lambda: NO_TABLES)
-    """Declared tables; issuers are processes."""
+    """Declared tables; issuers are processes, and I/Os above the threshold are of devices that the always-on probe
+    doesn't time (dm, md)."""
     files_left_out: int = 0
     """Slow operations on files without a record."""
 
@@ -560,12 +557,12 @@ class TracerFramer:
             self._traced(series, gains),
             series.suppressed,
             undecoded,
-            {flow: n for flow, n in series.above.items() if self._alone(flow.device)},
             series.thresholds_us,
             depths(gains, most_of(most, tick), self._device_name),
             in_flight,
             () if in_flight is None else (self._manifest.group,),
             tables={
+                ABOVE: {flow: n for flow, n in series.tables[ABOVE].items() if self._alone(flow.device)},
                 **{table: declared_rows(table, gains, self._device_name) for table in TABLES if table.roles},
                 HANDLERS: handlers(
                     gains, lambda number: self._handlers.get(number, UNKNOWN), self._callers, self._manifest.bits
@@ -656,7 +653,6 @@ def joined(intervals: Iterable[TracerInterval], manifests: Iterable[Manifest]) -
         traced,
         sum(one.suppressed for one in each),
         sum(one.undecoded for one in each),
-        {flow: n for one in each for flow, n in one.above.items()},
         {device: us for one in each for device, us in one.thresholds_us.items()},
         {device: depths for one in each for device, depths in one.depths.items()},
         all_waiting(one.in_flight for one in each),

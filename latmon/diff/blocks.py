@@ -19,7 +19,7 @@ from latmon.aggregate.request_age import Waiting
 from latmon.model.frame import UNACCOUNTED, Completed, Device, Flow, Frame, Origin, Series, Settings
 from latmon.model.histogram import Buckets, Histogram, bucket_bounds, bucket_index
 from latmon.model.inflight import Ages
-from latmon.model.measurements import FILES, ISSUERS, PATTERNS, SIZES
+from latmon.model.measurements import ABOVE, FILES, ISSUERS, PATTERNS, SIZES
 from latmon.model.measurements.issued_io import ISSUED_IO, IssuedIO
 from latmon.model.packed import one_in_of
 from latmon.model.sample import SampleRates, weighed
@@ -164,7 +164,7 @@ class CaptureSpan:
             self.includes[series] = self.origin.measured.get(series.stage, ())
         frame = self._weighed(frame)
         self._traced(unit, frame)
-        for flow, above in frame.above.items():
+        for flow, above in frame[ABOVE].items():
             self.above[flow] = self.above.get(flow, 0) + above
         thresholds = thresholds_of(item) if isinstance(item, Frame) else item.thresholds
         for device, bounds in thresholds.items():

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 from latmon.exporters.registry import DamageNote, ExportOptions, Item, Reported, Source
 from latmon.model.frame import Flow, Frame, Mark, Origin, Outstanding, Series
 from latmon.model.histogram import EMPTY, Histogram, bucket_bounds
-from latmon.model.measurements import TABLES
+from latmon.model.measurements import ABOVE, TABLES
 from latmon.model.table import AnyTable, Unit
 from latmon.recording import codec, validate
 from latmon.recording.codec import Gap
@@ -110,7 +110,7 @@ def _window(frame: Frame, origin: Origin) -> Iterator[bytes]:
         yield row(
             (
                 *begin, *flow, "total", "all", one.count, time_us, *_figures(one),
-                done.count if done else None, done.bytes if done else None, frame.above.get(flow),
+                done.count if done else None, done.bytes if done else None, frame[ABOVE].get(flow),
                 now.in_driver, now.queued, lost, frame.health.notice if not reported else None, None,
             )
         )  # fmt: skip

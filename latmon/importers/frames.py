@@ -64,6 +64,7 @@ from latmon.model.frame import (
 )
 from latmon.model.histogram import BITS, MAX_US, Histogram, bucket_bounds, bucket_index, merge
 from latmon.model.inflight import PROBE, Depths, bucket_end
+from latmon.model.measurements import ABOVE
 from latmon.support.errors import RecordingError, UsageError
 from latmon.support.text import clean
 
@@ -511,7 +512,7 @@ def _frame(one: ImportedWindow, seq: int, when: tuple[float, int, int], options:
         seen=_seen(one),
         kernel=one.kernel,
         outliers=outliers,
-        above=_above(outliers),
+        tables={ABOVE: _above(outliers)},
         thresholds_us=_thresholds(outliers, options),
         taskqs=one.taskqs,
         outstanding=one.outstanding,

@@ -29,6 +29,7 @@ from latmon.findings.rule import Settings
 from latmon.model.devices import NONE
 from latmon.model.frame import Device, Frame, Origin, Series
 from latmon.model.histogram import Histogram, bucket_bounds
+from latmon.model.measurements import ABOVE
 from latmon.model.sample import weighed
 from latmon.support.process import own_cost
 
@@ -287,7 +288,7 @@ class HostMetrics:
         if self._stages:
             # A counter can't go back to a coarser sample: each traced I/O counts for all that it stands for.
             self._traced.add(weighed(frame, max(frame.traced.one_in, 1)).traced.histograms)
-        for flow, n in frame.above.items():
+        for flow, n in frame[ABOVE].items():
             self._outliers[flow.device] += n
         for name in COUNTERS:
             self._counters[name] += getattr(frame.health, name)

@@ -116,7 +116,7 @@ def carry(missed: Iterable[Frame], frame: Frame) -> Frame:
     return replace(frame, devices=tuple(devices.values()), removed=tuple(removed), marks=tuple(marks))
 
 
-_BY_DEVICE = (*("histograms", "seen", "kernel", "above", "thresholds_us", "outstanding", "depths", "issues"),)
+_BY_DEVICE = (*("histograms", "seen", "kernel", "thresholds_us", "outstanding", "depths", "issues"),)
 _TRACED_BY_DEVICE = ("histograms", "by_total", "unfollowed", "paths", "admission_causes", "completers")
 
 

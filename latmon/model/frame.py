@@ -566,9 +566,6 @@ class Frame:
     """Completions that the probe counted, timed or not."""
     kernel: Mapping[Flow, Completed] = field(default_factory=lambda: MappingProxyType({}))
     """Completions by the kernel's own counters (/proc/diskstats)."""
-    above: Mapping[Flow, int] = field(default_factory=lambda: MappingProxyType({}))
-    """All I/Os above the threshold, also those without a record in `outliers`. Of devices that only the tracer times
-    (`timed` is False) only traced I/Os are counted."""
     outliers: tuple[Outlier, ...] = ()
     """Ordered by begin."""
     thresholds_us: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))

@@ -263,7 +263,7 @@ def _groups() -> Mapping[str, tuple[str, ...]]:
 GROUPS: Mapping[str, tuple[str, ...]] = _groups()
 """Group -> its sums of histograms; `total` and `stage` are both of the table `traced`."""
 _GROUP_OF = {
-    **dict.fromkeys(("above", "suppressed"), "always"),
+    "suppressed": "always",
     **dict.fromkeys(("unfollowed", "path", "cause", "completer", "raiser", "off", "one_in"), "totals"),
     **{column: table.group for table in TABLES for column, _ in (*table.count_columns, *table.named_columns)},
     "files_left_out": "files",
@@ -452,7 +452,7 @@ def flatten(frame: Frame) -> Flat:
         _facts_of(frame.tables),
     )
     counted: dict[str, Iterable[tuple[Key, int]]] = {
-        "always": _above(frame),
+        "always": [(Key("suppressed", ""), frame.health.suppressed)],
         "totals": _paths(frame.traced),
         "files": [(Key("files_left_out", ""), frame.files_left_out)],
     }
@@ -478,12 +478,6 @@ def one_in_of(frame: Frame) -> int:
 def group_of(key: Key) -> str:
     """Return the group of a count."""
     return _GROUP_OF[key.kind]
-
-
-def _above(frame: Frame) -> Iterator[tuple[Key, int]]:
-    yield Key("suppressed", ""), frame.health.suppressed
-    for flow, n in frame.above.items():
-        yield Key("above", flow), n
 
 
 def _paths(traced: Traced) -> Iterator[tuple[Key, int]]:

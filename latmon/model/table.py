@@ -282,6 +282,8 @@ class Table(Generic[Row, V]):
     is_timed: bool = False
     """Whether a sum has only rows with latencies: other counts are of what has not ended yet. A table with facts has
     them as long as its latencies."""
+    has_own_decoder: bool = False
+    """Whether a decoder of its own makes the rows although a probe's key has a code for each part."""
     named_once: tuple[str, ...] = ()
     """Parts of the key that a recording's line names once for all rows that share them."""
     is_private_row: Callable[[Row], bool] = never
@@ -331,7 +333,7 @@ class Table(Generic[Row, V]):
 
         A histogram has a map of its buckets (`size_latency`) and one of its sum (`size_sum`).
         """
-        if not all(part.in_probes for part in self.parts):
+        if self.has_own_decoder or not all(part.in_probes for part in self.parts):
             return MappingProxyType({})
         roles: dict[str, Cell] = {}
         for cell in self.value.cells:

@@ -23,7 +23,6 @@ from latmon.model.frame import (
     DeviceReport,
     FileOperation,
     FileSystem,
-    Flow,
     Health,
     Limit,
     Mark,
@@ -450,12 +449,7 @@ def _issues(value: Any, key: str) -> tuple[Issue, ...]:
     return tuple(Issue(at, sector, bytes_, ops[op], queued) for at, sector, bytes_, op, queued in rows)
 
 
-_ABOVE = RowDecoder(lambda device, op, n: (Flow(device, op), n), ("device", label), ("op", label), ("count", count))
 _OUTSTANDING = RowDecoder(Outstanding, ("in_driver", _OPTIONAL), ("queued", _OPTIONAL))
-
-
-def _above(value: Any, key: str) -> Mapping[Flow, int]:
-    return once([_ABOVE.read(one, key) for one in validate.items(value, key)])
 
 
 def _encode_settings(settings: Settings | None) -> Line | None:
@@ -534,7 +528,6 @@ WINDOW_VALUES = (
     ),
     RecordField("gap", text, default=""),
     RecordField("late", text, write=lambda late: LATE if late else "", default=""),
-    RecordField("above", _above, write=lambda some: [[*flow, n] for flow, n in some.items()], default=NOTHING),
     RecordField("thresholds", mapped(count), "thresholds_us", write=dict, default=NOTHING),
     RecordField("outliers", listed(OUTLIER.entry), write=_each(OUTLIER.encode), default=()),
     RecordField("traced", TRACED.read, write=TRACED.encode, default=Traced()),

@@ -27,7 +27,7 @@ from latmon.model.frame import (
 )
 from latmon.model.histogram import Histogram, merge
 from latmon.model.inflight import Depths
-from latmon.model.measurements import PATTERNS, SIZES
+from latmon.model.measurements import ABOVE, PATTERNS, SIZES
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.patterns import PATTERN, Pattern
 from latmon.model.measurements.sizes import SizeClass
@@ -195,7 +195,7 @@ def _device(
 ) -> dict[str, Any]:
     known = totals.devices.get(name)
     busy = [op for op in sorted(ops, key=order(OPS)) if _count(Flow(name, op), ops[op], totals)]
-    above = {flow.op: n for flow, n in totals.on_demand.above.items() if flow.device == name}
+    above = {flow.op: n for flow, n in totals.on_demand[ABOVE].items() if flow.device == name}
     cut_us = attribution.tail_cut(totals.traced, name, threshold_us=origin.threshold_us)
     longest = totals.worst.longest.get(name)
     return {

@@ -18,7 +18,7 @@ from latmon.model.devices import NONE, Coverage, is_volume, total
 from latmon.model.frame import Device, DeviceReport, FileOperation, Flow, Frame, Mark, Outlier
 from latmon.model.histogram import Histogram, bucket_bounds, bucket_index
 from latmon.model.inflight import AgedAt, Ages
-from latmon.model.measurements import WAKEUPS
+from latmon.model.measurements import ABOVE, WAKEUPS
 from latmon.model.measurements.wakeups import ThreadNumber
 from latmon.model.packed import Flat, KeyedCounts, Packed
 from latmon.recording.codec import LATE, End, Gap
@@ -117,10 +117,10 @@ class SlowTimes:
 
     def _above(self, frame: Frame) -> Iterable[tuple[Flow, int]]:
         if self.slo_us is None:
-            yield from frame.above.items()
+            yield from frame[ABOVE].items()
             return
         exact = {device for device, us in frame.thresholds_us.items() if us == self.slo_us}
-        yield from ((flow, n) for flow, n in frame.above.items() if flow.device in exact)
+        yield from ((flow, n) for flow, n in frame[ABOVE].items() if flow.device in exact)
         for series, one in frame.histograms.items():
             if series.stage != "total":
                 continue

@@ -34,7 +34,7 @@ from latmon.aggregate.request_age import Waiting
 from latmon.analysis.attribution import Folded, fold
 from latmon.analysis.peers import INTERVALS, unlike
 from latmon.model.devices import busy_rows
-from latmon.model.frame import OPS, Device, FileOperation, Flow, Frame, Outlier, Series, Traced
+from latmon.model.frame import OPS, Device, FileOperation, Frame, Outlier, Series, Traced
 from latmon.model.histogram import Histogram, merge
 from latmon.model.inflight import Ages, Issue
 from latmon.model.packed import Flat
@@ -283,11 +283,6 @@ class OnDemandWindow(RunningWindow[str, OnDemandSums, OnDemandValues]):
     def outliers(self) -> tuple[Outlier, ...]:
         """Outliers, newest last; at most the newest 10,000 of the history."""
         return self._log.outliers(self._until_us - self.length_us, self._until_us)
-
-    @cached_property
-    def above(self) -> Mapping[Flow, int]:
-        """All I/Os above the threshold, also those without a record."""
-        return self._sums.read("always").above
 
     @property
     def suppressed(self) -> int:

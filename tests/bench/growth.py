@@ -22,6 +22,7 @@ from tracing import tools
 
 from latmon.cli.check import survey
 from latmon.model.frame import Frame
+from latmon.model.measurements import ABOVE
 from latmon.recording.reader import open_recording
 from latmon.report.summary import summarise
 from latmon_backends.bpftrace.program import BpftraceTool
@@ -88,7 +89,7 @@ def _by_outliers(path: str, tool: BpftraceTool, names: Iterator[Path]) -> Sectio
             passed = time.monotonic() - began
             spent = {name: 100 * (processes.cpu_s(pid) - before[name]) / passed for name, pid in pids.items()}
         frames = [one for one in open_recording(file) if isinstance(one, Frame)]
-        above = sum(sum(one.above.values()) for one in frames)
+        above = sum(sum(one[ABOVE].values()) for one in frames)
         listed = sum(len(one.outliers) for one in frames)
         label = (
             f"{rate:,} outliers per second" if rate else f"{ran.iops:,.0f} outliers per second, as many as there can be"

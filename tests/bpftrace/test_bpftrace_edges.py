@@ -9,6 +9,7 @@ from latmon.capture.backend import Options
 from latmon.decode.framer import TracerInterval
 from latmon.model.frame import Flow, Traced
 from latmon.model.inflight import PROBE, SYSFS, Depths
+from latmon.model.measurements import ABOVE
 from latmon.support.errors import ProbeGoneError
 from latmon_backends.bpftrace.backend import BpftraceAlwaysOn
 from latmon_backends.bpftrace.program import BpftraceTool, has_ring_buffer
@@ -17,17 +18,17 @@ from latmon_backends.probe_backend import with_probe, without_earlier
 
 SECOND = 1_000_000
 BEGAN_US = 100 * SECOND
-ABOVE = {Flow("dm-0", "read"): 3}
+TABLES = {ABOVE: {Flow("dm-0", "read"): 3}}
 
 
 def reported(begun_us):
-    interval = TracerInterval(Traced(off=5), above=ABOVE, suppressed=2, undecoded=7)
+    interval = TracerInterval(Traced(off=5), tables=TABLES, suppressed=2, undecoded=7)
     return TracerWindow(interval, ("a record",), Losses(lost=4, undecoded=1), ticks=1, begun_us=begun_us)
 
 
 def test_what_began_before_the_capture_is_of_no_window():
     window = without_earlier(BEGAN_US, reported(BEGAN_US - 1))
-    assert window.interval == TracerInterval(above=ABOVE, suppressed=2, undecoded=7)
+    assert window.interval == TracerInterval(tables=TABLES, suppressed=2, undecoded=7)
     assert window.records == ("a record",)
     assert window.losses == Losses(lost=4, undecoded=1)
 

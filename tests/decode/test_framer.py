@@ -14,6 +14,7 @@ from latmon.manifest import MapSpec, load
 from latmon.model import measurements
 from latmon.model.frame import Completed, Flow, Series, Thread, Traced
 from latmon.model.histogram import MAX_US, Histogram, bucket_bounds, bucket_index, merge
+from latmon.model.measurements import ABOVE
 from latmon.model.measurements.behind import Behind
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import OTHERS, Issuer
@@ -525,23 +526,23 @@ def test_what_no_kernel_counts_is_not_counted(value):
 # I/Os above the threshold
 
 
-ABOVE = ("above", "suppressed", "level")
+MAPS_ABOVE = ("above", "suppressed", "level")
 
 
 def looking(manifest=A, several=lambda _: False):
     """Return the framer of a probe that looks for slow I/Os."""
-    others = [spec for spec in manifest.maps if spec.role not in ABOVE]
-    own = [MapSpec(f"{manifest.name}_{role}", role, key=manifest.keys[""]) for role in ABOVE]
+    others = [spec for spec in manifest.maps if spec.role not in MAPS_ABOVE]
+    own = [MapSpec(f"{manifest.name}_{role}", role, key=manifest.keys[""]) for role in MAPS_ABOVE]
     return framer(replace(manifest, maps=(*others, *own)), several)
 
 
 def test_what_is_above_the_threshold_is_reported_by_flow_and_what_was_left_out_by_number():
     one = looking()
     first = interval(one, above={key(): 3, key(dev=SDB, op=WRITE): 1}, suppressed={key(): 2})
-    assert first.above == {Flow("vda", "read"): 3, Flow("sdb", "write"): 1}
+    assert first.tables[ABOVE] == {Flow("vda", "read"): 3, Flow("sdb", "write"): 1}
     assert (first.suppressed, first.seen, first.unnamed) == (2, {}, 0)
     second = interval(one, above={key(): 4, key(dev=SDB, op=WRITE): 1}, suppressed={key(): 2})
-    assert (second.above, second.suppressed) == ({Flow("vda", "read"): 1}, 0)
+    assert (second.tables[ABOVE], second.suppressed) == ({Flow("vda", "read"): 1}, 0)
 
 
 def test_what_was_left_out_of_a_device_that_is_not_selected_is_not_reported():
@@ -565,6 +566,6 @@ def test_a_threshold_of_an_unknown_device_is_not_reported():
 def test_flushes_that_are_not_timed_are_not_above_a_threshold():
     one = looking(C, several=lambda name: name == "vda")
     found = interval(one, probe="block_c", above={key(op=FLUSH): 3, key(dev=SDB, op=FLUSH): 2})
-    assert found.above == {Flow("sdb", "flush"): 2}
+    assert found.tables[ABOVE] == {Flow("sdb", "flush"): 2}
     assert not one.times(Flow("vda", "flush"))
     assert one.times(Flow("vda", "write"))

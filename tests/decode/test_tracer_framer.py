@@ -14,7 +14,7 @@ from latmon.decode.tables import Record
 from latmon.manifest import load
 from latmon.model.frame import Flow, Frame, Missing, Series, Thread
 from latmon.model.histogram import Histogram, bucket_bounds, bucket_index
-from latmon.model.measurements import HANDLERS, SOFTIRQS
+from latmon.model.measurements import ABOVE, HANDLERS, SOFTIRQS
 from latmon.model.measurements.handlers import UNKNOWN_IRQ, Handler, HandlerRuns
 from latmon.model.measurements.softirqs import SoftirqCpu
 from latmon.recording.validate import MAX_LABEL
@@ -177,7 +177,7 @@ def test_a_script_may_look_for_slow_ios_of_its_own_devices(manifest):
     bios = manifest(group="bios", maps=own)
     one = TracerFramer(bios, NAMES.get)
     found = joined([interval(one, above={key(): 5}, level={SDB: 9000, GONE: 1}), TracerInterval()], [bios])
-    assert (found.above, found.thresholds_us) == ({Flow("vda", "read"): 5}, {"sdb": 9000})
+    assert (found[ABOVE], found.thresholds_us) == ({Flow("vda", "read"): 5}, {"sdb": 9000})
 
 
 # Tables

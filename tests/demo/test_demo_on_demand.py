@@ -12,7 +12,7 @@ from latmon.analysis.attribution import by_process, fold, requests_of, tail, tai
 from latmon.model import measurements
 from latmon.model.frame import OPS, UNACCOUNTED, Flow, Frame, Series
 from latmon.model.histogram import merge
-from latmon.model.measurements import HANDLERS, SOFTIRQS, WAKEUPS
+from latmon.model.measurements import ABOVE, HANDLERS, SOFTIRQS, WAKEUPS
 from latmon.model.measurements.handlers import Handler
 from latmon.recording.codec import decode_frame, encode_frame, to_bytes
 from latmon.recording.validate import parse
@@ -100,7 +100,7 @@ def test_outliers_add_up_and_are_above_their_threshold(frames):
 def test_what_the_rate_limit_leaves_out_is_counted(frames):
     for frame in frames:
         assert len(frame.outliers) <= ROWS
-        assert sum(frame.above.values()) == len(frame.outliers) + frame.health.suppressed
+        assert sum(frame[ABOVE].values()) == len(frame.outliers) + frame.health.suppressed
     assert any(frame.health.suppressed for frame in frames)
 
 

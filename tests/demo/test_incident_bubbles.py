@@ -11,6 +11,7 @@ from depth_sums import merge_depths
 
 from latmon.analysis.issue_order import lba_order
 from latmon.model.histogram import bucket_bounds, merge
+from latmon.model.measurements import ABOVE
 from latmon_backends.demo import bubbles
 from latmon_backends.demo.bubbles import (
     BUBBLES,
@@ -103,7 +104,7 @@ def test_the_throttle_is_full_and_no_wall_of_few(sick):
 def test_health_is_slower_and_bounded(sick, healthy):
     assert whole(healthy).quantile(0.5) > 2 * whole(sick).quantile(0.5)
     assert max(rows(whole(healthy))) == 512
-    assert not any(f.above for f in (*sick, *healthy))
+    assert not any(f[ABOVE] for f in (*sick, *healthy))
 
 
 @pytest.mark.slow
@@ -114,7 +115,7 @@ def test_the_whole_test_has_both_tables(seed):
     assert rows(whole(frames)) == {**SORTED, 524_288: 302}
     assert whole(frames[:-1]).max_bound < THRESHOLD_US
     last = frames[-1]
-    assert sum(last.above.values()) == 302 == len(last.outliers) + last.health.suppressed
+    assert sum(last[ABOVE].values()) == 302 == len(last.outliers) + last.health.suppressed
     assert all(sum(one.stages_us.values()) == one.total_us for one in last.outliers)
     assert last.outstanding[DISK].known == 0
     assert frames[-2].outstanding[DISK].queued > 302

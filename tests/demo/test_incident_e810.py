@@ -9,7 +9,7 @@ import pytest
 
 from latmon.model.frame import Frame
 from latmon.model.histogram import Histogram, merge
-from latmon.model.measurements import HANDLERS, SOFTIRQS
+from latmon.model.measurements import ABOVE, HANDLERS, SOFTIRQS
 from latmon.model.measurements.softirqs import SoftirqCpu
 from latmon_backends.demo.backend import INCIDENTS
 from latmon_backends.demo.e810 import CPU, LOCAL, PER_WINDOW, REMOTE, THRESHOLD_US, VECTOR, one_by_one
@@ -75,7 +75,7 @@ def test_the_softirq_is_raised_in_a_thread_and_run_by_the_timer(sick):
 def test_a_few_outliers_are_reported_and_all_are_counted(sick):
     for frame in sick:
         assert 0 < len(frame.outliers) <= PER_WINDOW
-        assert len(frame.outliers) + frame.health.suppressed == sum(frame.above.values()) > 240
+        assert len(frame.outliers) + frame.health.suppressed == sum(frame[ABOVE].values()) > 240
         assert {one.device for one in frame.outliers} == {REMOTE}
         for one in frame.outliers:
             assert frame.mono_us - frame.dt_us < one.mono_us + one.total_us <= frame.mono_us

@@ -13,7 +13,7 @@ from latmon.cli import headless
 from latmon.cli.main import run as main
 from latmon.model.frame import Frame
 from latmon.model.histogram import Histogram, bucket_bounds, merge
-from latmon.model.measurements import HANDLERS, WAKEUPS
+from latmon.model.measurements import ABOVE, HANDLERS, WAKEUPS
 from latmon_backends.demo.backend import INCIDENTS
 from latmon_backends.demo.emulex import (
     COMPLETER,
@@ -62,7 +62,7 @@ def test_the_first_drain_is_the_case_s_own_row_eight_times(sick):
 @pytest.mark.slow
 def test_one_io_in_100_000_is_above_500_ms(sick):
     every = latency(sick)
-    assert sum(n for frame in sick for n in frame.above.values()) == 8
+    assert sum(n for frame in sick for n in frame[ABOVE].values()) == 8
     assert 8 / every.count == pytest.approx(1e-5, rel=0.02)
     assert every.quantile(0.99) < 2_000
     assert every.quantile(0.9999) < THRESHOLD_US
@@ -123,7 +123,7 @@ def test_without_the_illness_nothing_takes_100_ms(healthy):
     every = latency(healthy)
     assert every.max_bound < 100_000
     assert every.count / len(healthy) == pytest.approx(20_000, rel=0.02)
-    assert not any(frame.outliers or frame.above for frame in healthy)
+    assert not any(frame.outliers or frame[ABOVE] for frame in healthy)
     assert not healthy[0].traced.histograms, "no script measures qlc's stages"
     (loops,) = [one for one in healthy[0].taskqs if one.name == "qlc_0_comp_thd"]
     assert (loops.ever, loops.active, loops.threads, loops.priority, loops.loops) == (0, 8, 8, 99, True)

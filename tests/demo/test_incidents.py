@@ -11,6 +11,7 @@ import pytest
 
 from latmon.cli import check, headless
 from latmon.model.frame import STAGES, UNACCOUNTED, Flow, Frame
+from latmon.model.measurements import ABOVE
 from latmon.support.text import is_clean
 from latmon_backends.demo.backend import INCIDENTS, SCENARIOS, DemoBackend
 
@@ -84,7 +85,7 @@ def agree(name: str, frames: Iterable[Frame]) -> None:
         for one in frame.outliers:
             assert sum(one.stages_us.values()) + one.unaccounted_us == one.total_us
             assert one.total_us > frame.thresholds_us[one.device]
-        assert sum(frame.above.values()) == len(frame.outliers) + frame.health.suppressed
+        assert sum(frame[ABOVE].values()) == len(frame.outliers) + frame.health.suppressed
         for device, depths in frame.depths.items():
             begun = sum(frame.seen[flow].count for flow in frame.seen if flow.device == device)
             assert not depths.at_issue or sum(depths.at_issue.values()) == begun

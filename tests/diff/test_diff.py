@@ -31,6 +31,7 @@ from latmon.model import measurements
 from latmon.model.frame import Completed, Device, Flow, Frame, Mark, Outstanding, Series, Traced
 from latmon.model.histogram import EMPTY, Histogram, bucket_index, merge
 from latmon.model.inflight import InFlight, InFlightList
+from latmon.model.measurements import ABOVE
 from latmon.model.measurements.files import FileSeries
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import Issuer
@@ -458,7 +459,9 @@ def waits(slow, number, above=None):
     times = [QUICK_US] * 1000 + [SLOW_US] * slow
     whole = Histogram.record(times)
     by = {bucket_index(QUICK_US): 1000 * QUICK_US} | ({bucket_index(SLOW_US): slow * SLOW_US} if slow else {})
-    reported = {} if above is None else {"above": {Flow("sda", "write"): slow}, "thresholds_us": {"sda": above}}
+    reported = {}
+    if above is not None:
+        reported = {"tables": {ABOVE: {Flow("sda", "write"): slow}}, "thresholds_us": {"sda": above}}
     traced = Traced({TOTAL: whole, QUEUE: whole}, {QUEUE: by}, one_in=1)
     return frame(number, histograms={TOTAL: whole}, traced=traced, **reported)
 
@@ -816,7 +819,7 @@ def frames_of(number, length=30, us=100, dt_us=1_000_000):
         seen = {Flow(DISK.name, "read"): Completed(101, 413_696)}
         reads = {Series(DISK.name, "read", "total"): Histogram.record(times)}
         when = {"dt_us": dt_us, "mono_us": (seq + 1) * dt_us, "wall": 1e9 + (seq + 1) * dt_us / 1e6}
-        above = {"above": {Flow(DISK.name, "read"): 1}, "thresholds_us": {DISK.name: 4_000}}
+        above = {"tables": {ABOVE: {Flow(DISK.name, "read"): 1}}, "thresholds_us": {DISK.name: 4_000}}
         yield replace(frame(seq), histograms=reads, seen=seen, kernel=seen, **when, **above)
 
 

@@ -15,7 +15,7 @@ from latmon.capture.backend import Options
 from latmon.model import measurements
 from latmon.model.frame import NAMED_FROM, UNACCOUNTED, Flow, Outstanding, Series, pid_of
 from latmon.model.histogram import EMPTY, merge
-from latmon.model.measurements import HANDLERS, WAKEUPS
+from latmon.model.measurements import ABOVE, HANDLERS, WAKEUPS
 from latmon.support.errors import UnavailableError, UsageError
 from latmon_backends.dtrace import backend as dtrace_backend
 from latmon_backends.dtrace import program
@@ -162,7 +162,7 @@ async def test_outliers_have_who_waited_and_when_it_began(run):
     assert (late.comm, late.pid, late.op) == ("dd", 902, "write")
     assert late.total_us > 2_000_000
     assert late.stages_us["queue"] > 0.99 * late.total_us
-    above = sum(sum(one.above.values()) for one in reported.frames)
+    above = sum(sum(one[ABOVE].values()) for one in reported.frames)
     assert above == len(found) + sum(one.health.suppressed for one in reported.frames)
     assert {us for one in reported.frames for us in one.thresholds_us.values()} == {10_000}
 
@@ -192,7 +192,7 @@ async def test_a_device_comes_with_the_first_frame_that_reports_of_it(run):
     for frame in reported.frames:
         known |= {device.name for device in frame.devices}
         assert {series.device for series in frame.histograms} <= known
-        assert {flow.device for flow in (*frame.seen, *frame.above)} | set(frame.outstanding) <= known
+        assert {flow.device for flow in (*frame.seen, *frame[ABOVE])} | set(frame.outstanding) <= known
 
 
 async def test_what_kstat_knows_of_a_disk_comes_with_it(run, monkeypatch):
@@ -255,7 +255,7 @@ async def test_linux_devices_are_the_kernels_by_their_numbers(run, tmp_path, mon
     assert {s.device for s in reported.counts()} == {"vda"}
     assert {s.stage for s in reported.counts()} >= {"hba", "total"}
     found = [one for frame in reported.frames for one in frame.outliers]
-    above = sum(sum(one.above.values()) for one in reported.frames)
+    above = sum(sum(one[ABOVE].values()) for one in reported.frames)
     assert above == len(found) + sum(one.health.suppressed for one in reported.frames) > 0
     assert {one.device for one in found} == {"vda"}
 
@@ -356,7 +356,7 @@ def _emulex(on_demand):
     assert (worst.total_us, worst.stages_us["hba"], worst.stages_us["completion"]) == (1_238_999, 85, 1_238_903)
     assert worst.path == "completion thread, most of the time until it ran"
     assert {one.device for f in on_demand.frames for one in f.outliers} >= {"emlxs0", "zfs:redo", "sd2"}
-    above = sum((Counter(one.above) for one in on_demand.frames), Counter())
+    above = sum((Counter(one[ABOVE]) for one in on_demand.frames), Counter())
     assert {flow.op for flow in above if flow.device == "mpt0"} == {"read", "flush"}
     tails = [f.traced for f in on_demand.frames if any(s.device == "emlxs0" for s in f.traced.by_total)]
     assert tails
@@ -410,7 +410,7 @@ async def test_an_outlier_of_two_probes_that_count_from_elsewhere_is_one(run):
     (one,) = [one for frame in reported.frames for one in frame.outliers]
     assert one.stages_us == {"queue": 10_200, "requeue": 6_000, "hba": 14_300, "completion": 30}
     assert one.total_us == 30_530
-    assert sum(sum(frame.above.values()) for frame in reported.frames) == 1
+    assert sum(sum(frame[ABOVE].values()) for frame in reported.frames) == 1
     assert {limit.value for limit in reported.devices["da0"].limits if limit.name == "openings"} == {254}
 
 

@@ -218,12 +218,12 @@ def _requested(one: Frame, rng: Random, n: int) -> Frame:
         one,
         histograms={**one.histograms, writes: with_slow},
         outliers=outliers,
-        above=MappingProxyType({Flow(ODD, "write"): 4}),
         thresholds_us=MappingProxyType({f"nvme{i}n1": 1000 for i in range(n)}),
         traced=together(*traces),
         health=replace(one.health, suppressed=1, probe_cpu_percent=1.2),
         tables={
             **one.tables,
+            measurements.ABOVE: {Flow(ODD, "write"): 4},
             measurements.HANDLERS: HANDLERS,
             measurements.SOFTIRQS: softirqs(),
             measurements.WAKEUPS: by_thread(wakeups()),

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 from hypothesis import strategies as st
-from recorded import COUNTS, DEVICE_NAMES, FLOWS, NAMES, OP_NAMES, frame, histograms
+from recorded import COUNTS, DEVICE_NAMES, NAMES, OP_NAMES, frame, histograms
 
 from latmon.model.frame import (
     FILE_OPS,
@@ -26,7 +26,7 @@ from latmon.model.frame import (
     Wait,
 )
 from latmon.model.histogram import MAX_US, Histogram, bucket_index
-from latmon.model.measurements import HANDLERS, SOFTIRQS, TABLES, WAKEUPS
+from latmon.model.measurements import ABOVE, HANDLERS, SOFTIRQS, TABLES, WAKEUPS
 from latmon.model.measurements.handlers import Handler, HandlerRuns
 from latmon.model.measurements.softirqs import SoftirqCpu, SoftirqRuns
 from latmon.model.measurements.wakeups import Wakeups, by_thread
@@ -158,7 +158,6 @@ ON_DEMAND_FRAMES = st.builds(
     st.floats(0, MAX_WALL),
     COUNTS,
     st.integers(1, MAX_SPAN_US),
-    above=maps(FLOWS, COUNTS),
     outliers=st.lists(OUTLIERS, max_size=3).map(tuple),
     thresholds_us=maps(DEVICE_NAMES, COUNTS),
     traced=TRACED,
@@ -226,11 +225,11 @@ KERNEL = Thread(77, "emlxs_thread", "fifo", 97)
 PROGRAM = Thread(4211, "ora_lgwr", "other", 120, kernel=False)
 ON_DEMAND = frame(
     0,
-    above={Flow("sdc", "write"): 31},
     outliers=(outlier(),),
     thresholds_us={"sdc": 20_000},
     traced=traced_disk(),
     tables={
+        ABOVE: {Flow("sdc", "write"): 31},
         HANDLERS: {
             Handler(16, "uhci_hcd"): HandlerRuns(
                 of(20, 21), returned={"none": 2}, device="0000:00:01.2", shared_with=("nvme0q1",)

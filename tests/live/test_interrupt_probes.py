@@ -20,7 +20,7 @@ from workload import Capture, LoopDevice
 
 from latmon.model.frame import Flow, Series
 from latmon.model.histogram import bucket_bounds
-from latmon.model.measurements import HANDLERS, SOFTIRQS, WAKEUPS
+from latmon.model.measurements import ABOVE, HANDLERS, SOFTIRQS, WAKEUPS
 
 ZRAM = Path("/sys/class/zram-control")
 VECTORS = ("HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU")
@@ -334,7 +334,7 @@ def test_bios_of_a_device_without_requests(suite, zram, tmp_path, one_in, some):
         n = dict(total.buckets)[bucket]
         assert n * at <= us < n * end
     assert interval.thresholds_us == {"zram": 1}
-    above = interval.above[Flow("zram", "write")]
+    above = interval[ABOVE][Flow("zram", "write")]
     assert above == sum(n for bucket, n in total.buckets if bucket_bounds(bucket)[0] >= 1)
     slow = run.reported("slow")
     assert len(slow) + interval.suppressed == above

@@ -18,7 +18,7 @@ from workload import Capture, LoopDevice, fio, wait_for
 
 from latmon.capture.backend import Options
 from latmon.model.frame import UNACCOUNTED, Flow, Frame
-from latmon.model.measurements import HANDLERS, SOFTIRQS, WAKEUPS
+from latmon.model.measurements import ABOVE, HANDLERS, SOFTIRQS, WAKEUPS
 from latmon_backends.bpftrace.backend import BpftraceBackend
 from latmon_backends.probe.launcher import totals
 
@@ -112,7 +112,7 @@ def test_every_request_is_traced_and_its_stages_add_up(recorded):
     assert any(frame[WAKEUPS] for frame in traced)
     # All that is counted is reported or left out, and nothing is traced that isn't counted, to the capture's very end.
     reported = sum(len(frame.outliers) + frame.health.suppressed for frame in frames)
-    assert reported == sum(sum(frame.above.values()) for frame in frames)
+    assert reported == sum(sum(frame[ABOVE].values()) for frame in frames)
     assert passed["total"] <= seen(frames, name)
     # Nothing of it is late, or takes from what is always on.
     assert not [frame.gap for frame in frames if frame.gap]

@@ -10,7 +10,7 @@ from latmon.decode.framer import UNKNOWN
 from latmon.manifest import load
 from latmon.model.frame import Series, Thread
 from latmon.model.histogram import bucket_index
-from latmon.model.measurements import HANDLERS, SOFTIRQS, WAKEUPS
+from latmon.model.measurements import ABOVE, HANDLERS, SOFTIRQS, WAKEUPS
 from latmon.model.measurements.handlers import Handler
 from latmon.model.measurements.softirqs import SoftirqCpu
 from latmon_backends.bpftrace.probe import BpftraceDecoder
@@ -296,7 +296,7 @@ def bios(tmp_path):
             else:
                 ticks.take(Printed(one))
         window = ticks.taken()
-        return len(window.records), sum(window.interval.above.values())
+        return len(window.records), sum(window.interval[ABOVE].values())
 
     return text
 
@@ -318,7 +318,7 @@ def test_bios_of_a_device_that_is_timed_by_its_requests_are_nothing(tmp_path):
             ticks.take(MapPrinted(f"bios_c_{name}", {str(SDA << 16): number}))
         ticks.take(Printed("done bios_c"))
     window = ticks.taken()
-    assert (window.records, window.interval.above, window.interval.traced.histograms) == ((), {}, {})
+    assert (window.records, window.interval[ABOVE], window.interval.traced.histograms) == ((), {}, {})
 
 
 @pytest.mark.parametrize(

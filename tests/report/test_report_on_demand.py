@@ -15,7 +15,7 @@ from latmon.model import measurements
 from latmon.model.frame import Device, DeviceReport, Flow, Frame, Health, Missing, Series, Thread, Traced
 from latmon.model.histogram import Histogram
 from latmon.model.host_context import CONTEXT, interval_value
-from latmon.model.measurements import HANDLERS, SOFTIRQS
+from latmon.model.measurements import ABOVE, HANDLERS, SOFTIRQS
 from latmon.model.measurements.behind import Behind
 from latmon.model.measurements.handlers import Handler, HandlerRuns
 from latmon.model.measurements.issued_io import IssuedIO
@@ -397,11 +397,11 @@ def test_the_text_of_anything_fits_a_ticket(summary_of):
         frame(
             0,
             devices=(Device(name, 8, 0),),
-            above={Flow(name, "write"): 10**12},
             thresholds_us={name: 1},
             outliers=(wide,) * 30,
             traced=replace(traced_disk(), unfollowed={"sdc": {"u" * 100: 5}}),
             tables={
+                ABOVE: {Flow(name, "write"): 10**12},
                 HANDLERS: {Handler(4000, "h" * 60): runs},
                 SOFTIRQS: ON_DEMAND[SOFTIRQS],
                 measurements.WAKEUPS: by_thread([late]),

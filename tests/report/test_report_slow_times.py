@@ -12,6 +12,7 @@ from latmon.aggregate.accumulator import Minute
 from latmon.cli.main import run as main
 from latmon.model.frame import Completed, Device, Flow, Series
 from latmon.model.histogram import Histogram, bucket_index
+from latmon.model.measurements import ABOVE
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
 from latmon.report.command import _slow
@@ -33,7 +34,7 @@ def slow_frames(*rows):
     for seq, (hours, above) in enumerate(rows):
         wall = DAY + hours * 3600 + 60
         when = {"wall": wall, "mono_us": int((wall - DAY + 60) * 1e6), "dt_us": 60_000_000}
-        yield replace(frame(seq), **when, above={flow: above}, thresholds_us={DISK.name: 2000})
+        yield replace(frame(seq), **when, tables={ABOVE: {flow: above}}, thresholds_us={DISK.name: 2000})
 
 
 def test_slow_ios_by_hour_and_day_and_the_worst_minute():
@@ -55,7 +56,7 @@ def moving(*thresholds_us: int):
     """Return frames of a second each with another automatic threshold and an I/O above it."""
     flow = Flow(DISK.name, "read")
     for seq, us in enumerate(thresholds_us):
-        yield frame(seq, above={flow: 1}, thresholds_us={DISK.name: us})
+        yield frame(seq, tables={ABOVE: {flow: 1}}, thresholds_us={DISK.name: us})
 
 
 def test_of_a_threshold_that_moved_the_range_is_reported(tmp_path):
@@ -83,7 +84,10 @@ def test_the_worst_minute_begins_no_earlier_than_the_recording():
     slow = SlowTimes()
     for seq in range(2):  # from 40 s after the begin of a minute of the monotonic clock
         when = {"wall": DAY + 9 * (seq + 1), "mono_us": 40_000_000 + 9_000_000 * (seq + 1), "dt_us": 9_000_000}
-        slow.add(replace(frame(seq), **when, above={Flow(DISK.name, "read"): 1}, thresholds_us={DISK.name: 2000}), {})
+        slow.add(
+            replace(frame(seq), **when, tables={ABOVE: {Flow(DISK.name, "read"): 1}}, thresholds_us={DISK.name: 2000}),
+            {},
+        )
     assert slow.worst == (2, int(DAY))
 
 
@@ -93,7 +97,7 @@ def test_the_windows_of_a_minute_count_together_whatever_the_wall_clock_s_minute
     for seq in range(12):  # two minutes of the monotonic clock, from 40 s after a full minute on
         when = {"wall": DAY + 3600 - 40 + 10 * (seq + 1), "mono_us": 10_000_000 * (seq + 1), "dt_us": 10_000_000}
         above = {flow: 3 if 3 <= seq < 9 else 0}
-        slow.add(replace(frame(seq), **when, above=above, thresholds_us={DISK.name: 2000}), {})
+        slow.add(replace(frame(seq), **when, tables={ABOVE: above}, thresholds_us={DISK.name: 2000}), {})
     assert slow.worst == (9, int(DAY) + 3600 - 40)
     assert slow.hours == {int(DAY): 9, int(DAY) + 3600: 9}
 
@@ -111,10 +115,10 @@ def test_a_volume_is_not_counted_again_and_no_threshold_is_no_count():
     volume = Device("dm-0", 253, 0, kind="dm", members=(DISK.name,))
     totals = Totals(60_000_000, {DISK.name: DISK, volume.name: volume})
     (one,) = slow_frames((0, 3))
-    totals.add(replace(one, above={**one.above, Flow("dm-0", "read"): 3}))
+    totals.add(replace(one, tables={ABOVE: {**one[ABOVE], Flow("dm-0", "read"): 3}}))
     assert _slow_times(totals)["slow"]["days"][0]["count"] == 3
     alone = Totals(60_000_000, {DISK.name: DISK, volume.name: volume})
-    alone.add(replace(one, above={Flow("dm-0", "read"): 3}, thresholds_us={"dm-0": 2000}, histograms={}))
+    alone.add(replace(one, tables={ABOVE: {Flow("dm-0", "read"): 3}}, thresholds_us={"dm-0": 2000}, histograms={}))
     assert _slow_times(alone)["slow"]["days"][0]["count"] == 3  # its disk is known and not measured
     assert not _slow_times(Totals(60_000_000))
     (none,) = slow_frames((0, 0))
@@ -136,7 +140,7 @@ def slo_of(slo_us, *windows, threshold_us=None):
         above = {} if threshold_us is None else {READS: 7}
         when = {"wall": DAY + 60 * (seq + 1), "dt_us": 60_000_000}
         totals = {Series(*READS, "total"): reads}
-        slo.add(replace(frame(seq), **when, histograms=totals, above=above, thresholds_us=thresholds), {})
+        slo.add(replace(frame(seq), **when, histograms=totals, tables={ABOVE: above}, thresholds_us=thresholds), {})
     return slo
 
 

@@ -15,6 +15,7 @@ from latmon.capture.backend import Options
 from latmon.decode.framer import TracerInterval, unnamed_cgroup
 from latmon.model.frame import FILES, Completed, Device, Flow, Frame, Health
 from latmon.model.inflight import InFlightList
+from latmon.model.measurements import ABOVE
 from latmon_backends.bpftrace.program import BpftraceTool
 from latmon_backends.bpftrace.tracer import BpftracePrograms, ScriptInventory, TracerHost
 from latmon_backends.probe import outliers
@@ -525,20 +526,22 @@ trap 'exit 0' TERM; while :; do sleep 0.05; done"""
 
 async def test_slow_bios_are_counted_and_reported_beside_the_requests(on_demand):
     read, dm = Flow("sda", "read"), Flow("dm-0", "read")
-    frame = replace(FRAME, above={read: 2}, thresholds_us={"sda": 9_000}, health=Health(suppressed=1, lost_events=1))
+    frame = replace(
+        FRAME, tables={ABOVE: {read: 2}}, thresholds_us={"sda": 9_000}, health=Health(suppressed=1, lost_events=1)
+    )
     one, windows = on_demand(BIOS, mode="all"), []
     async with asyncio.timeout(60):
-        while not windows or not windows[-1].interval.above:
+        while not windows or not windows[-1].interval[ABOVE]:
             await asyncio.sleep(0.02)
             windows.append(one.taken(frame))
             seen = one.add_to(frame, windows[-1])
-    assert seen.above == {read: 2, dm: 5}
+    assert seen[ABOVE] == {read: 2, dm: 5}
     assert seen.thresholds_us == {"sda": 9_000, "dm-0": 20_000}
     assert seen.health.suppressed == 1 + 3
     assert seen.health.lost_events + sum(window.losses.lost for window in windows[:-1]) == 1 + 5
     reported = [record for window in windows for record in window.records]
     assert {record.get("dev") for record in reported} == {253 << 20}
-    assert len(reported) + 3 == seen.above[dm]
+    assert len(reported) + 3 == seen[ABOVE][dm]
 
 
 async def test_a_frame_names_whose_requests_are_followed(on_demand, monkeypatch):
@@ -602,7 +605,7 @@ async def test_slow_devices_are_traced_by_themselves(on_demand):
             wall=0.0,
             mono_us=n * 10**6,
             dt_us=10**6,
-            above={Flow("sda", "read"): 1},
+            tables={ABOVE: {Flow("sda", "read"): 1}},
             thresholds_us={"sda": 20_000},
         )
         for n in range(3)
@@ -935,7 +938,7 @@ async def test_what_they_say_to_their_end_is_reported_with_the_next_frame(on_dem
     one.set_stages("basic")
     await it_runs(one, yes=False)
     window = one.taken(FRAME)
-    assert window.interval.above == {Flow("dm-0", "read"): 5}
+    assert window.interval[ABOVE] == {Flow("dm-0", "read"): 5}
     assert len(window.records) == 1
     assert window.losses.undecoded == 0
 
@@ -946,7 +949,7 @@ async def test_the_last_frame_has_what_a_stop_that_was_under_way_still_brings(on
     one.set_stages("basic")
     await asyncio.sleep(0.2)
     await one.finish()
-    assert one.taken(FRAME).interval.above == {Flow("dm-0", "read"): 5}
+    assert one.taken(FRAME).interval[ABOVE] == {Flow("dm-0", "read"): 5}
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ from dataclasses import replace
 from latmon.model.frame import Completed, Device, Flow, Frame, Outstanding, Series
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import InFlight, InFlightList
+from latmon.model.measurements import ABOVE
 from latmon_backends.tracer.demand import ABOVE_IN, STAYS_US, Demand, Suspicion
 
 SECOND = 1_000_000
@@ -18,7 +19,7 @@ def frame(seq, above=(), p99_us=None, *, removed=(), devices=(), many=1):
         wall=0.0,
         mono_us=seq * SECOND,
         dt_us=SECOND,
-        above={Flow(name, "read"): many for name in above},
+        tables={ABOVE: {Flow(name, "read"): many for name in above}},
         thresholds_us=dict.fromkeys(above, 20_000),
         histograms={Series(n, "read", "total"): Histogram.record([us] * 200) for n, us in (p99_us or {}).items()},
         devices=devices,

@@ -12,7 +12,7 @@ from test_app import make, painted, pressed, screen, settled, whole
 from latmon.capture.backend import Options
 from latmon.model.frame import Flow, Health, Missing, Outstanding, Traced
 from latmon.model.inflight import InFlight, InFlightList
-from latmon.model.measurements import SOFTIRQS
+from latmon.model.measurements import ABOVE, SOFTIRQS
 from latmon.tui.app import SourceEnded, traced_devices
 from latmon.tui.commands import STEPS
 from latmon.tui.keys import ACTIONS, foot, sections, works
@@ -339,7 +339,12 @@ def test_the_outliers_of_a_region_are_about_its_device_alone():
     assert re.search(rf"no I/O of \S+, \S+ to \S+, {other} is logged: the threshold is now 1 ms", output)
     assert "in flight: 3" not in output
     slow = replace(last.outliers[0], device=other)
-    frames[-1] = replace(frames[-1], outliers=(slow,), above={Flow(other, "write"): 1}, health=Health(suppressed=9))
+    frames[-1] = replace(
+        frames[-1],
+        outliers=(slow,),
+        tables={**frames[-1].tables, ABOVE: {Flow(other, "write"): 1}},
+        health=Health(suppressed=9),
+    )
     made = scene(frames, Selection(selected=other))
     output = " ".join(press(made, "zoom", "mark", *["grow_up:1"] * 40, "gather").split())
     assert "1 logged" in output

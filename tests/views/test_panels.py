@@ -17,6 +17,7 @@ from latmon.aggregate.history import Store, Window
 from latmon.analysis.peers import chance, natural, unlike
 from latmon.model.frame import OPS, Completed, Device, Flow, Frame, Health, Missing, Origin, Series, Traced
 from latmon.model.histogram import MAX_US, Histogram, bucket_index
+from latmon.model.measurements import ABOVE
 from latmon.support.units import significant
 from latmon.tui.commands import STEPS, turn
 from latmon.views import device_table
@@ -719,7 +720,7 @@ def test_what_is_above_the_threshold_is_counted_not_summed_from_buckets(captured
     slow = Histogram.record([100] * 95 + [2_010, 2_900, 3_000, 4_000, 5_000])
     one = replace(
         frame(1, {READ: slow}, devices=disks(1)),
-        above={Flow("nvme0n1", "read"): 5},
+        tables={ABOVE: {Flow("nvme0n1", "read"): 5}},
         thresholds_us={"nvme0n1": 2_000},
     )
     made = scene([one], Selection(threshold_us=fixed), origin=replace(ORIGIN, extra={"threshold_us": captured}))

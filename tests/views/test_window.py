@@ -19,7 +19,7 @@ from latmon.model import measurements
 from latmon.model.frame import Frame, Health, Series, Traced
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import Depths
-from latmon.model.measurements import HANDLERS, SOFTIRQS, WAKEUPS
+from latmon.model.measurements import ABOVE, HANDLERS, SOFTIRQS, WAKEUPS
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import Issuer
 from latmon.model.measurements.softirqs import SoftirqCpu, SoftirqRuns
@@ -41,7 +41,7 @@ def values(sums):
         sums[SOFTIRQS],
         sums[WAKEUPS],
         sums[measurements.ISSUERS],
-        sums.above,
+        sums[ABOVE],
         sums.suppressed,
         sums.thresholds_us,
     )

@@ -29,6 +29,7 @@ from latmon.capture.backend import Options, TraceCost, TraceCounts, TraceRequest
 from latmon.decode.tables import folded, folded_with_user, record, shifted
 from latmon.manifest import Manifest, load
 from latmon.model.frame import Completed, Device, Flow, Frame, Health, Origin, Outlier, missing_stages
+from latmon.model.measurements import ABOVE
 from latmon.support import host, privileges
 from latmon.support.errors import UnavailableError, UsageError
 from latmon.support.paths import data_dir
@@ -442,7 +443,7 @@ class _Frames:
             dt_us=end_us - begin_us,
             histograms=totals,
             seen={flow: Completed(n, sizes[flow]) for flow, n in done.items()},
-            above=done,
+            tables={ABOVE: done},
             outliers=outliers,
             thresholds_us={self._device.name: 0},
             traced=replace(traced, one_in=1, devices=(self._device.name,)),

@@ -20,9 +20,8 @@ from latmon.capture.backend import Options
 from latmon.manifest import Manifest
 from latmon.model.devices import busy_rows
 from latmon.model.frame import Completed, Device, Flow, Frame, Health, Series
-from latmon.model.measurements import ISSUERS
+from latmon.model.measurements import ABOVE, ISSUERS
 from latmon.model.measurements.issuers import Issuer
-from latmon.model.table import NO_TABLES
 from latmon.support import host
 from latmon.support.errors import ProbeGoneError, UnavailableError, UntrustedError
 from latmon.support.paths import matching
@@ -117,6 +116,7 @@ class FrameBuilder:
         kernel = interval.kernel
         issuers = window.interval.tables.get(ISSUERS) or interval.issuers
         seen = window.interval.seen if counts_bytes else _with_bytes(window.interval.seen, kernel)
+        above = self._selected(window.interval.tables.get(ABOVE, {}))
         frame = Frame(
             seq=self._seq,
             wall=end.sample.wall - window.lag_us / 1e6,
@@ -125,13 +125,12 @@ class FrameBuilder:
             histograms={} if bent else self._selected(window.interval.histograms),
             seen=self._selected(seen),
             kernel=kernel if self._counted_together(window) else _of_idle(kernel),
-            above=self._selected(window.interval.above),
             thresholds_us=self._of_selected(window.interval.thresholds_us),
             outstanding=end.sample.outstanding,
             depths=interval.depths,
             cgroup_limits=interval.cgroup_limits,
             host_context=interval.host_context,
-            tables=NO_TABLES if bent else {ISSUERS: self._selected(issuers)},
+            tables={ABOVE: above} if bent else {ABOVE: above, ISSUERS: self._selected(issuers)},
             devices=self._sampler.devices if self._seq == 0 else end.sample.devices,
             removed=end.sample.removed,
             health=replace(

@@ -485,7 +485,6 @@ class OnDemand:
         in_flight = on_demand.in_flight and followed(on_demand.in_flight, on_demand.ages_of, self._programs.timed)
         return replace(
             window.add_tables(frame),
-            above={**on_demand.above, **frame.above},
             thresholds_us={**on_demand.thresholds_us, **frame.thresholds_us},
             traced=self._traced(on_demand.traced),
             in_flight=self._last_list.of(frame, in_flight),

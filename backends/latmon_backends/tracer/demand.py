@@ -22,6 +22,7 @@ from latmon.aggregate.request_age import Waiting
 from latmon.analysis.peers import in_flight_us, is_on_another, unlike
 from latmon.model.frame import Device, Frame, Series
 from latmon.model.histogram import Histogram, merge
+from latmon.model.measurements import ABOVE
 from latmon.support.process import cpu_ns
 from latmon.support.text import listed
 from latmon_backends.probe.launcher import Launcher, ProgramTotals
@@ -125,7 +126,7 @@ def _beside(signs: Mapping[str, _Sign], busy_us: Callable[[], Mapping[str, int]]
 
 def _by_device(frame: Frame) -> dict[str, int]:
     counts: defaultdict[str, int] = defaultdict(int)
-    for flow, count in frame.above.items():
+    for flow, count in frame[ABOVE].items():
         if count:
             counts[flow.device] += count
     return dict(counts)

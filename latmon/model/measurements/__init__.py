@@ -5,6 +5,7 @@ To add one: a module here, its table in TABLES, and a probe that prints it.
 
 from __future__ import annotations
 
+from latmon.model.measurements.above import ABOVE
 from latmon.model.measurements.behind import BEHIND
 from latmon.model.measurements.files import FILES
 from latmon.model.measurements.handlers import HANDLERS
@@ -15,7 +16,7 @@ from latmon.model.measurements.softirqs import SOFTIRQS
 from latmon.model.measurements.wakeups import WAKEUPS
 from latmon.model.table import AnyTable
 
-TABLES: tuple[AnyTable, ...] = (HANDLERS, SOFTIRQS, WAKEUPS, ISSUERS, BEHIND, SIZES, PATTERNS, FILES)
+TABLES: tuple[AnyTable, ...] = (ABOVE, HANDLERS, SOFTIRQS, WAKEUPS, ISSUERS, BEHIND, SIZES, PATTERNS, FILES)
 """All of them, in the order of a recording's line."""
 
-__all__ = ["BEHIND", "FILES", "HANDLERS", "ISSUERS", "PATTERNS", "SIZES", "SOFTIRQS", "TABLES", "WAKEUPS"]
+__all__ = ["ABOVE", "BEHIND", "FILES", "HANDLERS", "ISSUERS", "PATTERNS", "SIZES", "SOFTIRQS", "TABLES", "WAKEUPS"]

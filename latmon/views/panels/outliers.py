@@ -18,6 +18,7 @@ from latmon.model.devices import is_volume, thread_sentence
 from latmon.model.frame import OPS, UNACCOUNTED, FileOperation, Outlier, Wait, pid_of
 from latmon.model.histogram import bucket_bounds
 from latmon.model.inflight import AGES_S, Aged
+from latmon.model.measurements import ABOVE
 from latmon.model.stages import LETTERS, StageSum, called, explained, stage_sum
 from latmon.support.units import UNKNOWN, duration, part, spelled, whole, with_unit
 from latmon.views.bars import BAR, THIN, legend, letter_role, role, short, stacked
@@ -800,7 +801,7 @@ def log(view: ViewState) -> Listing:
     """Return the rows as they are shown: of the filter's devices, the selected ops, and the region if there is one."""
     selection, on_demand = view.selection, view.history.on_demand
     region, names = selection.region, _devices(view)
-    above = sum(n for flow, n in on_demand.above.items() if flow.device in names and flow.op in selection.ops)
+    above = sum(n for flow, n in on_demand[ABOVE].items() if flow.device in names and flow.op in selection.ops)
     suppressed = on_demand.suppressed
     if region is not None:  # of its device; the rate limit is one for all
         is_logged = _wanted(replace(view, selection=replace(selection, region=None)), names)

@@ -22,6 +22,7 @@ from latmon.model.frame import OPS, Device, Flow, Frame, Outlier, Traced, shown_
 from latmon.model.histogram import Histogram
 from latmon.model.host_context import BYTES, CONTEXT, PER_S, SHARE, ContextValue
 from latmon.model.inflight import Issue
+from latmon.model.measurements import ABOVE
 from latmon.model.stages import by_column
 from latmon.support.units import UNKNOWN, part, rate, significant, spelled, whole, with_unit
 from latmon.views import status
@@ -728,7 +729,7 @@ def _counted(view: ViewState, device: str) -> int | None:
     fixed_us = None if view.origin is None else view.origin.threshold_us
     if fixed_us is None or not fixed_us == selection.threshold_us == on_demand.thresholds_us.get(device):
         return None  # an automatic threshold moves, also if it has this value now
-    return sum(on_demand.above.get(Flow(device, op), 0) for op in selection.ops)
+    return sum(on_demand[ABOVE].get(Flow(device, op), 0) for op in selection.ops)
 
 
 def _without(view: ViewState, chosen: Subject, why: str, width: int, room: int) -> list[Line]:
