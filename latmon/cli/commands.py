@@ -18,12 +18,13 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from latmon.capture import registry, target
 from latmon.capture.backend import Backend, Options
 from latmon.capture.registry import Request
-from latmon.cli import arguments, config
+from latmon.cli import arguments, config, options
+from latmon.cli.options import Setting
 from latmon.support import failures, host, memory, output_files, paths, privileges, process, streams, trust
 from latmon.support.errors import EXIT_DONE, RecordingError, ThemeError, UnavailableError, UsageError
 from latmon.support.streams import STANDARD, ServiceLog
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from latmon.views.selection import ScreenOptions
 
 MAX_IGNORED = 1000
+T = TypeVar("T")
+U = TypeVar("U")
 _NO_CURSOR = ("", "dumb", "unknown")
 """Values of TERM for a terminal whose cursor can't be moved."""
 _ONE_FILE = "- is standard input, which is one file: name it once"
@@ -217,12 +220,12 @@ def _name_tools(defaults: config.Config) -> None:
     change a tool or the file that names it.
     """
     trust.require_named(os.environ)
-    for name in config.TOOLS:
-        path, variable = getattr(defaults, name), f"LATMON_{name.upper()}"
-        if not path or os.environ.get(variable):
+    for tool in config.TOOLS:
+        path = defaults[tool]
+        if not path or os.environ.get(tool.variable):
             continue
-        _check_named(name, Path(path), defaults.named_in.get(name))
-        os.environ[variable] = path
+        _check_named(tool.key, Path(path), defaults.named_in.get(tool.key))
+        os.environ[tool.variable] = path
 
 
 def _check_named(name: str, path: Path, file: Path | None, *, root: bool = True) -> None:
@@ -257,21 +260,22 @@ _WITHOUT_INVASIVE = frozenset({"bpftrace", "procfs", "demo"})
 
 
 def _request(args: argparse.Namespace, defaults: config.Config) -> Request:
-    backend = (defaults.backend or registry.AUTO) if args.backend is None else args.backend
+    backend = _chosen(args, defaults, options.BACKEND, registry.AUTO)
     registry.check(backend)
     if args.invasive and (backend in _WITHOUT_INVASIVE or (backend == registry.AUTO and platform.system() == "Linux")):
         raise UsageError("--invasive needs --backend dtrace: the other backends have no probe that is invasive")
     paths.data_dir("probes")  # refuse an installation without probes, which would silently use the kernel's counters
-    options = Options(
-        interval_us=args.interval or defaults.interval or Options().interval_us,
+    unset = Options()
+    measured = Options(
+        interval_us=_chosen(args, defaults, options.INTERVAL, unset.interval_us),
         devices=tuple(args.device),
-        threshold_us=defaults.threshold if args.threshold is None else args.threshold,
-        stages=args.stages or defaults.stages or Options().stages,
+        threshold_us=_chosen(args, defaults, options.THRESHOLD, unset.threshold_us),
+        stages=_chosen(args, defaults, options.STAGES, unset.stages),
         invasive=tuple(args.invasive),
-        max_overhead=(defaults.max_overhead or 0.0) if args.max_overhead is None else args.max_overhead,
-        budget_percent=Options().budget_percent if defaults.budget_percent is None else defaults.budget_percent,
+        max_overhead=_chosen(args, defaults, options.MAX_OVERHEAD, unset.max_overhead),
+        budget_percent=_chosen(args, defaults, options.BUDGET_PERCENT, unset.budget_percent),
     )
-    return Request(backend=backend, options=options)
+    return Request(backend=backend, options=measured)
 
 
 def _watch(
@@ -422,8 +426,9 @@ def _screen(
 
     with privileges.acting_as(user):
         saved = _saved_view(args, defaults)
-    first = {key: _first(getattr(args, key), saved.get(key), getattr(defaults, key)) for key in arguments.VIEW}
-    theme, ramp = _first(args.theme, defaults.theme, DEFAULT_THEME), _first(args.ramp, defaults.ramp, AUTO)
+    first = {key: _first(getattr(args, key), saved.get(key), defaults.values.get(key)) for key in options.OF_VIEWS}
+    theme = _chosen(args, defaults, options.THEME, DEFAULT_THEME)
+    ramp = _chosen(args, defaults, options.RAMP, AUTO)
     with privileges.acting_as(user), _named_by(args, defaults, "ramp"):
         try:
             colours = load_theme(theme, ramp=ramp)
@@ -437,7 +442,7 @@ def _screen(
         threshold_us=request.options.threshold_us,
         backend=request.backend,
         stages=request.options.stages,
-        sweep=bool(defaults.sweep),
+        sweep=defaults[options.SWEEP] is True,
     )
     return ScreenOptions(
         selection=ViewSettings(**first).over(selection),
@@ -446,11 +451,11 @@ def _screen(
         ramp=ramp,
         findings=defaults.findings,
         views={name: ViewSettings(**one) for name, one in defaults.views.items()},
-        history_us=None if mode == "REPLAY" else defaults.history,
+        history_us=None if mode == "REPLAY" else defaults[options.HISTORY],
         record=request.record,
         redact=request.redact,
-        bell=mode != "REPLAY" and (args.bell or bool(defaults.bell)),
-        takes_mouse=defaults.mouse is not False and not args.no_mouse,
+        bell=mode != "REPLAY" and (args.bell or defaults[options.BELL] is True),
+        takes_mouse=defaults[options.MOUSE] is not False and not args.no_mouse,
         to_worst=mode == "REPLAY" and args.speed is None,
     )
 
@@ -466,6 +471,12 @@ def _named_by(args: argparse.Namespace, defaults: config.Config, key: str) -> It
         raise UsageError(f"{config.place(defaults, key)}: {error}") from None
 
 
+def _chosen(args: argparse.Namespace, defaults: config.Config, setting: Setting[T], otherwise: U) -> T | U:
+    """Return the value of an option, else that of the config, else `otherwise`."""
+    value: T | U = _first(getattr(args, setting.key, None), defaults[setting], otherwise)
+    return value
+
+
 def _first(*values: Any) -> Any:
     """Return the first value that is set; None where none is."""
     return next((one for one in values if one is not None), None)
@@ -473,7 +484,7 @@ def _first(*values: Any) -> Any:
 
 def _saved_view(args: argparse.Namespace, defaults: config.Config) -> Mapping[str, Any]:
     """Return the saved view that an option or the config names; empty where none does."""
-    name = _first(args.view, defaults.view)
+    name = _chosen(args, defaults, options.VIEW, None)
     if name is None or name in defaults.views:
         return {} if name is None else defaults.views[name]
     where = config.place(defaults, "view") if args.view is None else "--view"
@@ -492,7 +503,7 @@ def _report(args: argparse.Namespace) -> int:
     from latmon.report.command import report_command
 
     defaults = config.load(os.environ)
-    ramp = _first(args.ramp, defaults.ramp, "auto")
+    ramp = _chosen(args, defaults, options.RAMP, "auto")
     files = _readable(args.files)
     with _named_by(args, defaults, "ramp"):
         return report_command(
@@ -560,7 +571,7 @@ def _doctor(args: argparse.Namespace) -> int:
     paths.data_dir("probes")
     defaults = config.load(os.environ, user=_user())
     _name_tools(defaults)
-    backend = args.backend or defaults.backend or ""
+    backend = args.backend or defaults[options.BACKEND] or ""
     if not (args.self_test or args.overhead):
         return doctor_command(args.json, backend, ignored=defaults.ignored)
     from latmon.doctor.command import measure_overhead, print_progress
@@ -768,10 +779,11 @@ def _check_names(defaults: config.Config) -> None:
     none = argparse.Namespace(view=None, theme=None, ramp=None)
     _saved_view(none, defaults)
     with _named_by(none, defaults, "theme"):
-        load_theme(defaults.theme or "dark")
-    if defaults.ramp not in (None, AUTO):
+        load_theme(defaults[options.THEME] or "dark")
+    ramp = defaults[options.RAMP]
+    if ramp not in (None, AUTO):
         with _named_by(none, defaults, "ramp"):
-            load_ramp(defaults.ramp, dark=True)
+            load_ramp(ramp, dark=True)
 
 
 _RUN: dict[str, Callable[[argparse.Namespace], int]] = {

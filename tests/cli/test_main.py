@@ -615,8 +615,8 @@ def test_under_sudo_a_replay_is_drawn_by_the_user(latmon, nobodys):
 def test_a_tool_of_the_config_is_meant_by_its_key(monkeypatch):
     for name in ("LATMON_DTRACE", "LATMON_BPFTRACE"):
         monkeypatch.setenv(name, "")
-    commands._name_tools(Config(dtrace="/bin/sh"))
+    commands._name_tools(Config({"dtrace": "/bin/sh"}))
     assert os.environ["LATMON_DTRACE"] == "/bin/sh"
-    commands._name_tools(Config(dtrace="/nowhere/dtrace"))  # the environment beats the file
+    commands._name_tools(Config({"dtrace": "/nowhere/dtrace"}))  # the environment beats the file
     with pytest.raises(UnavailableError, match="bpftrace: /nowhere in the config"):
-        commands._name_tools(Config(bpftrace="/nowhere"))
+        commands._name_tools(Config({"bpftrace": "/nowhere"}))
