@@ -25,6 +25,7 @@ from latmon.capture.backend import Backend, Options
 from latmon.capture.registry import Request
 from latmon.cli import arguments, config, options
 from latmon.cli.options import Setting
+from latmon.model.redaction import Redaction
 from latmon.support import failures, host, memory, output_files, paths, privileges, process, streams, trust
 from latmon.support.errors import EXIT_DONE, RecordingError, ThemeError, UnavailableError, UsageError
 from latmon.support.streams import STANDARD, ServiceLog
@@ -94,9 +95,9 @@ def _live(args: argparse.Namespace) -> int:
             target.refuse(args.record)
     if defaults.ignored:
         streams.message(defaults.ignored, MAX_IGNORED)
-    _name_tools(defaults)
+    tools = _tools(defaults)
     request = replace(
-        _request(args, defaults),
+        _request(args, defaults, tools),
         record=args.record,
         duration_us=args.duration,
         max_size=args.max_size,
@@ -213,19 +214,21 @@ _PROMETHEUS_COLUMNS = ("model", "IOPS", "mean", "p50", "p99", "p99.9", "max", "d
 """Without MB/s, which a Prometheus doesn't have."""
 
 
-def _name_tools(defaults: config.Config) -> None:
-    """Set the variables of the tools that the config names.
+def _tools(defaults: config.Config) -> dict[str, str]:
+    """Return the paths of the tools that the config names, by their variable, where that isn't set.
 
     Raises UnavailableError with the key of a tool that can't be run, UntrustedError where latmon is root and others can
     change a tool or the file that names it.
     """
     trust.require_named(os.environ)
+    tools = {}
     for tool in config.TOOLS:
         path = defaults[tool]
         if not path or os.environ.get(tool.variable):
             continue
         _check_named(tool.key, Path(path), defaults.named_in.get(tool.key))
-        os.environ[tool.variable] = path
+        tools[tool.variable] = path
+    return tools
 
 
 def _check_named(name: str, path: Path, file: Path | None, *, root: bool = True) -> None:
@@ -259,7 +262,7 @@ def _check_saved_in(actions: config.Actions, file: Path | None) -> None:
 _WITHOUT_INVASIVE = frozenset({"bpftrace", "procfs", "demo"})
 
 
-def _request(args: argparse.Namespace, defaults: config.Config) -> Request:
+def _request(args: argparse.Namespace, defaults: config.Config, tools: Mapping[str, str]) -> Request:
     backend = _chosen(args, defaults, options.BACKEND, registry.AUTO)
     registry.check(backend)
     if args.invasive and (backend in _WITHOUT_INVASIVE or (backend == registry.AUTO and platform.system() == "Linux")):
@@ -274,6 +277,7 @@ def _request(args: argparse.Namespace, defaults: config.Config) -> Request:
         invasive=tuple(args.invasive),
         max_overhead=_chosen(args, defaults, options.MAX_OVERHEAD, unset.max_overhead),
         budget_percent=_chosen(args, defaults, options.BUDGET_PERCENT, unset.budget_percent),
+        tools=tools,
     )
     return Request(backend=backend, options=measured)
 
@@ -453,7 +457,7 @@ def _screen(
         views={name: ViewSettings(**one) for name, one in defaults.views.items()},
         history_us=None if mode == "REPLAY" else defaults[options.HISTORY],
         record=request.record,
-        redact=request.redact,
+        redaction=request.redaction,
         bell=mode != "REPLAY" and (args.bell or defaults[options.BELL] is True),
         takes_mouse=defaults[options.MOUSE] is not False and not args.no_mouse,
         to_worst=mode == "REPLAY" and args.speed is None,
@@ -570,27 +574,26 @@ def _doctor(args: argparse.Namespace) -> int:
 
     paths.data_dir("probes")
     defaults = config.load(os.environ, user=_user())
-    _name_tools(defaults)
+    tools = _tools(defaults)
     backend = args.backend or defaults[options.BACKEND] or ""
+    check_host = partial(doctor_command, args.json, backend, ignored=defaults.ignored, tools=tools)
     if not (args.self_test or args.overhead):
-        return doctor_command(args.json, backend, ignored=defaults.ignored)
+        return check_host()
     from latmon.doctor.command import measure_overhead, print_progress
     from latmon.doctor.selftest import check_backend, self_test
 
     check_backend(backend or registry.AUTO)
+    request = Request(backend or registry.AUTO, Options(stages="basic", tools=tools))
     if args.overhead:
-        progress = partial(print_progress, what="overhead")
-        measure = partial(measure_overhead, backend or registry.AUTO, progress)
-        return doctor_command(args.json, backend, ignored=defaults.ignored, measure=measure)
-    test = partial(self_test, backend or registry.AUTO, print_progress)
-    return doctor_command(args.json, backend, test, ignored=defaults.ignored)
+        return check_host(measure=partial(measure_overhead, request, partial(print_progress, what="overhead")))
+    return check_host(test=partial(self_test, request, print_progress))
 
 
 def _exporter(args: argparse.Namespace) -> int:
     invoker = user = _user()
     defaults = config.load(os.environ, user=user)
-    _name_tools(defaults)
-    request = _request(args, defaults)
+    tools = _tools(defaults)
+    request = _request(args, defaults, tools)
     log = _log(args, user)
     if args.user is not None and os.geteuid() != 0:
         raise UsageError("--user needs root: without it the exporter runs as you")
@@ -612,7 +615,7 @@ def _exporter(args: argparse.Namespace) -> int:
 def _watch_findings(args: argparse.Namespace) -> int:
     user = _user()
     defaults = config.load(os.environ, user=user)
-    _name_tools(defaults)
+    tools = _tools(defaults)
     actions, where = defaults.on_finding, defaults.named_in.get("on_finding")
     if actions.command:
         _check_named("on_finding", Path(actions.command[0]), where, root=user is None)
@@ -629,7 +632,7 @@ def _watch_findings(args: argparse.Namespace) -> int:
         if path is not None:
             target.refuse(path)
     request = replace(
-        _request(args, defaults),
+        _request(args, defaults, tools),
         record=path,
         max_size=args.max_size,
         keep_us=args.keep,
@@ -651,7 +654,7 @@ def _log(args: argparse.Namespace, user: privileges.Invoker | None, *, to_syslog
 
 def _trace(args: argparse.Namespace) -> int:
     paths.data_dir("probes")
-    _name_tools(config.load(os.environ, user=_user()))
+    tools = _tools(config.load(os.environ, user=_user()))
     from latmon.capture.backend import TraceRequest
     from latmon.report.trace import trace_command
 
@@ -666,8 +669,10 @@ def _trace(args: argparse.Namespace) -> int:
         cgroup=args.cgroup,
         stacks_us=None if args.stacks is None else 10_000 if args.slow is None else args.slow,
         user_stacks=args.user_stacks,
+        tools=tools,
     )
-    return trace_command(request, args.out, args.stacks, redact=args.redact)
+    redaction = Redaction(tuple(tools.values())) if args.redact else None
+    return trace_command(request, args.out, args.stacks, redaction)
 
 
 def _server_account(name: str | None, log: ServiceLog) -> privileges.Invoker | None:
@@ -688,16 +693,16 @@ def _fleet(args: argparse.Namespace) -> int:
     user = _user()
     defaults = config.load(os.environ, user=user)
     if args.feed:
-        _name_tools(defaults)
+        tools = _tools(defaults)
         from latmon.capture.collector import serve_standard
         from latmon.capture.session import FLEET_COMMANDS
 
-        request = _request(args, defaults)
+        request = _request(args, defaults, tools)
         options = replace(request.options, by_ssh=True)
         return asyncio.run(serve_standard(replace(request, options=options, commands=FLEET_COMMANDS)))
     privileges.drop_root(user)  # nothing here needs it: the hosts are the user's, and so are the keys
     request = replace(
-        _request(args, defaults),
+        _request(args, defaults, {}),
         backend="fleet",
         hosts=tuple(args.hosts),
         record=args.record,

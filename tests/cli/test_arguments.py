@@ -318,13 +318,13 @@ def test_a_name_that_the_config_has_is_blamed_on_its_file_and_line(tmp_path, tex
     ("words", "limit"), [((), 20.0), (("--max-overhead", "5"), 5.0), (("--max-overhead", "0"), 0.0)]
 )
 def test_the_limit_of_all_probes_is_that_of_the_config_without_an_option(words, limit):
-    assert _request(arguments.parse(words), config.Config({"max_overhead": 20.0})).options.max_overhead == limit
+    assert _request(arguments.parse(words), config.Config({"max_overhead": 20.0}), {}).options.max_overhead == limit
 
 
 def test_a_screen_has_what_its_capture_has():
     args = arguments.parse(["--device", "sd*", "--threshold", "5ms", "--stages", "all", "--bell"])
     shown = _screen(
-        args, config.Config({"sweep": True, "history": 60_000_000}), "LIVE", None, _request(args, config.Config())
+        args, config.Config({"sweep": True, "history": 60_000_000}), "LIVE", None, _request(args, config.Config(), {})
     )
     first = shown.selection
     assert (first.globs, first.threshold_us, first.stages, first.sweep) == (("sd*",), 5_000, "all", True)
