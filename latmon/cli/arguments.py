@@ -34,6 +34,7 @@ _NEEDS = {
 }
 """Command -> option -> the option without which it has no effect, and its words."""
 _HEADING = "commands (latmon COMMAND --help lists the options of each):"
+_PARTS = "a recording; several are the parts of one capture; - is stdin"
 _MAIN = "Show where I/O latency hides: a live terminal UI, or a recording without one."
 
 
@@ -314,14 +315,12 @@ def _logging(parser: argparse._ActionsContainer) -> None:
 def _parts(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--max-size",
-        type=values.recording_size,
+        type=values.Size(values.MIN_SIZE, "2M, too little for a recording in parts"),
         metavar="SIZE",
         help="keep all parts together below SIZE, such as 512M",
     )
     parser.add_argument("--keep", type=values.age, metavar="TIME", help="remove parts older than TIME, such as 7d")
-    parser.add_argument(
-        "--redact", action="store_true", help="do not write names that may identify the host or its users"
-    )
+    _redact(parser)
 
 
 def _check_needs(args: argparse.Namespace) -> None:
@@ -563,13 +562,7 @@ _CHECKS: dict[str, Callable[[argparse.Namespace], None]] = {
 
 
 def _replay(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "files",
-        metavar="FILE",
-        nargs="+",
-        type=values.file,
-        help="a recording; several are the parts of one capture; - is stdin, and keys come from the terminal",
-    )
+    _recordings(parser, f"{_PARTS}, and keys come from the terminal")
     parser.add_argument(
         "--speed",
         type=values.speed,
@@ -580,23 +573,11 @@ def _replay(parser: argparse.ArgumentParser) -> None:
 
 
 def _report(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "files",
-        metavar="FILE",
-        nargs="+",
-        type=values.file,
-        help="a recording; several are the parts of one capture; - is stdin",
-    )
+    _recordings(parser, _PARTS)
     parser.add_argument(
         "--slo", metavar="TIME", type=values.objective, help="count I/Os of this time or longer by hour and day"
     )
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print JSON for programs, schema latmon.report/1")
-    form.add_argument("--schema", action=_Schema, const="report")
-    form.add_argument("--text", action="store_true", help="print text (the default)")
-    form.add_argument(
-        "--html", metavar="OUT", type=values.file, help="write one HTML file that loads nothing else; - is stdout"
-    )
+    _forms(parser, "report", has_text=True)
     _add(parser, options.RAMP, text=f"with --html: {options.RAMP.help}")
     _max_memory(parser)
 
@@ -625,12 +606,7 @@ def _diff(parser: argparse.ArgumentParser) -> None:
         help="a row per value of this setting, such as max_vec or 'device sda queue_depth'; captures with the same "
         "value are joined",
     )
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print JSON for programs, schema latmon.diff/1")
-    form.add_argument("--schema", action=_Schema, const="diff")
-    form.add_argument(
-        "--html", metavar="OUT", type=values.file, help="write one HTML file that loads nothing else; - is stdout"
-    )
+    _forms(parser, "diff")
     _max_memory(parser)
 
 
@@ -722,9 +698,7 @@ def _check(parser: argparse.ArgumentParser) -> None:
         "Of several files each is checked, and whether a part of their capture is missing between them (exit code 5). "
         "With --repair the exit code is 0 if the copy was written and is clean."
     )
-    parser.add_argument(
-        "files", metavar="FILE", nargs="+", type=values.file, help="a recording, or the parts of a capture; - is stdin"
-    )
+    _recordings(parser, "a recording, or the parts of a capture; - is stdin")
     parser.add_argument("--repair", action="store_true", help="write what can be read to OUT; FILE is not changed")
     parser.add_argument(
         "-o", dest="out", metavar="OUT", type=values.new_file, help="with --repair: a new file, or - for stdout"
@@ -817,7 +791,12 @@ def _trace(parser: argparse.ArgumentParser) -> None:
     only.add_argument(
         "--file", metavar="F", type=values.file, help="only I/Os in the blocks that this file has at the start"
     )
-    only.add_argument("--pid", metavar="P", type=values.process_id, help="only I/Os that this process issued")
+    only.add_argument(
+        "--pid",
+        metavar="P",
+        type=values.Number("a process number", values.MAX_PID),
+        help="only I/Os that this process issued",
+    )
     only.add_argument(
         "--cgroup", metavar="C", default="", help="only I/Os charged to this cgroup or one below it: a path or its end"
     )
@@ -857,20 +836,18 @@ def _trace_bounds(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-ios",
         metavar="N",
-        type=values.ios,
+        type=values.Number("a number of I/Os", values.MAX_IOS),
         default=values.MAX_IOS // 5,
         help=f"end soon after so many I/Os (default {values.MAX_IOS // 5:,}, at most {values.MAX_IOS:,})",
     )
     parser.add_argument(
         "--max-rate",
         metavar="N",
-        type=values.ios_per_s,
+        type=values.Number("a number of I/Os a second", values.MAX_IOS_PER_S),
         default=values.MAX_IOS_PER_S,
         help=f"leave out I/Os above so many a second (default and at most {values.MAX_IOS_PER_S:,})",
     )
-    parser.add_argument(
-        "--redact", action="store_true", help="do not write names that may identify the host or its users"
-    )
+    _redact(parser)
 
 
 def _fleet(parser: argparse.ArgumentParser) -> None:
@@ -900,9 +877,7 @@ def _fleet(parser: argparse.ArgumentParser) -> None:
         help="with --once and --record: begin after this time without hosts that are not ready (default: 12s for "
         "connections, 30s for probes)",
     )
-    recording.add_argument(
-        "--redact", action="store_true", help="do not write names that may identify the hosts or their users"
-    )
+    _redact(recording, "the hosts or their users")
     recording.add_argument("--tui", action="store_true", help="show the screen while recording")
     _logging(recording)
     _watched(parser, "after the first window, or after --duration")
@@ -995,11 +970,31 @@ _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
 }
 
 
+def _recordings(parser: argparse.ArgumentParser, text: str) -> None:
+    parser.add_argument("files", metavar="FILE", nargs="+", type=values.file, help=text)
+
+
+def _forms(parser: argparse.ArgumentParser, schema: str, *, has_text: bool = False) -> None:
+    """Add the options of the forms of a report, of which one is given."""
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help=f"print JSON for programs, schema latmon.{schema}/1")
+    form.add_argument("--schema", action=_Schema, const=schema)
+    if has_text:
+        form.add_argument("--text", action="store_true", help="print text (the default)")
+    form.add_argument(
+        "--html", metavar="OUT", type=values.file, help="write one HTML file that loads nothing else; - is stdout"
+    )
+
+
+def _redact(parser: argparse._ActionsContainer, whose: str = "the host or its users") -> None:
+    parser.add_argument("--redact", action="store_true", help=f"do not write names that may identify {whose}")
+
+
 def _max_memory(parser: argparse.ArgumentParser, default: str = "256M") -> None:
     parser.add_argument(
         "--max-memory",
         metavar="SIZE",
-        type=values.memory,
+        type=values.Size(values.MIN_MEMORY, "64M, too little for any recording"),
         help=f"refuse recordings that take more memory than SIZE (Linux; default {default})",
     )
 

@@ -187,6 +187,33 @@ class Screen(OneOf):
         return {"enum": [*self.names(), *range(1, len(numbered_screens()) + 1)]}
 
 
+class Number:
+    """A whole number from 1; `what` names it in the sentence on another."""
+
+    def __init__(self, what: str, most: int) -> None:
+        self._what = what
+        self._most = most
+
+    def __call__(self, text: str) -> int:
+        if not (_is_number(text) and 1 <= int(text) <= self._most):
+            raise ValueError(f"{text!r} is not {self._what} from 1 to {self._most:,}")
+        return int(text)
+
+
+class Size:
+    """A size in bytes; `limit` names the smallest one, and why, in the sentence on a smaller."""
+
+    def __init__(self, least: int, limit: str) -> None:
+        self._least = least
+        self._limit = limit
+
+    def __call__(self, text: str) -> int:
+        size = size_bytes(text)
+        if size < self._least:
+            raise ValueError(f"{text!r} is less than {self._limit}")
+        return size
+
+
 def _one_of(text: str, names: Sequence[str]) -> str:
     for name in names:
         if name.lower() == text.lower():
@@ -260,22 +287,6 @@ def moment(text: str) -> float:
     return wall
 
 
-def memory(text: str) -> int:
-    """Parse the limit of the memory of recordings, in bytes."""
-    size = size_bytes(text)
-    if size < MIN_MEMORY:
-        raise ValueError(f"{text!r} is less than 64M, too little for any recording")
-    return size
-
-
-def recording_size(text: str) -> int:
-    """Parse the size of a recording in parts, in bytes."""
-    size = size_bytes(text)
-    if size < MIN_SIZE:
-        raise ValueError(f"{text!r} is less than 2M, too little for a recording in parts")
-    return size
-
-
 def speed(text: str) -> float:
     """Parse how many times as fast a recording is played."""
     try:
@@ -318,31 +329,10 @@ def sectors(text: str) -> tuple[int, int]:
     return int(low), int(high)
 
 
-def process_id(text: str) -> int:
-    """Parse the number of a process."""
-    return _number(text, "a process number", MAX_PID)
-
-
-def ios(text: str) -> int:
-    """Parse the number of I/Os that a trace may have."""
-    return _number(text, "a number of I/Os", MAX_IOS)
-
-
-def ios_per_s(text: str) -> int:
-    """Parse the number of I/Os a second that a trace may have."""
-    return _number(text, "a number of I/Os a second", MAX_IOS_PER_S)
-
-
 def hz(text: str) -> int:
     """Parse the ticks per second of a kernel."""
     if not (text.isdecimal() and len(text) <= len(str(MAX_HZ)) and MIN_HZ <= int(text) <= MAX_HZ):
         raise ValueError(f"{text!r} is not a number of ticks per second such as 250")
-    return int(text)
-
-
-def _number(text: str, what: str, most: int) -> int:
-    if not (_is_number(text) and 1 <= int(text) <= most):
-        raise ValueError(f"{text!r} is not {what} from 1 to {most:,}")
     return int(text)
 
 
