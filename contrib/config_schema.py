@@ -1,81 +1,62 @@
-"""Generator of schemas/config.json, the JSON Schema of the configuration file: `python contrib/config_schema.py`.
+"""Generator of schemas/config.json and latmon/cli/sample.yaml: `python contrib/config_schema.py`.
 
-Keys are those of the checks in latmon/cli/config.py, values those of the tables that the checks use, thresholds those
-of the rules, descriptions the comments of latmon/cli/sample.yaml. A range of durations is in the description alone.
+The former is the JSON Schema of the configuration file, the latter the file's sample. Keys, values, descriptions and
+examples are those of latmon/cli/options.py, thresholds those of the rules. A range of durations is in the description
+alone.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from latmon.cli import arguments, config
-from latmon.findings.rule import SEVERITIES, UNBOUNDED, Rule
+from latmon.cli import config, options
+from latmon.cli.options import SETTINGS, Setting
+from latmon.findings.rule import UNBOUNDED, Rule
 from latmon.findings.rules import RULES
-from latmon.model.stages import OPS, STAGES_MODES
-from latmon.support.theme import AUTO, OUR_RAMPS, OUR_THEMES
-from latmon.views.device_table import TITLES
-from latmon.views.selection import ASIDES, PANELS, SCREENS, SORTS
 
 ROOT = Path(__file__).resolve().parents[1]
 SCHEMA = ROOT / "schemas" / "config.json"
+SAMPLE = ROOT / "latmon" / "cli" / "sample.yaml"
 _Json = dict[str, Any]
-_DURATION = {"type": ["string", "number"], "pattern": r"^\s*[0-9.]+\s*(us|µs|ms|s|m|min|h)?\s*$"}
-_FLAG = {"type": "boolean"}
-_PERCENT = {"type": "number", "minimum": 0, "maximum": arguments.MAX_BUDGET}
-_PATH = {"type": "string", "pattern": "^/"}
-
-
-def _named(known: Sequence[str]) -> _Json:
-    """Return a text of which some values are known; users may have others."""
-    return {"type": "string", "examples": list(known)}
-
-
-_TYPES: Mapping[str, _Json] = {
-    "theme": _named(OUR_THEMES),
-    "ramp": _named((AUTO, *OUR_RAMPS)),
-    "interval": _DURATION,
-    "backend": _named(("auto", "bpftrace", "dtrace", "procfs")),
-    "bpftrace": _PATH,
-    "dtrace": _PATH,
-    "threshold": _DURATION,
-    "stages": {"enum": list(STAGES_MODES)},
-    "history": _DURATION,
-    "budget_percent": _PERCENT,
-    "max_overhead": _PERCENT,
-    "sweep": _FLAG,
-    "bell": _FLAG,
-    "mouse": _FLAG,
-    "view": {"type": "string"},
-    "sort": {"enum": list(SORTS)},
-    "filter": {"type": "string", "maxLength": arguments.MAX_FILTER},
-    "window": _DURATION,
-    "columns": {"anyOf": [{"type": "array", "items": {"enum": list(TITLES)}, "minItems": 1}, {"type": "string"}]},
-    "screen": {"enum": [*dict.fromkeys((*PANELS, *SCREENS, *ASIDES)), *range(1, len(SCREENS) + 1)]},
-    "op": {"enum": ["all", *OPS]},
-    "command": {"type": "array", "prefixItems": [_PATH], "items": {"type": "string"}, "minItems": 1},
-    "record": _DURATION,
-    "directory": _PATH,
-    "severity": {"enum": list(SEVERITIES)},
-    "quiet": _DURATION,
-    "gone": _DURATION,
-    "syslog": _FLAG,
+_COMMAND = {
+    "type": "array",
+    "prefixItems": [{"type": "string", "pattern": "^/"}],
+    "items": {"type": "string"},
+    "minItems": 1,
 }
-"""Key -> its values, as the checks of config.py accept them."""
+_COMMENT_COLUMN = 26
+_SAMPLE_HEAD = """\
+# Settings of latmon: /etc/xdg/latmon/config.yaml for all users, ~/.config/latmon/config.yaml for one, key by key.
+# An option beats the environment, and the environment these files. `latmon config` shows what is in effect and where it
+# was set, `latmon config check` names mistakes. Each key is commented out here; docs/CONFIG.md has more about them.
+"""
+_SAMPLE_SECTIONS = """\
+#views:
+#  disks: {filter: "sd?", sort: max}
+#  slow writes: {op: write, window: 5min}
+
+# --- rules of the findings (`latmon rules show` lists their thresholds)
+#findings:
+#  peer-outlier: {octaves: 3}
+#  tick-quantum: off
+
+# --- what `latmon watch` does when a finding begins (docs/WATCH.md)
+#on_finding:
+#  command: [/usr/local/bin/notify, latmon]
+#  record: 5min
+#  directory: /var/lib/latmon
+#  severity: warning
+#  quiet: 10min
+#  gone: 1min
+#  syslog: false
+"""
 
 
-def _comments() -> dict[str, str]:
-    """Return the comments of the sample by their key."""
-    sample = (ROOT / "latmon/cli/sample.yaml").read_text("utf-8")
-    return dict(re.findall(r"(?m)^#(\w+): \S.*?  # (.*)$", sample))
-
-
-def _key(name: str, comments: Mapping[str, str]) -> _Json:
-    about = {"description": comments[name]} if name in comments else {}
-    return {**about, **_TYPES[name]}
+def _key(setting: Setting[Any]) -> _Json:
+    about = {"description": setting.comment} if setting.comment else {}
+    return {**about, **setting.kind.schema()}
 
 
 def _rule(rule: Rule) -> _Json:
@@ -96,11 +77,10 @@ def _rule(rule: Rule) -> _Json:
 
 def schema() -> _Json:
     """Return the schema."""
-    comments = _comments()
     closed = {"type": "object", "additionalProperties": False}
-    keys = {name: _key(name, comments) for name in config.DEFAULTS}
-    view = {**closed, "properties": {name: {"$ref": f"#/properties/{name}"} for name in arguments.VIEW}}
-    actions = ("command", *config.ACTIONS)
+    keys = {key: _key(setting) for key, setting in SETTINGS.items()}
+    view = {**closed, "properties": {key: {"$ref": f"#/properties/{key}"} for key in options.OF_VIEWS}}
+    actions = {"command": _COMMAND} | {key: kind.schema() for key, (_, kind) in config.ACTIONS.items()}
     sections = {
         "views": {"description": "saved views by name", "type": "object", "additionalProperties": view},
         "findings": {
@@ -111,7 +91,7 @@ def schema() -> _Json:
         "on_finding": {
             "description": "what `latmon watch` does when a finding begins",
             **closed,
-            "properties": {name: _key(name, {}) for name in actions},
+            "properties": actions,
         },
     }
     return {
@@ -123,9 +103,24 @@ def schema() -> _Json:
     }
 
 
+def sample() -> str:
+    """Return the sample: each key, commented out."""
+    parts = [_SAMPLE_HEAD]
+    for group in (options.MEASURED, options.TOOLS, options.SHOWN):
+        parts.append(f"\n# --- {group}\n")
+        parts += [_sample_line(setting) for setting in SETTINGS.values() if setting.group == group]
+    return "".join((*parts, _SAMPLE_SECTIONS))
+
+
+def _sample_line(setting: Setting[Any]) -> str:
+    line = f"#{setting.key}: {setting.example or setting.default}"
+    return f"{line:<{_COMMENT_COLUMN}}# {setting.comment}\n" if setting.comment else f"{line}\n"
+
+
 def main() -> None:
-    """Write the schema."""
+    """Write the schema and the sample."""
     SCHEMA.write_text(json.dumps(schema(), indent=1, ensure_ascii=False) + "\n", "utf-8")
+    SAMPLE.write_text(sample(), "utf-8")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
 """Generator of the man pages and of the completions of bash, zsh and fish: `python contrib/manual.py DIRECTORY`.
 
 All of it is read from the parsers of latmon/cli/arguments.py, so that it can't differ from `latmon COMMAND --help`. The
-files are where `man` and the shells look below /usr/share and /usr/local/share. The values of an option that has no
-`choices` are those that its check names in its error, as "'x' is not one of auto, basic, all".
+files are where `man` and the shells look below /usr/share and /usr/local/share.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from latmon import __version__
 from latmon.cli import arguments
+from latmon.cli.values import Columns, OneOf
 
 MAN = "man/man1"
 BASH, ZSH, FISH = (
@@ -22,12 +22,8 @@ BASH, ZSH, FISH = (
     "zsh/vendor-completions/_latmon",
     "fish/vendor_completions.d/latmon.fish",
 )
-_PROBE = "\N{SNOWMAN}"
-"""A value that no option accepts."""
 _QUOTE = "\N{RIGHT SINGLE QUOTATION MARK}"
 """Replaces the quote in texts: bash, zsh and fish each escape it in a way of their own."""
-_LONGEST = 190
-"""Characters of an error that was not cut; the last names of a longer one are not known."""
 _FILES = frozenset({"FILE", "OUT", "PATH", "DIR", "A", "B", "F"})
 """Metavars of files. Where a value is a type of Path it is one, too."""
 _FILES_SECTION = {
@@ -40,14 +36,7 @@ def values(action: argparse.Action) -> tuple[str, ...]:
     """Return the values that an argument accepts; empty where any text or a number may be one."""
     if action.choices is not None:
         return tuple(map(str, action.choices))
-    if not callable(action.type) or action.type is Path:
-        return ()
-    try:
-        action.type(_PROBE)
-    except (argparse.ArgumentTypeError, ValueError) as error:
-        named = str(error).partition(" is not one of ")[2]
-        return tuple(named.split(", ")) if len(str(error)) < _LONGEST and named else ()
-    return ()
+    return tuple(action.type.names()) if isinstance(action.type, OneOf | Columns) else ()
 
 
 def is_file(action: argparse.Action) -> bool:

@@ -42,6 +42,8 @@ class Options:
     """Names of the invasive probes that the user permits in spite of their overhead."""
     by_ssh: bool = False
     """Whether the user is on another host, which has connected to this one."""
+    tools: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Variable of a tool -> its path in the config; the variable itself has precedence."""
 
     @property
     def fixed(self) -> dict[str, int]:
@@ -236,6 +238,8 @@ class TraceRequest:
     """Least latency of the I/Os whose kernel stacks at submission are counted; None: no stacks."""
     user_stacks: bool = False
     """Whether these have the user stacks too."""
+    tools: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """As in Options."""
     proc: Path = Path("/proc")
     sys: Path = Path("/sys")
 

@@ -360,7 +360,7 @@ class Capture:
     def _silence(self) -> str:
         """Return that no host has sent a frame, and of each host why; names are left out where they are redacted."""
         sentence = "no host has sent a frame"
-        if self._request.redact or not isinstance(self._backend, OfHosts) or not self._backend.states:
+        if self._request.redaction or not isinstance(self._backend, OfHosts) or not self._backend.states:
             return sentence
         return f"{sentence}: {'; '.join(self._backend.states)}"
 
@@ -502,7 +502,7 @@ async def _changed(backend: Configured, before: Settings) -> Settings:
 
 
 def _limits(request: Request) -> RecordingLimits:
-    return RecordingLimits(request.max_size, request.redact, request.keep_us)
+    return RecordingLimits(request.max_size, request.redaction, request.keep_us)
 
 
 def _reported(frame: Frame, news: str) -> Frame:

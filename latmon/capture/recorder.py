@@ -21,6 +21,7 @@ from latmon.capture import target
 from latmon.capture.backend import HostPart, allowed_silence_s
 from latmon.model.devices import Inventory
 from latmon.model.frame import Frame, Origin
+from latmon.model.redaction import Redaction
 from latmon.recording.parts import RecordingLimits, Rotation, beginning_after
 from latmon.recording.writer import LostFileError, Writer
 from latmon.support import output_files
@@ -156,7 +157,7 @@ class Recorder:
             return
         try:
             directory = target.default_directory(os.environ)
-            host = "" if self._limits.redact else self._origin.host
+            host = "" if self._limits.redaction else self._origin.host
             await self.start(directory / target.recording_name(host, time.time()))
         except UnavailableError as refusal:
             self._why = f"not recording: {refusal}"
@@ -374,7 +375,7 @@ class HostRecorders:
         return "; ".join(sentences)
 
     def _named(self, labels: Sequence[str]) -> str:
-        return counted(len(labels), "host") if self._limits.redact else listed(labels)
+        return counted(len(labels), "host") if self._limits.redaction else listed(labels)
 
     def news(self) -> str:
         """Return nothing: the hosts' disks are not this host's."""
@@ -419,7 +420,7 @@ class HostRecorders:
                 self._starting[key] = asyncio.create_task(self._start(key, recorder, self._directory))
 
     async def _start(self, key: tuple[str, str, bool], recorder: Recorder, directory: Path) -> None:
-        label = "" if self._limits.redact else key[0]
+        label = "" if self._limits.redaction else key[0]
         try:
             await recorder.start(target.unused(directory / target.recording_name(label, time.time())))
         except UnavailableError as refusal:
@@ -495,7 +496,7 @@ def _on(disk: SideThread, call: Callable[P, T], *args: P.args, **kwargs: P.kwarg
 _REASON = "saved after the event"
 
 
-def save(frames: Iterable[Frame], origin: Origin, path: Path, *, redact: bool = False) -> int:
+def save(frames: Iterable[Frame], origin: Origin, path: Path, *, redaction: Redaction | None = None) -> int:
     """Save frames as a recording, and return their number; UnavailableError leaves no file."""
     target.refuse(path)
     rest = iter(frames)
@@ -503,7 +504,7 @@ def save(frames: Iterable[Frame], origin: Origin, path: Path, *, redact: bool = 
     if first is None:
         return 0
     begun = replace(origin, start_mono_us=first.mono_us - first.dt_us, start_wall=first.wall - first.dt_us / 1e6)
-    writer = Writer.create(path, begun, redact=redact, devices=first.devices)
+    writer = Writer.create(path, begun, redaction=redaction, devices=first.devices)
     inode = writer.hold()
     many = 0
     try:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from latmon.capture.backend import Backend, Options
+from latmon.model.redaction import Redaction
 from latmon.support import trust
 from latmon.support.errors import UnavailableError, UsageError
 
@@ -108,6 +109,11 @@ class Request:
     """Arguments of the backend `prometheus`, of which one is a password, and of `fleet`."""
     commands: tuple[str, ...] = ()
     """Names of the commands that the collector takes from the process that reads its frames."""
+
+    @property
+    def redaction(self) -> Redaction | None:
+        """Return how the recording is redacted; None: it isn't."""
+        return Redaction(tuple(self.options.tools.values())) if self.redact else None
 
     def encode(self) -> bytes:
         return json.dumps(asdict(self), default=str, separators=(",", ":")).encode() + b"\n"

@@ -25,6 +25,7 @@ from typing import Any, Protocol, Self
 from latmon.capture.registry import Request
 from latmon.model.devices import carry
 from latmon.model.frame import Frame, Origin
+from latmon.model.redaction import Redaction
 from latmon.recording.codec import IdleReader, IdleWriter, decode_origin, encode_origin, to_bytes
 from latmon.recording.validate import parse
 from latmon.recording.writer import private_frame, private_origin
@@ -353,19 +354,19 @@ def details(origin: Origin) -> Iterator[str]:
         yield f"not measured: {one.name}: {one.reason}"
 
 
-async def followed(feed: Feed, log: Log, *, redact: bool = False) -> AsyncIterator[Frame]:
+async def followed(feed: Feed, log: Log, *, redaction: Redaction | None = None) -> AsyncIterator[Frame]:
     """Yield the frames of a service's open feed; after each, report to systemd that the service is ready, or runs.
 
-    Log why the capture is not a better one, and each notice once. `redact`: frames and log have no private names.
+    Log why the capture is not a better one, and each notice once. `redaction`: frames and log have no private names.
     """
     notice, state = "", "READY=1"
-    origin = private_origin(feed.origin) if redact else feed.origin
+    origin = private_origin(feed.origin, redaction) if redaction else feed.origin
     if origin.reason:
         log(syslog.LOG_WARNING, origin.reason)
     for sentence in details(origin):
         log(syslog.LOG_DEBUG, sentence)
     async for received in feed.frames():
-        frame = private_frame(received) if redact else received
+        frame = private_frame(received, redaction) if redaction else received
         if frame.health.notice not in ("", notice):
             notice = frame.health.notice
             log(notice_level(frame), notice)

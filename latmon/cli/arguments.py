@@ -1,43 +1,24 @@
 """Command-line parsing: argv to one namespace per command. Each error is a UsageError that names the option.
 
-The parsers of values, which raise ValueError, are those of the config's keys too.
-
 The first word selects the command; without one it is the live TUI or a headless capture.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NoReturn
 
 from latmon import __version__
-from latmon.model.stages import OPS, STAGES, STAGES_MODES
-from latmon.support import paths
+from latmon.cli import options, values
+from latmon.cli.options import Setting
+from latmon.model.stages import OPS, STAGES
 from latmon.support.errors import UsageError
 from latmon.support.streams import STANDARD
 from latmon.support.text import clean
-from latmon.support.units import duration_us, show_duration, size_bytes
 
-MIN_INTERVAL_US = 100_000
-MAX_INTERVAL_US = 60_000_000
-MIN_HISTORY_US = 60_000_000
-MAX_HISTORY_US = 86_400_000_000
-MAX_BUDGET = 100.0
-MAX_FILTER = 40
-"""Characters of a filter, as on the screen."""
-MIN_SIZE = 2 * 1024 * 1024
-"""The smallest size: one complete part and the one that is written, of 1 MiB each."""
-MIN_MEMORY = 64 << 20
-MIN_KEEP_US = 60_000_000
-MAX_DIGITS = 18
 MAX_MISTAKE = 300
-MAX_GLOB = 255
-MAX_IOS = 1_000_000
-"""I/Os of one trace: 400 MB of the tool's output, and some 60 MB of a recording."""
-MAX_IOS_PER_S = 20_000
+MAX_VALUE_MISTAKE = 200
 DEFAULT_DEMO, DEFAULT_TOUR = "host", "emulex"
 """Scenario of `demo`, and of `demo --tour`: the former has no tour."""
 PROMETHEUS = "prometheus"
@@ -53,109 +34,8 @@ _NEEDS = {
 }
 """Command -> option -> the option without which it has no effect, and its words."""
 _HEADING = "commands (latmon COMMAND --help lists the options of each):"
+_PARTS = "a recording; several are the parts of one capture; - is stdin"
 _MAIN = "Show where I/O latency hides: a live terminal UI, or a recording without one."
-
-
-def interval_us(text: str) -> int:
-    """Parse a duration from 100ms to 60s. Raises ValueError with that range."""
-    return _within(text, "an interval", MIN_INTERVAL_US, MAX_INTERVAL_US)
-
-
-def threshold_us(text: str) -> int:
-    """Parse a duration; 0 makes every I/O an outlier."""
-    return duration_us(text)
-
-
-def history_us(text: str) -> int:
-    """Parse a duration from 1min to 24h. Raises ValueError with that range."""
-    return _within(text, "a history", MIN_HISTORY_US, MAX_HISTORY_US)
-
-
-def stages_mode(text: str) -> str:
-    """Return one of STAGES_MODES. Raises ValueError for another text."""
-    return _one_of(text, STAGES_MODES)
-
-
-def severity(text: str) -> str:
-    """Return a severity of findings. Raises ValueError for another text."""
-    return _one_of(text, ("notice", "warning", "critical"))
-
-
-def budget_percent(text: str) -> float:
-    """Parse a percentage from 0 (no limit) to 100. Raises ValueError for another."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value <= MAX_BUDGET:
-        raise ValueError(f"{text!r} is not a share of one CPU from 0 (no limit) to {MAX_BUDGET:g} percent")
-    return value
-
-
-def sort_name(text: str) -> str:
-    """Return a sort order of the device table. Raises ValueError for another text."""
-    from latmon.views.selection import SORTS  # noqa: PLC0415  only who names one pays for the screen's modules
-
-    return _one_of(text, SORTS)
-
-
-def filter_words(text: str) -> str:
-    """Return a filter. Raises ValueError for one that could not be typed on the screen."""
-    if not text.isprintable() or len(text) > MAX_FILTER:
-        raise ValueError(f"{text[:MAX_FILTER]!r} is not a filter of at most {MAX_FILTER} printable characters")
-    return text.strip()
-
-
-def window_us(text: str) -> int:
-    """Parse the length of the window on the screen. Raises ValueError with its range."""
-    from latmon.views.selection import WINDOWS_US  # noqa: PLC0415
-
-    return _within(text, "a window", WINDOWS_US[0], WINDOWS_US[-1])
-
-
-def column_titles(text: str) -> tuple[str, ...]:
-    """Return titles of the device table's columns: `IOPS,p99,max`. Raises ValueError for an unknown one."""
-    from latmon.views.device_table import TITLES  # noqa: PLC0415
-
-    return tuple(_one_of(one.strip(), TITLES) for one in text.split(","))
-
-
-def screen_name(text: str) -> str:
-    """Return a screen by its name or its number. Raises ValueError for another text."""
-    from latmon.views.selection import ASIDES, PANELS, SCREENS  # noqa: PLC0415
-
-    by_number = {str(at): name for at, name in enumerate(SCREENS, 1)}
-    return _one_of(by_number.get(text, text), tuple(dict.fromkeys((*PANELS, *SCREENS, *ASIDES))))
-
-
-def op_name(text: str) -> str:
-    """Return an op, or all. Raises ValueError for another text."""
-    return _one_of(text, ("all", *OPS))
-
-
-def _within(text: str, what: str, shortest: int, longest: int) -> int:
-    value = duration_us(text)
-    if not shortest <= value <= longest:
-        raise ValueError(f"{text!r} is not {what} from {show_duration(shortest)} to {show_duration(longest)}")
-    return value
-
-
-def _one_of(text: str, known: Sequence[str]) -> str:
-    found = next((one for one in known if one.lower() == text.lower()), None)
-    if found is None:
-        raise ValueError(f"{text!r} is not one of {', '.join(known)}")
-    return found
-
-
-VIEW: Mapping[str, Callable[[str], Any]] = {
-    "sort": sort_name,
-    "filter": filter_words,
-    "window": window_us,
-    "columns": column_titles,
-    "screen": screen_name,
-    "op": op_name,
-}
-"""Keys of a view, which are options and keys of the config too."""
 
 
 def print_schema(name: str) -> None:
@@ -191,6 +71,15 @@ class _Layout(argparse.HelpFormatter):
 class _Parser(argparse.ArgumentParser):
     """Parser whose errors are one sentence of a UsageError."""
 
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        """Parse a value. argparse itself would replace the sentence of a ValueError."""
+        if not callable(action.type) or action.type is int:
+            return super()._get_value(action, arg_string)
+        try:
+            return action.type(arg_string)
+        except ValueError as error:
+            raise argparse.ArgumentError(action, clean(str(error), MAX_VALUE_MISTAKE)) from None
+
     def error(self, message: str) -> NoReturn:
         text = clean(message.removeprefix("argument "), MAX_MISTAKE)
         unknown = message.removeprefix(_UNKNOWN).partition(" ")[0].partition("=")[0]
@@ -216,10 +105,8 @@ def _nearest(word: str, known: Mapping[str, object]) -> str:
 
 def _of_the_config(option: str) -> str:
     """Return a sentence where an option that doesn't exist is a key of the config file; empty for any other."""
-    from latmon.cli.config import DEFAULTS  # noqa: PLC0415  only a mistake needs it
-
     key = option.removeprefix("--").replace("-", "_")
-    if key not in DEFAULTS:
+    if key not in options.SETTINGS:
         return ""
     if option in _live()._option_string_actions:  # noqa: SLF001  argparse has no other list of them
         return f"; {option} is an option of other commands, such as `latmon` alone"
@@ -374,11 +261,11 @@ def _live() -> _Parser:
 
 def _prometheus(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--url", metavar="URL", help="http://HOST:9090 or https://USER@HOST of a Prometheus")
-    parser.add_argument("--select", metavar="GLOB", type=_checked(_glob), help="only hosts (label instance) that match")
+    parser.add_argument("--select", metavar="GLOB", type=values.glob, help="only hosts (label instance) that match")
     parser.add_argument(
         "--password-file",
         metavar="FILE",
-        type=_checked(_file),
+        type=values.file,
         help="has the password of USER; without it LATMON_PROMETHEUS_PASSWORD",
     )
 
@@ -388,32 +275,11 @@ def _measuring(parser: argparse.ArgumentParser, *, here: bool = True, stages: st
 
     `stages`: when they are traced without `--stages`; None: on demand.
     """
-    backend = "measure with this backend: auto (the default), bpftrace, dtrace, procfs"
-    parser.add_argument("--backend", metavar="NAME", help=backend if here else argparse.SUPPRESS)
-    parser.add_argument(
-        "--interval", type=_checked(interval_us), help="time between two frames, 100ms to 60s (default 1s)"
-    )
-    parser.add_argument(
-        "--threshold", type=_checked(threshold_us), help="list I/Os that take at least this long, such as 100ms"
-    )
-    parser.add_argument(
-        "--stages",
-        metavar="WHEN",
-        type=_checked(stages_mode),
-        default=stages,
-        help="trace stages on demand (auto), never (basic), or always and for all devices (all); "
-        f"default {stages or 'auto'}",
-    )
-    overhead = (
-        "limit of all probes and their tool in percent of one CPU, such as 5: above it the tracer is stopped, "
-        "or the capture where no tracer runs; 0: no limit"
-    )
-    parser.add_argument(
-        "--max-overhead",
-        metavar="PERCENT",
-        type=_checked(budget_percent),
-        help=overhead if here else argparse.SUPPRESS,
-    )
+    _add(parser, options.BACKEND, is_listed=here)
+    _add(parser, options.INTERVAL)
+    _add(parser, options.THRESHOLD)
+    _add(parser, options.STAGES, text=f"{options.STAGES.help}; default {stages or 'auto'}", default=stages)
+    _add(parser, options.MAX_OVERHEAD, is_listed=here)
     invasive = (
         "with --backend dtrace: run this probe, which slows the host down (none of latmon's own does); may be repeated"
     )
@@ -424,11 +290,11 @@ def _measuring(parser: argparse.ArgumentParser, *, here: bool = True, stages: st
 
 def _recording(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
-        "--record", metavar="FILE", type=_checked(_new_file), help="record to FILE without a screen; - is stdout"
+        "--record", metavar="FILE", type=values.new_file, help="record to FILE without a screen; - is stdout"
     )
     parser.add_argument(
         "--duration",
-        type=_checked(_duration),
+        type=values.positive_duration,
         help="end after this time, such as 60s or 5min; also with --once and --inline",
     )
     _parts(parser)
@@ -442,18 +308,19 @@ def _logging(parser: argparse._ActionsContainer) -> None:
     much.add_argument("-q", "--quiet", action="store_true", help="log warnings and errors alone, without a screen")
     much.add_argument("-v", "--verbose", action="store_true", help="log what is not measured, and progress, too")
     parser.add_argument(
-        "--log-file", metavar="LOG", type=_checked(_log_path), help="append what is logged to LOG, with times"
+        "--log-file", metavar="LOG", type=values.log_file, help="append what is logged to LOG, with times"
     )
 
 
 def _parts(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
-        "--max-size", type=_checked(_size), metavar="SIZE", help="keep all parts together below SIZE, such as 512M"
+        "--max-size",
+        type=values.Size(values.MIN_SIZE, "2M, too little for a recording in parts"),
+        metavar="SIZE",
+        help="keep all parts together below SIZE, such as 512M",
     )
-    parser.add_argument("--keep", type=_checked(_keep), metavar="TIME", help="remove parts older than TIME, such as 7d")
-    parser.add_argument(
-        "--redact", action="store_true", help="do not write names that may identify the host or its users"
-    )
+    parser.add_argument("--keep", type=values.age, metavar="TIME", help="remove parts older than TIME, such as 7d")
+    _redact(parser)
 
 
 def _check_needs(args: argparse.Namespace) -> None:
@@ -492,10 +359,8 @@ def _check_alone(args: argparse.Namespace, names: tuple[str, ...]) -> None:
         raise UsageError(f"{given[0]} and {given[1]} are different outputs: choose one")
 
 
-_LEAST_HZ, _MOST_HZ = 24, 10_000
-"""Values of CONFIG_HZ that kernels are built with."""
 _DRAWN = ("theme", "ramp", "no_mouse")
-_SHOWN = ("view", *VIEW, *_DRAWN)
+_SHOWN = ("view", *options.OF_VIEWS, *_DRAWN)
 """Options of what is on a screen; plain text has none of _DRAWN."""
 
 
@@ -574,9 +439,9 @@ def _check_fleet(args: argparse.Namespace) -> None:
         return
     if not args.hosts:
         raise UsageError("name the hosts: latmon fleet HOST... (`latmon fleet --help` lists the options)")
-    values = {"backend": "NAME", "invasive": "PROBE", "max_overhead": "PERCENT"}
-    if name := next((one for one in values if getattr(args, one)), ""):
-        option = f"{_option(name)} {values[name]}"
+    metavars = {"backend": "NAME", "invasive": "PROBE", "max_overhead": "PERCENT"}
+    if name := next((one for one in metavars if getattr(args, one)), ""):
+        option = f"{_option(name)} {metavars[name]}"
         raise UsageError(
             f"{_option(name)} is for one host: run `latmon {option}` on the host; a fleet takes what each host has"
         )
@@ -697,16 +562,10 @@ _CHECKS: dict[str, Callable[[argparse.Namespace], None]] = {
 
 
 def _replay(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "files",
-        metavar="FILE",
-        nargs="+",
-        type=_checked(_file),
-        help="a recording; several are the parts of one capture; - is stdin, and keys come from the terminal",
-    )
+    _recordings(parser, f"{_PARTS}, and keys come from the terminal")
     parser.add_argument(
         "--speed",
-        type=_checked(_speed),
+        type=values.speed,
         help="play from the begin, this many times as fast; 0 shows the end at once; default: open on the worst minute",
     )
     _watched(parser, "as of the end of the recording", rings=False)
@@ -714,24 +573,12 @@ def _replay(parser: argparse.ArgumentParser) -> None:
 
 
 def _report(parser: argparse.ArgumentParser) -> None:
+    _recordings(parser, _PARTS)
     parser.add_argument(
-        "files",
-        metavar="FILE",
-        nargs="+",
-        type=_checked(_file),
-        help="a recording; several are the parts of one capture; - is stdin",
+        "--slo", metavar="TIME", type=values.objective, help="count I/Os of this time or longer by hour and day"
     )
-    parser.add_argument(
-        "--slo", metavar="TIME", type=_checked(_slo_us), help="count I/Os of this time or longer by hour and day"
-    )
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print JSON for programs, schema latmon.report/1")
-    form.add_argument("--schema", action=_Schema, const="report")
-    form.add_argument("--text", action="store_true", help="print text (the default)")
-    form.add_argument(
-        "--html", metavar="OUT", type=_checked(_file), help="write one HTML file that loads nothing else; - is stdout"
-    )
-    _ramp(parser, "with --html: ")
+    _forms(parser, "report", has_text=True)
+    _add(parser, options.RAMP, text=f"with --html: {options.RAMP.help}")
     _max_memory(parser)
 
 
@@ -740,7 +587,7 @@ def _diff(parser: argparse.ArgumentParser) -> None:
         "files",
         metavar="FILE",
         nargs="*",
-        type=_checked(_span),
+        type=values.span,
         help="recordings A and B (- is stdin), or more, which are compared as a sweep; FILE@NOTE is the part from the "
         "mark NOTE to the next mark, FILE@..NOTE the part before that mark, FILE@60s..NOTE the 60 s before it",
     )
@@ -749,22 +596,17 @@ def _diff(parser: argparse.ArgumentParser) -> None:
             f"--{side}",
             metavar="FILE",
             nargs="+",
-            type=_checked(_span),
+            type=values.span,
             help=f"runs of {side.upper()}'s condition, which are joined and compared with those of {other}",
         )
     parser.add_argument(
         "--sweep",
         metavar="SETTING",
-        type=_checked(_setting),
+        type=values.setting,
         help="a row per value of this setting, such as max_vec or 'device sda queue_depth'; captures with the same "
         "value are joined",
     )
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print JSON for programs, schema latmon.diff/1")
-    form.add_argument("--schema", action=_Schema, const="diff")
-    form.add_argument(
-        "--html", metavar="OUT", type=_checked(_file), help="write one HTML file that loads nothing else; - is stdout"
-    )
+    _forms(parser, "diff")
     _max_memory(parser)
 
 
@@ -775,11 +617,11 @@ def _import(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "file",
         metavar="FILE",
-        type=_checked(_file),
+        type=values.file,
         help="output of other tools, or a ticket or mail that has it; - is stdin",
     )
     parser.add_argument(
-        "-o", dest="out", metavar="OUT", type=_checked(_new_file), required=True, help="the new recording; - is stdout"
+        "-o", dest="out", metavar="OUT", type=values.new_file, required=True, help="the new recording; - is stdout"
     )
     parser.add_argument(
         "--from",
@@ -789,28 +631,26 @@ def _import(parser: argparse.ArgumentParser) -> None:
         help="read only this format (default: each format that is found)",
     )
     parser.add_argument("--unit", choices=("us", "ms", "ns", "s"), help="unit of tables whose text names none")
-    parser.add_argument("--device", metavar="NAME", type=_checked(_glob), help="device that all of the text describes")
+    parser.add_argument("--device", metavar="NAME", type=values.glob, help="device that all of the text describes")
     parser.add_argument("--op", choices=OPS, help="operation of tables whose text names none")
     parser.add_argument("--stage", choices=STAGES, help="stage of tables whose text names none")
     parser.add_argument(
-        "--start", type=_checked(_moment), metavar="TIME", help="when the first window begins, for a text without times"
+        "--start", type=values.moment, metavar="TIME", help="when the first window begins, for a text without times"
     )
-    parser.add_argument("--interval", type=_checked(_duration), help="length of a window that has no time (default 1s)")
     parser.add_argument(
-        "--events", metavar="A,B", type=_checked(_events), help="in a trace, measure the time from event A to event B"
+        "--interval", type=values.positive_duration, help="length of a window that has no time (default 1s)"
+    )
+    parser.add_argument(
+        "--events", metavar="A,B", type=values.events, help="in a trace, measure the time from event A to event B"
     )
     parser.add_argument(
         "--key", metavar="FIELD", default="", help="with --events: the field in which A and its B agree"
     )
-    parser.add_argument(
-        "--threshold",
-        type=_checked(threshold_us),
-        default=100_000,
-        help="list I/Os that take at least this long (default 100ms)",
-    )
+    text = "list I/Os that take at least this long (default 100ms)"
+    _add(parser, options.THRESHOLD, text=text, default=100_000)
     parser.add_argument("--host", metavar="NAME", default="", help="host that the text is from")
     parser.add_argument(
-        "--hz", type=_checked(_hz), help="ticks per second of its kernel (CONFIG_HZ), for the rule tick-quantum"
+        "--hz", type=values.hz, help="ticks per second of its kernel (CONFIG_HZ), for the rule tick-quantum"
     )
     parser.add_argument(
         "--first-report",
@@ -818,28 +658,6 @@ def _import(parser: argparse.ArgumentParser) -> None:
         default="",
         help="keep or drop iostat's first report (default: decided by its numbers); keep it if iostat ran with -y",
     )
-
-
-def _hz(text: str) -> int:
-    if not (text.isdecimal() and len(text) <= len(str(_MOST_HZ)) and _LEAST_HZ <= int(text) <= _MOST_HZ):
-        raise ValueError(f"{text!r} is not a number of ticks per second such as 250")
-    return int(text)
-
-
-def _events(text: str) -> tuple[str, str]:
-    begin, comma, end = (part.strip() for part in text.partition(","))
-    if not (begin and comma and end):
-        raise ValueError(f"{text!r} is not two events such as block_rq_issue,block_rq_complete")
-    return begin, end
-
-
-def _moment(text: str) -> float:
-    from latmon.importers.values import moment  # noqa: PLC0415  no other command needs it
-
-    wall = moment(text)
-    if wall is None:
-        raise ValueError(f"{text!r} is not a time such as 2026-04-07T12:13:04Z")
-    return wall
 
 
 def _demo(parser: argparse.ArgumentParser) -> None:
@@ -853,20 +671,20 @@ def _demo(parser: argparse.ArgumentParser) -> None:
         help=f"explain a demo (default {DEFAULT_TOUR}) in five steps of 15 s; the key . goes to the next, Space pauses",
     )
     parser.add_argument(
-        "--seed", type=_checked(_seed), default=1, help="a number that selects another host with the same problem"
+        "--seed", type=values.seed, default=1, help="a number that selects another host with the same problem"
     )
     parser.add_argument(
-        "--record", metavar="FILE", type=_checked(_new_file), help="write a recording without a screen; - is stdout"
+        "--record", metavar="FILE", type=values.new_file, help="write a recording without a screen; - is stdout"
     )
     parser.add_argument(
-        "--svg", metavar="FILE", type=_checked(_new_file), help="write a picture of the end, without a screen"
+        "--svg", metavar="FILE", type=values.new_file, help="write a picture of the end, without a screen"
     )
     parser.add_argument(
-        "--cast", metavar="FILE", type=_checked(_new_file), help="write an animation for asciinema; also with --svg"
+        "--cast", metavar="FILE", type=values.new_file, help="write an animation for asciinema; also with --svg"
     )
     parser.add_argument(
         "--duration",
-        type=_checked(_duration),
+        type=values.positive_duration,
         help="with --record, --svg, --cast and --once: end after this time (default: all, for host 3min)",
     )
     _pictures(parser.add_argument_group("--svg, --cast and --once"))
@@ -880,16 +698,10 @@ def _check(parser: argparse.ArgumentParser) -> None:
         "Of several files each is checked, and whether a part of their capture is missing between them (exit code 5). "
         "With --repair the exit code is 0 if the copy was written and is clean."
     )
-    parser.add_argument(
-        "files",
-        metavar="FILE",
-        nargs="+",
-        type=_checked(_file),
-        help="a recording, or the parts of a capture; - is stdin",
-    )
+    _recordings(parser, "a recording, or the parts of a capture; - is stdin")
     parser.add_argument("--repair", action="store_true", help="write what can be read to OUT; FILE is not changed")
     parser.add_argument(
-        "-o", dest="out", metavar="OUT", type=_checked(_new_file), help="with --repair: a new file, or - for stdout"
+        "-o", dest="out", metavar="OUT", type=values.new_file, help="with --repair: a new file, or - for stdout"
     )
     _max_memory(parser)
 
@@ -913,7 +725,7 @@ def _doctor(parser: argparse.ArgumentParser) -> None:
         help="make a known delay on a temporary loop device and check that the panels show it; needs root; takes about "
         "8 s more than the start of the probes, which takes up to a minute with an old bpftrace, more on a loaded host",
     )
-    parser.add_argument("--backend", metavar="NAME", help="with --self-test and --overhead: measure with this backend")
+    _add(parser, options.BACKEND, text="with --self-test and --overhead: measure with this backend")
 
 
 def _exporter(parser: argparse.ArgumentParser) -> None:
@@ -925,14 +737,14 @@ def _exporter(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--listen",
         metavar="ADDRESS",
-        type=_checked(_address),
-        default=_address("127.0.0.1:9750"),
+        type=values.address,
+        default=values.address("127.0.0.1:9750"),
         help="HOST:PORT, unix:/PATH, or systemd for the socket that it passes (default 127.0.0.1:9750)",
     )
     parser.add_argument(
         "--web-config",
         metavar="FILE",
-        type=_checked(_file),
+        type=values.file,
         help="TLS and passwords, in the format that Prometheus' exporters share",
     )
     parser.add_argument(
@@ -956,7 +768,7 @@ def _watch(parser: argparse.ArgumentParser) -> None:
     recording.add_argument(
         "--record",
         metavar="PATH",
-        type=_checked(_new_file),
+        type=values.new_file,
         help="record all the time: a new file, or a directory, in which the file is named by host and time",
     )
     _parts(recording)
@@ -970,20 +782,21 @@ def _trace(parser: argparse.ArgumentParser) -> None:
         "counts them."
     )
     parser.add_argument(
-        "--device",
-        metavar="NAME",
-        required=True,
-        type=_checked(_glob),
-        help="disk or partition, such as sda or /dev/sda1",
+        "--device", metavar="NAME", required=True, type=values.glob, help="disk or partition, such as sda or /dev/sda1"
     )
     only = parser.add_mutually_exclusive_group()
     only.add_argument(
-        "--lba", metavar="A-B", type=_checked(_sectors), help="only I/Os in these sectors of 512 bytes of the device"
+        "--lba", metavar="A-B", type=values.sectors, help="only I/Os in these sectors of 512 bytes of the device"
     )
     only.add_argument(
-        "--file", metavar="F", type=_checked(_file), help="only I/Os in the blocks that this file has at the start"
+        "--file", metavar="F", type=values.file, help="only I/Os in the blocks that this file has at the start"
     )
-    only.add_argument("--pid", metavar="P", type=_checked(_pid), help="only I/Os that this process issued")
+    only.add_argument(
+        "--pid",
+        metavar="P",
+        type=values.Number("a process number", values.MAX_PID),
+        help="only I/Os that this process issued",
+    )
     only.add_argument(
         "--cgroup", metavar="C", default="", help="only I/Os charged to this cgroup or one below it: a path or its end"
     )
@@ -994,7 +807,7 @@ def _trace_bounds(parser: argparse.ArgumentParser) -> None:
     """Add the options on how long, where to and how much `latmon trace` writes."""
     parser.add_argument(
         "--duration",
-        type=_checked(_duration),
+        type=values.positive_duration,
         default=10_000_000,
         help="trace for this time, such as 60s (default 10s)",
     )
@@ -1003,13 +816,13 @@ def _trace_bounds(parser: argparse.ArgumentParser) -> None:
         "--output",
         dest="out",
         metavar="FILE",
-        type=_checked(_new_file),
+        type=values.new_file,
         help="the new recording, - is stdout (default: named by host and time, in the current directory)",
     )
     parser.add_argument(
         "--stacks",
         metavar="OUT",
-        type=_checked(_new_file),
+        type=values.new_file,
         help="count the kernel stacks that submitted slow I/Os: folded text, or a flame graph if OUT ends in .svg",
     )
     parser.add_argument(
@@ -1018,55 +831,23 @@ def _trace_bounds(parser: argparse.ArgumentParser) -> None:
         help="with --stacks: also the user stacks and the names of the processes; needs frame pointers",
     )
     parser.add_argument(
-        "--slow",
-        metavar="TIME",
-        type=_checked(threshold_us),
-        help="with --stacks: from this latency on (default 10ms)",
+        "--slow", metavar="TIME", type=options.THRESHOLD.kind, help="with --stacks: from this latency on (default 10ms)"
     )
     parser.add_argument(
         "--max-ios",
         metavar="N",
-        type=_checked(_ios),
-        default=MAX_IOS // 5,
-        help=f"end soon after so many I/Os (default {MAX_IOS // 5:,}, at most {MAX_IOS:,})",
+        type=values.Number("a number of I/Os", values.MAX_IOS),
+        default=values.MAX_IOS // 5,
+        help=f"end soon after so many I/Os (default {values.MAX_IOS // 5:,}, at most {values.MAX_IOS:,})",
     )
     parser.add_argument(
         "--max-rate",
         metavar="N",
-        type=_checked(_ios_per_s),
-        default=MAX_IOS_PER_S,
-        help=f"leave out I/Os above so many a second (default and at most {MAX_IOS_PER_S:,})",
+        type=values.Number("a number of I/Os a second", values.MAX_IOS_PER_S),
+        default=values.MAX_IOS_PER_S,
+        help=f"leave out I/Os above so many a second (default and at most {values.MAX_IOS_PER_S:,})",
     )
-    parser.add_argument(
-        "--redact", action="store_true", help="do not write names that may identify the host or its users"
-    )
-
-
-def _sectors(text: str) -> tuple[int, int]:
-    low, dash, high = (part.strip() for part in text.partition("-"))
-    if not (dash and all(one.isascii() and one.isdigit() and len(one) <= MAX_DIGITS for one in (low, high))):
-        raise ValueError(f"{text!r} is not a range of sectors such as 2048-4095")
-    if int(low) > int(high):
-        raise ValueError(f"{text!r} ends before it begins")
-    return int(low), int(high)
-
-
-def _pid(text: str) -> int:
-    return _number(text, "a process number", 1, (1 << 22) - 1)
-
-
-def _ios(text: str) -> int:
-    return _number(text, "a number of I/Os", 1, MAX_IOS)
-
-
-def _ios_per_s(text: str) -> int:
-    return _number(text, "a number of I/Os a second", 1, MAX_IOS_PER_S)
-
-
-def _number(text: str, what: str, least: int, most: int) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS and least <= int(text) <= most):
-        raise ValueError(f"{text!r} is not {what} from {least:,} to {most:,}")
-    return int(text)
+    _redact(parser)
 
 
 def _fleet(parser: argparse.ArgumentParser) -> None:
@@ -1077,41 +858,29 @@ def _fleet(parser: argparse.ArgumentParser) -> None:
         "one. Devices are named HOST:DEVICE."
     )
     parser.add_argument(
-        "hosts", metavar="HOST", nargs="*", type=_checked(_host), help="hosts as ssh takes them, at most 32"
+        "hosts", metavar="HOST", nargs="*", type=values.host, help="hosts as ssh takes them, at most 32"
     )
     parser.add_argument("--feed", action="store_true", help=argparse.SUPPRESS)  # what latmon fleet runs on a host
     _measuring(parser, here=False)
     recording = parser.add_argument_group("recording")
     recording.add_argument(
-        "--record", metavar="DIR", type=_checked(_new_path), help="record without a screen, each host to a file in DIR"
+        "--record", metavar="DIR", type=values.new_path, help="record without a screen, each host to a file in DIR"
     )
     recording.add_argument(
-        "--duration", type=_checked(_duration), help="end after this time, such as 60s; also with --once and --inline"
+        "--duration",
+        type=values.positive_duration,
+        help="end after this time, such as 60s; also with --once and --inline",
     )
     recording.add_argument(
         "--timeout",
-        type=_checked(_duration),
+        type=values.positive_duration,
         help="with --once and --record: begin after this time without hosts that are not ready (default: 12s for "
         "connections, 30s for probes)",
     )
-    recording.add_argument(
-        "--redact", action="store_true", help="do not write names that may identify the hosts or their users"
-    )
+    _redact(recording, "the hosts or their users")
     recording.add_argument("--tui", action="store_true", help="show the screen while recording")
     _logging(recording)
     _watched(parser, "after the first window, or after --duration")
-
-
-def _host(text: str) -> str:
-    from latmon.capture import registry  # noqa: PLC0415  no other command needs it
-
-    return registry.load_target("fleet", "latmon_backends.fleet.remote:checked_host")(text)  # type: ignore[no-any-return]  # the type of a loaded function is not known
-
-
-def _address(text: str) -> Any:
-    from latmon.metrics.listen_address import ListenAddress  # noqa: PLC0415  no other command needs it
-
-    return ListenAddress.parse(text)
 
 
 def _probes(parser: argparse.ArgumentParser) -> None:
@@ -1135,7 +904,7 @@ def _config(parser: argparse.ArgumentParser) -> None:
         "$EDITOR, at first with a sample of all settings, or print the JSON Schema of a file, for editors",
     )
     parser.add_argument(
-        "file", metavar="FILE", nargs="?", type=_checked(_file), help="with check: this file (default: both files)"
+        "file", metavar="FILE", nargs="?", type=values.file, help="with check: this file (default: both files)"
     )
 
 
@@ -1143,10 +912,10 @@ def _export(parser: argparse.ArgumentParser) -> None:
     from latmon.exporters.registry import FORMATS, SCREENS, VERSIONS  # noqa: PLC0415  of this command alone
 
     forms = "; ".join(f"{name}: {what}" for name, what in FORMATS.items())
-    parser.add_argument("file", metavar="FILE", type=_checked(_file), help="a recording; - is stdin")
+    parser.add_argument("file", metavar="FILE", type=values.file, help="a recording; - is stdin")
     parser.add_argument("--to", metavar="FORMAT", choices=tuple(FORMATS), required=True, help=forms)
     parser.add_argument(
-        "-o", metavar="OUT", dest="out", type=_checked(_new_file), required=True, help="a new file, or - for stdout"
+        "-o", metavar="OUT", dest="out", type=values.new_file, required=True, help="a new file, or - for stdout"
     )
     _devices(parser)
     parser.add_argument("--buckets", action="store_true", help="csv: write a row per bucket that contains I/Os")
@@ -1157,7 +926,9 @@ def _export(parser: argparse.ArgumentParser) -> None:
     pictures.add_argument("--screen", choices=SCREENS, help="screen to draw (default overview)")
     _pictures(pictures)
     _theme(pictures)
-    pictures.add_argument("--duration", type=_checked(_duration), help="cast: show only this much of the recording")
+    pictures.add_argument(
+        "--duration", type=values.positive_duration, help="cast: show only this much of the recording"
+    )
     pictures.add_argument(
         "--cast-version",
         type=int,
@@ -1170,14 +941,14 @@ def _export(parser: argparse.ArgumentParser) -> None:
 def _pictures(parser: argparse._ActionsContainer) -> None:
     """Add the options of pictures but --screen, which is an option of a screen that is watched, too."""
     parser.add_argument(
-        "--size", metavar="80x24", type=_checked(_screen_size), help="columns x lines of the screen (default 80x24)"
+        "--size", metavar="80x24", type=values.screen_size, help="columns x lines of the screen (default 80x24)"
     )
     parser.add_argument(
         "--at",
         metavar="TIME",
         help="time to draw: 90s after the begin, 14:05:30, or an RFC 3339 time (default: the end; cast: the begin)",
     )
-    parser.add_argument("--speed", type=_checked(_speed), help="cast: play this many times as fast (default 1)")
+    parser.add_argument("--speed", type=values.speed, help="cast: play this many times as fast (default 1)")
 
 
 _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
@@ -1199,11 +970,31 @@ _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
 }
 
 
+def _recordings(parser: argparse.ArgumentParser, text: str) -> None:
+    parser.add_argument("files", metavar="FILE", nargs="+", type=values.file, help=text)
+
+
+def _forms(parser: argparse.ArgumentParser, schema: str, *, has_text: bool = False) -> None:
+    """Add the options of the forms of a report, of which one is given."""
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help=f"print JSON for programs, schema latmon.{schema}/1")
+    form.add_argument("--schema", action=_Schema, const=schema)
+    if has_text:
+        form.add_argument("--text", action="store_true", help="print text (the default)")
+    form.add_argument(
+        "--html", metavar="OUT", type=values.file, help="write one HTML file that loads nothing else; - is stdout"
+    )
+
+
+def _redact(parser: argparse._ActionsContainer, whose: str = "the host or its users") -> None:
+    parser.add_argument("--redact", action="store_true", help=f"do not write names that may identify {whose}")
+
+
 def _max_memory(parser: argparse.ArgumentParser, default: str = "256M") -> None:
     parser.add_argument(
         "--max-memory",
         metavar="SIZE",
-        type=_checked(_memory),
+        type=values.Size(values.MIN_MEMORY, "64M, too little for any recording"),
         help=f"refuse recordings that take more memory than SIZE (Linux; default {default})",
     )
 
@@ -1214,19 +1005,9 @@ def _devices(parser: argparse.ArgumentParser) -> None:
         metavar="GLOB",
         action="append",
         default=[],
-        type=_checked(_glob),
+        type=values.glob,
         help="only devices that match; may be repeated",
     )
-
-
-_VIEW_HELP = {
-    "sort": ("NAME", "order of the devices: unlike (the default), p99, max, IOPS, MB/s, out, name"),
-    "filter": ("WORDS", "only devices with these words in name, driver or model; !sda or -sda: without it"),
-    "window": ("TIME", "time on the screen, 15s to 10min; default 1min"),
-    "columns": ("A,B", "columns of the device table, such as IOPS,p99,max"),
-    "screen": ("NAME", "the first screen: overview, maps, zoom, stages, files, ... or 1 to 7"),
-    "op": ("NAME", "only read, write, flush, discard or other"),
-}
 
 
 def _watched(parser: argparse.ArgumentParser, when: str, *, rings: bool = True) -> None:
@@ -1244,154 +1025,34 @@ def _watched(parser: argparse.ArgumentParser, when: str, *, rings: bool = True) 
         help="show a strip of a few lines below the prompt: the first devices and a finding",
     )
     if rings:
-        parser.add_argument(
-            "--bell", action="store_true", help="ring the terminal's bell for each new critical finding"
-        )
+        _add(parser, options.BELL)
     screen = parser.add_argument_group("screen")
-    screen.add_argument("--view", metavar="NAME", help="a saved view of the config (the key V shows the next one)")
-    for name, (value, text) in _VIEW_HELP.items():
-        screen.add_argument(f"--{name}", metavar=value, type=_checked(VIEW[name]), help=text)
-    screen.add_argument("--no-mouse", action="store_true", help="leave the mouse to the terminal")
+    _add(screen, options.VIEW)
+    for key in options.OF_VIEWS:
+        _add(screen, options.SETTINGS[key])
+    _add(screen, options.MOUSE)
 
 
 def _theme(parser: argparse._ActionsContainer) -> None:
-    parser.add_argument(
-        "--theme",
-        metavar="NAME",
-        help="dark, light, high-contrast, mono, solarized, colour-blind, phosphor or one of your own",
-    )
-    _ramp(parser)
+    _add(parser, options.THEME)
+    _add(parser, options.RAMP)
 
 
-def _ramp(parser: argparse._ActionsContainer, where: str = "") -> None:
-    parser.add_argument(
-        "--ramp",
-        metavar="NAME",
-        help=f"{where}colours of counts: auto, cividis, viridis, inferno, mono or one of your own",
-    )
+def _add(
+    parser: argparse._ActionsContainer,
+    setting: Setting[Any],
+    *,
+    text: str = "",
+    default: object = None,
+    is_listed: bool = True,
+) -> None:
+    """Add the option of a setting. `text`: help of this command alone; `is_listed`: --help lists the option.
 
-
-def _checked(check: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Wrap a check so that its ValueError's text reaches the user; argparse would replace it."""
-
-    def checked(text: str) -> Any:
-        try:
-            return check(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(clean(str(error), 200)) from None
-
-    return checked
-
-
-def _new_file(text: str) -> Path:
-    if text.endswith("/") and not paths.is_directory(Path(text)):  # else a file would get the name of the directory
-        raise ValueError(f"there is no directory {text}: make it first")
-    return _new_path(text)
-
-
-def _file(text: str) -> Path:
-    if not text or "\0" in text:
-        raise ValueError("expected the name of a file")
-    return Path(text)
-
-
-def _path(text: str) -> Path:
-    return _file(text).absolute()
-
-
-def _log_path(text: str) -> Path:
-    if text == "-":
-        raise ValueError("expected the name of a file: what is logged is on stderr without the option, too")
-    return _path(text)
-
-
-def _new_path(text: str) -> Path:
-    if not text or "\0" in text:
-        raise ValueError("expected the name of a file that doesn't exist yet, or - for standard output")
-    return STANDARD if text == "-" else Path(text).absolute()
-
-
-def _duration(text: str) -> int:
-    value = duration_us(text)
-    if value <= 0:
-        raise ValueError(f"{text!r} is not a duration above zero")
-    return value
-
-
-def _memory(text: str) -> int:
-    value = size_bytes(text)
-    if value < MIN_MEMORY:
-        raise ValueError(f"{text!r} is less than 64M, too little for any recording")
-    return value
-
-
-def _size(text: str) -> int:
-    value = size_bytes(text)
-    if value < MIN_SIZE:
-        raise ValueError(f"{text!r} is less than 2M, too little for a recording in parts")
-    return value
-
-
-def _keep(text: str) -> int:
-    days = text.strip()[:-1] if text.strip()[-1:] in ("d", "D") else ""
-    try:
-        value = duration_us(f"{days}h") * 24 if days else duration_us(text)
-    except ValueError:
-        raise ValueError(f"{text!r} is not a duration, such as 7d or 12h") from None
-    if value < MIN_KEEP_US:
-        raise ValueError(f"{text!r} is less than a minute, too little to keep")
-    return value
-
-
-def _speed(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value < math.inf:
-        raise ValueError(f"{text!r} is not a speed such as 1, 0.5 or 60")
-    return value
-
-
-def _screen_size(text: str) -> tuple[int, int]:
-    columns, _, lines = text.partition("x")
-    if not all(part.isascii() and part.isdigit() and len(part) <= MAX_DIGITS for part in (columns, lines)):
-        raise ValueError(f"{text!r} is not a size such as 80x24")
-    size = int(columns), int(lines)
-    from latmon.exporters.registry import SIZES  # noqa: PLC0415  of pictures alone
-
-    (least_x, least_y), (most_x, most_y) = SIZES
-    if not (least_x <= size[0] <= most_x and least_y <= size[1] <= most_y):
-        raise ValueError(f"{text!r} is not a size from {least_x}x{least_y} to {most_x}x{most_y}")
-    return size
-
-
-def _seed(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS):
-        raise ValueError(f"{text!r} is not a whole number")
-    return int(text)
-
-
-def _slo_us(text: str) -> int:
-    us = duration_us(text)
-    if not us:
-        raise ValueError("expected a duration above 0, such as 20ms")
-    return us
-
-
-def _setting(text: str) -> str:
-    if not text.strip():
-        raise ValueError("expected the name of a setting, as `latmon diff A B` lists it")
-    return text
-
-
-def _span(text: str) -> str:
-    if not text or "\0" in text:
-        raise ValueError("expected the name of a recording, or FILE@NOTE")
-    return text
-
-
-def _glob(text: str) -> str:
-    if not 0 < len(text) <= MAX_GLOB:  # a pattern of 100,000 brackets takes minutes to compile
-        raise ValueError(f"expected a device name or a pattern such as 'nvme*', of at most {MAX_GLOB} characters")
-    return text
+    A name is not checked here: where it is used, the sentence lists the names that there are.
+    """
+    shown = (text or setting.help) if is_listed else argparse.SUPPRESS
+    if isinstance(setting.kind, values.Flag):
+        parser.add_argument(setting.option, action="store_true", help=shown)
+        return
+    check = str if isinstance(setting.kind, values.Name) else setting.kind
+    parser.add_argument(setting.option, metavar=setting.metavar, type=check, default=default, help=shown)

@@ -18,12 +18,14 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from latmon.capture import registry, target
 from latmon.capture.backend import Backend, Options
 from latmon.capture.registry import Request
-from latmon.cli import arguments, config
+from latmon.cli import arguments, config, options
+from latmon.cli.options import Setting
+from latmon.model.redaction import Redaction
 from latmon.support import failures, host, memory, output_files, paths, privileges, process, streams, trust
 from latmon.support.errors import EXIT_DONE, RecordingError, ThemeError, UnavailableError, UsageError
 from latmon.support.streams import STANDARD, ServiceLog
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from latmon.views.selection import ScreenOptions
 
 MAX_IGNORED = 1000
+T = TypeVar("T")
+U = TypeVar("U")
 _NO_CURSOR = ("", "dumb", "unknown")
 """Values of TERM for a terminal whose cursor can't be moved."""
 _ONE_FILE = "- is standard input, which is one file: name it once"
@@ -91,9 +95,9 @@ def _live(args: argparse.Namespace) -> int:
             target.refuse(args.record)
     if defaults.ignored:
         streams.message(defaults.ignored, MAX_IGNORED)
-    _name_tools(defaults)
+    tools = _tools(defaults)
     request = replace(
-        _request(args, defaults),
+        _request(args, defaults, tools),
         record=args.record,
         duration_us=args.duration,
         max_size=args.max_size,
@@ -210,19 +214,21 @@ _PROMETHEUS_COLUMNS = ("model", "IOPS", "mean", "p50", "p99", "p99.9", "max", "d
 """Without MB/s, which a Prometheus doesn't have."""
 
 
-def _name_tools(defaults: config.Config) -> None:
-    """Set the variables of the tools that the config names.
+def _tools(defaults: config.Config) -> dict[str, str]:
+    """Return the paths of the tools that the config names, by their variable, where that isn't set.
 
     Raises UnavailableError with the key of a tool that can't be run, UntrustedError where latmon is root and others can
     change a tool or the file that names it.
     """
     trust.require_named(os.environ)
-    for name in config.TOOLS:
-        path, variable = getattr(defaults, name), f"LATMON_{name.upper()}"
-        if not path or os.environ.get(variable):
+    tools = {}
+    for tool in config.TOOLS:
+        path = defaults[tool]
+        if not path or os.environ.get(tool.variable):
             continue
-        _check_named(name, Path(path), defaults.named_in.get(name))
-        os.environ[variable] = path
+        _check_named(tool.key, Path(path), defaults.named_in.get(tool.key))
+        tools[tool.variable] = path
+    return tools
 
 
 def _check_named(name: str, path: Path, file: Path | None, *, root: bool = True) -> None:
@@ -256,22 +262,24 @@ def _check_saved_in(actions: config.Actions, file: Path | None) -> None:
 _WITHOUT_INVASIVE = frozenset({"bpftrace", "procfs", "demo"})
 
 
-def _request(args: argparse.Namespace, defaults: config.Config) -> Request:
-    backend = (defaults.backend or registry.AUTO) if args.backend is None else args.backend
+def _request(args: argparse.Namespace, defaults: config.Config, tools: Mapping[str, str]) -> Request:
+    backend = _chosen(args, defaults, options.BACKEND, registry.AUTO)
     registry.check(backend)
     if args.invasive and (backend in _WITHOUT_INVASIVE or (backend == registry.AUTO and platform.system() == "Linux")):
         raise UsageError("--invasive needs --backend dtrace: the other backends have no probe that is invasive")
     paths.data_dir("probes")  # refuse an installation without probes, which would silently use the kernel's counters
-    options = Options(
-        interval_us=args.interval or defaults.interval or Options().interval_us,
+    unset = Options()
+    measured = Options(
+        interval_us=_chosen(args, defaults, options.INTERVAL, unset.interval_us),
         devices=tuple(args.device),
-        threshold_us=defaults.threshold if args.threshold is None else args.threshold,
-        stages=args.stages or defaults.stages or Options().stages,
+        threshold_us=_chosen(args, defaults, options.THRESHOLD, unset.threshold_us),
+        stages=_chosen(args, defaults, options.STAGES, unset.stages),
         invasive=tuple(args.invasive),
-        max_overhead=(defaults.max_overhead or 0.0) if args.max_overhead is None else args.max_overhead,
-        budget_percent=Options().budget_percent if defaults.budget_percent is None else defaults.budget_percent,
+        max_overhead=_chosen(args, defaults, options.MAX_OVERHEAD, unset.max_overhead),
+        budget_percent=_chosen(args, defaults, options.BUDGET_PERCENT, unset.budget_percent),
+        tools=tools,
     )
-    return Request(backend=backend, options=options)
+    return Request(backend=backend, options=measured)
 
 
 def _watch(
@@ -422,8 +430,9 @@ def _screen(
 
     with privileges.acting_as(user):
         saved = _saved_view(args, defaults)
-    first = {key: _first(getattr(args, key), saved.get(key), getattr(defaults, key)) for key in arguments.VIEW}
-    theme, ramp = _first(args.theme, defaults.theme, DEFAULT_THEME), _first(args.ramp, defaults.ramp, AUTO)
+    first = {key: _first(getattr(args, key), saved.get(key), defaults.values.get(key)) for key in options.OF_VIEWS}
+    theme = _chosen(args, defaults, options.THEME, DEFAULT_THEME)
+    ramp = _chosen(args, defaults, options.RAMP, AUTO)
     with privileges.acting_as(user), _named_by(args, defaults, "ramp"):
         try:
             colours = load_theme(theme, ramp=ramp)
@@ -437,7 +446,7 @@ def _screen(
         threshold_us=request.options.threshold_us,
         backend=request.backend,
         stages=request.options.stages,
-        sweep=bool(defaults.sweep),
+        sweep=defaults[options.SWEEP] is True,
     )
     return ScreenOptions(
         selection=ViewSettings(**first).over(selection),
@@ -446,11 +455,11 @@ def _screen(
         ramp=ramp,
         findings=defaults.findings,
         views={name: ViewSettings(**one) for name, one in defaults.views.items()},
-        history_us=None if mode == "REPLAY" else defaults.history,
+        history_us=None if mode == "REPLAY" else defaults[options.HISTORY],
         record=request.record,
-        redact=request.redact,
-        bell=mode != "REPLAY" and (args.bell or bool(defaults.bell)),
-        takes_mouse=defaults.mouse is not False and not args.no_mouse,
+        redaction=request.redaction,
+        bell=mode != "REPLAY" and (args.bell or defaults[options.BELL] is True),
+        takes_mouse=defaults[options.MOUSE] is not False and not args.no_mouse,
         to_worst=mode == "REPLAY" and args.speed is None,
     )
 
@@ -466,6 +475,12 @@ def _named_by(args: argparse.Namespace, defaults: config.Config, key: str) -> It
         raise UsageError(f"{config.place(defaults, key)}: {error}") from None
 
 
+def _chosen(args: argparse.Namespace, defaults: config.Config, setting: Setting[T], otherwise: U) -> T | U:
+    """Return the value of an option, else that of the config, else `otherwise`."""
+    value: T | U = _first(getattr(args, setting.key, None), defaults[setting], otherwise)
+    return value
+
+
 def _first(*values: Any) -> Any:
     """Return the first value that is set; None where none is."""
     return next((one for one in values if one is not None), None)
@@ -473,7 +488,7 @@ def _first(*values: Any) -> Any:
 
 def _saved_view(args: argparse.Namespace, defaults: config.Config) -> Mapping[str, Any]:
     """Return the saved view that an option or the config names; empty where none does."""
-    name = _first(args.view, defaults.view)
+    name = _chosen(args, defaults, options.VIEW, None)
     if name is None or name in defaults.views:
         return {} if name is None else defaults.views[name]
     where = config.place(defaults, "view") if args.view is None else "--view"
@@ -492,7 +507,7 @@ def _report(args: argparse.Namespace) -> int:
     from latmon.report.command import report_command
 
     defaults = config.load(os.environ)
-    ramp = _first(args.ramp, defaults.ramp, "auto")
+    ramp = _chosen(args, defaults, options.RAMP, "auto")
     files = _readable(args.files)
     with _named_by(args, defaults, "ramp"):
         return report_command(
@@ -559,27 +574,26 @@ def _doctor(args: argparse.Namespace) -> int:
 
     paths.data_dir("probes")
     defaults = config.load(os.environ, user=_user())
-    _name_tools(defaults)
-    backend = args.backend or defaults.backend or ""
+    tools = _tools(defaults)
+    backend = args.backend or defaults[options.BACKEND] or ""
+    check_host = partial(doctor_command, args.json, backend, ignored=defaults.ignored, tools=tools)
     if not (args.self_test or args.overhead):
-        return doctor_command(args.json, backend, ignored=defaults.ignored)
+        return check_host()
     from latmon.doctor.command import measure_overhead, print_progress
     from latmon.doctor.selftest import check_backend, self_test
 
     check_backend(backend or registry.AUTO)
+    request = Request(backend or registry.AUTO, Options(stages="basic", tools=tools))
     if args.overhead:
-        progress = partial(print_progress, what="overhead")
-        measure = partial(measure_overhead, backend or registry.AUTO, progress)
-        return doctor_command(args.json, backend, ignored=defaults.ignored, measure=measure)
-    test = partial(self_test, backend or registry.AUTO, print_progress)
-    return doctor_command(args.json, backend, test, ignored=defaults.ignored)
+        return check_host(measure=partial(measure_overhead, request, partial(print_progress, what="overhead")))
+    return check_host(test=partial(self_test, request, print_progress))
 
 
 def _exporter(args: argparse.Namespace) -> int:
     invoker = user = _user()
     defaults = config.load(os.environ, user=user)
-    _name_tools(defaults)
-    request = _request(args, defaults)
+    tools = _tools(defaults)
+    request = _request(args, defaults, tools)
     log = _log(args, user)
     if args.user is not None and os.geteuid() != 0:
         raise UsageError("--user needs root: without it the exporter runs as you")
@@ -601,7 +615,7 @@ def _exporter(args: argparse.Namespace) -> int:
 def _watch_findings(args: argparse.Namespace) -> int:
     user = _user()
     defaults = config.load(os.environ, user=user)
-    _name_tools(defaults)
+    tools = _tools(defaults)
     actions, where = defaults.on_finding, defaults.named_in.get("on_finding")
     if actions.command:
         _check_named("on_finding", Path(actions.command[0]), where, root=user is None)
@@ -618,7 +632,7 @@ def _watch_findings(args: argparse.Namespace) -> int:
         if path is not None:
             target.refuse(path)
     request = replace(
-        _request(args, defaults),
+        _request(args, defaults, tools),
         record=path,
         max_size=args.max_size,
         keep_us=args.keep,
@@ -640,7 +654,7 @@ def _log(args: argparse.Namespace, user: privileges.Invoker | None, *, to_syslog
 
 def _trace(args: argparse.Namespace) -> int:
     paths.data_dir("probes")
-    _name_tools(config.load(os.environ, user=_user()))
+    tools = _tools(config.load(os.environ, user=_user()))
     from latmon.capture.backend import TraceRequest
     from latmon.report.trace import trace_command
 
@@ -655,8 +669,10 @@ def _trace(args: argparse.Namespace) -> int:
         cgroup=args.cgroup,
         stacks_us=None if args.stacks is None else 10_000 if args.slow is None else args.slow,
         user_stacks=args.user_stacks,
+        tools=tools,
     )
-    return trace_command(request, args.out, args.stacks, redact=args.redact)
+    redaction = Redaction(tuple(tools.values())) if args.redact else None
+    return trace_command(request, args.out, args.stacks, redaction)
 
 
 def _server_account(name: str | None, log: ServiceLog) -> privileges.Invoker | None:
@@ -677,16 +693,16 @@ def _fleet(args: argparse.Namespace) -> int:
     user = _user()
     defaults = config.load(os.environ, user=user)
     if args.feed:
-        _name_tools(defaults)
+        tools = _tools(defaults)
         from latmon.capture.collector import serve_standard
         from latmon.capture.session import FLEET_COMMANDS
 
-        request = _request(args, defaults)
+        request = _request(args, defaults, tools)
         options = replace(request.options, by_ssh=True)
         return asyncio.run(serve_standard(replace(request, options=options, commands=FLEET_COMMANDS)))
     privileges.drop_root(user)  # nothing here needs it: the hosts are the user's, and so are the keys
     request = replace(
-        _request(args, defaults),
+        _request(args, defaults, {}),
         backend="fleet",
         hosts=tuple(args.hosts),
         record=args.record,
@@ -768,10 +784,11 @@ def _check_names(defaults: config.Config) -> None:
     none = argparse.Namespace(view=None, theme=None, ramp=None)
     _saved_view(none, defaults)
     with _named_by(none, defaults, "theme"):
-        load_theme(defaults.theme or "dark")
-    if defaults.ramp not in (None, AUTO):
+        load_theme(defaults[options.THEME] or "dark")
+    ramp = defaults[options.RAMP]
+    if ramp not in (None, AUTO):
         with _named_by(none, defaults, "ramp"):
-            load_ramp(defaults.ramp, dark=True)
+            load_ramp(ramp, dark=True)
 
 
 _RUN: dict[str, Callable[[argparse.Namespace], int]] = {

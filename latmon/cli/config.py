@@ -16,23 +16,36 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from latmon.cli.arguments import VIEW, budget_percent, history_us, interval_us, severity, stages_mode, threshold_us
-from latmon.findings.rule import DEFAULT, MISSING, UNBOUNDED, WARNING, Rule, Settings, Threshold, settings_of
+from latmon.cli import options, values
+from latmon.cli.options import SETTINGS, Setting
+from latmon.cli.values import Kind
+from latmon.findings.rule import (
+    DEFAULT,
+    MISSING,
+    SEVERITIES,
+    UNBOUNDED,
+    WARNING,
+    Rule,
+    Settings,
+    Threshold,
+    settings_of,
+)
 from latmon.support import output_files, paths, trust
 from latmon.support.errors import EXIT_DONE, UnavailableError, UsageError
 from latmon.support.privileges import Invoker, acting_as
 from latmon.support.streams import message
 from latmon.support.text import aligned, clean
-from latmon.support.units import duration_us, show_duration
+from latmon.support.units import show_duration
 
 SYSTEM = Path("/etc/xdg/latmon/config.yaml")
 MAX_BYTES = 64 * 1024
 MAX_RECORD_US = 3_600_000_000
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,40 +70,12 @@ class Actions:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Values of the files; None for a key that is not set. `bpftrace` and `dtrace` are paths, as in LATMON_..."""
+    """Values of the files: `config[THEME]` is None where no file sets the key of THEME."""
 
-    theme: str | None = None
-    interval: int | None = None
-    backend: str | None = None
-    bpftrace: str | None = None
-    dtrace: str | None = None
-    threshold: int | None = None
-    stages: str | None = None
-    history: int | None = None
-    """Length of the history on the screen in us."""
-    budget_percent: float | None = None
-    """Budget of the tracer in percent of one CPU; 0: no budget."""
-    max_overhead: float | None = None
-    """Limit of all probes in percent of one CPU; 0: no limit."""
-    sweep: bool | None = None
-    """Whether heat maps overwrite their oldest column instead of scrolling, for very slow links."""
-    ramp: str | None = None
-    """Colours of counts in heat maps."""
-    bell: bool | None = None
-    """Whether the terminal's bell rings for each new critical finding."""
-    mouse: bool | None = None
-    """Whether the screen takes the mouse."""
-    view: str | None = None
-    """The saved view that the screen starts with."""
-    sort: str | None = None
-    filter: str | None = None
-    window: int | None = None
-    """In us."""
-    columns: tuple[str, ...] | None = None
-    screen: str | None = None
-    op: str | None = None
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """Key of SETTINGS -> value."""
     views: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Saved views: name -> values of VIEW."""
+    """Saved views: name -> values by key."""
     findings: Settings = DEFAULT
     """Thresholds of the rules, and rules that are off."""
     on_finding: Actions = Actions()
@@ -99,68 +84,17 @@ class Config:
     ignored: str = field(default="", compare=False)
     """The sentence on keys of the user's file that are ignored as root; empty without."""
 
-
-def _text(value: str) -> str:
-    if not value or not value.isprintable():
-        raise ValueError(f"{value!r} is not a name")
-    return value
+    def __getitem__(self, setting: Setting[T]) -> T | None:
+        value: T | None = self.values.get(setting.key)
+        return value
 
 
-def _flag(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError(f"{text!r} is not true or false")
-    return text.lower() == "true"
-
-
-_KEYS: Mapping[str, Callable[[str], Any]] = {
-    "theme": _text,
-    "ramp": _text,
-    "interval": interval_us,
-    "backend": _text,
-    "bpftrace": _text,
-    "dtrace": _text,
-    "threshold": threshold_us,
-    "stages": stages_mode,
-    "history": history_us,
-    "budget_percent": budget_percent,
-    "max_overhead": budget_percent,
-    "sweep": _flag,
-    "bell": _flag,
-    "mouse": _flag,
-    "view": _text,
-    **VIEW,
-}
-DEFAULTS: Mapping[str, str] = {
-    **dict.fromkeys(_KEYS, ""),
-    "theme": "dark",
-    "ramp": "auto",
-    "interval": "1s",
-    "backend": "auto",
-    "bpftrace": "found in PATH",
-    "dtrace": "found in PATH",
-    "threshold": "per device",
-    "stages": "auto",
-    "history": "1h",
-    "budget_percent": "10",
-    "max_overhead": "no limit",
-    "sweep": "false",
-    "bell": "false",
-    "mouse": "true",
-    "sort": "unlike",
-    "window": "1min",
-    "columns": "all that fit",
-    "screen": "overview",
-    "op": "all",
-}
-"""Key -> what holds where neither an option nor a file sets it, in words. Tests compare it with docs/CONFIG.md."""
 SECTIONS = ("views", "findings", "on_finding")
-TOOLS = ("bpftrace", "dtrace")
-"""Keys that set which program runs as root."""
-_FLAGS = frozenset({"sweep", "mouse", "bell", "syslog"})
-_LISTS = frozenset({"columns"})
+TOOLS = (options.BPFTRACE, options.DTRACE)
+"""Settings of which program runs as root."""
 _FINDINGS, _VIEWS, _ON_FINDING = "findings", "views", "on_finding"
 """The keys that are sections."""
-_ALL = ", ".join((*_KEYS, _VIEWS, _FINDINGS, _ON_FINDING))
+_ALL = ", ".join((*SETTINGS, *SECTIONS))
 
 
 def load(environ: Mapping[str, str], system: Path = SYSTEM, user: Invoker | None = None) -> Config:
@@ -168,11 +102,11 @@ def load(environ: Mapping[str, str], system: Path = SYSTEM, user: Invoker | None
     config = _with(Config(), system, _read(system, DEFAULT))
     path = paths.config(environ) / "config.yaml"
     with acting_as(user):
-        values = _read(path, config.findings)
+        entries = _read(path, config.findings)
     if user is None:
-        return _with(config, path, values)
-    ignored = [key for key in TOOLS if values.pop(key, None) is not None]
-    return replace(_with(config, path, values), ignored=_ignored(path, ignored, user, system) if ignored else "")
+        return _with(config, path, entries)
+    ignored = [tool.key for tool in TOOLS if entries.pop(tool.key, None) is not None]
+    return replace(_with(config, path, entries), ignored=_ignored(path, ignored, user, system) if ignored else "")
 
 
 def load_file(path: Path) -> Config:
@@ -198,8 +132,16 @@ def place(config: Config, key: str) -> str:
     return f"{path}:{strict_yaml.line_of(paths.regular(path, MAX_BYTES), [key])}: {key}"
 
 
-def _with(config: Config, path: Path, values: Mapping[str, Any]) -> Config:
-    return replace(config, **values, named_in={**config.named_in, **dict.fromkeys(values, path)})
+def _with(config: Config, path: Path, entries: Mapping[str, Any]) -> Config:
+    """Return the config with the entries of a file."""
+    values_by_key = {key: value for key, value in entries.items() if key in SETTINGS}
+    sections = {key: value for key, value in entries.items() if key in SECTIONS}
+    return replace(
+        config,
+        values={**config.values, **values_by_key},
+        **sections,
+        named_in={**config.named_in, **dict.fromkeys(entries, path)},
+    )
 
 
 def _ignored(path: Path, keys: Sequence[str], user: Invoker, system: Path) -> str:
@@ -224,12 +166,12 @@ def _read(path: Path, findings: Settings) -> dict[str, Any]:
         raise UsageError(f"{path}: longer than {MAX_BYTES} bytes, this is no config of latmon's")
     from latmon.support import strict_yaml  # noqa: PLC0415 - 27 ms that only a user with a config file pays
 
-    values = strict_yaml.parse(path, raw)
-    if not isinstance(values, dict):
+    entries = strict_yaml.parse(path, raw)
+    if not isinstance(entries, dict):
         raise UsageError(f"{path}: expected lines of `key: value` with the keys {_ALL}")
     found: dict[str, Any] = {}
     wrong: list[tuple[int, str]] = []
-    for key, value in values.items():
+    for key, value in entries.items():
         try:
             found[key] = _checked(path, key, value, findings)
         except UsageError as error:
@@ -264,10 +206,10 @@ def _checked(path: Path, key: object, value: object, findings: Settings) -> Any:
         return _saved_views(path, value)
     if key == _ON_FINDING:
         return _actions(f"{path}: {_ON_FINDING}", value)
-    check = _KEYS.get(key) if isinstance(key, str) else None
-    if check is None:
+    setting = SETTINGS.get(key) if isinstance(key, str) else None
+    if setting is None:
         raise UsageError(f"{path}: unknown key {key!r}; the keys are {_ALL}")
-    return _value(f"{path}: {key}", str(key), value, check)
+    return _value(f"{path}: {key}", value, setting.kind)
 
 
 def _saved_views(path: Path, value: object) -> dict[str, dict[str, Any]]:
@@ -279,28 +221,24 @@ def _saved_views(path: Path, value: object) -> dict[str, dict[str, Any]]:
         if not clean(str(name)).strip():
             raise UsageError(f"{path}: {_VIEWS}: a view needs a name")
         if not isinstance(keys, Mapping):
-            raise UsageError(f"{where}: expected a section with the keys {', '.join(VIEW)}")
-        if unknown := [key for key in keys if key not in VIEW]:
-            raise UsageError(f"{where}: unknown key {unknown[0]!r}; the keys are {', '.join(VIEW)}")
-        found[clean(str(name))] = {key: _value(f"{where}: {key}", key, one, VIEW[key]) for key, one in keys.items()}
+            raise UsageError(f"{where}: expected a section with the keys {', '.join(options.OF_VIEWS)}")
+        if unknown := [key for key in keys if key not in options.OF_VIEWS]:
+            raise UsageError(f"{where}: unknown key {unknown[0]!r}; the keys are {', '.join(options.OF_VIEWS)}")
+        found[clean(str(name))] = {
+            key: _value(f"{where}: {key}", entry, SETTINGS[key].kind) for key, entry in keys.items()
+        }
     return found
 
 
-def _directory(text: str) -> Path:
-    if not text.startswith("/") or not text.isprintable():
-        raise ValueError(f"{text!r} is not the absolute path of a directory")
-    return Path(text)
-
-
-ACTIONS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
-    "record": ("record_us", duration_us),
-    "directory": ("directory", _directory),
-    "severity": ("severity", severity),
-    "quiet": ("quiet_us", duration_us),
-    "gone": ("gone_us", duration_us),
-    "syslog": ("syslog", _flag),
+ACTIONS: Mapping[str, tuple[str, Kind[Any]]] = {
+    "record": ("record_us", values.Duration()),
+    "directory": ("directory", values.Directory()),
+    "severity": ("severity", values.OneOf(lambda: SEVERITIES)),
+    "quiet": ("quiet_us", values.Duration()),
+    "gone": ("gone_us", values.Duration()),
+    "syslog": ("syslog", values.Flag()),
 }
-"""Key of on_finding -> field of Actions, check."""
+"""Key of on_finding -> field of Actions, kind of value."""
 
 
 def _actions(where: str, value: object) -> Actions:
@@ -312,8 +250,8 @@ def _actions(where: str, value: object) -> Actions:
         if key == "command":
             found["command"] = _command(f"{where}: command", one)
         elif key in ACTIONS:
-            name, check = ACTIONS[key]
-            found[name] = _value(f"{where}: {key}", key, one, check)
+            name, kind = ACTIONS[key]
+            found[name] = _value(f"{where}: {key}", one, kind)
         else:
             raise UsageError(f"{where}: unknown key {key!r}; the keys are {known}")
     if found.get("record_us", 0) > MAX_RECORD_US:
@@ -334,15 +272,16 @@ _KINDS = {list: "a list", dict: "keys with values", bool: "`true` or `false`", t
 """Kinds of YAML values that are neither text nor a number, as messages name them; what is left is a date."""
 
 
-def _value(where: str, key: str, value: object, check: Callable[[str], Any]) -> Any:
+def _value(where: str, value: object, kind: Kind[T]) -> T:
     """Return a checked value; `where`: file and key."""
-    if key in _LISTS and isinstance(value, list):
+    if isinstance(kind, values.Columns) and isinstance(value, list):
         value = ",".join(map(str, value))
-    if (isinstance(value, bool) and key not in _FLAGS) or not isinstance(value, str | int | float):
-        wanted = "`true` or `false`" if key in _FLAGS else "a text or a number"
+    is_flag = isinstance(kind, values.Flag)
+    if (isinstance(value, bool) and not is_flag) or not isinstance(value, str | int | float):
+        wanted = "`true` or `false`" if is_flag else "a text or a number"
         raise UsageError(f"{where}: expected {wanted}, not {_KINDS.get(type(value), 'a date')}")
     try:
-        return check(str(value))
+        return kind(str(value))
     except ValueError as error:
         raise UsageError(f"{where}: {error}") from None
 
@@ -405,8 +344,6 @@ def _meaning(one: Threshold, value: float) -> str:
 
 
 _SAMPLE = Path(__file__).with_name("sample.yaml")
-_VARIABLES = {"bpftrace": "LATMON_BPFTRACE", "dtrace": "LATMON_DTRACE"}
-"""Key -> the variable that beats it."""
 _WIDEST = 60
 """Characters of a value."""
 _PATH = 4096
@@ -419,12 +356,12 @@ def show_config(settings: Config, environ: Mapping[str, str], user: Invoker | No
         with acting_as(None if path == SYSTEM else user):
             files[path] = written(path)
     rows = []
-    for key in (*DEFAULTS, *SECTIONS):
-        variable = _VARIABLES.get(key, "")
+    for key in (*SETTINGS, *SECTIONS):
+        variable = SETTINGS[key].variable if key in SETTINGS else ""
         if environ.get(variable):
             rows.append((key, environ[variable], variable))
         elif key not in settings.named_in:
-            rows.append((key, DEFAULTS.get(key, ""), "default"))
+            rows.append((key, SETTINGS[key].default if key in SETTINGS else "", "default"))
         elif key in SECTIONS:
             rows += _section(settings, key, files, user)
         else:

@@ -38,6 +38,7 @@ from latmon.findings.rule import DEFAULT, NOTICE, Finding, Settings
 from latmon.findings.rules import RULES
 from latmon.model.devices import carry
 from latmon.model.frame import Frame, Health, Origin
+from latmon.model.redaction import Redaction
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
 from latmon.report.formatting import in_flight_by_device, not_completed
@@ -163,13 +164,13 @@ class RecordingProgress:
         settings: Settings | None = DEFAULT,
         log: ServiceLog | None = None,
         *,
-        redact: bool = False,
+        redaction: Redaction | None = None,
     ) -> None:
         """Report on the recording `path` to `out`; `settings`: see FindingReporter; `log`: it prints to `out`, too.
 
-        `redact`: findings and notices have the names that the recording has.
+        `redaction`: findings and notices have the names that the recording has.
         """
-        self._path, self._out, self._redact = path, out, redact
+        self._path, self._out, self._redaction = path, out, redaction
         self._log = log or ServiceLog(out)
         self._findings = FindingReporter(settings)
         self._live = out.isatty() and self._log.least > QUIET
@@ -191,12 +192,12 @@ class RecordingProgress:
 
     def remark(self, text: str) -> None:
         """Print a remark on the file's file system before the capture starts, such as that it does not answer."""
-        self._remark = private_text(text) if self._redact else text
+        self._remark = private_text(text, self._redaction) if self._redaction else text
         if text:
             self._write(LOG_NOTICE, self._remark)
 
     def opened(self, origin: Origin) -> None:
-        origin = private_origin(origin) if self._redact else origin
+        origin = private_origin(origin, self._redaction) if self._redaction else origin
         self._traces_stages = origin.traces_stages
         self._findings.begin(origin)
         self._write(LOG_INFO, f"recording to {named(self._path)} with {origin.tool or origin.backend}")
@@ -208,7 +209,7 @@ class RecordingProgress:
     def offer(self, frame: Frame, tally: CaptureCounts) -> None:
         if self._began_us is None:
             self._began_us = frame.mono_us - frame.dt_us
-        frame = private_frame(frame) if self._redact else frame
+        frame = private_frame(frame, self._redaction) if self._redaction else frame
         self._waiting.add(frame)
         self._gaps = tally.gaps
         self._line = _progress((frame.mono_us - self._began_us) / 1e6, tally, self._size(), stages=self._traces_stages)
@@ -239,7 +240,7 @@ class RecordingProgress:
             self._write(LOG_NOTICE, waits)
         for level, found in self._findings.all_reported() if self._line else ():
             self._write(level, found)
-        reason = private_text(outcome.reason) if self._redact else outcome.reason
+        reason = private_text(outcome.reason, self._redaction) if self._redaction else outcome.reason
         text = [reason] if reason != self._noticed else []
         gaps = f"{counted(self._gaps, 'gap')}: " if self._gaps else ""
         lost = [f"{gaps}the recording is incomplete"] if outcome.exit == EXIT_INCOMPLETE else []
@@ -272,7 +273,7 @@ class _Recording(RecordingProgress):
     def __init__(
         self, request: Request, path: Path, out: TextIO, settings: Settings | None, log: ServiceLog | None
     ) -> None:
-        super().__init__(path, out, settings, log, redact=request.redact)
+        super().__init__(path, out, settings, log, redaction=request.redaction)
         self._trouble = ""
         """Why nothing is written at the moment, as of the last frame."""
         self.capture = Capture(request, self, ahead=self.remark)
@@ -592,9 +593,12 @@ class StandingFindings:
 class Actor:
     """Runs the actions of findings, one finding at a time."""
 
-    def __init__(self, actions: Actions, origin: Origin, archive: Archive, log: Log, *, redact: bool) -> None:
+    def __init__(
+        self, actions: Actions, origin: Origin, archive: Archive, log: Log, *, redaction: Redaction | None
+    ) -> None:
         """`archive` has the minutes that are saved."""
-        self._actions, self._origin, self._archive, self._log, self._redact = actions, origin, archive, log, redact
+        self._actions, self._origin, self._archive = actions, origin, archive
+        self._log, self._redaction = log, redaction
         self._waiting: asyncio.Queue[tuple[Finding, float]] = asyncio.Queue(_MAX_WAITING)
         self._saved = 0
 
@@ -620,7 +624,7 @@ class Actor:
 
     def _values(self, one: Finding, wall: float, recording: Path | None) -> dict[str, Any]:
         found = finding_values(one)
-        host = "" if self._redact else self._origin.host
+        host = "" if self._redaction else self._origin.host
         about = {"schema": SCHEMA, "host": host, "kernel": self._origin.kernel, "began": rfc3339(wall)}
         return about | {"recording": None if recording is None else str(recording), "finding": found}
 
@@ -629,7 +633,7 @@ class Actor:
         if self._saved >= _MAX_SAVED:
             self._log(syslog.LOG_WARNING, f"{_MAX_SAVED} recordings were saved since the start: no more are saved")
             return None
-        host = "" if self._redact else self._origin.host
+        host = "" if self._redaction else self._origin.host
         path = (self._actions.directory or Path.cwd()) / target.recording_name(f"{host}-{one.id}", wall)
         until = self._archive.stamps[-1].mono_us
         after = until - self._actions.record_us
@@ -647,7 +651,7 @@ class Actor:
         path = target.unused(path)
         if shortage := target.short_of_space(path):
             raise LatmonError(shortage)
-        return path, save(frames, self._origin, path, redact=self._redact)
+        return path, save(frames, self._origin, path, redaction=self._redaction)
 
     async def _command(self, values: dict[str, Any]) -> None:
         """Run the command with JSON on its stdin; its output goes to stderr, and its exit status is reported."""
@@ -692,7 +696,7 @@ def watch(request: Request, settings: Settings, actions: Actions, user: privileg
     session = Session(request)
     try:
         privileges.drop_root(user)
-        ended_by = asyncio.run(until_signal(_watch(session, settings, actions, log, redact=request.redact)))
+        ended_by = asyncio.run(until_signal(_watch(session, settings, actions, log, redaction=request.redaction)))
     finally:
         code = session.close()
     log(syslog.LOG_INFO, f"ended by {ended_by}")
@@ -707,17 +711,19 @@ def _change_of_recording(before: Health, now: Health) -> str:
     return f"{'the recording goes on: ' if has_resumed else ''}{now.recording_state or 'the recording has ended'}"
 
 
-async def _watch(session: Session, settings: Settings, actions: Actions, log: Log, *, redact: bool) -> None:
+async def _watch(
+    session: Session, settings: Settings, actions: Actions, log: Log, *, redaction: Redaction | None
+) -> None:
     archive = Archive(max(actions.record_us, 1))
     async with session.feed as feed:
         origin = feed.origin
         log(syslog.LOG_INFO, f"measuring with {origin.tool or origin.backend}; actions from {actions.severity} on")
         engine, standing = RuleEngine(origin, (), settings), StandingFindings(actions)
-        actor = Actor(actions, origin, archive, log, redact=redact)
+        actor = Actor(actions, origin, archive, log, redaction=redaction)
         acting = asyncio.create_task(actor.run())
         before: Health | None = None
         try:
-            async for frame in followed(feed, log, redact=redact):
+            async for frame in followed(feed, log, redaction=redaction):
                 archive.append(frame, feed.line)
                 if before is not None and (change := _change_of_recording(before, frame.health)):
                     log(syslog.LOG_WARNING, change)

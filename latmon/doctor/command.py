@@ -14,21 +14,22 @@ import os
 import sys
 import textwrap
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any, cast
 
 from latmon import __version__
 from latmon.capture import registry
-from latmon.capture.backend import NO, MeasuresCost, Options, ProbeCost, ProbeReport
+from latmon.capture.backend import NO, MeasuresCost, ProbeCost, ProbeReport
 from latmon.capture.registry import Request
 from latmon.doctor import checks as doctor_checks
 from latmon.doctor.checks import Check, Place, Status
 from latmon.manifest import Manifest, load_all
 from latmon.model.frame import TRACER_STARTING, Frame
 from latmon.model.stages import called
-from latmon.support import host
+from latmon.support import host, trust
 from latmon.support.errors import EXIT_DONE, EXIT_FAILED, EXIT_UNAVAILABLE, LatmonError, UnavailableError, UsageError
 from latmon.support.paths import data_dir
 from latmon.support.streams import message, terminal_size
@@ -131,15 +132,15 @@ _STARTS_S = 90.0
 """Time for the tracer's start: bpftrace 0.17 compiles it for up to a minute on a busy host."""
 
 
-def measure_overhead(backend: str, progress: Callable[[str], None], seconds: float = OVERHEAD_S) -> Overhead:
+def measure_overhead(request: Request, progress: Callable[[str], None], seconds: float = OVERHEAD_S) -> Overhead:
     """Measure the cost of the probes for the I/O that the host has now, first without stages, then with those of all.
 
-    It makes no I/O of its own.
+    `request` names the backend and the tools. It makes no I/O of its own.
     """
     if sys.platform == "linux" and os.geteuid() != 0:
         return Overhead("only root can read the run time of probes: sudo latmon doctor --overhead")
     try:
-        return asyncio.run(_overhead(Request(backend, Options(stages="basic")), progress, seconds))
+        return asyncio.run(_overhead(request, progress, seconds))
     except UnavailableError as refusal:
         return Overhead(str(refusal))
 
@@ -332,16 +333,18 @@ def render_json(
 def doctor_command(
     as_json: bool,
     backend: str = "",
+    *,
     test: Callable[[], SelfTest] | None = None,
     ignored: str = "",
     measure: Callable[[], Overhead] | None = None,
+    tools: Mapping[str, str] = MappingProxyType({}),
 ) -> int:
     """Print the report; return 0 when latmon can measure here, else 3.
 
     `backend` is the requested one. `test` runs the self-test, `measure` measures the cost: the exit code is then that
-    of this. `ignored` is the sentence on ignored keys of the config.
+    of this. `ignored` is the sentence on ignored keys of the config, `tools` has its paths of tools by variable.
     """
-    here = Place()
+    here = Place(environ=trust.with_tools(tools))
     explained = report(here, backend=backend)
     found = [*all_checks(here, explained), *beside(here, explained)]
     found += [Check("config", Status.DEGRADED, clean(ignored, MAX_CHARS))] if ignored else []
@@ -383,17 +386,17 @@ def report(place: Place, load: Load = registry.load_target, backend: str = "") -
     `backend` is the one that the user or the config selects.
     """
     if place.platform != "linux" or backend == "dtrace":
-        return _asked("dtrace", load)
-    found = _asked("bpftrace", load)
+        return _asked("dtrace", load, place)
+    found = _asked("bpftrace", load, place)
     if found.tier in _NONE and doctor_checks.has_dtrace(place):
-        other = _asked("dtrace", load, reason=found.why)
+        other = _asked("dtrace", load, place, reason=found.why)
         return found if other.tier in _NONE else other
     return found
 
 
-def _asked(backend: str, load: Load, **why: str) -> ProbeReport:
+def _asked(backend: str, load: Load, place: Place, **why: str) -> ProbeReport:
     try:
-        return cast("Callable[..., ProbeReport]", load(backend, _EXPLAIN[backend]))(**why)
+        return cast("Callable[..., ProbeReport]", load(backend, _EXPLAIN[backend]))(place.environ, **why)
     except LatmonError as error:
         return ProbeReport("", str(error))
 
@@ -417,7 +420,7 @@ def beside(place: Place, found: ProbeReport, load: Load = registry.load_target) 
         or found.tier in _NONE
     ):
         return ()
-    other = _asked("dtrace", load)
+    other = _asked("dtrace", load, place)
     if other.tier in _NONE:
         return (Check("dtrace tier", Status.DEGRADED, f"--backend dtrace measures nothing here: {other.why}"),)
     return (Check("dtrace tier", Status.OK, f"{other.tier} with --backend dtrace: {other.why}"),)

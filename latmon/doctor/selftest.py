@@ -22,12 +22,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from latmon.analysis.attribution import by_vector
 from latmon.capture import registry
-from latmon.capture.backend import Options
 from latmon.capture.collector import Capture, CaptureCounts
 from latmon.capture.registry import Request
 from latmon.doctor.command import PanelCheck, SelfTest, Verdict
@@ -384,7 +383,7 @@ class Captured:
     """The reason why the tracer didn't run; empty where it did."""
 
 
-def capture(device: LoopDevice, backend: str, progress: Callable[[str], None]) -> Captured:
+def capture(device: LoopDevice, request: Request, progress: Callable[[str], None]) -> Captured:
     """Write to the device and capture it. Raises UnavailableError where nothing can be captured.
 
     Privileges are dropped as in any capture.
@@ -394,7 +393,7 @@ def capture(device: LoopDevice, backend: str, progress: Callable[[str], None]) -
     except OSError as error:
         raise UnavailableError(_refused(device, "open", error)) from error
     try:
-        return asyncio.run(_WorkloadCapture(device, file, backend, progress).run())
+        return asyncio.run(_WorkloadCapture(device, file, request, progress).run())
     finally:
         os.close(file)
 
@@ -409,10 +408,16 @@ def _refused(device: LoopDevice, what: str, error: OSError) -> str:
 class _WorkloadCapture:
     """Sink of the capture that also runs the workload."""
 
-    def __init__(self, device: LoopDevice, file: int, backend: str, progress: Callable[[str], None]) -> None:
+    def __init__(self, device: LoopDevice, file: int, request: Request, progress: Callable[[str], None]) -> None:
         self._device, self._file, self._progress = device, file, progress
-        options = Options(INTERVAL_US, (device.name,), threshold_us=THRESHOLD_US, stages="all")
-        self._capture = Capture(Request(backend, options), self)
+        options = replace(
+            request.options,
+            interval_us=INTERVAL_US,
+            devices=(device.name,),
+            threshold_us=THRESHOLD_US,
+            stages="all",
+        )
+        self._capture = Capture(replace(request, options=options), self)
         self._origin: Origin | None = None
         self._frames: list[Frame] = []
         self._stopped = threading.Event()
@@ -525,8 +530,8 @@ def check_backend(name: str) -> None:
         raise UsageError(f"--self-test measures this host, and {name} doesn't; leave --backend {name} out")
 
 
-def self_test(backend: str, progress: Callable[[str], None]) -> SelfTest:
-    """Run the self-test and return its result; `progress` gets progress texts.
+def self_test(request: Request, progress: Callable[[str], None]) -> SelfTest:
+    """Run the self-test and return its result; `request` names backend and tools, `progress` gets progress texts.
 
     It takes about ten seconds on an idle host, plus the start of the probes.
     """
@@ -534,7 +539,7 @@ def self_test(backend: str, progress: Callable[[str], None]) -> SelfTest:
         refuse(sys.platform, os.geteuid(), os.environ)
         with made_device(os.environ, progress) as device:
             progress(f"made {device.path}: {device.how}")
-            captured = capture(device, backend, progress)
+            captured = capture(device, request, progress)
     except UnavailableError as refusal:
         return SelfTest(refused=str(refusal))
     origin = captured.origin

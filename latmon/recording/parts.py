@@ -24,6 +24,7 @@ from typing import Self, TypeVar
 from latmon.aggregate.accumulator import Minute
 from latmon.model.devices import Inventory
 from latmon.model.frame import Device, Frame, Origin
+from latmon.model.redaction import Redaction
 from latmon.recording.codec import End, Gap
 from latmon.recording.reader import MAX_NOTES, UNCLOSED, Item, Recording, open_recording
 from latmon.recording.validate import UNKNOWN, RecordCodec, RecordField, label, text, within
@@ -266,7 +267,7 @@ class RecordingLimits:
     """Limits of a recording: bytes in all, the age at which a part is removed, and whether it is redacted."""
 
     max_size: int | None = None
-    redact: bool = False
+    redaction: Redaction | None = None
     keep_us: int | None = None
 
     @property
@@ -398,7 +399,7 @@ class Rotation:
             self.refusal = f"{refusal}; {old_path.name} goes on instead"
             self._retry_us = frame.mono_us + _RETRY_US
             return
-        self._finish(old, old_path, CONTINUED + (f"part {self._number}" if self._limits.redact else self.path.name))
+        self._finish(old, old_path, CONTINUED + (f"part {self._number}" if self._limits.redaction else self.path.name))
 
     def _open_next(self) -> None:
         """Open the next part; after an error nothing has changed: no number is left out."""
@@ -438,10 +439,10 @@ class Rotation:
 
     def _open(self, path: Path) -> Writer:
         # a name may have what --redact hides
-        part = CapturePart(self._number, self._capture, "" if self._limits.redact else self._first.name)
+        part = CapturePart(self._number, self._capture, "" if self._limits.redaction else self._first.name)
         last = self._last
         origin = self._origin if last is None else beginning_after(last, self._origin)
-        return Writer.create(path, as_part(origin, part), redact=self._limits.redact)
+        return Writer.create(path, as_part(origin, part), redaction=self._limits.redaction)
 
     def _retire(self, now_us: int) -> None:
         """Unlink parts that are too old, and the oldest part while the next member might not fit."""

@@ -43,6 +43,7 @@ from latmon.model.inflight import InFlightList
 from latmon.model.measurements import WAKEUPS
 from latmon.model.measurements.issuers import OTHERS
 from latmon.model.measurements.wakeups import ThreadNumber, Wakeups
+from latmon.model.redaction import Redaction
 from latmon.model.table import AnyTable, Meaning
 from latmon.recording import codec, members
 from latmon.recording.codec import End, Gap
@@ -104,9 +105,9 @@ class LostFileError(OSError):
 class Writer:
     """Writer of one file. `trouble`: why nothing is written at the moment; empty otherwise."""
 
-    def __init__(self, descriptor: int, path: Path, *, redact: bool = False) -> None:
+    def __init__(self, descriptor: int, path: Path, *, redaction: Redaction | None = None) -> None:
         self._descriptor, self._path = descriptor, path
-        self._redact = redact
+        self._redaction = redaction
         self._end = 0
         self._pending: list[tuple[bytes, Frame | None]] = []
         self._missed: list[Frame] = []
@@ -126,11 +127,11 @@ class Writer:
         path: Path,
         origin: Origin,
         *,
-        redact: bool = False,
+        redaction: Redaction | None = None,
         devices: tuple[Device, ...] = (),
     ) -> Self:
         """Create a file with its header on disk; UnavailableError if that fails. Nothing is ever overwritten."""
-        writer = cls(_create(path), path, redact=redact)
+        writer = cls(_create(path), path, redaction=redaction)
         writer._begin(origin, devices)
         return writer
 
@@ -175,7 +176,7 @@ class Writer:
         for mark in frame.marks:
             self.mark(mark)
         kept = replace(frame, health=replace(frame.health, recording="", recording_trouble=""), marks=())
-        kept = private_frame(kept) if self._redact else kept
+        kept = private_frame(kept, self._redaction) if self._redaction else kept
         if self._missed:
             kept = carry(self._missed, kept)
             self._missed = []
@@ -241,8 +242,9 @@ class Writer:
         """Write the header alone: the file is a recording from its first moment."""
         self._mono_us, self._wall = origin.start_mono_us, origin.start_wall
         self._written = (self._mono_us, self._wall)
-        if self._redact:
-            origin, devices = private_origin(origin), tuple(private_device(one) for one in devices)
+        if self._redaction:
+            origin = private_origin(origin, self._redaction)
+            devices = tuple(private_device(one) for one in devices)
         if not self._write(members.pack(codec.to_bytes(codec.encode_origin(origin, devices)), *self._span())):
             why = self.trouble
             with contextlib.suppress(OSError, UnavailableError):
@@ -348,35 +350,36 @@ _PROGRAMS = Thread(0, REDACTED, "", 120, kernel=False)
 """Replacement of all threads of programs: pids are private, too, so they are one."""
 
 
-def private_origin(origin: Origin) -> Origin:
+def private_origin(origin: Origin, redaction: Redaction) -> Origin:
     """Return the origin without the host's name and boot and without paths in sentences, marked as redacted."""
     extra = {**origin.extra, "redacted": True}
     if isinstance(refused := extra.pop("refused", None), Mapping):
-        extra["refused"] = {key: private_text(str(why)) for key, why in refused.items()}
+        extra["refused"] = {key: private_text(str(why), redaction) for key, why in refused.items()}
     return replace(
         origin,
         host=REDACTED,
         boot_id="",
-        reason=private_text(origin.reason),
-        absent=_missing(origin.absent),
-        probes_missing=_missing(origin.probes_missing),
-        untraced=_missing(origin.untraced),
+        reason=private_text(origin.reason, redaction),
+        absent=_missing(origin.absent, redaction),
+        probes_missing=_missing(origin.probes_missing, redaction),
+        untraced=_missing(origin.untraced, redaction),
         extra=MappingProxyType(extra),
     )
 
 
-def _missing(found: tuple[Missing, ...]) -> tuple[Missing, ...]:
-    return tuple(replace(one, reason=private_text(one.reason)) for one in found)
+def _missing(found: tuple[Missing, ...], redaction: Redaction) -> tuple[Missing, ...]:
+    return tuple(replace(one, reason=private_text(one.reason, redaction)) for one in found)
 
 
-def private_text(text: str) -> str:
+def private_text(text: str, redaction: Redaction) -> str:
     """Return a sentence without paths, which can be below a user's home.
 
-    Those with a blank are known as a whole where they are the tool's or the home of who records.
+    Those with a blank are known as a whole where they are a tool's or the home of who records.
     """
-    for known in (os.environ.get(name, "") for name in ("LATMON_BPFTRACE", "LATMON_DTRACE", "HOME")):
-        if len(known) > 1:
-            text = text.replace(known, f"/{REDACTED}")
+    named = (os.environ.get(name, "") for name in ("LATMON_BPFTRACE", "LATMON_DTRACE", "HOME"))
+    for path in (*redaction.paths, *named):  # a tool below the home comes before the home
+        if len(path) > 1:
+            text = text.replace(path, f"/{REDACTED}")
     return _PATH.sub(REDACTED, text)
 
 
@@ -385,7 +388,7 @@ def private_device(device: Device) -> Device:
     return replace(device, serial="", label="", controller=_ADDRESS.sub(rf"\1={REDACTED}", device.controller))
 
 
-def private_frame(frame: Frame) -> Frame:
+def private_frame(frame: Frame, redaction: Redaction) -> Frame:
     """Return a frame without programs' names and pids; its wake-ups still mark the kernel's threads."""
     kernel = frozenset(one.thread.comm for one in frame[WAKEUPS].values() if one.thread.kernel)
     return replace(
@@ -397,7 +400,7 @@ def private_frame(frame: Frame) -> Frame:
         tables={table: _private_rows(table, rows) for table, rows in frame.tables.items()}
         | {WAKEUPS: _private_wakeups(frame[WAKEUPS], kernel)},
         file_operations=tuple(_operation(one, kernel) for one in frame.file_operations),
-        health=replace(frame.health, notice=private_text(frame.health.notice)),
+        health=replace(frame.health, notice=private_text(frame.health.notice, redaction)),
     )
 
 

@@ -29,6 +29,7 @@ from latmon.capture.backend import TraceCost, TraceCounts, TraceRequest
 from latmon.capture.recorder import save
 from latmon.model.frame import UNACCOUNTED, Frame, Outlier
 from latmon.model.histogram import Histogram, bucket_index
+from latmon.model.redaction import Redaction
 from latmon.model.stages import ADMISSION, FACTS
 from latmon.report.formatting import WIDTH, wrapped
 from latmon.support import host, privileges, signals
@@ -198,7 +199,7 @@ _CELL = 6.6
 _COLOURS = ("#e69f00", "#f0e442", "#d55e00", "#cc79a7")
 
 
-def trace_command(request: TraceRequest, out: Path | None, stacks: Path | None, *, redact: bool) -> int:
+def trace_command(request: TraceRequest, out: Path | None, stacks: Path | None, redaction: Redaction | None) -> int:
     """Trace, save the recording and the stacks, print the table; return the exit code.
 
     UnavailableError where nothing can be traced, LatmonError where nothing was.
@@ -207,7 +208,7 @@ def trace_command(request: TraceRequest, out: Path | None, stacks: Path | None, 
     with privileges.acting_as(user):
         if out is None:
             directory = target.default_directory(os.environ)
-            out = target.unused(directory / target.recording_name("" if redact else host.name(), time.time()))
+            out = target.unused(directory / target.recording_name("" if redaction else host.name(), time.time()))
         target.refuse(out)
         if stacks is not None and stacks != STANDARD:
             target.refuse(stacks)
@@ -222,9 +223,9 @@ def trace_command(request: TraceRequest, out: Path | None, stacks: Path | None, 
         raise LatmonError(_nothing(device_trace))
     _notify(f"decoding {device_trace.ios:,} I/Os")
     origin = device_trace.origin
-    if redact:  # the target may be a file, a cgroup or a process
+    if redaction:  # the target may be a file, a cgroup or a process
         origin = replace(origin, extra={name: value for name, value in origin.extra.items() if name != "trace"})
-    save(_noted(device_trace.frames(), table, seeks), origin, out, redact=redact)
+    save(_noted(device_trace.frames(), table, seeks), origin, out, redaction=redaction)
     lines = trace_text(table, seeks, device_trace.counts, device_trace.cost, every=not device_trace.target.by)
     if stacks is not None and request.stacks_us is not None:
         what = f"I/Os of {show_duration(request.stacks_us)} or more"

@@ -442,6 +442,11 @@ def find_tool(name: str, variable: str, environ: Mapping[str, str]) -> Path:
     return Path(found)
 
 
+def with_tools(tools: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the environment to find tools in: `tools`, the paths of the config by variable, stand for unset ones."""
+    return {**environ, **{variable: path for variable, path in tools.items() if not environ.get(variable)}}
+
+
 def search_path(environ: Mapping[str, str]) -> str:
     """Return PATH without relative parts and with root's directories; for root only those that only root can change."""
     whole = _whole_path(environ).split(os.pathsep)

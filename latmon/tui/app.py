@@ -372,7 +372,7 @@ class LatmonApp(App[int]):
             self.scene, self.show_message, mark, read_settings, is_live=options.mode != "REPLAY"
         )
         self._travel = Travel(
-            self.scene, source, self.show_message, self._ask, mark, aside=self._begin_aside, redact=options.redact
+            self.scene, source, self.show_message, self._ask, mark, aside=self._begin_aside, redaction=options.redaction
         )
         self._message_timer: Timer | None = None
         self.scene.at_once = self.scene.findings_state.at_once = False

@@ -22,6 +22,7 @@ from latmon.capture.backend import Backend, Seekable
 from latmon.capture.recorder import save
 from latmon.findings.rule import FLEET
 from latmon.model.frame import Frame, Mark, Origin, Settings
+from latmon.model.redaction import Redaction
 from latmon.model.stages import OPS
 from latmon.recording.archive import Stamp, TimelineEvent, completed
 from latmon.support import streams
@@ -53,7 +54,7 @@ _BEFORE_END = 3
 class Travel:
     """The time travel of a session. `show_message` shows a sentence, `ask` begins a typed line.
 
-    `aside` runs a slow call off the event loop and shows its result; `redact`: leave foreign names out of saved files.
+    `aside` runs a slow call off the event loop and shows its result; `redaction`: that of saved files.
     """
 
     def __init__(
@@ -65,10 +66,10 @@ class Travel:
         mark: Callable[[str], None] | None = None,
         *,
         aside: Callable[[Callable[[], str]], object],
-        redact: bool = False,
+        redaction: Redaction | None = None,
     ) -> None:
         self._scene, self._show_message, self._ask, self._mark = scene, show_message, ask, mark
-        self._aside, self._redact = aside, redact
+        self._aside, self._redaction = aside, redaction
         self._played = source if isinstance(source, Seekable) else None
         self._is_to_go_on = False
         """Whether a replay continues once the time is read."""
@@ -244,17 +245,17 @@ class Travel:
         if origin is None or last is None or not len(scene.archive.stamps):  # the kernel's counters are a preview
             self._show_message(NOTHING)
             return
-        if self._redact and origin.backend == FLEET:
+        if self._redaction and origin.backend == FLEET:
             self._show_message("not saved: devices are named by hosts, which --redact leaves out of files (R records)")
             return
         after = last.mono_us - scene.history.window.length_us
         frames = completed(scene.archive.frames(after, last.mono_us), scene.archive.known(after))
-        name = target.recording_name("" if self._redact else origin.host, last.wall)
+        name = target.recording_name("" if self._redaction else origin.host, last.wall)
 
         def saved() -> str:
             directory = target.default_directory(os.environ)
             path = target.unused(directory / name)
-            many = save(frames, origin, path, redact=self._redact)
+            many = save(frames, origin, path, redaction=self._redaction)
             return f"saved {many} window{'s' * (many != 1)}, up to {clock(last.wall)}: {path.name} in {path.parent}"
 
         self._show_message("saving …")
@@ -267,7 +268,7 @@ class Travel:
         if origin is None or last is None:
             self._show_message(NOTHING)
             return
-        if self._redact:
+        if self._redaction:
             self._show_message("not saved: a picture shows names that --redact leaves out of files")
             return
         from latmon.exporters.screen import screenshot  # noqa: PLC0415 - only a picture needs it

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from latmon.findings.rule import DEFAULT, Settings
 from latmon.model.frame import OPS, Device, Outlier
 from latmon.model.histogram import bucket_bounds, bucket_index
+from latmon.model.redaction import Redaction
 from latmon.support.theme import AUTO, DEFAULT_THEME, Theme, load_theme
 from latmon.support.units import duration
 from latmon.views.axes import LatencyScale, TimeColumn, Timeline
@@ -464,7 +465,7 @@ class ScreenOptions:
     """Length of the history; None: the default."""
     record: Path | None = None
     """The recording that the capture begins with."""
-    redact: bool = False
+    redaction: Redaction | None = None
     """Foreign names are left out of saved files."""
     bell: bool = False
     """The terminal's bell rings for each new critical finding."""

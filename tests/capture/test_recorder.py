@@ -18,6 +18,7 @@ from latmon.capture import recorder as module
 from latmon.capture.backend import HostPart
 from latmon.capture.recorder import HostRecorders, Recorder
 from latmon.model.frame import Frame
+from latmon.model.redaction import Redaction
 from latmon.recording import parts
 from latmon.recording.codec import End, Gap
 from latmon.recording.parts import RecordingLimits
@@ -150,7 +151,7 @@ async def test_where_it_lies_is_remarked_once(tmp_path):
 
 async def test_a_redacted_recording_by_the_key_doesn_t_bear_the_host_s_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    recorder = Recorder(ORIGIN, RecordingLimits(redact=True), plenty)
+    recorder = Recorder(ORIGIN, RecordingLimits(redaction=Redaction()), plenty)
     await recorder.toggle()
     assert recorder.state.name.startswith("host-")
     await recorder.stop()
@@ -653,7 +654,7 @@ async def test_a_host_of_a_fleet_that_never_sent_a_frame_is_named(fleet, tmp_pat
 
 
 async def test_a_redacted_recording_counts_lost_hosts(tmp_path):
-    recorders = HostRecorders(ORIGIN, RecordingLimits(redact=True), list, labels=("db-1", "db-2"))
+    recorders = HostRecorders(ORIGIN, RecordingLimits(redaction=Redaction()), list, labels=("db-1", "db-2"))
     await recorders.start(tmp_path / "fleet")
     await recorders.stop()
     assert recorders.losses() == "2 hosts sent no frame"

@@ -279,7 +279,9 @@ def test_what_the_screen_shows_first(command):
 
 
 def test_an_option_beats_the_saved_view_and_that_the_config():
-    defaults = config.Config(sort="name", op="read", window=30_000_000, views={"a": {"sort": "max", "op": "write"}})
+    defaults = config.Config(
+        {"sort": "name", "op": "read", "window": 30_000_000}, views={"a": {"sort": "max", "op": "write"}}
+    )
     first = _screen(arguments.parse(["demo", "--view", "a", "--op", "flush"]), defaults, "DEMO").selection
     assert (first.sort, first.op, first.window_us) == ("max", "flush", 30_000_000)
     with pytest.raises(UsageError, match=r"--view: 'b' is no saved view of the config, which has a"):
@@ -305,21 +307,27 @@ def test_a_name_that_the_config_has_is_blamed_on_its_file_and_line(tmp_path, tex
     with pytest.raises(UsageError, match=f"^{path}{says}"):
         _screen(arguments.parse(["demo"]), defaults, "DEMO")
     with pytest.raises(UsageError, match=r"^no ramp 'grey'"):
-        _screen(arguments.parse(["demo", "--theme", "dark", "--ramp", "grey"]), replace(defaults, view=None), "DEMO")
+        _screen(
+            arguments.parse(["demo", "--theme", "dark", "--ramp", "grey"]),
+            replace(defaults, values={**defaults.values, "view": None}),
+            "DEMO",
+        )
 
 
 @pytest.mark.parametrize(
     ("words", "limit"), [((), 20.0), (("--max-overhead", "5"), 5.0), (("--max-overhead", "0"), 0.0)]
 )
 def test_the_limit_of_all_probes_is_that_of_the_config_without_an_option(words, limit):
-    assert _request(arguments.parse(words), config.Config(max_overhead=20.0)).options.max_overhead == limit
+    assert _request(arguments.parse(words), config.Config({"max_overhead": 20.0}), {}).options.max_overhead == limit
 
 
 def test_a_screen_has_what_its_capture_has():
     args = arguments.parse(["--device", "sd*", "--threshold", "5ms", "--stages", "all", "--bell"])
-    shown = _screen(args, config.Config(sweep=True, history=60_000_000), "LIVE", None, _request(args, config.Config()))
+    shown = _screen(
+        args, config.Config({"sweep": True, "history": 60_000_000}), "LIVE", None, _request(args, config.Config(), {})
+    )
     first = shown.selection
     assert (first.globs, first.threshold_us, first.stages, first.sweep) == (("sd*",), 5_000, "all", True)
     assert (shown.mode, shown.bell, shown.history_us, shown.to_worst) == ("LIVE", True, 60_000_000, False)
-    replayed = _screen(arguments.parse(["replay", "f"]), config.Config(bell=True, mouse=False), "REPLAY")
+    replayed = _screen(arguments.parse(["replay", "f"]), config.Config({"bell": True, "mouse": False}), "REPLAY")
     assert (replayed.bell, replayed.takes_mouse, replayed.to_worst) == (False, False, True)

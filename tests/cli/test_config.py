@@ -9,7 +9,7 @@ from random import Random
 import pytest
 from hostile import YAML_SPLINTERS, cases, mutated
 
-from latmon.cli import config
+from latmon.cli import config, options
 from latmon.cli.config import Config
 from latmon.cli.main import run as main
 from latmon.findings.rule import DEFAULT
@@ -43,21 +43,30 @@ def test_an_empty_file_says_nothing(home):
 def test_every_key(home):
     text = "theme: light\ninterval: 500ms\nbackend: procfs\nbpftrace: /opt/bpftrace\n"
     text += "dtrace: /opt/dtrace\nthreshold: 1s\n"
-    assert load(home, text) == Config("light", 500_000, "procfs", "/opt/bpftrace", "/opt/dtrace", 1_000_000)
+    assert load(home, text) == Config(
+        {
+            "theme": "light",
+            "interval": 500_000,
+            "backend": "procfs",
+            "bpftrace": "/opt/bpftrace",
+            "dtrace": "/opt/dtrace",
+            "threshold": 1_000_000,
+        }
+    )
 
 
 def test_a_bare_number_is_seconds(home):
-    assert load(home, "interval: 2\n").interval == 2_000_000
+    assert load(home, "interval: 2\n")[options.INTERVAL] == 2_000_000
 
 
 def test_when_stages_are_traced_and_at_what_price(home):
     found = load(home, "stages: all\nbudget_percent: 2.5\nmax_overhead: 20\n")
-    assert (found.stages, found.budget_percent, found.max_overhead) == ("all", 2.5, 20)
-    assert load(home, "budget_percent: 0\n").budget_percent == 0
+    assert found.values == {"stages": "all", "budget_percent": 2.5, "max_overhead": 20}
+    assert load(home, "budget_percent: 0\n")[options.BUDGET_PERCENT] == 0
 
 
 def test_maps_sweep_only_where_it_is_asked_for(home):
-    assert [load(home, text).sweep for text in ("", "sweep: true\n", "sweep: no\n", 'sweep: "true"\n')] == [
+    assert [load(home, text)[options.SWEEP] for text in ("", "sweep: true\n", "sweep: no\n", 'sweep: "true"\n')] == [
         None,
         True,
         False,
@@ -66,13 +75,16 @@ def test_maps_sweep_only_where_it_is_asked_for(home):
 
 
 def test_the_users_file_beats_the_systems(home):
-    assert load(home, "theme: mono\n", "theme: dark\ninterval: 5s\n") == Config(theme="mono", interval=5_000_000)
+    assert load(home, "theme: mono\n", "theme: dark\ninterval: 5s\n") == Config(
+        {"theme": "mono", "interval": 5_000_000}
+    )
 
 
 def test_without_xdg_it_is_below_home(tmp_path):
     (tmp_path / ".config/latmon").mkdir(parents=True)
     (tmp_path / ".config/latmon/config.yaml").write_text("theme: dark")
-    assert config.load({"HOME": str(tmp_path), "XDG_CONFIG_HOME": "relative"}, tmp_path / "none").theme == "dark"
+    loaded = config.load({"HOME": str(tmp_path), "XDG_CONFIG_HOME": "relative"}, tmp_path / "none")
+    assert loaded[options.THEME] == "dark"
 
 
 @pytest.mark.parametrize(
@@ -172,16 +184,22 @@ def test_a_rule_that_is_wrong_is_named(home, text, says):
 
 def test_what_the_screen_shows_first(home):
     text = "sort: P99\nfilter: -sda\nwindow: 5min\ncolumns: [iops, max]\nscreen: 4\nop: write\nmouse: false\n"
-    found = load(home, text)
-    assert (found.sort, found.filter, found.window, found.columns) == ("p99", "-sda", 300_000_000, ("IOPS", "max"))
-    assert (found.screen, found.op, found.mouse) == ("outliers", "write", False)
-    assert load(home, "columns: p50,p99\n").columns == ("p50", "p99")
+    assert load(home, text).values == {
+        "sort": "p99",
+        "filter": "-sda",
+        "window": 300_000_000,
+        "columns": ("IOPS", "max"),
+        "screen": "outliers",
+        "op": "write",
+        "mouse": False,
+    }
+    assert load(home, "columns: p50,p99\n")[options.COLUMNS] == ("p50", "p99")
 
 
 def test_saved_views(home):
     found = load(home, "views:\n  slow: {sort: max, columns: [p99]}\n  all: {}\nview: slow\n")
     assert found.views == {"slow": {"sort": "max", "columns": ("p99",)}, "all": {}}
-    assert found.view == "slow"
+    assert found[options.VIEW] == "slow"
 
 
 @pytest.mark.parametrize(
@@ -315,7 +333,7 @@ def test_an_edited_file_begins_with_the_sample_and_is_checked(home, command, mon
     assert str(own) in err
     monkeypatch.setenv("VISUAL", "sed -i 's/^stages:/stages: /'")
     assert command("edit") == (0, f"{own}: no mistake\n", "")
-    assert load(home).stages == "basic", "and the file was not replaced by the sample"
+    assert load(home)[options.STAGES] == "basic", "and the file was not replaced by the sample"
 
 
 @pytest.mark.parametrize(
@@ -353,4 +371,6 @@ def test_the_defaults_are_those_of_the_page():
     documented = {
         key: row[3].replace("`", "") for row in table if len(row) > 5 for key in re.findall(r"`(\w+)`", row[1])
     }
-    assert {key: documented[key] for key in config.DEFAULTS} == config.DEFAULTS
+    assert {key: documented[key] for key in options.SETTINGS} == {
+        key: setting.default for key, setting in options.SETTINGS.items()
+    }

@@ -11,6 +11,7 @@ from latmon.capture.collector import CaptureCounts, Outcome
 from latmon.capture.registry import Request, compiling
 from latmon.cli.headless import RecordingProgress, _Picture, _progress, _Recording
 from latmon.model.frame import Completed, Flow, Health, Outstanding
+from latmon.model.redaction import Redaction
 from latmon.support.errors import EXIT_DONE, EXIT_FAILED, EXIT_INCOMPLETE
 from latmon.support.streams import NORMAL, QUIET, VERBOSE, ServiceLog
 from latmon.views.lines import plain
@@ -92,7 +93,7 @@ def test_where_the_file_lies_is_reported_once_and_first(tmp_path):
 
 def test_where_it_is_redacted_notices_name_no_path(tmp_path):
     out = io.StringIO()
-    progress = RecordingProgress(tmp_path / "x", out, redact=True)
+    progress = RecordingProgress(tmp_path / "x", out, redaction=Redaction())
     progress.remark("/home/ann lies on vda")
     progress.offer(
         replace(frame(0), health=Health(notice="/usr/ann/b is slow; /home/ann lies on vda")), CaptureCounts()

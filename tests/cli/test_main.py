@@ -297,6 +297,19 @@ def test_the_environment_beats_the_config(here, tmp_path):
     assert "/from/environment" in here("--record", "f", LATMON_BPFTRACE="/from/environment").stderr
 
 
+@as_root
+def test_a_tool_of_the_config_is_run_and_redacted(latmon, tmp_path):
+    """Under root a tool has to print its version. Its name has a blank, so that no pattern finds it as a whole."""
+    tool = tmp_path / "private tool"
+    tool.write_text("#!/bin/sh\necho something else\n")
+    tool.chmod(0o755)
+    config(tmp_path, f"bpftrace: {tool}\n")
+    refused = latmon("--record", "f", "--duration", "500ms", "--backend", "bpftrace")
+    assert f"LATMON_BPFTRACE: {tool} is no bpftrace" in refused.stderr
+    latmon("--record", "r", "--duration", "500ms", "--redact")
+    assert "LATMON_BPFTRACE: redacted is no bpftrace" in open_recording(tmp_path / "r").origin.reason
+
+
 def test_a_mistake_in_the_config_names_file_and_key(here, tmp_path):
     config(tmp_path, "interval: soon\n")
     done = here("--record", "f")
@@ -615,8 +628,9 @@ def test_under_sudo_a_replay_is_drawn_by_the_user(latmon, nobodys):
 def test_a_tool_of_the_config_is_meant_by_its_key(monkeypatch):
     for name in ("LATMON_DTRACE", "LATMON_BPFTRACE"):
         monkeypatch.setenv(name, "")
-    commands._name_tools(Config(dtrace="/bin/sh"))
-    assert os.environ["LATMON_DTRACE"] == "/bin/sh"
-    commands._name_tools(Config(dtrace="/nowhere/dtrace"))  # the environment beats the file
+    assert commands._tools(Config({"dtrace": "/bin/sh"})) == {"LATMON_DTRACE": "/bin/sh"}
+    assert os.environ["LATMON_DTRACE"] == ""
+    monkeypatch.setenv("LATMON_DTRACE", "/bin/sh")
+    assert commands._tools(Config({"dtrace": "/nowhere/dtrace"})) == {}, "the environment beats the file"
     with pytest.raises(UnavailableError, match="bpftrace: /nowhere in the config"):
-        commands._name_tools(Config(bpftrace="/nowhere"))
+        commands._tools(Config({"bpftrace": "/nowhere"}))

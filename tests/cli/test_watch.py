@@ -22,6 +22,7 @@ from latmon.model import measurements
 from latmon.model.frame import Frame, Health, Origin
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import Issuer
+from latmon.model.redaction import Redaction
 from latmon.recording.archive import Archive
 
 SECOND = 1_000_000
@@ -100,7 +101,7 @@ def acted(command, *findings):
         Origin("demo", "db-07", "Linux 6.12", "0.1.0"),
         Archive(SECOND),
         log,
-        redact=False,
+        redaction=None,
     )
 
     async def run():
@@ -134,7 +135,8 @@ def test_findings_and_log_have_no_private_names_where_they_are_redacted(monkeypa
             yield frame
 
     session = SimpleNamespace(feed=Feed())
-    asyncio.run(headless._watch(session, DEFAULT, Actions(), lambda _, text: said.append(text), redact=redact))
+    redaction = Redaction() if redact else None
+    asyncio.run(headless._watch(session, DEFAULT, Actions(), lambda _, text: said.append(text), redaction=redaction))
     assert ("ann" in str(taken)) is not redact
     assert [("ann" in text) for text in said if "too old" in text or "no room" in text] == [not redact] * 2
 

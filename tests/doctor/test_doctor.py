@@ -5,7 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from latmon.capture.backend import ProbeCost, ProbeReport
+from latmon.capture.backend import Options, ProbeCost, ProbeReport
+from latmon.capture.registry import Request
 from latmon.doctor import checks as doctor_checks
 from latmon.doctor import command
 from latmon.doctor.checks import Check, Output, Place, Status, run
@@ -438,7 +439,7 @@ def test_a_pipe_is_not_the_terminal(host, monkeypatch):
 )
 def test_the_tier_is_what_the_backend_says(host, letter, why, status, words):
     found = command.tier_check(
-        command.report(host.place, lambda _name, _target: lambda: SimpleNamespace(tier=letter, why=why))
+        command.report(host.place, lambda _name, _target: lambda _environ: SimpleNamespace(tier=letter, why=why))
     )
     assert found.status is status
     assert found.what.endswith(words)
@@ -452,7 +453,7 @@ def asked(by_backend):
         names.append(name)
         assert target == f"latmon_backends.{name}.backend:explain"
         letter = by_backend[name]
-        return lambda reason="": SimpleNamespace(tier=letter, why=reason or name)
+        return lambda _environ, reason="": SimpleNamespace(tier=letter, why=reason or name)
 
     return load, names
 
@@ -707,7 +708,7 @@ def test_the_cost_is_measured_without_and_with_stages(monkeypatch, reason):
     backend, progress = CostedBackend(reason), []
     monkeypatch.setattr(command.registry, "opened", lambda _request: backend)
     monkeypatch.setattr(command, "TRACER_STARTING", "the probes are starting")
-    found = command.measure_overhead("auto", progress.append)
+    found = command.measure_overhead(Request("auto"), progress.append)
     assert (found.alone, found.traced) == (COSTS[::2], () if reason else COSTS)
     assert (found.untraced, found.measured_with) == (reason, "bpftrace 0.23.2, tier A")
     assert backend.modes == ["all"]
@@ -716,12 +717,13 @@ def test_the_cost_is_measured_without_and_with_stages(monkeypatch, reason):
 
 def test_no_cost_without_root_or_without_a_probe(monkeypatch):
     monkeypatch.setattr(command.os, "geteuid", lambda: USER)
-    refused = command.measure_overhead("auto", str)
+    refused = command.measure_overhead(Request("auto"), str)
     assert "only root can read the run time of probes" in refused.refused
     assert command.overhead_lines(refused)[0].startswith("overhead  MISSING")
     assert command.overhead_values(refused)["measured"] is False
     monkeypatch.setattr(command.os, "geteuid", lambda: 0)
-    assert "procfs has no probes whose cost could be measured" in command.measure_overhead("procfs", str).refused
+    refused = command.measure_overhead(Request("procfs", Options(stages="basic")), str)
+    assert "procfs has no probes whose cost could be measured" in refused.refused
 
 
 async def test_probes_that_end_before_their_cost_is_measured_are_named(monkeypatch):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from latmon.capture.backend import ProbeReport
+from latmon.capture.registry import Request
 from latmon.cli import arguments
 from latmon.cli.main import run as main
 from latmon.doctor import command, selftest
@@ -92,8 +93,8 @@ class Gone:
 
 def test_a_device_that_can_not_be_opened_or_written_to_is_one_sentence():
     with pytest.raises(UnavailableError, match="can't open its device /nowhere/loop9: No such file"):
-        selftest.capture(Gone(), "demo", print)
-    watch = selftest._WorkloadCapture(Gone(), 0, "demo", print)
+        selftest.capture(Gone(), Request("demo"), print)
+    watch = selftest._WorkloadCapture(Gone(), 0, Request("demo"), print)
     with pytest.raises(UnavailableError, match=r"can't write to its device .*: No space left on device"):
         asyncio.run(watch.run())
 
@@ -101,7 +102,7 @@ def test_a_device_that_can_not_be_opened_or_written_to_is_one_sentence():
 def test_a_backend_that_reports_nothing_is_not_waited_for_for_ever(monkeypatch):
     monkeypatch.setattr(selftest, "_OPENING_S", 0.0)
     monkeypatch.setattr(selftest, "_STARTING_S", 0.0)
-    watch = selftest._WorkloadCapture(Gone(), 0, "demo", print)
+    watch = selftest._WorkloadCapture(Gone(), 0, Request("demo"), print)
     with pytest.raises(UnavailableError, match="the probes printed nothing"):
         asyncio.run(watch.run())
 

@@ -66,8 +66,7 @@ def test_how_drivers_complete_is_reported(system):
     assert made.ages == {TRACED: "no: no D script follows each I/O"}
 
 
-def test_without_a_tool_there_is_a_reason(monkeypatch):
-    monkeypatch.setenv("LATMON_DTRACE", "/no/such/dtrace")
-    made = explain()
+def test_without_a_tool_there_is_a_reason():
+    made = explain({"LATMON_DTRACE": "/no/such/dtrace"})
     assert made.tier == ""
     assert "/no/such/dtrace" in made.why

@@ -36,6 +36,7 @@ from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import Issuer
 from latmon.model.measurements.patterns import Pattern
 from latmon.model.measurements.sizes import SizeClass
+from latmon.model.redaction import Redaction
 from latmon.recording import codec as recording_encode
 from latmon.recording.codec import Gap
 from latmon.recording.members import pack
@@ -480,7 +481,7 @@ def test_a_colour_has_its_nearest_of_256():
 
 def test_redaction_is_carried_on(tmp_path):
     path = tmp_path / "r.latmon.jsonl.gz"
-    made = Writer.create(path, ORIGIN, redact=True)
+    made = Writer.create(path, ORIGIN, redaction=Redaction())
     made.append(one(0, histograms=io_of("sda", [5])))
     made.close()
     for form in FORMATS:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 sys.path[:0] = [str(Path(__file__).parents[2] / name) for name in ("", "backends")]
 
 from latmon.model import measurements  # noqa: E402 - its path was just added
+from latmon.model.redaction import Redaction  # noqa: E402
 from latmon.model.table import CGROUP, DEVICE, OP, Part, Table, latencies  # noqa: E402
 
 
@@ -114,8 +115,8 @@ def main(directory: Path) -> None:
     """Print what each reader of frames has of the table."""
     windows = frames(directory)
     path, private, rows = directory / "r", directory / "p", directory / "who.csv"
-    for file, redact in ((path, False), (private, True)):
-        writer = Writer.create(file, ORIGIN, redact=redact)
+    for file, redaction in ((path, None), (private, Redaction())):
+        writer = Writer.create(file, ORIGIN, redaction=redaction)
         for frame in windows:
             writer.append(frame)
         writer.close()

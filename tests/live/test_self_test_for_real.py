@@ -17,8 +17,9 @@ from terminal import environment, latmon, wait_for
 
 ALONE = """
 import sys
+from latmon.capture.registry import Request
 from latmon.doctor.selftest import self_test
-found = self_test("procfs", lambda text: print(text, file=sys.stderr, flush=True))
+found = self_test(Request("procfs"), lambda text: print(text, file=sys.stderr, flush=True))
 print(found.refused, *(f"{one.name}={one.verdict.value}" for one in found.checks), sep="\\n")
 """
 """Without the doctor's own checks, which ask bpftrace for seconds."""

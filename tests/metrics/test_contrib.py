@@ -22,7 +22,7 @@ from prometheus import ROOT, Agent, Alertmanager, Prometheus, free_port, program
 from terminal import wait_for
 from test_server import exporter
 
-from latmon.cli import arguments
+from latmon.cli import arguments, values
 from latmon.metrics import listen_address
 from latmon_backends.bpftrace.backend import ROOT_CACHE
 from latmon_backends.prometheus import read_back
@@ -54,7 +54,7 @@ def test_the_unit_starts_a_command_line_that_exists():
     assert service["Unit"]["Requires"] == "latmon-exporter.socket"
     assert unit("latmon-exporter.socket")["Socket"]["ListenStream"] == listen_address.DEFAULT
     assert "latmon-exporter.socket" in Path(listen_address.__file__).read_text()
-    assert int(service["Service"]["WatchdogSec"]) > arguments.MAX_INTERVAL_US / 1e6
+    assert int(service["Service"]["WatchdogSec"]) > values.MAX_INTERVAL_US / 1e6
 
 
 def test_the_unit_of_a_watch_starts_a_command_line_that_exists(tmp_path):
@@ -63,7 +63,7 @@ def test_the_unit_of_a_watch_starts_a_command_line_that_exists(tmp_path):
     (tmp_path / "states").mkdir()
     _, *words = shlex.split(service["ExecStart"].replace(states, str(tmp_path / "states")))
     assert arguments.parse(words).command == "watch"
-    assert int(service["WatchdogSec"]) > arguments.MAX_INTERVAL_US / 1e6
+    assert int(service["WatchdogSec"]) > values.MAX_INTERVAL_US / 1e6
     assert "AF_INET" in service["RestrictAddressFamilies"]
 
 

@@ -11,7 +11,7 @@ import manual
 import pytest
 
 import latmon
-from latmon.cli import config
+from latmon.cli import config, options
 
 REPO = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.skipif(shutil.which("dpkg-deb") is None, reason="no dpkg-deb here")
@@ -114,4 +114,4 @@ def test_the_sample_config_sets_nothing_and_has_each_key(tmp_path):
     on = re.sub(r"^#(?=[a-z ])(?! )(?=[a-z_]+:)|^#(?=  )", "", sample, flags=re.MULTILINE)
     (tmp_path / "on.yaml").write_text(on)
     loaded = config.load({"XDG_CONFIG_HOME": str(tmp_path)}, tmp_path / "on.yaml")
-    assert set(loaded.named_in) == {*config._KEYS, "views", "findings", "on_finding"}
+    assert set(loaded.named_in) == {*options.SETTINGS, "views", "findings", "on_finding"}

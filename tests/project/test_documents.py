@@ -3,7 +3,6 @@
 Screens of docs/views are quoted from commands; slow tests compare them with what the commands print now.
 """
 
-import dataclasses
 import re
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pages as site
 import pytest
 import yaml
 
-from latmon.cli import arguments, config
+from latmon.cli import arguments, config, options
 from latmon.cli.main import run as main
 from latmon.support import theme
 from latmon.views.selection import ASIDES, PANELS, SCREENS
@@ -88,8 +87,7 @@ def keys(section: str) -> set[str]:
 
 
 def test_every_key_of_the_config_is_described():
-    names = {one.name for one in dataclasses.fields(config.Config)}
-    assert keys("Keys") == names - {"named_in", "ignored"}
+    assert keys("Keys") == {*options.SETTINGS, *config.SECTIONS}
 
 
 def test_the_environment_and_the_exit_codes_are_those_of_the_help():

@@ -102,6 +102,11 @@ def test_the_schema_of_the_config_is_that_of_its_checks():
     assert SCHEMAS["config"] == config_schema.schema(), "make it again: python contrib/config_schema.py"
 
 
+def test_the_sample_of_the_config_is_that_of_the_settings():
+    sample = config_schema.SAMPLE.read_text("utf-8")
+    assert sample == config_schema.sample(), "make it again: python contrib/config_schema.py"
+
+
 RIGHT = (
     "interval: 500ms",
     "interval: 2",

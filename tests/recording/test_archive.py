@@ -12,6 +12,7 @@ from latmon.capture import target
 from latmon.capture.recorder import save
 from latmon.model.frame import Completed, Device, Flow, Frame, Health, Mark, Origin, Outstanding, Series
 from latmon.model.histogram import Histogram, bucket_bounds, bucket_index
+from latmon.model.redaction import Redaction
 from latmon.recording import writer as writing
 from latmon.recording.archive import Archive, Before, Stamps, bursts, completed, letter, moments
 from latmon.recording.codec import Gap, encode_frame, to_bytes
@@ -269,7 +270,7 @@ def test_a_disk_with_little_room_is_left_alone(tmp_path, monkeypatch):
 
 
 def test_a_redacted_save_has_no_names(tmp_path):
-    save(kept().frames(0, 10**18), replace(ORIGIN, host="sekret"), tmp_path / "saved", redact=True)
+    save(kept().frames(0, 10**18), replace(ORIGIN, host="sekret"), tmp_path / "saved", redaction=Redaction())
     assert open_recording(tmp_path / "saved").origin.host == "redacted"
 
 

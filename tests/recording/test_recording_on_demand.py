@@ -23,6 +23,7 @@ from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import OTHERS, Issuer
 from latmon.model.measurements.wakeups import Wakeups, by_thread
 from latmon.model.packed import Packed
+from latmon.model.redaction import Redaction
 from latmon.recording.codec import decode_frame, encode_frame, to_bytes
 from latmon.recording.reader import open_recording
 from latmon.recording.validate import parse
@@ -241,7 +242,7 @@ def test_any_json_is_a_value_or_one_sentence(scraps, data):
 
 
 def redacted(path, one):
-    writer = Writer.create(path, ORIGIN, redact=True)
+    writer = Writer.create(path, ORIGIN, redaction=Redaction())
     writer.append(one)
     writer.close()
     (found,) = [item for item in open_recording(path) if isinstance(item, Frame)]

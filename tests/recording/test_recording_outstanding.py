@@ -15,6 +15,7 @@ from recorded import COUNTS, DEVICE_NAMES, NAMES, OP_NAMES, ORIGIN, frame
 
 from latmon.model.frame import Frame
 from latmon.model.inflight import PROBE, SYSFS, Depths, InFlight, InFlightList, Issue, Took
+from latmon.model.redaction import Redaction
 from latmon.recording.codec import decode_frame, encode_frame, to_bytes
 from latmon.recording.reader import open_recording
 from latmon.recording.records import MAX_DEPTH
@@ -90,8 +91,8 @@ def encode_outstanding(one: Frame) -> dict:
     return {key: value for key, value in encode_frame(one).items() if key in KEYS}
 
 
-def write(path: Path, *, redact: bool = False) -> None:
-    writer = Writer.create(path, ORIGIN, redact=redact)
+def write(path: Path, *, redaction: Redaction | None = None) -> None:
+    writer = Writer.create(path, ORIGIN, redaction=redaction)
     writer.append(BUSY)
     writer.close()
 
@@ -249,7 +250,7 @@ def test_any_json_is_a_value_or_one_sentence(scrap, data):
 
 
 def test_redacting_hides_who_waits_and_keeps_what_for(tmp_path):
-    write(tmp_path / "r", redact=True)
+    write(tmp_path / "r", redaction=Redaction())
     kept = next(iter(open_recording(tmp_path / "r")))
     assert "ora_lgwr" not in str(kept)
     assert "4211" not in str(kept)

@@ -17,6 +17,7 @@ from recorded import DISK, ORIGIN, frame
 
 from latmon.model.frame import Device, Frame, Series
 from latmon.model.histogram import Histogram
+from latmon.model.redaction import Redaction
 from latmon.recording import parts, writer
 from latmon.recording.codec import End, Gap
 from latmon.recording.parts import DAY_US, RecordingLimits, Rotation, open_parts, part_of
@@ -372,7 +373,7 @@ def test_a_device_that_goes_with_the_first_window_of_a_part_is_gone_for_who_read
 @pytest.mark.usefixtures("small")
 def test_redacted_parts_don_t_report_the_file_s_name(tmp_path):
     path = tmp_path / "db-07.latmon.jsonl.gz"
-    taken = Rotation.create(path, ORIGIN, RecordingLimits(max_size=48_000, redact=True))
+    taken = Rotation.create(path, ORIGIN, RecordingLimits(max_size=48_000, redaction=Redaction()))
     for seq in range(8):
         taken.append(noisy(seq))
     taken.close()

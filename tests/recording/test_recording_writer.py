@@ -20,6 +20,7 @@ import pytest
 from recorded import DISK, ORIGIN, frame
 
 from latmon.model.frame import Device, Frame, Health, Mark
+from latmon.model.redaction import Redaction
 from latmon.recording.codec import End, Gap
 from latmon.recording.reader import UNCLOSED, open_recording
 from latmon.recording.writer import LostFileError, Writer
@@ -238,8 +239,10 @@ def test_a_redacted_recording_names_neither_host_nor_owner(tmp_path, monkeypatch
         reason="LATMON_BPFTRACE names /home/S3CRET customer/bpftrace, which can't be run",
         extra={"refused": {"block_a": "/home/S3CRET/x: no I/O"}},
     )
-    writer = Writer.create(tmp_path / "r", origin, redact=True, devices=(secret,))
-    writer.append(frame(0, devices=(secret,), health=Health(notice="reads (/home/S3CRET/x) take 1 MB/s")))
+    redaction = Redaction(("/opt/S3CRET customer/dtrace",))
+    writer = Writer.create(tmp_path / "r", origin, redaction=redaction, devices=(secret,))
+    notice = "reads (/home/S3CRET/x) take 1 MB/s, says /opt/S3CRET customer/dtrace"
+    writer.append(frame(0, devices=(secret,), health=Health(notice=notice)))
     writer.close()
     text = gzip.decompress((tmp_path / "r").read_bytes()).decode()
     assert "S3CRET" not in text
@@ -248,7 +251,9 @@ def test_a_redacted_recording_names_neither_host_nor_owner(tmp_path, monkeypatch
     assert recording.origin.extra["redacted"] is True
     assert recording.origin.extra["refused"] == {"block_a": "redacted: no I/O"}
     assert recording.origin.reason == "LATMON_BPFTRACE names redacted, which can't be run"
-    assert [one.health.notice for one in recording if isinstance(one, Frame)] == ["reads (redacted) take 1 MB/s"]
+    assert [one.health.notice for one in recording if isinstance(one, Frame)] == [
+        "reads (redacted) take 1 MB/s, says redacted"
+    ]
     assert DISK.model in text
 
 

@@ -19,6 +19,7 @@ from latmon.model.measurements.files import FileSeries
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import Issuer
 from latmon.model.measurements.wakeups import Wakeups, by_thread
+from latmon.model.redaction import Redaction
 from latmon.recording.parts import RecordingLimits, Rotation
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
@@ -70,11 +71,11 @@ def redacted(request, tmp_path):
     origin = replace(ORIGIN, host="sekrethost", boot_id="sekretboot", settings=SETTINGS)
     path = tmp_path / "sekrethost.latmon.jsonl.gz"
     if request.param == "whole":
-        writer = Writer.create(path, origin, redact=True)
+        writer = Writer.create(path, origin, redaction=Redaction())
         writer.append(everything())
         writer.close()
     else:
-        parts = Rotation.create(path, origin, RecordingLimits(redact=True))
+        parts = Rotation.create(path, origin, RecordingLimits(redaction=Redaction()))
         parts.append(everything())
         parts.append(replace(everything(), mono_us=10**12))
         parts.close()

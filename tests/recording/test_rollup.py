@@ -17,6 +17,7 @@ from latmon.model.frame import Completed, Flow, Frame, Outstanding, Series
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import InFlight, InFlightList
 from latmon.model.measurements.sizes import SIZE_BITS
+from latmon.model.redaction import Redaction
 from latmon.recording import members
 from latmon.recording.codec import End, Gap, encode_frame, to_bytes
 from latmon.recording.reader import open_recording
@@ -122,7 +123,7 @@ def test_so_it_is_with_many_more(tmp_path, seed):
 
     dt_us = rnd.choice((100_000, 500_000, 1_000_000, 10_000_000))
     frames = Load(seed, on_demand=rnd.random() < 0.5).frames(min(1200, 60_000_000 * MINUTES // dt_us), dt_us, odd)
-    both(written(tmp_path / "r", frames, redact=rnd.random() < 0.3))
+    both(written(tmp_path / "r", frames, redaction=Redaction() if rnd.random() < 0.3 else None))
 
 
 ODD = {
@@ -379,7 +380,7 @@ def test_any_span_is_summed(tmp_path):
 
 
 def test_what_is_private_is_in_no_roll_up(tmp_path):
-    path = written(tmp_path / "r", Load(1).frames(34), redact=True)
+    path = written(tmp_path / "r", Load(1).frames(34), redaction=Redaction())
     sums = [(at, head) for at, head in _members(path) if head.stands_for]
     data = path.read_bytes()
     assert sums

@@ -405,7 +405,7 @@ class TestConfig:
         eve = Invoker(EVE, EVE, (EVE,), "/", "eve")
         text = "theme: light\nbpftrace: /eve/tool\ndtrace: /eve/tool\n"
         got = self.load(shared, text, eve, "bpftrace: /opt/bpftrace\n")
-        assert (got.theme, got.bpftrace, got.dtrace) == ("light", "/opt/bpftrace", None)
+        assert got.values == {"theme": "light", "bpftrace": "/opt/bpftrace"}
         assert got.named_in == {"bpftrace": shared / "system.yaml", "theme": shared / "cfg/latmon/config.yaml"}
         assert got.ignored == (
             f"{shared}/cfg/latmon/config.yaml: bpftrace and dtrace are ignored under sudo, because eve can change "
@@ -422,7 +422,7 @@ class TestConfig:
 
     def test_a_file_that_counts_is_remembered(self, shared):
         got = self.load(shared, "bpftrace: /a\n", None, "bpftrace: /b\ndtrace: /c\n")
-        assert got == Config(bpftrace="/a", dtrace="/c")
+        assert got == Config({"bpftrace": "/a", "dtrace": "/c"})
         assert got.named_in["bpftrace"] == shared / "cfg/latmon/config.yaml"
         assert got.named_in["dtrace"] == shared / "system.yaml"
         assert got.ignored == ""

@@ -17,6 +17,7 @@ from latmon.findings.rule import FLEET, Settings
 from latmon.findings.rules import RULES
 from latmon.model.frame import STAGES, UNACCOUNTED, Frame, Health, Mark, Series
 from latmon.model.histogram import Histogram
+from latmon.model.redaction import Redaction
 from latmon.recording.archive import Archive, Stamps, TimelineEvent
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
@@ -455,7 +456,7 @@ async def test_a_replay_goes_by_the_same_keys_and_stays_open_at_its_end(recordin
 
 async def test_what_is_saved_of_a_redacted_capture_names_no_host(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    app = app_of(Source(FRAMES[:30], origin=BEGUN), redact=True)
+    app = app_of(Source(FRAMES[:30], origin=BEGUN), redaction=Redaction())
     async with app.run_test(size=(80, 24)) as pilot:
         await arrived(pilot, 30)
         await pilot.press("w")
@@ -467,7 +468,7 @@ async def test_what_is_saved_of_a_redacted_capture_names_no_host(tmp_path, monke
 
 async def test_nothing_is_saved_of_a_redacted_fleet_whose_devices_are_named_by_hosts(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    app = app_of(Source(FRAMES[:30], origin=replace(BEGUN, backend=FLEET)), redact=True)
+    app = app_of(Source(FRAMES[:30], origin=replace(BEGUN, backend=FLEET)), redaction=Redaction())
     async with app.run_test(size=(160, 24)) as pilot:
         await arrived(pilot, 30)
         await pilot.press("w")
@@ -519,7 +520,7 @@ async def test_a_picture_follows_no_link_and_a_redacted_capture_has_none(tmp_pat
         await arrived(pilot, 30)
         await pilot.press("P")
         await shown(pilot, "never overwritten")
-    app = app_of(Source(FRAMES[:30], origin=BEGUN), redact=True)
+    app = app_of(Source(FRAMES[:30], origin=BEGUN), redaction=Redaction())
     async with app.run_test(size=(80, 24)) as pilot:
         await arrived(pilot, 30)
         await pilot.press("P")

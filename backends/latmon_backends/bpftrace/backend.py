@@ -22,6 +22,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -445,14 +446,15 @@ class BpftraceBackend(ProbeBackend):
     def __init__(
         self,
         options: Options,
-        find_tool: Callable[[], BpftraceTool] = bpftrace_program.find,
+        find_tool: Callable[[], BpftraceTool] | None = None,
         only: tuple[str, ...] = (),
         *,
         tries_all: bool = False,
     ) -> None:
         """`only` names the always-on manifests that may be tried; empty means all. `tries_all`: as at a first start."""
         super().__init__(options)
-        self._find_tool, self._only, self._tries_all = find_tool, only, tries_all
+        self._find_tool = find_tool or partial(bpftrace_program.find, trust.with_tools(options.tools))
+        self._only, self._tries_all = only, tries_all
         self._devices: KernelSampler = KernelSampler(options.proc, options.sys, options.devices)
 
     def kept(self) -> str:
@@ -576,12 +578,12 @@ _TIERS = ("A", "C")
 """Tiers of the tracer's scripts: A' traces as A does, B as C."""
 
 
-def explain() -> ProbeReport:
-    """Open the backend, which takes as long as a first start, and report what runs."""
-    return asyncio.run(_explain())
+def explain(environ: Mapping[str, str]) -> ProbeReport:
+    """Open the backend, which takes as long as a first start, and report what runs. `environ` may name the tool."""
+    return asyncio.run(_explain(environ))
 
 
-async def _explain() -> ProbeReport:
+async def _explain(environ: Mapping[str, str]) -> ProbeReport:
     options = Options(stages="basic")
     inventory = ScriptInventory(options)
     has, words = inventory.tracepoints.has, inventory.words
@@ -593,7 +595,7 @@ async def _explain() -> ProbeReport:
         if one.group != "bios"
     }
     try:
-        async with BpftraceBackend(options, tries_all=True) as backend:
+        async with BpftraceBackend(options, partial(bpftrace_program.find, environ), tries_all=True) as backend:
             origin, kept = backend.origin, backend.kept()
     except UnavailableError as refusal:
         return ProbeReport("", str(refusal), stages(None, choices), hooks, DRIVERS, ages(choices))

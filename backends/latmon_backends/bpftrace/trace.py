@@ -21,6 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -30,7 +31,7 @@ from latmon.decode.tables import folded, folded_with_user, record, shifted
 from latmon.manifest import Manifest, load
 from latmon.model.frame import Completed, Device, Flow, Frame, Health, Origin, Outlier, missing_stages
 from latmon.model.measurements import ABOVE
-from latmon.support import host, privileges
+from latmon.support import host, privileges, trust
 from latmon.support.errors import UnavailableError, UsageError
 from latmon.support.paths import data_dir
 from latmon.support.process import cpu_ns
@@ -135,9 +136,10 @@ class TracePrograms(BpftracePrograms):
 class DeviceTrace:
     """One trace: `run` it, then `frames` may be read once; `counts` are complete after that."""
 
-    def __init__(self, request: TraceRequest, find_tool: Callable[[], BpftraceTool] = bpftrace_program.find) -> None:
+    def __init__(self, request: TraceRequest, find_tool: Callable[[], BpftraceTool] | None = None) -> None:
         """Find the target. UnavailableError or UsageError where that can't be traced."""
-        self._request, self._find_tool = request, find_tool
+        self._request = request
+        self._find_tool = find_tool or partial(bpftrace_program.find, trust.with_tools(request.tools))
         self.target = trace_target(request)
         self.counts = TraceCounts()
         self.cost = TraceCost(0.0, None, 0)

@@ -14,13 +14,14 @@ import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 
 from latmon.capture.backend import NO, Options, ProbeReport, StageCoverage
 from latmon.decode.framer import Framer, ProbeInterval
 from latmon.manifest import Manifest
 from latmon.model.frame import NAMED_FROM, STAGES, FileSystem, Frame, Missing, Origin, Outstanding, Thread
-from latmon.support import host
+from latmon.support import host, trust
 from latmon.support.errors import UnavailableError
 from latmon.support.units import UNKNOWN
 from latmon_backends.dtrace import program as dtrace_program
@@ -246,13 +247,14 @@ class DtraceBackend(ProbeBackend):
         self,
         options: Options,
         reason: str = "",
-        find_tool: Callable[[], DtraceTool] = dtrace_program.find,
+        find_tool: Callable[[], DtraceTool] | None = None,
         only: tuple[str, ...] = (),
     ) -> None:
         """`only` names the always-on scripts that may be tried; empty means all. `reason`: why no better backend."""
         # D scripts have no sample of requests to fall back to, and their cost can't be measured: no budget.
         super().__init__(replace(options, budget_percent=0.0))
-        self._find_tool, self._only, self._reason = find_tool, only, reason
+        self._find_tool = find_tool or partial(dtrace_program.find, trust.with_tools(options.tools))
+        self._only, self._reason = only, reason
 
     async def _prepare(self) -> None:
         tool = self._tool = await dtrace_program.examined(self._find_tool())
@@ -326,16 +328,20 @@ DRIVERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
 """By system, how a driver's I/Os complete: docs/DTRACE.md."""
 
 
-def explain(reason: str = "") -> ProbeReport:
-    """Open the backend, which takes as long as a start, and report what runs. `reason`: why no better backend."""
-    return asyncio.run(_explain(reason))
+def explain(environ: Mapping[str, str], reason: str = "") -> ProbeReport:
+    """Open the backend, which takes as long as a start, and report what runs.
+
+    `environ` may name the tool. `reason`: why no better backend.
+    """
+    return asyncio.run(_explain(environ, reason))
 
 
-async def _explain(reason: str) -> ProbeReport:
+async def _explain(environ: Mapping[str, str], reason: str) -> ProbeReport:
+    find_tool = partial(dtrace_program.find, environ)
     try:
-        system = dtrace_program.find().system
+        system = find_tool().system
         # auto: the hooks of the tracer's scripts are listed
-        async with asyncio.timeout(_LONGEST_S), DtraceBackend(Options(stages="auto"), reason) as backend:
+        async with asyncio.timeout(_LONGEST_S), DtraceBackend(Options(stages="auto"), reason, find_tool) as backend:
             origin = backend.origin
     except TimeoutError:
         return ProbeReport("", f"dtrace runs no script within {_LONGEST_S} s")
