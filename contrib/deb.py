@@ -43,7 +43,7 @@ Maintainer: {maintainer}
 Installed-Size: {size}
 Depends: python3 (>= 3.11)
 Recommends: bpftrace
-Suggests: python3-bcrypt (>= 4.0)
+Suggests: python3-bcrypt
 Section: admin
 Priority: optional
 Description: {summary}

@@ -200,7 +200,9 @@ def build(out: Path, python: Path) -> tuple[Path, Path]:
     wheel, sdist = (_built(python, kind, ROOT, out) for kind in ("wheel", "sdist"))
     with tempfile.TemporaryDirectory() as scratch:
         with tarfile.open(sdist) as archive:
-            archive.extractall(scratch, filter="data")
+            if hasattr(tarfile, "data_filter"):  # Python 3.11.4 and later; Debian 12 has 3.11.2
+                archive.extraction_filter = tarfile.data_filter
+            archive.extractall(scratch)  # noqa: S202 - it was built right before
         (tree,) = Path(scratch).iterdir()
         again = Path(scratch, "again")
         again.mkdir()

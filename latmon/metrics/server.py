@@ -95,11 +95,11 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, *, body: bool) -> None:
         verdict = self.server.verdict(self.connection, self.headers.get("Authorization", ""))
         if verdict is Verdict.UNCHECKED:
-            self._send(HTTPStatus.SERVICE_UNAVAILABLE, b"too many passwords wait to be checked\n", TEXT, body=body)
+            self._send(HTTPStatus.SERVICE_UNAVAILABLE, b"too many wrong passwords: try again later\n", TEXT, body=body)
             return
         if verdict is Verdict.WRONG:
             refused = {"WWW-Authenticate": 'Basic realm="latmon"'}
-            self._send(HTTPStatus.UNAUTHORIZED, b"a user and a password are needed\n", TEXT, refused, body=body)
+            self._send(HTTPStatus.UNAUTHORIZED, b"a right user and password are needed\n", TEXT, refused, body=body)
             return
         path = self.path.partition("?")[0]
         if path == "/":

@@ -129,7 +129,7 @@ def need_readable(
         closed = next((path for path in modules if not os.access(path, os.R_OK, effective_ids=True)), None)
     if closed is not None:
         raise UnavailableError(
-            f"latmon becomes {user.name} once its probe runs, and {user.name} can't read {closed.parent}: "
+            f"latmon becomes the user {user.name} once its probe runs, who can't read {closed.parent}: "
             f"install latmon where every user can read it{otherwise}"
         )
 
