@@ -88,8 +88,10 @@ _NO_STAGES = (
 _NO_ANSWER = "no answer"
 _LATE = "look how busy the server is, and whether `curl` gets an answer from this URL"
 _NOT_PROMETHEUS = "the answer is not Prometheus'"
-_MAX_BYTES, _MAX_REFUSAL = 32 << 20, 1 << 20
-"""Bytes that are read of an answer, four times those of 32 hosts, and of a refusal. JSON takes 20 times that memory."""
+_MAX_BYTES, _MAX_REFUSAL = 16 << 20, 1 << 20
+"""Bytes that are read of an answer, twice those of 32 hosts, and of a refusal. JSON takes 20 times that memory."""
+_MAX_SERIES, _MAX_LABELS = 100_000, 64
+"""Series of an answer: 32 hosts with 24 devices have 17,000 with classic buckets. Labels of one of them."""
 _PORTION = 1 << 16
 _MOST_IOS = 1 << 53
 """I/Os of a histogram at most: Prometheus' numbers are floats, which don't have each larger number."""
@@ -247,7 +249,12 @@ class Client:
         except (OSError, ValueError, HTTPException) as error:  # URLError is an OSError, JSONDecodeError a ValueError
             raise self._failure(self._why(error)) from None
         try:
-            return [_answer(one) for one in data["data"]["result"]]
+            series = data["data"]["result"]
+            if len(series) > _MAX_SERIES:
+                raise self._failure(f"the answer has {len(series):,} series: select fewer hosts (--select)")
+            if any(len(labelled["metric"]) > _MAX_LABELS for labelled in series):
+                raise self._failure(f"the answer has a series of more than {_MAX_LABELS} labels")
+            return [_answer(labelled) for labelled in series]
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError):
             raise self._failure(_NOT_PROMETHEUS) from None
 

@@ -27,7 +27,7 @@ from latmon.cli import arguments, config, options
 from latmon.cli.options import Setting
 from latmon.model.redaction import Redaction
 from latmon.support import failures, host, memory, output_files, paths, privileges, process, streams, trust
-from latmon.support.errors import EXIT_DONE, RecordingError, ThemeError, UnavailableError, UsageError
+from latmon.support.errors import EXIT_DONE, LatmonError, RecordingError, ThemeError, UnavailableError, UsageError
 from latmon.support.streams import STANDARD, ServiceLog
 from latmon.support.text import clean
 
@@ -56,11 +56,14 @@ def _run_within_memory(args: argparse.Namespace) -> int:
     """Run a command that reads recordings, which may be hostile. RecordingError where they take too much memory."""
     default = memory.MAX_OF_SCREEN if args.command == "replay" else memory.MAX_BYTES
     max_bytes = default if args.max_memory is None else args.max_memory
+    is_our_limit = False
     try:
-        with memory.limited(max_bytes):
+        with memory.limited(max_bytes) as is_our_limit:
             return _RUN[args.command](args)
-    except (MemoryError, RuntimeError, OSError, ImportError) as error:
-        if not failures.is_out_of_memory(error):
+    except LatmonError:
+        raise
+    except Exception as error:
+        if not is_our_limit or not failures.is_out_of_memory(error):
             raise
     # Here and not where the error is caught: its traceback refers to all that was read.
     raise RecordingError(

@@ -3,11 +3,12 @@
 A bcrypt hash is slow on purpose, so that wrong passwords must neither take much of a CPU nor keep right ones away:
 
 - A pair that was right is recognised without a hash, and never waits.
-- One thread hashes, and pauses after a wrong password. No other thread is held up by either.
-- Few attempts wait for it, over all addresses. Beyond that the one whose address sent most wrong passwords is not
-  checked, and it is also hashed last.
+- One thread hashes, within a budget of CPU time that wrong passwords use up and time refills. An address that sent
+  wrong ones before may use half of it: a first password finds the other half. No other thread is held up.
+- Few attempts wait, over all addresses. Beyond that one of an address that sent most wrong passwords is not checked,
+  and it is also hashed last.
 
-An attacker with very many addresses can still keep a first password waiting, until the next scrape or a later one.
+An attacker with very many addresses can still use all of it, so that a first password has to be tried again.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import base64
 import hashlib
 import hmac
 import os
+import secrets
 import threading
 import time
 from collections.abc import Mapping
@@ -23,8 +25,11 @@ from enum import Enum
 
 from latmon.metrics.web_config import bcrypt_module
 
-_HASHING_SHARE = 0.1
-"""Share of a CPU that wrong passwords may take at most."""
+_SHARE, _BUDGET_S = 0.1, 2.0
+"""Share of a CPU that wrong passwords may take, and the CPU time that they may take at once after a quiet time: at the
+cost 12 of bcrypt a hash takes 0.3 s."""
+_LOOK_S = 0.1
+"""Time between two looks whether the budget is refilled."""
 _MAX_WAITING = 4
 """Attempts that wait for their hash: with a hash of 50 ms each is decided within the time of a request."""
 _MAX_ADDRESSES = 1_024
@@ -81,6 +86,7 @@ class Passwords:
         self._wrong: dict[str, int] = {}
         """Address -> its wrong passwords since the last right one."""
         self._waiting: list[Attempt] = []
+        self._budget_s, self._refilled_s = _BUDGET_S, time.monotonic()
         self._changed = threading.Condition()
         """Guards what is above, and wakes the thread that hashes."""
         self._closing = threading.Event()
@@ -117,36 +123,42 @@ class Passwords:
             self._waiting = [waiting for waiting in self._waiting if not waiting.is_decided]
             self._waiting.append(attempt)
             if len(self._waiting) > _MAX_WAITING:
-                left_out = max(reversed(self._waiting), key=self._wrong_passwords)  # of equal ones the latest
+                highest = max(map(self._wrong_passwords, self._waiting))
+                # By chance: who comes more often gets no place more surely.
+                left_out = secrets.choice([a for a in self._waiting if self._wrong_passwords(a) == highest])
                 self._waiting.remove(left_out)
                 left_out.decide(Verdict.UNCHECKED)
             self._changed.notify()
 
     def _check_attempts(self) -> None:
-        while (attempt := self._next()) is not None:
-            begun = time.monotonic()
+        while (attempt := self._next_attempt()) is not None:
+            begun_s = time.thread_time()
             try:
                 is_right = self._is_right(attempt)
             except MemoryError:  # this thread must go on
                 attempt.decide(Verdict.UNCHECKED)
                 continue
-            took_s = time.monotonic() - begun
-            self._note(attempt, is_right=is_right)
+            self._note(attempt, time.thread_time() - begun_s, is_right=is_right)
             attempt.decide(Verdict.RIGHT if is_right else Verdict.WRONG)
-            if not is_right:
-                self._closing.wait(took_s * (1 / _HASHING_SHARE - 1))
 
-    def _next(self) -> Attempt | None:
-        """Wait for an attempt and take it; None at the end."""
+    def _next_attempt(self) -> Attempt | None:
+        """Wait for an attempt that the budget allows, and take it; None at the end."""
         with self._changed:
             while not self._closing.is_set():
                 self._waiting = [waiting for waiting in self._waiting if not waiting.is_decided]
-                if self._waiting:
-                    attempt = min(self._waiting, key=self._wrong_passwords)
+                attempt = min(self._waiting, key=self._wrong_passwords, default=None)
+                if attempt is not None and self._has_budget(attempt):
                     self._waiting.remove(attempt)
                     return attempt
-                self._changed.wait()
+                self._changed.wait(None if attempt is None else _LOOK_S)
         return None
+
+    def _has_budget(self, attempt: Attempt) -> bool:
+        now_s = time.monotonic()
+        self._budget_s = min(_BUDGET_S, self._budget_s + _SHARE * (now_s - self._refilled_s))
+        self._refilled_s = now_s
+        reserve_s = _BUDGET_S / 2 if self._wrong_passwords(attempt) else 0.0
+        return self._budget_s > reserve_s
 
     def _is_right(self, attempt: Attempt) -> bool:
         # An unknown user takes as long as a known one.
@@ -158,12 +170,13 @@ class Passwords:
             return False
         return bool(is_equal) and attempt.user in self._users
 
-    def _note(self, attempt: Attempt, *, is_right: bool) -> None:
+    def _note(self, attempt: Attempt, took_s: float, *, is_right: bool) -> None:
         with self._changed:
             count = self._wrong.pop(attempt.address, 0)
             if is_right:
                 self._right.add(self._fingerprint(attempt))
                 return
+            self._budget_s -= took_s
             self._wrong[attempt.address] = count + 1
             if len(self._wrong) > _MAX_ADDRESSES:
                 del self._wrong[next(iter(self._wrong))]

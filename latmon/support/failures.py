@@ -55,8 +55,16 @@ def exhausted(error: BaseException) -> str:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an exception is what a process without memory raises: also a thread's stack needs some."""
-    return exhausted(error) in (_LIMITS[errno.ENOMEM], _LIMITS[errno.EAGAIN])
+    """Return whether an exception is, or follows, what a process without memory raises: also a thread needs some.
+
+    Textual's WorkerFailed has the worker's exception as `error`.
+    """
+    current: BaseException | None = error
+    while current is not None:
+        if exhausted(current) in (_LIMITS[errno.ENOMEM], _LIMITS[errno.EAGAIN]):
+            return True
+        current = getattr(current, "error", None) or current.__cause__ or current.__context__
+    return False
 
 
 def install() -> None:

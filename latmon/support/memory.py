@@ -29,25 +29,29 @@ _limits_of_readers: list[float] = []
 
 
 @contextmanager
-def limited(max_bytes: int, statm: Path = _STATM) -> Iterator[None]:
+def limited(max_bytes: int, statm: Path = _STATM) -> Iterator[bool]:
     """Raise MemoryError inside of the block where this process takes more than `max_bytes`.
+
+    It yields whether that is the limit: a lower one of the user (ulimit -d) stays.
 
     A process that takes more than half of it already gets the other half. It does nothing on other systems than Linux,
     nor without /proc.
     """
     sizes = _sizes(statm)
     if not sizes:
-        yield
+        yield False
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     private = max_bytes * _SHARE_OF_PRIVATE
     room = max(private - sizes[_RESIDENT], private / 2)
-    if soft != resource.RLIM_INFINITY:
-        room = min(room, soft - sizes[_DATA])
-    resource.setrlimit(resource.RLIMIT_DATA, (int(sizes[_DATA] + room), hard))
+    limit = int(sizes[_DATA] + room)
+    if soft != resource.RLIM_INFINITY and soft <= limit:
+        yield False
+        return
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
     _limits_of_readers.append(sizes[_RESIDENT] + room - (_SHARE_OF_PRIVATE - _SHARE_OF_READERS) * max_bytes)
     try:
-        yield
+        yield True
     finally:
         _limits_of_readers.pop()
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))

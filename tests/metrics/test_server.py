@@ -30,11 +30,12 @@ from latmon.cli.main import run as main
 from latmon.findings.rule import Settings
 from latmon.metrics import connections as connections_module
 from latmon.metrics import families as metric_families
+from latmon.metrics import passwords as passwords_module
 from latmon.metrics import server as module
 from latmon.metrics.connections import address_of
 from latmon.metrics.families import PROTOBUF, HostMetrics
 from latmon.metrics.listen_address import ListenAddress
-from latmon.metrics.passwords import Passwords, Verdict
+from latmon.metrics.passwords import Attempt, Passwords, Verdict
 from latmon.metrics.server import Server, wants_protobuf
 from latmon.metrics.web_config import WebConfig
 from latmon.model.frame import Completed, Device, Flow, Frame, Limit, Origin, Outstanding, Series, Traced
@@ -286,6 +287,13 @@ def passwords():
     checked.close()
 
 
+@pytest.fixture
+def small_budget(monkeypatch):
+    """A budget of about one hash."""
+    monkeypatch.setattr(passwords_module, "_BUDGET_S", 0.02)
+
+
+@pytest.mark.usefixtures("small_budget")
 def test_wrong_passwords_take_little_of_a_cpu_and_keep_no_known_client_away(passwords):
     assert passwords.begin_attempt(RIGHT, "192.0.2.1").verdict(60) is Verdict.RIGHT
     begun, cpu = time.monotonic(), time.process_time()
@@ -295,14 +303,30 @@ def test_wrong_passwords_take_little_of_a_cpu_and_keep_no_known_client_away(pass
     assert time.process_time() - cpu < 0.3 * (time.monotonic() - begun)
 
 
+@pytest.mark.usefixtures("small_budget")
 def test_few_attempts_wait_and_an_address_without_wrong_ones_goes_first(passwords):
-    assert passwords.begin_attempt(WRONG, "192.0.2.1").verdict(60) is Verdict.WRONG  # the pause after it is long enough
+    assert passwords.begin_attempt(WRONG, "192.0.2.1").verdict(60) is Verdict.WRONG
     from_attacker = [passwords.begin_attempt(basic("ann", f"{number}"), "192.0.2.1") for number in range(8)]
     assert sum(attempt.is_decided for attempt in from_attacker) >= 3
     first_of_another = passwords.begin_attempt(RIGHT, "192.0.2.9")
     assert first_of_another.verdict(60) is Verdict.RIGHT
     assert not all(attempt.is_decided for attempt in from_attacker)
     assert {attempt.verdict(60) for attempt in from_attacker} == {Verdict.UNCHECKED, Verdict.WRONG}
+
+
+def test_slow_hashes_of_one_address_leave_a_budget_for_another():
+    """At bcrypt's usual cost a hash takes 0.3 s of CPU; after a wrong one the next waited for ten times as long."""
+    passwords = Passwords({"ann": SLOW_HASH})
+    try:
+        for _ in range(20):
+            passwords._note(Attempt("192.0.2.1"), 0.3, is_right=False)
+            if not passwords._has_budget(Attempt("192.0.2.1")):
+                break
+        assert not passwords._has_budget(Attempt("192.0.2.1"))
+        assert passwords._has_budget(Attempt("192.0.2.2"))
+        assert passwords.begin_attempt(RIGHT, "192.0.2.2").verdict(60) is Verdict.RIGHT
+    finally:
+        passwords.close()
 
 
 def test_an_attempt_whose_connection_ended_takes_no_place(passwords):

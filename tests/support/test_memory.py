@@ -42,6 +42,8 @@ def test_a_process_that_has_more_already_gets_some(tmp_path, limits):
 
 def test_a_lower_limit_of_the_user_stays(limits):
     resource.setrlimit(resource.RLIMIT_DATA, (1024 * MIB, limits[1]))
-    with memory.limited(1 << 40):
+    with memory.limited(1 << 40) as is_ours:
+        assert not is_ours
+        memory.require_room()
         assert resource.getrlimit(resource.RLIMIT_DATA)[0] == 1024 * MIB
     assert resource.getrlimit(resource.RLIMIT_DATA)[0] == 1024 * MIB
