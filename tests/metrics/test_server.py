@@ -40,6 +40,7 @@ from latmon.metrics.server import Server, wants_protobuf
 from latmon.metrics.web_config import WebConfig
 from latmon.model.frame import Completed, Device, Flow, Frame, Limit, Origin, Outstanding, Series, Traced
 from latmon.model.histogram import Histogram
+from latmon.model.measurements import ABOVE
 from latmon.support import privileges
 from latmon.support.errors import UnavailableError
 from latmon.support.process import Cost
@@ -180,7 +181,12 @@ def test_a_device_that_gets_the_name_of_a_removed_one_begins_at_0():
     def add(seq, ios, *, devices=(), removed=()):
         one = {Series("sda", "read", "total"): Histogram.record([100] * ios)} if ios else {}
         done = {Flow("sda", "read"): Completed(ios, 4096 * ios)} if ios else {}
-        tables = {"seen": done, "kernel": done, "above": dict.fromkeys(done, ios), "thresholds_us": {"sda": 1}}
+        tables = {
+            "seen": done,
+            "kernel": done,
+            "tables": {ABOVE: dict.fromkeys(done, ios)},
+            "thresholds_us": {"sda": 1},
+        }
         traced = Traced(histograms=one)
         at = 10**6 * (seq + 1)
         metrics.add(
