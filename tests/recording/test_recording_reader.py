@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from hostile import cases, mutated
+from on_demand_frames import ON_DEMAND
 from recorded import ORIGIN, frame
 
 from latmon.model.frame import Frame, Health, Mark
@@ -315,10 +316,12 @@ def test_health_counts_survive(read):
 
 @pytest.mark.parametrize(("seed", "count"), cases(200))
 def test_a_mutated_recording_is_read_or_refused_in_one_sentence(tmp_path, seed, count):
-    """Of each release's recordings, the text of a member or the bytes of the file."""
+    """Of each release's recordings and of a traced window: a line beside its neighbours, or the bytes of the file."""
     files = [path.read_bytes() for path in (Path(__file__).parents[1] / "golden").glob("recording-*.gz")]
-    lines = [line + b"\n" for data in files for line in gzip.decompress(data).splitlines()]
-    draw, path, refusals = random.Random(seed), tmp_path / "r.gz", []
+    texts = [gzip.decompress(data).splitlines(keepends=True) for data in files]
+    texts.append([to_bytes(encode_origin(ORIGIN)), to_bytes(encode_frame(ON_DEMAND))])
+    lines = [line for text in texts for line in text]
+    draw, path, refusals, windows = random.Random(seed), tmp_path / "r.gz", [], 0
     splinters = (
         b"{",
         b"[",
@@ -334,17 +337,19 @@ def test_a_mutated_recording_is_read_or_refused_in_one_sentence(tmp_path, seed, 
     )
     for at in range(count):
         path.unlink(missing_ok=True)  # ext4 writes a file to the disk that is truncated and closed
-        if at % 2:
-            path.write_bytes(mutated(draw.choice(files), draw, files, splinters))
+        if at % 8:
+            text = draw.choice(texts)
+            first = draw.randrange(1, len(text))
+            some_lines = [text[0], *text[first : first + 3]]
+            where = draw.randrange(len(some_lines))
+            some_lines[where] = mutated(some_lines[where], draw, lines, splinters)
+            path.write_bytes(b"".join(map(raw, some_lines)))
         else:
-            own = gzip.decompress(draw.choice(files)).splitlines(keepends=True)
-            where = draw.randrange(len(own))
-            own[where] = mutated(own[where], draw, lines, splinters)
-            path.write_bytes(b"".join(gzip.compress(line, 1) for line in own))
+            path.write_bytes(mutated(draw.choice(files), draw, files, splinters))
         try:
-            for _ in open_recording(path):
-                pass
+            windows += sum(isinstance(item, Frame) for item in open_recording(path))
         except RecordingError as error:
             refusals.append(str(error))
     assert 0 < len(refusals) < count
+    assert windows > count // 4, "what is not mutated is read"
     assert all(len(one.splitlines()) == 1 for one in refusals)
