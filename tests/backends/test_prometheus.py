@@ -307,11 +307,22 @@ def _found(one):
         ((200, b"[" * 100_000), "the answer is not Prometheus'"),
         ((422, b"[" * 100_000), "422: "),
         ((200, b" " * 3_000), "the answer has more than 2,000 bytes: select fewer hosts (--select)"),
+        (
+            _found(",".join(['{"metric": {}, "value": [1, "1"]}'] * 4)),
+            "the answer has 4 series: select fewer hosts (--select)",
+        ),
+        (
+            _found('{"metric": {"a": "1", "b": "2"}, "value": [1, "1"]}'),
+            "the answer has a series of more than 1 labels",
+        ),
     ],
 )
 def test_a_failure_has_the_address_and_the_reason(fake, monkeypatch, answer, reason):
     if "bytes" in reason:
         monkeypatch.setattr(prometheus, "_MAX_BYTES", 2_000)
+    if "series" in reason:
+        monkeypatch.setattr(prometheus, "_MAX_SERIES", 3)
+        monkeypatch.setattr(prometheus, "_MAX_LABELS", 1)
     fake.answer, url = answer, f"http://127.0.0.1:{fake.server_port}"
     with pytest.raises(UnavailableError) as raised:
         Client(Address.parse(url)).at("up", 0)
