@@ -650,7 +650,7 @@ class OnDemandSums:
         self.tables = {name: _sum_of(name) for group in groups for name in GROUPS[group]}
         self._counts: dict[Key, int] = {}
         self._of_rows: dict[AnyTable, dict[Any, tuple[Any, ...]]] = {}
-        """As in OnDemandFacts."""
+        """Has the facts of rows as OnDemandFacts has them."""
         self._facts = OnDemandFacts()
         self._rates = SampleRates()
         for frame in frames:

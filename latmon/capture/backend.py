@@ -239,7 +239,7 @@ class TraceRequest:
     user_stacks: bool = False
     """Whether these have the user stacks too."""
     tools: Mapping[str, str] = field(default_factory=dict, hash=False)
-    """As in Options."""
+    """Has the paths of tools as Options has them."""
     proc: Path = Path("/proc")
     sys: Path = Path("/sys")
 

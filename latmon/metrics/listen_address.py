@@ -1,4 +1,4 @@
-"""Where the exporter listens: a TCP address, a unix socket, or the socket that systemd passes."""
+"""The exporter listens on a TCP address, a unix socket, or the socket that systemd passes."""
 
 from __future__ import annotations
 

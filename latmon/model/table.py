@@ -39,7 +39,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 MAX_NAMES = 65_536
-"""As many as a recording has in anything."""
+"""A table of a recording has at most so many rows, and a row so many names."""
 MAX_PID = (1 << 32) - 1
 """A probe's record has 32 bits; the kernel's own PID_MAX_LIMIT is 2^22."""
 

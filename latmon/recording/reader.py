@@ -137,7 +137,8 @@ class SummedReading:
         named: set[str],
     ) -> None:
         """Take the names of the header's devices, too."""
-        self._members, self._position, self._read, self._note, self._named = members, position, read, note, named
+        self._members, self._position, self._read, self._note = members, position, read, note
+        self._named = set(named)
         self._pending: _PendingMinute | None = None
 
     def items(self, units: Iterable[MemberPart | Period], since_us: int) -> Iterator[Item | Minute]:
@@ -151,6 +152,8 @@ class SummedReading:
                 continue
             for item in self._of_parts(unit, self._position):
                 yield from self._passed() if isinstance(item, Frame) else self._released()
+                if isinstance(item, Frame):
+                    self._named |= _devices(item)
                 began = began or (isinstance(item, Frame) and item.mono_us >= since_us)
                 yield item
         yield from self._released()
@@ -184,7 +187,7 @@ class SummedReading:
                 return None
             found = rollup.decode_minute(line)
             _require_span(found, period.first_us, head.last_us)
-            if not _devices(found).issubset(position.devices | self._named):
+            if not _devices(found.frame).issubset(self._named):
                 return None
             admit(found.frame, replace(position))
         except RecordingError as damage:
@@ -217,10 +220,12 @@ def _require_span(found: Minute, first_us: int, last_us: int) -> None:
         raise RecordingError("a roll-up is not the sum of its windows")
 
 
-def _devices(minute: Minute) -> set[str]:
-    """Return the devices with I/Os in a minute: a new one comes with a window that names it."""
-    flows = {(one.device, one.op) for one in minute.histograms} | {*minute.seen, *minute.kernel}
-    return {device for device, _ in flows}
+def _devices(frame: Frame) -> set[str]:
+    """Return the devices that a frame describes, or has I/Os of: a new one comes with a window that names it."""
+    names = {device.name for device in frame.devices}
+    for table in (frame.histograms, frame.seen, frame.kernel):
+        names.update(key.device for key in table)
+    return names
 
 
 UNCLOSED = "ended without a closing line (killed?)"

@@ -13,13 +13,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sized
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Generic, NoReturn, TypeVar
 
 from latmon.model.frame import Frame, Origin
 from latmon.model.histogram import MAX_COUNT
+from latmon.model.table import MAX_NAMES
 from latmon.support.errors import RecordingError
 from latmon.support.text import clean
 
@@ -27,7 +28,7 @@ MAX_LINE = 8 * 1024 * 1024
 """A window of 24 devices is 17 kB. The worst JSON (`[],[],...`) takes 21 times its size in memory: 170 MB here."""
 MAX_LABEL = 256
 MAX_SENTENCE = 1024
-MAX_ITEMS = 65_536
+MAX_ITEMS = MAX_NAMES
 """Series, devices or counts in one window: 900 devices with all their ops and stages, and ten times that idle."""
 MAX_NUMBER = 1e100
 MAX_DEPTH = 8
@@ -373,8 +374,6 @@ class ReadPosition:
     """Host and boot of the first header."""
     is_foreign: bool = False
     """The latest header is of another host or boot: no window after it belongs to this recording."""
-    devices: set[str] = field(default_factory=set)
-    """Devices that the windows so far have named."""
 
 
 def enter(origin: Origin, position: ReadPosition) -> None:
@@ -396,6 +395,3 @@ def admit(frame: Frame, position: ReadPosition) -> None:
     if frame.mono_us <= position.mono_us:
         raise RecordingError("a window goes back in time and is left out")
     position.mono_us = frame.mono_us
-    position.devices.update(device.name for device in frame.devices)
-    for table in (frame.histograms, frame.seen, frame.kernel):
-        position.devices.update(key.device for key in table)

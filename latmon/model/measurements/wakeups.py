@@ -16,7 +16,7 @@ class ThreadNumber(NamedTuple):
     """Key of the wake-ups of a thread."""
 
     pid: int
-    """As in Thread."""
+    """Number of the thread, as Thread has it."""
 
 
 @dataclass(frozen=True, slots=True)
