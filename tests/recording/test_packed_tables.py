@@ -11,6 +11,7 @@ from latmon.model.frame import Completed, Flow, Frame, Series
 from latmon.model.histogram import Histogram
 from latmon.model.measurements import LATENCIES
 from latmon.model.packed import Packed
+from latmon.model.packed_frame import PackedFrame, PackedTable, Pressed
 from latmon.recording import codec, packed_tables
 from latmon.recording.codec import encode_frame, to_bytes
 from latmon.recording.packed_tables import slowest_us, totals_alone
@@ -85,6 +86,7 @@ def test_a_table_keeps_the_scale_of_each_row():
     rows = {"a": fine.coarsen(0), "b": fine}
     packed = Packed.of(rows)
     line = json.loads(json.dumps(packed_tables.encode_table(packed)))
+    unpressed = Pressed(PackedFrame({LATENCIES: PackedTable({0: packed})})).packed
     again = [
         packed,
         packed_tables.table(line, list(rows)),

@@ -260,9 +260,9 @@ def test_a_frame_is_added_once_and_taken_away_once_whatever_is_read(added):
     traced_for(45, window, log, read)
     added.clear()
     traced_for(10, window, log, read)
-    totals_and_tails = 2
-    assert len(added) == 10 * 2 * totals_and_tails
-    assert set(window._sums.sums) == {"totals", "tails"}
+    latencies_and_times = 2
+    assert len(added) == 10 * 2 * latencies_and_times
+    assert set(window._sums.sums) == {"traced", "always"}
 
 
 def test_sums_stop_when_unread_and_restart_when_read(added):
