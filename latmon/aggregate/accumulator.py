@@ -42,6 +42,7 @@ from latmon.model.packed_frame import (
     FILES_LEFT_OUT,
     OFF,
     SEEN_ALONE,
+    SUMMED,
     SUPPRESSED,
     PackedFrame,
     pack,
@@ -265,8 +266,9 @@ class Minute:
     @property
     def packed(self) -> PackedFrame:
         """Return the sums of its frames' tables."""
-        packed = pack(self.frame)
-        return replace(packed, tables={**packed.tables, COVERAGE: pack_table(COVERAGE, self.coverage)})
+        packed = pack(self.frame, (table for table in SUMMED if table is not COVERAGE))
+        coverage = {COVERAGE: pack_table(COVERAGE, self.coverage)} if self.coverage else {}
+        return replace(packed, tables={**packed.tables, **coverage})
 
     @property
     def mono_us(self) -> int:
@@ -435,7 +437,7 @@ class Accumulator:
         self.first = self.first or frame
         self.windows += 1
         self.longest_us = max(self.longest_us, frame.dt_us)
-        self._add_tables(pack(frame))
+        self._add_tables(frame)
         self._add_values(frame)
         self._add_gauges(frame)
         self._add_outstanding(frame)
@@ -450,7 +452,7 @@ class Accumulator:
         """Add the frames of a roll-up; `first` stays as it is."""
         self.windows += minute.windows
         self.longest_us = max(self.longest_us, minute.longest_us)
-        self._add_tables(minute.packed)
+        self._add_tables(minute)
         self._add_values(minute.frame)
         for name, gauge in minute.gauges.items():
             self.gauges.setdefault(name, Counter()).update(gauge)
@@ -524,7 +526,10 @@ class Accumulator:
         self._add_outliers(frame.outliers)
         self._add_operations(frame.file_operations)
 
-    def _add_tables(self, packed: PackedFrame) -> None:
+    def _add_tables(self, item: Frame | Minute) -> None:
+        self._add_packed(pack(item) if isinstance(item, Frame) else item.packed)
+
+    def _add_packed(self, packed: PackedFrame) -> None:
         self.sums.add(packed)
         self._traced = None
 

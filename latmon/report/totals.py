@@ -231,14 +231,14 @@ class Totals(Accumulator):
 
     def take(self, block: Block) -> None:
         """Add the tables of a block of rules, which summed up its frames."""
-        self._add_known(block.packed)
+        self._add_packed(block.packed)
         super()._merge_outstanding(block.depth_sums, block.orders)
 
-    def _add_tables(self, packed: PackedFrame) -> None:
+    def _add_tables(self, item: Frame | Minute) -> None:
         if not self.by_blocks:
-            self._add_known(packed)
+            super()._add_tables(item)
 
-    def _add_known(self, packed: PackedFrame) -> None:
+    def _add_packed(self, packed: PackedFrame) -> None:
         """Add tables without the wake-ups of new threads beyond a limit, which are counted alone."""
         wakeups = packed.tables.get(WAKEUPS)
         if wakeups is not None:
@@ -249,7 +249,7 @@ class Totals(Accumulator):
             if len(new) > room:
                 self.wakeups_left_out += sum(delays[thread].count for thread in new[room:])
                 packed = replace(packed, tables={**packed.tables, WAKEUPS: wakeups.only(self._threads)})
-        super()._add_tables(packed)
+        super()._add_packed(packed)
 
     def _add_outstanding(self, frame: Frame) -> None:
         if not self.by_blocks:
