@@ -9,15 +9,16 @@ the next frame is added. Nothing here knows a file.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import isfinite
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
-from latmon.aggregate.histogram_sum import DepthTimes, OnDemandSums, TableSum
+from latmon.aggregate.depth_sum import DepthTimes
+from latmon.aggregate.table_sum import Sum, traced_of
 from latmon.analysis.issue_order import LbaOrder, lba_order, merge_orders
-from latmon.model.devices import NONE, Coverage, WithIdle, busy_rows, by_device, idle_devices
+from latmon.model.devices import Coverage, busy_rows, idle_devices
 from latmon.model.frame import (
     MAX_LIMITS,
     CgroupLimit,
@@ -35,9 +36,22 @@ from latmon.model.frame import (
 from latmon.model.histogram import Histogram
 from latmon.model.host_context import ContextValue, add_to
 from latmon.model.inflight import AgedAt
-from latmon.model.measurements import TABLES
-from latmon.model.packed import Flat, flatten
+from latmon.model.measurements import KERNEL, SEEN, TABLES
+from latmon.model.packed_frame import (
+    COVERAGE,
+    FILES_LEFT_OUT,
+    OFF,
+    SEEN_ALONE,
+    SUMMED,
+    SUPPRESSED,
+    PackedFrame,
+    pack,
+    pack_table,
+    state_of,
+)
+from latmon.model.table import Row, Table
 
+V = TypeVar("V")
 MAX_QUEUES = 1000
 """Queues with a sum of their own: queues are created and destroyed as long as a recording lasts."""
 
@@ -176,106 +190,6 @@ def _time(one: Taskq) -> int | None:
     return one.time_us if one.executed else 0
 
 
-@dataclass(slots=True)
-class _FlowSum:
-    """Sum of one flow's completions over `frames` frames."""
-
-    frames: int = 0
-    count: int = 0
-    bytes: int = 0
-    time_us: int = 0
-    untimed: int = 0
-    """Frames that don't report how long the I/Os took."""
-    queue_us: int = 0
-    unsplit: int = 0
-    """Frames that don't report which part of the time was queueing."""
-    merged: int = 0
-    unmerged: int = 0
-    """Frames that don't report merges."""
-
-
-class _FlowRows(Mapping[Flow, Completed]):
-    """Sums of flows, read as their completions."""
-
-    def __init__(self) -> None:
-        self.sums: dict[Flow, _FlowSum] = {}
-
-    def __getitem__(self, flow: Flow) -> Completed:
-        return _completed(self.sums[flow])
-
-    def get(self, flow: Flow, default: Any = None) -> Any:
-        one = self.sums.get(flow)
-        return default if one is None else _completed(one)
-
-    def __contains__(self, flow: object) -> bool:
-        return flow in self.sums
-
-    def __iter__(self) -> Iterator[Flow]:
-        return iter(self.sums)
-
-    def __len__(self) -> int:
-        return len(self.sums)
-
-
-def _completed(one: _FlowSum) -> Completed:
-    return Completed(
-        one.count,
-        one.bytes,
-        None if one.untimed else one.time_us,
-        None if one.unsplit else one.queue_us,
-        None if one.unmerged else one.merged,
-    )
-
-
-class FlowSums(WithIdle[Flow, Completed]):
-    """Running sums of completions per flow, read as a mapping; what some frame doesn't report is None.
-
-    Rows of idle devices are those of the latest table: they add nothing.
-    """
-
-    def __init__(self, tables: Iterable[Mapping[Flow, Completed]] = ()) -> None:
-        rows = _FlowRows()
-        super().__init__(rows, {})
-        self._sums = rows.sums
-        for table in tables:
-            self.add(table)
-
-    def counted(self) -> Iterator[Flow]:
-        """Yield the flows with completions."""
-        return (flow for flow, one in self._sums.items() if one.count)
-
-    def copy(self) -> FlowSums:
-        other = FlowSums()
-        other._sums.update((flow, replace(one)) for flow, one in self._sums.items())
-        other.idle = self.idle
-        return other
-
-    def add(self, table: Mapping[Flow, Completed], sign: int = 1) -> None:
-        """Add a frame's completions, or with -1 as `sign` subtract them."""
-        if isinstance(table, WithIdle) and sign > 0:
-            self.idle = table.idle
-        for flow, done in busy_rows(table).items():
-            one = self._sums.get(flow)
-            if one is None:
-                one = self._sums[flow] = _FlowSum()
-            one.frames += sign
-            one.count += sign * done.count
-            one.bytes += sign * done.bytes
-            one.time_us += sign * (done.time_us or 0)
-            one.untimed += sign * (done.time_us is None)
-            one.queue_us += sign * (done.queue_us or 0)
-            one.unsplit += sign * (done.queue_us is None)
-            one.merged += sign * (done.merged or 0)
-            one.unmerged += sign * (done.merged is None)
-            if not one.frames:
-                del self._sums[flow]
-
-    def forget(self, devices: Collection[str]) -> None:
-        """Drop the sums of devices."""
-        for flow in [one for one in self._sums if one.device in devices]:
-            del self._sums[flow]
-
-
 _PARTS = 1_000_000
 
 
@@ -348,6 +262,13 @@ class Minute:
     probe_ns: Weighted = field(default_factory=Weighted)
     thresholds: Mapping[str, ThresholdRange] = field(default_factory=lambda: MappingProxyType({}))
     """Device -> range of its threshold; `frame` has the last ones."""
+
+    @property
+    def packed(self) -> PackedFrame:
+        """Return the sums of its frames' tables."""
+        packed = pack(self.frame, (table for table in SUMMED if table is not COVERAGE))
+        coverage = {COVERAGE: pack_table(COVERAGE, self.coverage)} if self.coverage else {}
+        return replace(packed, tables={**packed.tables, **coverage})
 
     @property
     def mono_us(self) -> int:
@@ -444,85 +365,27 @@ MAX_OUTLIERS = 1000
 """Outliers kept by one accumulator."""
 
 
-def counted(
-    kernel: Mapping[Flow, Completed],
-    seen: Mapping[Flow, Completed],
-    alone: Mapping[Flow, Completed],
-    flow: Flow,
-) -> Counted:
+class SumReader(Protocol):
+    """What has sums of declared tables."""
+
+    def __getitem__(self, table: Table[Row, V]) -> Mapping[Row, V]: ...
+
+
+def counted(sums: SumReader, flow: Flow) -> Counted:
     """Return a flow's completions over several frames: the kernel's, without any the probe's, which have no times.
 
-    `alone`: those that the probe counted in frames without the kernel's counters, such as the first ones after a start.
-    Without them rates were 10 % low for 10 s.
+    Those that the probe counted in frames without the kernel's counters, such as the first ones after a start, are
+    added: without them rates were 10 % low for 10 s.
     """
-    by_kernel = kernel.get(flow)
+    by_kernel: Completed | None = sums[KERNEL].get(flow)
     if by_kernel is not None and by_kernel.count:
-        more = alone.get(flow)
+        more = sums[SEEN_ALONE].get(flow)
         return Counted(by_kernel if more is None else by_kernel + more, by_kernel)
-    by_probe = seen.get(flow)
+    by_probe = sums[SEEN].get(flow)
     return Counted(by_kernel, by_kernel) if by_probe is None else Counted(by_probe, by_probe)
 
 
-class CompletionSums:
-    """Sums of the frames' latency histograms, completions and probe coverage, with exact subtraction."""
-
-    def __init__(self, wanted: Callable[[Series], bool] | None = None, *, peaks: bool = True) -> None:
-        """`wanted` and `peaks`: as TableSum."""
-        self.histograms: TableSum[Series] = TableSum(wanted, peaks=peaks)
-        self.kernel, self.seen = FlowSums(), FlowSums()
-        self.seen_alone = FlowSums()
-        """Completions of `seen` in frames that have no kernel counters of the flow, such as the first ones."""
-        self.covered: dict[str, Coverage] = {}
-
-    def copy(self) -> CompletionSums:
-        other = CompletionSums()
-        other.histograms, other.covered = self.histograms.copy(), self.covered.copy()
-        other.kernel, other.seen = self.kernel.copy(), self.seen.copy()
-        other.seen_alone = self.seen_alone.copy()
-        return other
-
-    def add(self, frame: Frame) -> None:
-        self._add_completions(frame)
-        self._add_coverage(by_device(frame))
-
-    def subtract(self, frame: Frame) -> None:
-        """Subtract a frame that was added; only sums without peaks lose frames in any order."""
-        self.histograms.remove(frame.histograms)
-        self.kernel.add(frame.kernel, -1)
-        self.seen.add(frame.seen, -1)
-        self.seen_alone.add(_seen_alone(frame), -1)
-        for name, one in by_device(frame).items():
-            self.covered[name] = self.covered.get(name, NONE) - one
-            if self.covered[name] == NONE:
-                del self.covered[name]
-
-    def counted(self, flow: Flow) -> Counted:
-        return counted(self.kernel, self.seen, self.seen_alone if self.seen_alone.busy else {}, flow)
-
-    def forget(self, devices: Collection[str]) -> None:
-        """Drop the sums of devices, whose names others may get."""
-        self.histograms.forget([series for series in self.histograms if series.device in devices])
-        for table in (self.kernel, self.seen, self.seen_alone):
-            table.forget(devices)
-        for name in devices:
-            self.covered.pop(name, None)
-
-    def _add_completions(self, frame: Frame) -> None:
-        self.histograms.add(frame.histograms)
-        self.kernel.add(frame.kernel)
-        self.seen.add(frame.seen)
-        self.seen_alone.add(_seen_alone(frame))
-
-    def _add_coverage(self, covered: Mapping[str, Coverage]) -> None:
-        for name, one in covered.items():
-            self.covered[name] = self.covered.get(name, NONE) + one
-
-
-def _seen_alone(frame: Frame) -> dict[Flow, Completed]:
-    return {flow: done for flow, done in busy_rows(frame.seen).items() if flow not in frame.kernel}
-
-
-class Accumulator(CompletionSums):
+class Accumulator:
     """Sum of any number of frames and roll-ups, all their values that add up; the oldest 1,000 outliers."""
 
     def __init__(self, interval_us: int | None = None, *, sums_gauges: bool = True) -> None:
@@ -530,7 +393,8 @@ class Accumulator(CompletionSums):
 
         `sums_gauges`: whether `gauges` is needed.
         """
-        super().__init__()
+        self.sums = Sum()
+        """The declared tables."""
         self._sums_gauges = sums_gauges
         self._interval_us = interval_us
         self.windows = 0
@@ -546,7 +410,6 @@ class Accumulator(CompletionSums):
         """Depths of the devices that were busy in a frame, without their idle frames."""
         self.idle = IdleTime()
         self.orders: dict[str, LbaOrder] = {}
-        self.on_demand = OnDemandSums()
         self.outliers: list[Outlier] = []
         self.file_operations: list[FileOperation] = []
         self.thresholds_us: dict[str, int] = {}
@@ -565,12 +428,17 @@ class Accumulator(CompletionSums):
         self._tracer = Traced()
         self._traced: Traced | None = None
 
+    def __getitem__(self, table: Table[Row, V]) -> Mapping[Row, V]:
+        """Return the sums of a declared table."""
+        return self.sums[table]
+
     def add(self, frame: Frame) -> None:
-        super().add(frame)
+        """Add a frame."""
         self.first = self.first or frame
         self.windows += 1
         self.longest_us = max(self.longest_us, frame.dt_us)
-        self._add_sums(frame)
+        self._add_tables(frame)
+        self._add_values(frame)
         self._add_gauges(frame)
         self._add_outstanding(frame)
         self.taskqs.add(frame.taskqs)
@@ -582,11 +450,10 @@ class Accumulator(CompletionSums):
 
     def merge(self, minute: Minute) -> None:
         """Add the frames of a roll-up; `first` stays as it is."""
-        self._add_completions(minute.frame)
-        self._add_coverage(minute.coverage)
         self.windows += minute.windows
         self.longest_us = max(self.longest_us, minute.longest_us)
-        self._add_sums(minute.frame)
+        self._add_tables(minute)
+        self._add_values(minute.frame)
         for name, gauge in minute.gauges.items():
             self.gauges.setdefault(name, Counter()).update(gauge)
         self._merge_outstanding(minute.depths, minute.orders)
@@ -596,23 +463,15 @@ class Accumulator(CompletionSums):
         self.probe_cpu.merge(minute.probe_cpu)
         self.probe_ns.merge(minute.probe_ns)
 
+    def counted(self, flow: Flow) -> Counted:
+        """Return a flow's completions for a rate."""
+        return counted(self.sums, flow)
+
     @property
     def traced(self) -> Traced:
         """Sums over all traced requests; the tracer's state is that of the last frame in which it ran."""
         if self._traced is None:
-            summed = self.on_demand.traced
-            self._traced = replace(
-                self._tracer,
-                histograms=summed.histograms,
-                by_total=summed.by_total,
-                unfollowed=summed.unfollowed,
-                paths=summed.paths,
-                off=summed.off,
-                admission_causes=summed.admission_causes,
-                completers=summed.completers,
-                raisers=summed.raisers,
-                rates=summed.rates,
-            )
+            self._traced = traced_of(self._tracer, self.sums, self.sums)
         return self._traced
 
     @property
@@ -626,32 +485,32 @@ class Accumulator(CompletionSums):
         if self.first is None or self.last is None:
             raise ValueError("a sum of no frame")
         counters: dict[str, Any] = dict(self.counters)
-        return Frame(
+        sums = self.sums
+        frame = Frame(
             self.last.seq,
             self.last.wall,
             self.last.mono_us,
             self.last.mono_us - self.first.mono_us + self.first.dt_us,
-            self.histograms,
-            self.seen,
-            self.kernel,
             outstanding=self.last.outstanding,
             in_flight=self.last.in_flight,
             outliers=tuple(self.outliers),
             thresholds_us=self.thresholds_us,
-            traced=replace(self.traced, histograms=self.on_demand.raw, rates=(0, 0)),
-            tables={table: self.on_demand[table] for table in TABLES},
+            traced=replace(state_of(self._tracer), off=sums.counter(OFF)),
             file_operations=tuple(self.file_operations),
-            files_left_out=self.on_demand.files_left_out,
+            files_left_out=sums.counter(FILES_LEFT_OUT),
             cgroup_limits=self.cgroup_limits.rows,
             host_context=dict(self.host_context),
-            health=replace(
-                Health(suppressed=self.on_demand.suppressed, skipped=self.skipped, full_tables=dict(self.full_tables)),
+            health=Health(
+                suppressed=sums.counter(SUPPRESSED),
+                skipped=self.skipped,
+                full_tables=dict(self.full_tables),
                 **counters,
             ),
         )
+        return frame.with_tables({table: sums.tables[table] for table in TABLES})
 
-    def _add_sums(self, frame: Frame) -> None:
-        """Add the values that a roll-up's frame has, too."""
+    def _add_values(self, frame: Frame) -> None:
+        """Add the values that a roll-up's frame has, too, but its tables."""
         self.last = frame
         self.measured_us += frame.dt_us
         for name in COUNTERS:
@@ -659,18 +518,20 @@ class Accumulator(CompletionSums):
         self.full_tables.update(frame.health.full_tables)
         if frame.health.skipped is not None:
             self.skipped = (self.skipped or 0) + frame.health.skipped
-        self._add_on_demand(frame)
         self.cgroup_limits.add(frame.cgroup_limits, frame.dt_us)
         add_to(self.host_context, frame.host_context)
         self.thresholds_us.update(frame.thresholds_us)
         if frame.traced.one_in:
             self._tracer = frame.traced
-        self._traced = None
         self._add_outliers(frame.outliers)
         self._add_operations(frame.file_operations)
 
-    def _add_on_demand(self, frame: Frame) -> None:
-        self.on_demand.add(on_demand_of(frame))
+    def _add_tables(self, item: Frame | Minute) -> None:
+        self._add_packed(pack(item) if isinstance(item, Frame) else item.packed)
+
+    def _add_packed(self, packed: PackedFrame) -> None:
+        self.sums.add(packed)
+        self._traced = None
 
     def _add_outliers(self, outliers: tuple[Outlier, ...]) -> None:
         self.outliers += outliers[: MAX_OUTLIERS - len(self.outliers)]
@@ -688,8 +549,8 @@ class Accumulator(CompletionSums):
 
     def _add_outstanding(self, frame: Frame) -> None:
         """Add depths and orders of issue."""
-        for name, one in busy_rows(frame.depths).items():
-            self.busy_depths.setdefault(name, DepthTimes()).add(one, frame.dt_us, frame.wall)
+        for name, depths in busy_rows(frame.depths).items():
+            self.busy_depths.setdefault(name, DepthTimes()).add(depths, frame.dt_us, frame.wall)
         self.idle.add(frame)
         for name, issues in frame.issues.items():
             self._add_order(name, lba_order(issues))
@@ -703,8 +564,3 @@ class Accumulator(CompletionSums):
 
     def _add_order(self, name: str, order: LbaOrder) -> None:
         self.orders[name] = merge_orders((self.orders[name], order) if name in self.orders else (order,))
-
-
-def on_demand_of(frame: Frame) -> Flat:
-    """Return a frame's on-demand values alone."""
-    return flatten(replace(frame, histograms=MappingProxyType({})))

@@ -14,11 +14,12 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any, ClassVar, Generic, TypeVar
 
-from latmon.aggregate.accumulator import COUNTERS, CompletionSums
-from latmon.aggregate.histogram_sum import DepthSum, OnDemandSums, PackedDepths, Peak, maximum_of, packed
+from latmon.aggregate.accumulator import COUNTERS, counted
+from latmon.aggregate.depth_sum import DepthSum, PackedDepths, packed
+from latmon.aggregate.histogram_sum import Peak, maximum_of
+from latmon.aggregate.table_sum import Sum
 from latmon.model.devices import WithIdle, busy_rows, idle_devices, total
 from latmon.model.frame import (
     Completed,
@@ -35,8 +36,18 @@ from latmon.model.frame import (
 )
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import Depths, InFlight, InFlightList, Issue
-from latmon.model.packed import Flat, KeyedCounts, Pressed, flatten
-from latmon.model.table import NO_TABLES
+from latmon.model.measurements import KERNEL, LATENCIES, SEEN
+from latmon.model.packed_frame import (
+    COMPLETION_TABLES,
+    COVERAGE,
+    SUMMED,
+    PackedFrame,
+    PackedTable,
+    Pressed,
+    RowCounts,
+    pack,
+)
+from latmon.model.table import NO_TABLES, AnyTable
 
 MAX_OUTLIERS = 10_000
 """About 9 MB; a flood at the probes' own rate limit fills them in 100 s."""
@@ -124,23 +135,30 @@ class EntryLog(Generic[V]):
             self._ageing.append(one)
 
 
-OnDemandValues = Flat | Pressed | Frame
+OnDemandValues = PackedFrame | Pressed | Frame
 """On-demand values of an entry: a frame only in a brief log, whose tables may never be read."""
+_LOGGED: tuple[AnyTable, ...] = (LATENCIES, *(table for table in SUMMED if table not in COMPLETION_TABLES))
+"""Tables of a log: of latencies it has the stages, because the store's frames have the totals, and completions."""
 
 
-def flat_of(entry: LogEntry[OnDemandValues]) -> Flat:
+def packed_of(entry: LogEntry[OnDemandValues]) -> PackedFrame:
     """Return an entry's values in the form that can be summed."""
     reported = entry.reported
     if isinstance(reported, Frame):
-        return flatten(reported)
-    return reported if isinstance(reported, Flat) else reported.flat
+        return _pack_logged(reported)
+    return reported if isinstance(reported, PackedFrame) else reported.packed
+
+
+def _pack_logged(frame: Frame) -> PackedFrame:
+    stages = {series: stage for series, stage in frame.histograms.items() if series.stage != "total"}
+    return pack(replace(frame, histograms=stages), _LOGGED)
 
 
 def _pressed_sum(parts: Sequence[LogEntry[OnDemandValues]]) -> OnDemandValues:
-    sums = OnDemandSums()
-    for one in parts:
-        sums.add(flat_of(one), one.mono_us)
-    return Pressed(sums.flat)
+    sums = Sum(_LOGGED)
+    for entry in parts:
+        sums.add(packed_of(entry), entry.mono_us)
+    return Pressed(sums.packed)
 
 
 class OnDemandLog(EntryLog[OnDemandValues]):
@@ -159,14 +177,22 @@ class OnDemandLog(EntryLog[OnDemandValues]):
         self._operations: deque[tuple[int, FileOperation]] = deque(maxlen=max_outliers)
 
     def append(self, frame: Frame) -> None:
-        reported = frame if self._brief else self._shared(flatten(frame))
+        reported = frame if self._brief else self._shared(_pack_logged(frame))
         self.entries.append(LogEntry(frame.mono_us - frame.dt_us, frame.mono_us, reported))
-        self._outliers.extend((frame.mono_us, one) for one in frame.outliers)
-        self._operations.extend((frame.mono_us, one) for one in frame.file_operations)
+        self._outliers.extend((frame.mono_us, outlier) for outlier in frame.outliers)
+        self._operations.extend((frame.mono_us, operation) for operation in frame.file_operations)
         self._age(frame.mono_us)
         self._appended += 1
         if self._appended % _TIDY == 0 and not self._brief:
-            self.keys = {part: part for one in self.every() for rows in rows_of(one.reported) for part in (rows, *rows)}
+            self._tidy()
+
+    def _tidy(self) -> None:
+        """Forget the keys that no entry has any more."""
+        self.keys = {}
+        for entry in self.every():
+            for rows in rows_of(entry.reported):
+                self.keys[rows] = rows
+                self.keys.update(zip(rows, rows, strict=True))
 
     def copy(self) -> OnDemandLog:
         """Return an independent log with the same entries."""
@@ -196,38 +222,48 @@ class OnDemandLog(EntryLog[OnDemandValues]):
 
     def outliers(self, after_us: int, until_us: int) -> tuple[Outlier, ...]:
         """Return the outliers of frames that end in (after_us, until_us], oldest first."""
-        return tuple(one for stamp, one in self._outliers if after_us < stamp <= until_us)
+        return tuple(outlier for stamp, outlier in self._outliers if after_us < stamp <= until_us)
 
     def file_operations(self, after_us: int, until_us: int) -> tuple[FileOperation, ...]:
         """Return the slow operations on files of frames that end in (after_us, until_us], oldest first."""
-        return tuple(one for stamp, one in self._operations if after_us < stamp <= until_us)
+        return tuple(operation for stamp, operation in self._operations if after_us < stamp <= until_us)
 
-    def _shared(self, flat: Flat) -> Flat:
-        """Return equal values whose keys and facts are the objects that earlier frames have."""
-        before = flat_of(self.entries[-1]).facts if self.entries else None
-        for table in flat.tables.values():
-            table.rows = self._known(table.rows)
-        counted = {group: KeyedCounts(self._known(some.keys), some.counts) for group, some in flat.counted.items()}
-        facts = flat.facts if before is None or before != flat.facts else before
-        return Flat(flat.tables, counted, facts, flat.one_in)
+    def _shared(self, packed: PackedFrame) -> PackedFrame:
+        """Return equal values whose keys, and state of the tracer, are the objects that earlier frames have."""
+        tables = {table: self._with_shared_keys(rows) for table, rows in packed.tables.items()}
+        before = self.entries[-1].reported if self.entries else None
+        traced, thresholds_us = packed.traced, packed.thresholds_us
+        if isinstance(before, PackedFrame):
+            traced = before.traced if before.traced == traced else traced
+            thresholds_us = before.thresholds_us if before.thresholds_us == thresholds_us else thresholds_us
+        return replace(packed, tables=tables, traced=traced, thresholds_us=thresholds_us)
+
+    def _with_shared_keys(self, table: PackedTable) -> PackedTable:
+        for histograms in table.histograms.values():
+            histograms.rows = self._known(histograms.rows)
+        return replace(
+            table,
+            counts=RowCounts(self._known(table.counts.rows), table.counts.counts),
+            named={place: RowCounts(self._known(counts.rows), counts.counts) for place, counts in table.named.items()},
+        )
 
     def _known(self, rows: tuple[Any, ...]) -> tuple[Any, ...]:
-        found: tuple[Any, ...] | None = self.keys.get(rows)
-        if found is None:
-            found = tuple(self.keys.setdefault(one, one) for one in rows)
-            self.keys[found] = found
-        return found
+        known: tuple[Any, ...] | None = self.keys.get(rows)
+        if known is None:
+            known = tuple(self.keys.setdefault(key, key) for key in rows)
+            self.keys[known] = known
+        return known
 
 
 def rows_of(reported: OnDemandValues) -> Iterator[tuple[Any, ...]]:
     """Yield the keys of each table of an entry's values."""
     if isinstance(reported, Pressed):
-        yield from reported.keys
+        yield from reported.rows
     elif isinstance(reported, Frame):
         yield tuple(reported.traced.histograms)
-    elif isinstance(reported, Flat):
-        yield from (table.rows for table in reported.tables.values())
-        yield from (some.keys for some in reported.counted.values())
+    else:
+        for table in reported.tables.values():
+            yield from table.all_rows
 
 
 DepthValues = Mapping[str, PackedDepths]
@@ -461,7 +497,7 @@ class Window:
     def __init__(self, length_us: int, frames: Iterable[Frame] = ()) -> None:
         self.length_us = length_us
         self.frames: deque[Frame] = deque()
-        self._sums = CompletionSums(lambda series: series.stage == "total", peaks=False)
+        self._sums = Sum(COMPLETION_TABLES, peaks=False, wanted={LATENCIES: _is_total})
         self._peaks: dict[Series, Peak] = {}
         """Sliding maxima of the series that were read."""
         self._cache: dict[tuple[str, tuple[str, ...]], Histogram] = {}
@@ -492,17 +528,20 @@ class Window:
         """Add the next frame, and subtract frames that end before the window begins."""
         if self.frames and frame.mono_us < self.frames[-1].mono_us:
             while self.frames:
-                self._sums.subtract(self.frames.popleft())
+                self._subtract(self.frames.popleft())
             self._peaks.clear()
         self.frames.append(frame)
-        self._sums.add(frame)
+        self._sums.add_frame(frame)
         begin = frame.mono_us - self.length_us
         for series, peak in self._peaks.items():
             _see(peak, frame, series)
             peak.forget(begin)
         while self.frames[0].mono_us <= begin:
-            self._sums.subtract(self.frames.popleft())
+            self._subtract(self.frames.popleft())
         self._forget()
+
+    def _subtract(self, frame: Frame) -> None:
+        self._sums.subtract(pack(frame, COMPLETION_TABLES))
 
     def _forget(self) -> None:
         """Drop what was made of the frames before."""
@@ -518,10 +557,10 @@ class Window:
         here = {one.mono_us: one for one in self.frames}
         for us, one in here.items():
             if us not in wanted:
-                self._sums.subtract(one)
+                self._subtract(one)
         for us, one in wanted.items():
             if us not in here:
-                self._sums.add(one)
+                self._sums.add_frame(one)
         self.frames = deque(wanted.values())
         self._peaks.clear()
         self._forget()
@@ -544,17 +583,19 @@ class Window:
     def moved(self) -> frozenset[str]:
         """Return the devices that have I/Os in the window. A first frame has rows of idle ones too, which count 0."""
         if self._moved is None:
-            sums = self._sums
-            counted: Iterable[Flow | Series] = chain(sums.kernel.counted(), sums.seen.counted(), sums.histograms.sums)
-            self._moved = frozenset(one.device for one in counted)
+            devices = {series.device for series in self._sums[LATENCIES]}
+            for table in (KERNEL, SEEN):
+                sums = self._sums.tables[table]
+                devices.update(flow.device for flow in sums.busy if sums[flow].count)
+            self._moved = frozenset(devices)
         return self._moved
 
     def completed(self, device: str, op: str) -> Completed | None:
-        """Return all completions, as `CompletionSums.counted`; None if unknown."""
+        """Return all completions, as `accumulator.counted`; None if unknown."""
         return self.counted(device, op).every
 
     def timed(self, device: str, op: str) -> Completed | None:
-        """Return the completions that have times, as `CompletionSums.counted`; None if unknown."""
+        """Return the completions that have times, as `accumulator.counted`; None if unknown."""
         return self.counted(device, op).timed
 
     def counted(self, device: str, op: str) -> Counted:
@@ -562,17 +603,17 @@ class Window:
         key = device, op
         found = self._completed.get(key)
         if found is None:
-            found = self._completed[key] = self._sums.counted(Flow(device, op))
+            found = self._completed[key] = counted(self._sums, Flow(device, op))
         return found
 
     def seen(self, device: str, op: str) -> Completed | None:
-        return self._sums.seen.get(Flow(device, op))
+        return self._sums[SEEN].get(Flow(device, op))
 
     def busy_us(self, device: str, ops: tuple[str, ...]) -> int:
         """Return the summed time of a device's I/Os in us, as far as their times are known."""
         found = 0
         for op in ops:
-            timed = self._sums.histograms.sums.get(Series(device, op, "total"))
+            timed = self._sums.histograms(LATENCIES).sums.get(Series(device, op, "total"))
             done = None if timed and timed.sum else self.timed(device, op)
             found += (done.time_us or 0) if done else timed.sum if timed else 0
         return found
@@ -583,9 +624,9 @@ class Window:
         The two are read in turn: a few I/Os at the window's ends are no sign that the probe counts twice, nor, where
         there are hardly any, that it misses some.
         """
-        found = total(self._sums.covered, devices)
+        found = total(self._sums[COVERAGE], devices)
         few = _AT_ENDS if found.seen else _NONE_SEEN
-        if not self._sums.seen or found.ratio is None or found.seen < found.kernel <= few:
+        if not self._sums[SEEN] or found.ratio is None or found.seen < found.kernel <= few:
             return None
         at_ends = max(_BURST_IOS, found.kernel * _ENDS_US / max(self.covered_us, 1))
         return found.ratio if found.seen - found.kernel > at_ends else min(found.ratio, 1.0)
@@ -607,7 +648,7 @@ class Window:
         )
 
     def _merged(self, device: str, ops: tuple[str, ...]) -> Histogram:
-        table = self._sums.histograms
+        table = self._sums.histograms(LATENCIES)
         every = [series for op in ops if (series := Series(device, op, "total")) in table]
         return table.merged(every, maximum_of([self._peak(one) for one in every]))
 
@@ -618,6 +659,10 @@ class Window:
             for frame in self.frames:
                 _see(peak, frame, series)
         return peak
+
+
+def _is_total(series: Series) -> bool:
+    return series.stage == "total"
 
 
 def _see(peak: Peak, frame: Frame, series: Series) -> None:

@@ -23,6 +23,7 @@ from typing import BinaryIO
 
 from latmon.capture import target
 from latmon.model.frame import Frame, Mark, Origin
+from latmon.model.measurements import LATENCIES, TABLES
 from latmon.model.packed import Packed
 from latmon.recording import codec, members, validate
 from latmon.recording.codec import FORMAT, End, Gap
@@ -275,17 +276,11 @@ def _compare(frame: Frame) -> None:
     """Raise RecordingError where a sum or a maximum contradicts the buckets beside it."""
     if found := Packed.of(frame.histograms).contradiction():
         raise RecordingError(f"{' '.join(found[0])} has {found[1]}")
-    if found := Packed.of(frame.traced.histograms).contradiction(coarse=True):
-        raise RecordingError(f"a traced stage has {found[1]}")
-    histograms = [
-        (table.row_title, table.column(rows, place).values())
-        for table, rows in frame.tables.items()
-        for _, place in table.histogram_columns
-    ]
-    for what, its_histograms in histograms:
-        for histogram in its_histograms:
-            if why := histogram.contradiction(coarse=True):
-                raise RecordingError(f"{what} has {why}")
+    for table in TABLES:
+        rows = frame[table]
+        for place in table.histogram_places if rows and table is not LATENCIES else ():
+            if found := Packed.of(table.column(rows, place)).contradiction(coarse=True):
+                raise RecordingError(f"{table.row_title} has {found[1]}")
 
 
 def _kind(raw: bytes) -> str:

@@ -21,7 +21,7 @@ from latmon.model.histogram import Buckets, Histogram, bucket_bounds, bucket_ind
 from latmon.model.inflight import Ages
 from latmon.model.measurements import ABOVE, FILES, ISSUERS, PATTERNS, SIZES
 from latmon.model.measurements.issued_io import ISSUED_IO, IssuedIO
-from latmon.model.packed import one_in_of
+from latmon.model.packed_frame import one_in_of
 from latmon.model.sample import SampleRates, weighed
 from latmon.recording.codec import Gap
 from latmon.recording.reader import UnreportedGaps

@@ -8,7 +8,6 @@ from typing import BinaryIO
 
 from latmon import __version__
 from latmon.aggregate.accumulator import COUNTERS
-from latmon.aggregate.histogram_sum import OnDemandSums
 from latmon.exporters.registry import ExportOptions, Source
 from latmon.metrics.families import (
     COUNTER,
@@ -25,7 +24,7 @@ from latmon.metrics.families import (
 )
 from latmon.model.frame import Completed, Flow, Frame, Series
 from latmon.model.histogram import Histogram
-from latmon.model.measurements import BEHIND, FILES, ISSUERS, PATTERNS, SIZES
+from latmon.model.measurements import BEHIND, FILES, ISSUERS, KERNEL, LATENCIES, PATTERNS, SEEN, SIZES
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import Issuer
 from latmon.model.measurements.patterns import PATTERN
@@ -56,13 +55,13 @@ def _families(source: Source, totals: Totals, missing: Counter[str]) -> Iterator
     about |= {"host": origin.host, "kernel": origin.kernel, "redacted": "yes" if source.redacted else "no"}
     yield Family("latmon_build_info", GAUGE, "What measured this, and where.", (MetricSample(about, 1),))
     help_text = f"Latency of I/Os by device, op and stage. {INCLUDES}"
-    yield from _histograms("latmon_io_latency", help_text, totals.histograms, lambda _: origin.measured)
+    yield from _histograms("latmon_io_latency", help_text, totals[LATENCIES], lambda _: origin.measured)
     help_text = f"Latency of the traced I/Os, one in so many: never add them to the others. {INCLUDES}"
     traced = totals.traced
     yield from _histograms("latmon_traced_latency", help_text, traced.histograms, traced.includes_of)
-    for source_of, done in (("kernel", totals.kernel), ("probe", totals.seen)):
+    for source_of, done in (("kernel", totals[KERNEL]), ("probe", totals[SEEN])):
         yield from _completed(source_of, done)
-    yield from _who(totals.on_demand)
+    yield from _who(totals)
     yield from _outstanding(totals.last)
     for name in COUNTERS:
         help_text = f"Total of the capture: {name.replace('_', ' ')}."
@@ -96,7 +95,7 @@ def _completed(source_of: str, done: Mapping[Flow, Completed]) -> Iterator[Famil
     yield Family(f"{name}_bytes", COUNTER, size, tuple(MetricSample(flow, one.bytes) for flow, one in rows), "bytes")
 
 
-def _who(sums: OnDemandSums) -> Iterator[Family]:
+def _who(sums: Totals) -> Iterator[Family]:
     """Yield I/Os by cgroup and by size, their order, and operations on files, as far as they were measured."""
     cgroups = [(one, done) for one, done in sorted(sums[ISSUERS].items()) if not one.is_process]
     by_cgroup = [({**_about(one), "cgroup": one.cgroup, "name": one.name}, done) for one, done in cgroups]

@@ -45,6 +45,7 @@ from latmon.model.devices import host_and_device
 from latmon.model.frame import Device, Frame, Origin
 from latmon.model.host_context import CONTEXT, ContextValue, HostContext, add_to, added
 from latmon.model.inflight import MEANS
+from latmon.model.measurements import TRACED_LATENCIES
 from latmon.support.units import part
 
 HIGH: Mapping[str, float] = MappingProxyType(
@@ -199,8 +200,8 @@ def unexplained(found: Sequence[Finding]) -> tuple[Finding, ...]:
 def not_evaluated(facts: Facts, off: frozenset[str] = frozenset()) -> dict[str, tuple[str, ...]]:
     """Return the missing inputs, each with the rules that need it, without those in `off`; empty if none is missing."""
     available = {
-        LATENCIES: "total" in facts.origin.measured or any(one.on_demand.tables.get("traced") for one in facts.window),
-        TRACED: facts.window[-1].on_demand.facts.traced.one_in > 0,
+        LATENCIES: "total" in facts.origin.measured or any(one[TRACED_LATENCIES] for one in facts.window),
+        TRACED: facts.window[-1].packed.traced.one_in > 0,
         # a mean over queued requests and those in the driver shows no limit of the driver
         DEPTHS: any(one.idle for one in facts.window)
         or any(sums.depths.source != MEANS or sums.queued for sums in facts.depth_sums.values()),

@@ -22,7 +22,7 @@ from latmon.model.devices import thread_of
 from latmon.model.frame import NEARLY_ALL, NOT_KNOWN, OPS, UNACCOUNTED, Device, Flow, Limit, Series, Wait, comm_of
 from latmon.model.histogram import Histogram, bucket_index
 from latmon.model.inflight import bucket_middle
-from latmon.model.measurements import FILES, HANDLERS, SOFTIRQS
+from latmon.model.measurements import FILES, HANDLERS, SOFTIRQS, TRACED_LATENCIES
 from latmon.model.measurements.softirqs import SoftirqRuns
 from latmon.model.measurements.wakeups import Wakeups
 from latmon.model.stages import ABOVE_DRIVER
@@ -194,7 +194,7 @@ def _traced_above(facts: Facts, device: str, cut_us: int) -> SlowIos:
 
 def _longest(block: Block, device: str, stage: str) -> int:
     def longest() -> int:
-        traced = block.traced_table
+        traced = block[TRACED_LATENCIES]
         return max((one.max_bound or 0 for op in OPS if (one := traced.get(Series(device, op, stage)))), default=0)
 
     return block.once(("longest", stage, device), longest)

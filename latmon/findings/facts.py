@@ -18,14 +18,13 @@ from typing import Any, TypeVar
 from latmon.aggregate.accumulator import (
     MAX_OUTLIERS,
     Accumulator,
-    FlowSums,
     IdleTime,
     Minute,
     counted,
-    on_demand_of,
 )
-from latmon.aggregate.histogram_sum import DepthTimes, OnDemandSums, TableSum
+from latmon.aggregate.depth_sum import DepthTimes
 from latmon.aggregate.request_age import Waiting
+from latmon.aggregate.table_sum import Sum, rows_of, traced_of
 from latmon.analysis.attribution import by_vector
 from latmon.analysis.issue_order import LbaOrder, merge_orders
 from latmon.analysis.limits import Audited, AuditGroups, audit
@@ -35,9 +34,9 @@ from latmon.model.frame import OPS, CgroupLimit, Completed, Counted, Device, Flo
 from latmon.model.histogram import Histogram, merge
 from latmon.model.host_context import NO_CONTEXT, HostContext
 from latmon.model.inflight import Aged, Depths
-from latmon.model.measurements import SOFTIRQS
+from latmon.model.measurements import KERNEL, LATENCIES, SEEN, SOFTIRQS, TRACED_LATENCIES
 from latmon.model.measurements.softirqs import SoftirqRuns
-from latmon.model.packed import Flat, rows_of
+from latmon.model.packed_frame import PackedFrame
 from latmon.model.table import Row, Table
 
 T = TypeVar("T")
@@ -53,13 +52,8 @@ class Block:
     wall: float
     span_us: int
     """The sum of its frames' lengths: less than its own length where frames are missing."""
-    histograms: Mapping[Series, Histogram] = field(default_factory=lambda: MappingProxyType({}))
-    """Latencies and stages that the always-on probe timed."""
-    kernel: Mapping[Flow, Completed] = field(default_factory=lambda: MappingProxyType({}))
-    seen: Mapping[Flow, Completed] = field(default_factory=lambda: MappingProxyType({}))
-    seen_alone: Mapping[Flow, Completed] = field(default_factory=lambda: MappingProxyType({}))
-    """It has the part of `seen` that is of frames without the kernel's counters; a minute has none."""
-    on_demand: Flat = field(default_factory=lambda: Flat({}, {}))
+    packed: PackedFrame = field(default_factory=PackedFrame)
+    """Sums of the declared tables."""
     depth_sums: Mapping[str, DepthTimes] = field(default_factory=lambda: MappingProxyType({}))
     orders: Mapping[str, LbaOrder] = field(default_factory=lambda: MappingProxyType({}))
     outliers: tuple[Outlier, ...] = ()
@@ -92,28 +86,22 @@ class Block:
 
     def stage(self, stage: str, device: str, *ops: str) -> Histogram:
         """Return a stage by the always-on probe, as `Facts.stage`."""
-        return self.once(("stage", stage, device, ops), lambda: merged((self.histograms,), stage, device, ops))
+        return self.once(("stage", stage, device, ops), lambda: merged((self[LATENCIES],), stage, device, ops))
 
     def traced_stage(self, stage: str, device: str, *ops: str) -> Histogram:
         """Return a stage of the traced requests, as `Facts.traced_stage`."""
-        return self.once(("traced", stage, device, ops), lambda: merged((self.traced_table,), stage, device, ops))
+        return self.once(("traced", stage, device, ops), lambda: merged((self[TRACED_LATENCIES],), stage, device, ops))
 
     def __getitem__(self, table: Table[Row, V]) -> Mapping[Row, V]:
         """Return the rows of a declared table."""
-        return self.once(table, lambda: rows_of(self.on_demand, table))
-
-    @property
-    def traced_table(self) -> Mapping[Series, Histogram]:
-        """Return the stages of the traced requests; empty where nothing was traced."""
-        table: Mapping[Series, Histogram] = self.on_demand.tables.get(TRACED, {})
-        return table
+        return self.once(table, lambda: rows_of(self.packed, table))
 
     def completed(self, device: str, *ops: str) -> Completed | None:
         """Return the completions, as `Facts.completed`."""
-        return _completed((self.kernel, self.seen), device, ops)
+        return _completed((self[KERNEL], self[SEEN]), device, ops)
 
     def counted(self, flow: Flow) -> Counted:
-        return counted(self.kernel, self.seen, self.seen_alone, flow)
+        return counted(self, flow)
 
 
 def block_of(sums: Accumulator, waiting: Waiting) -> Block:
@@ -130,11 +118,7 @@ def block_of(sums: Accumulator, waiting: Waiting) -> Block:
         last.mono_us,
         last.wall,
         sums.measured_us,
-        sums.histograms.packed,
-        sums.kernel,
-        sums.seen,
-        sums.seen_alone,
-        sums.on_demand.flat,
+        sums.sums.packed,
         sums.idle.filled(sums.busy_depths, sums.busy_depths),
         sums.orders,
         tuple(sums.outliers),
@@ -158,11 +142,7 @@ def of_minute(minute: Minute, waiting: Waiting) -> Block:
         frame.mono_us,
         frame.wall,
         frame.dt_us,
-        frame.histograms,
-        frame.kernel,
-        frame.seen,
-        {},
-        on_demand_of(frame),
+        minute.packed,
         minute.depths,
         minute.orders,
         frame.outliers[:MAX_OUTLIERS],
@@ -201,17 +181,13 @@ _MOST = 0.75
 """Share of a minute that a window without its preceding roll-up must cover."""
 _SO_FAR = 0.3
 """Share of the time that a condition must last, which is enough if it was true since the window began: 3.6 s of 12."""
-TRACED = "traced"
-"""Name of the table of traced stages."""
 
 
 class WindowSums:
     """Running sums over consecutive blocks: only those that enter or leave the window are added or subtracted."""
 
     def __init__(self, window: Iterable[Block] = ()) -> None:
-        self.histograms: TableSum[Series] = TableSum()
-        self.kernel, self.seen, self.seen_alone = FlowSums(), FlowSums(), FlowSums()
-        self.on_demand = OnDemandSums()
+        self.sums = Sum()
         self._blocks: deque[Block] = deque()
         self.move(tuple(window))
 
@@ -219,20 +195,11 @@ class WindowSums:
         """Subtract the blocks before the window, and add those at its end."""
         while self._blocks and self._blocks[0].end_us < window[0].end_us:
             gone = self._blocks.popleft()
-            self.histograms.remove(gone.histograms, gone.end_us)
-            self.on_demand.remove(gone.on_demand, gone.end_us)
-            self._count(gone, -1)
-        for one in window:
-            if not self._blocks or one.end_us > self._blocks[-1].end_us:
-                self.histograms.add(one.histograms, one.end_us)
-                self.on_demand.add(one.on_demand, one.end_us)
-                self._count(one, 1)
-                self._blocks.append(one)
-
-    def _count(self, block: Block, sign: int) -> None:
-        self.kernel.add(block.kernel, sign)
-        self.seen.add(block.seen, sign)
-        self.seen_alone.add(block.seen_alone, sign)
+            self.sums.subtract(gone.packed, gone.end_us)
+        for block in window:
+            if not self._blocks or block.end_us > self._blocks[-1].end_us:
+                self.sums.add(block.packed, block.end_us)
+                self._blocks.append(block)
 
 
 class ReportGrowth:
@@ -338,8 +305,8 @@ class Facts:
     @cached_property
     def busy(self) -> tuple[str, ...]:
         """Return the devices with an I/O in the window that the always-on probe timed or the tracer traced."""
-        found = {series.device for series in self._sums.histograms}
-        found |= {series.device for series in self.traced.histograms}
+        found = {series.device for series in self._sums[LATENCIES]}
+        found |= {series.device for series in self._sums[TRACED_LATENCIES]}
         return tuple(sorted(found))
 
     def has_io(self, device: str) -> bool:
@@ -361,7 +328,7 @@ class Facts:
 
     def _stage(self, stage: str, device: str, ops: tuple[str, ...]) -> Histogram:
         """Return the I/Os of a stage; those of a row without an upper edge took at least its lower edge."""
-        total = self._sums.histograms.merged(Series(device, op, stage) for op in ops)
+        total = self._sums.histograms(LATENCIES).merged(Series(device, op, stage) for op in ops)
         from_us = self.open_from_us(stage, device, *ops)
         return total if from_us is None else total.with_last_row_from(from_us)
 
@@ -390,29 +357,20 @@ class Facts:
 
     def completed(self, device: str, *ops: str) -> Completed | None:
         """Return the completions by the kernel's counters, else by the probe's; None where neither counted."""
-        return _completed((self._sums.kernel, self._sums.seen), device, ops)
+        return _completed((self._sums[KERNEL], self._sums[SEEN]), device, ops)
 
     def counted(self, flow: Flow) -> Counted:
-        """Return the completions for a rate over the window, as `CompletionSums.counted`."""
-        return counted(self._sums.kernel, self._sums.seen, self._sums.seen_alone, flow)
+        """Return the completions for a rate over the window, as `accumulator.counted`."""
+        return counted(self._sums, flow)
 
     @cached_property
-    def _sums(self) -> WindowSums:
-        return WindowSums(self.window) if self._running is None else self._running
-
-    @property
-    def _on_demand(self) -> OnDemandSums:
-        return self._sums.on_demand
-
-    @property
-    def traced_table(self) -> Mapping[Series, Histogram]:
-        """Return the stages of the traced requests; empty where nothing was traced."""
-        return self.traced.histograms
+    def _sums(self) -> Sum:
+        return (WindowSums(self.window) if self._running is None else self._running).sums
 
     @cached_property
     def traced(self) -> Traced:
         """Return the sums of the tracer; `one_in` is 0 where nothing was traced."""
-        return self._on_demand.traced
+        return traced_of(self._sums.latest.traced, self._sums, self._sums)
 
     @cached_property
     def traced_devices(self) -> frozenset[str]:
@@ -421,7 +379,7 @@ class Facts:
 
     def __getitem__(self, table: Table[Row, V]) -> Mapping[Row, V]:
         """Return the sums of a declared table."""
-        return self.once(table, lambda: self._on_demand[table])
+        return self.once(table, lambda: self._sums[table])
 
     @cached_property
     def vectors(self) -> Mapping[str, SoftirqRuns]:
@@ -430,7 +388,7 @@ class Facts:
 
     @cached_property
     def thresholds_us(self) -> Mapping[str, int]:
-        return self._on_demand.thresholds_us
+        return self._sums.latest.thresholds_us
 
     @cached_property
     def depth_sums(self) -> Mapping[str, DepthTimes]:
@@ -462,7 +420,7 @@ class Facts:
     def audited(self) -> tuple[Audited, ...]:
         """Return an audit of each device with limits, by name."""
         uncounted = (name for name, depths in self._depths.items() if not depths.queued)
-        waiting = {name: mean_waiting_in(self, name) for name in uncounted} if self.traced_table else {}
+        waiting = {name: mean_waiting_in(self, name) for name in uncounted} if self[TRACED_LATENCIES] else {}
         return audit(
             self.devices.values(), self._depths, waiting=waiting, settings=self.origin.settings, groups=self._groups
         )
@@ -508,7 +466,7 @@ def _once(made: dict[Hashable, Any], what: Hashable, make: Callable[[], T]) -> T
 def mean_waiting_in(part: Facts | Block, device: str) -> float | None:
     """Return the mean number of I/Os that wait above a driver which doesn't count them; None as for `mean_waiting`."""
     ios = sum(done.count for op in COUNTED if (done := part.counted(Flow(device, op)).every) is not None)
-    return mean_waiting(part.traced_table, device, ios, part.span_us)
+    return mean_waiting(part[TRACED_LATENCIES], device, ios, part.span_us)
 
 
 def _completed(tables: Iterable[Mapping[Flow, Completed]], device: str, ops: tuple[str, ...]) -> Completed | None:

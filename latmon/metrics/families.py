@@ -21,16 +21,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from latmon import __version__
-from latmon.aggregate.accumulator import COUNTERS, CompletionSums
-from latmon.aggregate.histogram_sum import TableSum
+from latmon.aggregate.accumulator import COUNTERS
+from latmon.aggregate.table_sum import Sum
 from latmon.analysis.limits import ceiling
 from latmon.findings.engine import RuleEngine
 from latmon.findings.rule import Settings
 from latmon.model.devices import NONE
 from latmon.model.frame import Device, Frame, Origin, Series
 from latmon.model.histogram import Histogram, bucket_bounds
-from latmon.model.measurements import ABOVE
-from latmon.model.sample import weighed
+from latmon.model.measurements import ABOVE, KERNEL, LATENCIES, TRACED_LATENCIES
+from latmon.model.packed_frame import COVERAGE, PackedFrame, pack_table
 from latmon.support.process import own_cost
 
 Labels = Mapping[str, str]
@@ -262,8 +262,9 @@ class HostMetrics:
         """Start at 0. `settings` are those of the rules; without `stages` only total latencies are counted."""
         self._origin, self._stages = origin, stages
         self._engine = RuleEngine(origin, (), settings)
-        self._sums = CompletionSums(None if stages else _is_total, peaks=False)
-        self._traced: TableSum[Series] = TableSum(peaks=False)
+        wanted = {} if stages else {LATENCIES: _is_total}
+        self._sums = Sum((LATENCIES, KERNEL, COVERAGE), peaks=False, wanted=wanted)
+        self._traced = Sum((TRACED_LATENCIES,), peaks=False)
         self._outliers = Counter[str]()
         self._counters = Counter[str]()
         self._missing_us = Counter[str]()
@@ -284,10 +285,11 @@ class HostMetrics:
             self._missing_us[frame.gap] += frame.dt_us
         self._forget(frame)
         self._devices.update((one.name, one) for one in frame.devices)
-        self._sums.add(frame)
+        self._sums.add_frame(frame)
         if self._stages:
             # A counter can't go back to a coarser sample: each traced I/O counts for all that it stands for.
-            self._traced.add(weighed(frame, max(frame.traced.one_in, 1)).traced.histograms)
+            weighed = TRACED_LATENCIES.scale_rows(frame[TRACED_LATENCIES], max(frame.traced.one_in, 1))
+            self._traced.add(PackedFrame({TRACED_LATENCIES: pack_table(TRACED_LATENCIES, weighed)}))
         for flow, n in frame[ABOVE].items():
             self._outliers[flow.device] += n
         for name in COUNTERS:
@@ -308,7 +310,7 @@ class HostMetrics:
         if not gone:
             return
         self._sums.forget(gone)
-        self._traced.forget([series for series in self._traced if series.device in gone])
+        self._traced.forget(gone)
         for name in gone:
             self._outliers.pop(name, None)
 
@@ -324,10 +326,10 @@ class HostMetrics:
         text = "Tool and tier of this host's measurement, and the begin of latencies."
         yield Family("latmon_build_info", GAUGE, text, _one(about, 1))
         text = f"Latency of I/Os by device, op and stage. {INCLUDES}"
-        yield self._latencies("latmon_io_latency", text, self._sums.histograms, lambda _: origin.measured)
+        yield self._latencies("latmon_io_latency", text, self._sums[LATENCIES], lambda _: origin.measured)
         text = f"Latency of the traced I/Os, by what they stand for: never add them to the others. {INCLUDES}"
         includes = self._last.traced.includes_of if self._last else lambda _: {}
-        yield self._latencies("latmon_traced_latency", text, self._traced, includes)
+        yield self._latencies("latmon_traced_latency", text, self._traced[TRACED_LATENCIES], includes)
         yield from self._of_devices()
         yield from self._of_capture()
         yield self._findings()
@@ -359,14 +361,14 @@ class HostMetrics:
         above = tuple(MetricSample({"device": name}, self._outliers[name]) for name in compared)
         yield Family("latmon_outliers", COUNTER, "I/Os above their device's threshold.", above)
         kernel = Counter[str]()
-        for flow, done in self._sums.kernel.items():
+        for flow, done in self._sums[KERNEL].items():
             if flow.device in self._devices:
                 kernel[flow.device] += done.count
         some = tuple(MetricSample({"device": name}, n) for name, n in sorted(kernel.items()))
         text = "I/Os completed, by the kernel's own counters."
         yield Family("latmon_kernel_completed_ios", COUNTER, text, some)
         counted = tuple(
-            MetricSample({"device": name}, self._sums.covered.get(name, NONE).seen) for name in sorted(kernel)
+            MetricSample({"device": name}, self._sums[COVERAGE].get(name, NONE).seen) for name in sorted(kernel)
         )
         text = "I/Os completed, by the probe: coverage is its rate over that of the kernel's own counters."
         yield Family("latmon_probe_completed_ios", COUNTER, text, counted)

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar, overload
 
-from latmon.model.frame import Completed, Device, Flow, Frame, Mark, Outstanding, Traced
+from latmon.model.frame import Completed, Device, Flow, Frame, Mark, Outstanding
 from latmon.model.inflight import Depths
+from latmon.model.measurements import TABLES
 from latmon.model.table import AnyTable, Meaning
 
 K = TypeVar("K")
@@ -116,23 +117,26 @@ def carry(missed: Iterable[Frame], frame: Frame) -> Frame:
     return replace(frame, devices=tuple(devices.values()), removed=tuple(removed), marks=tuple(marks))
 
 
-_BY_DEVICE = (*("histograms", "seen", "kernel", "thresholds_us", "outstanding", "depths", "issues"),)
-_TRACED_BY_DEVICE = ("histograms", "by_total", "unfollowed", "paths", "admission_causes", "completers")
+_BY_DEVICE = ("thresholds_us", "outstanding", "depths", "issues")
+"""Attributes of a frame with a row per device that are no declared tables."""
 
 
 def of_devices(frame: Frame, keeps: Callable[[str], bool]) -> Frame:
     """Return the frame with those devices alone whose name `keeps` takes, and with the tables without a device."""
-    traced, in_flight, limits = frame.traced, frame.in_flight, frame.cgroup_limits
+    in_flight, limits = frame.in_flight, frame.cgroup_limits
     if in_flight is not None:  # counts by age are of all devices, and have no device
         oldest = tuple(one for one in in_flight.oldest if keeps(one.device))
         in_flight = replace(in_flight, oldest=oldest, older={})
+    of_devices_alone = frame.with_tables({table: _rows_kept(table, frame[table], keeps) for table in TABLES})
+    by_device: dict[str, Any] = {}
+    for name in _BY_DEVICE:
+        rows: Mapping[str, Any] = getattr(frame, name)
+        by_device[name] = {device: value for device, value in rows.items() if keeps(device)}
     return replace(
-        frame,
-        **_kept(frame, _BY_DEVICE, keeps),
-        tables={table: _declared_rows_kept(table, rows, keeps) for table, rows in frame.tables.items()},
+        of_devices_alone,
+        **by_device,
         outliers=tuple(one for one in frame.outliers if keeps(one.device)),
         file_operations=tuple(one for one in frame.file_operations if keeps(one.file_system.device)),
-        traced=replace(traced, **_kept(traced, _TRACED_BY_DEVICE, keeps)),
         cgroup_limits=None if limits is None else tuple(one for one in limits if keeps(one.device)),
         devices=tuple(one for one in frame.devices if keeps(one.name)),
         removed=tuple(name for name in frame.removed if keeps(name)),
@@ -140,34 +144,27 @@ def of_devices(frame: Frame, keeps: Callable[[str], bool]) -> Frame:
     )
 
 
-def _kept(value: Frame | Traced, names: Iterable[str], keeps: Callable[[str], bool]) -> dict[str, Any]:
-    """Return these mappings of a value without other devices; their keys are devices' names or have a device."""
-    return {name: _rows_kept(getattr(value, name), keeps) for name in names}
+def _rows_kept(table: AnyTable, rows: Mapping[Any, Any], keeps: Callable[[str], bool]) -> Mapping[Any, Any]:
+    """Return the rows of a table without those of other devices; all of a table whose keys name none.
 
-
-def _declared_rows_kept(table: AnyTable, rows: Mapping[Any, Any], keeps: Callable[[str], bool]) -> Mapping[Any, Any]:
-    """Return the rows of a declared table without those of other devices; all of a table whose keys name none."""
-    devices = tuple(table.of_meaning(Meaning.DEVICE))
-    return {key: value for key, value in rows.items() if all(keeps(getattr(key, name)) for name in devices)}
-
-
-def _rows_kept(table: Mapping[Any, V], keeps: Callable[[str], bool]) -> Mapping[Any, V]:
-    """Return the table without other devices; the same one where it has none, because packed values take long."""
-    if all(keeps(getattr(key, "device", key)) for key in table):
-        return table
-    return {key: one for key, one in table.items() if keeps(getattr(key, "device", key))}
+    It is the same table where nothing goes, because packed values take long.
+    """
+    places = table.of_meaning(Meaning.DEVICE)
+    if not places:
+        return rows
+    parts_of = table.parts_of
+    kept = [key for key in rows if all(keeps(parts_of(key)[place]) for place in places)]
+    return rows if len(kept) == len(rows) else {key: rows[key] for key in kept}
 
 
 def named_devices(frame: Frame) -> set[str]:
     """Return the names of all devices that a frame has rows of, or describes."""
     names = {device.name for device in frame.devices}
-    for rows in (frame.histograms, frame.seen, frame.kernel, frame.traced.histograms):
-        names.update(key.device for key in rows)
     for by_name in (frame.outstanding, frame.depths, frame.issues):
         names.update(by_name)
-    for table, declared_rows in frame.tables.items():
-        for part in table.of_meaning(Meaning.DEVICE):
-            names.update(getattr(key, part) for key in declared_rows)
+    for table in TABLES:
+        for place in table.of_meaning(Meaning.DEVICE):
+            names.update(table.parts_of(key)[place] for key in frame[table])
     return names
 
 

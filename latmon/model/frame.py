@@ -606,11 +606,25 @@ class Frame:
 
     def __getitem__(self, table: Table[Row, V]) -> Mapping[Row, V]:
         """Return the rows of a table; empty where it was not measured, or nothing was counted."""
-        return self.tables.get(table, _NO_ROWS)
+        if not table.attribute:
+            return self.tables.get(table, _NO_ROWS)
+        rows: Mapping[Row, V] = table.attribute_of(self)
+        return rows
 
     def with_tables(self, tables: Tables) -> Frame:
         """Return the frame with these tables in place of its own; others stay."""
-        return replace(self, tables={**self.tables, **tables})
+        own = {table: rows for table, rows in tables.items() if not table.attribute}
+        fields: dict[str, Any] = {"tables": {**self.tables, **own}} if own else {}
+        of_tracer: dict[str, Any] = {}
+        for table in tables.keys() - own.keys():
+            name, _, name_in_traced = table.attribute.partition(".")
+            if name_in_traced:
+                of_tracer[name_in_traced] = tables[table]
+            else:
+                fields[name] = tables[table]
+        if of_tracer:
+            fields["traced"] = replace(self.traced, **of_tracer)
+        return replace(self, **fields)
 
 
 ASSUMED_LENGTH = "assumed_length"

@@ -1,31 +1,20 @@
-"""Packed forms of a frame's tables: many histograms as a few flat arrays, compressed where they are rarely read.
-
-Histograms in packed form have the scale of BITS or a coarser one. On-demand values are in groups, which are summed
-independently.
-"""
+"""Packed histograms: many histograms as a few flat arrays. They have the scale of BITS or a coarser one."""
 
 from __future__ import annotations
 
-import zlib
 from array import array
 from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import accumulate, chain, islice, repeat
+from itertools import accumulate, repeat
 from operator import mul
-from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar
 
-from latmon.model.frame import Frame, Traced
 from latmon.model.histogram import BITS, Histogram, value_bounds
-from latmon.model.measurements import TABLES
-from latmon.model.table import AnyTable, Row, Table, Tables, always, never
 
 UNKNOWN = -1
 _MOST = 2**63 - 1
 
 K = TypeVar("K")
-V = TypeVar("V")
 
 
 class RowSpan(NamedTuple):
@@ -198,21 +187,21 @@ def _all(values: Sequence[array[int]], every: Sequence[Packed[Any]]) -> list[int
     return [n for some, one in zip(values, every, strict=True) for n in some or [UNKNOWN] * len(one.rows)]
 
 
-class Sums(Mapping[K, Mapping[int, int]]):
-    """Sums in us per bucket, by key; packed like histograms whose counts are microseconds."""
+class TimesByBucket(Mapping[K, Mapping[int, int]]):
+    """Times in us by bucket, of each key; packed like histograms whose counts are microseconds."""
 
     def __init__(self, packed: Packed[K]) -> None:
         self.packed = packed
 
-    @classmethod
-    def of(cls, sums: Mapping[K, Mapping[int, int]]) -> Sums[K]:
-        """Pack the values; return packed ones as they are."""
-        if isinstance(sums, Sums):
-            return sums
-        ordered = [sorted(of.items()) for of in sums.values()]
-        buckets = [bucket for of in ordered for bucket in of]
+    @staticmethod
+    def pack(times: Mapping[K, Mapping[int, int]]) -> Packed[K]:
+        """Return the values in packed form; those that are packed as they are."""
+        if isinstance(times, TimesByBucket):
+            return times.packed
+        ordered = [sorted(of_key.items()) for of_key in times.values()]
+        buckets = [bucket for of_key in ordered for bucket in of_key]
         ends = accumulate(map(len, ordered))
-        return cls(Packed(tuple(sums), ends, bytes([index for index, _ in buckets]), [us for _, us in buckets]))
+        return Packed(tuple(times), ends, bytes([index for index, _ in buckets]), [us for _, us in buckets])
 
     def __getitem__(self, key: K) -> Mapping[int, int]:
         return dict(self.packed[key].buckets)
@@ -222,15 +211,6 @@ class Sums(Mapping[K, Mapping[int, int]]):
 
     def __len__(self) -> int:
         return len(self.packed)
-
-
-def renamed(table: Mapping[K, V], rename: Callable[[K], K]) -> Mapping[K, V]:
-    """Return the table under other keys; packed values stay packed. `rename` makes no two keys equal."""
-    if isinstance(table, Packed):
-        return cast("Mapping[K, V]", table.renamed(rename))
-    if isinstance(table, Sums):
-        return cast("Mapping[K, V]", Sums(table.packed.renamed(rename)))
-    return {rename(key): value for key, value in table.items()}
 
 
 def numbers(values: Iterable[int]) -> array[int]:
@@ -244,303 +224,3 @@ def numbers(values: Iterable[int]) -> array[int]:
         except OverflowError:
             continue
     return array("q", [min(value, _MOST) for value in some])
-
-
-def _groups() -> Mapping[str, tuple[str, ...]]:
-    groups: dict[str, tuple[str, ...]] = {
-        "always": (),
-        "totals": ("total",),
-        "tails": ("by_total",),
-        "stages": ("stage",),
-        "basic": ("basic",),
-    }
-    for table in TABLES:
-        columns = tuple(column for column, _ in table.histogram_columns)
-        groups[table.group] = (*groups.get(table.group, ()), *columns)
-    return MappingProxyType(groups)
-
-
-GROUPS: Mapping[str, tuple[str, ...]] = _groups()
-"""Group -> its sums of histograms; `total` and `stage` are both of the table `traced`."""
-_GROUP_OF = {
-    "suppressed": "always",
-    **dict.fromkeys(("unfollowed", "path", "cause", "completer", "raiser", "off", "one_in"), "totals"),
-    **{column: table.group for table in TABLES for column, _ in (*table.count_columns, *table.named_columns)},
-    "files_left_out": "files",
-}
-
-
-def _sampled_columns() -> Mapping[str, Callable[[Any], bool]]:
-    columns: dict[str, Callable[[Any], bool]] = dict.fromkeys(_SAMPLED_KINDS, always)
-    for table in TABLES:
-        if table.is_sampled is not never:
-            places = (*table.histogram_columns, *table.count_columns, *table.named_columns)
-            columns.update(dict.fromkeys((column for column, _ in places), table.is_sampled))
-    return MappingProxyType(columns)
-
-
-_SAMPLED_KINDS = (
-    *("traced", "by_total"),
-    *("unfollowed", "path", "cause", "completer", "raiser", "off"),
-)
-"""Histograms of I/Os of which the tracer counts one in `one_in`, and counts beside them; declared tables
-have `is_sampled`."""
-SAMPLED: Mapping[str, Callable[[Any], bool]] = _sampled_columns()
-"""Name of a sum of histograms or kind of a count -> which of its rows are of the sample; others than these are none."""
-
-
-class Key(NamedTuple):
-    """Key of a count: its kind, the object it belongs to, and the name of what was counted."""
-
-    kind: str
-    about: Any
-    """A flow, or a key of one of TABLES."""
-    name: str = ""
-
-
-def is_sampled_count(key: Key) -> bool:
-    """Return whether a count is of the tracer's sample."""
-    return SAMPLED.get(key.kind, never)(key.about)
-
-
-@dataclass(frozen=True, slots=True)
-class OnDemandFacts:
-    """Facts of a frame that don't add up; a sum has those of the latest frame."""
-
-    traced: Traced = field(default_factory=Traced)
-    """State of the tracer, without its tables."""
-    thresholds_us: Mapping[str, int] = field(default_factory=dict)
-    of_rows: Mapping[AnyTable, Mapping[Any, tuple[Any, ...]]] = field(default_factory=dict)
-    """Declared table -> key of a row -> its facts, in the order of `fact_places`."""
-
-
-@dataclass(frozen=True, slots=True)
-class KeyedCounts:
-    """Counts and their keys in two sequences; frames share equal keys."""
-
-    keys: tuple[Key, ...] = ()
-    counts: array[int] = field(default_factory=lambda: array("i"))
-
-    @classmethod
-    def of(cls, pairs: Iterable[tuple[Key, int]]) -> KeyedCounts:
-        """Return the counts that aren't 0."""
-        reported = {key: n for key, n in pairs if n}
-        return cls(tuple(reported), numbers(reported.values()))
-
-
-@dataclass(frozen=True, slots=True)
-class Flat:
-    """On-demand values of one frame, or of a sum of frames."""
-
-    tables: Mapping[str, Packed[Any]]
-    counted: Mapping[str, KeyedCounts]
-    """By group."""
-    facts: OnDemandFacts = OnDemandFacts()
-    one_in: int = 0
-    """I/Os that each one of the sampled tables stands for (is_sampled_row, is_sampled_count); 0: these are empty."""
-
-
-def tables_of(frame: Frame) -> dict[str, Packed[Any]]:
-    """Return the histograms of a frame's on-demand values by the name of their table."""
-    return {
-        "traced": Packed.of(frame.traced.histograms),
-        "by_total": Sums.of(frame.traced.by_total).packed,
-        "basic": Packed.of({series: one for series, one in frame.histograms.items() if series.stage != "total"}),
-        **dict(_declared_histograms(frame.tables)),
-    }
-
-
-def _declared_histograms(tables: Tables) -> Iterator[tuple[str, Packed[Any]]]:
-    """Yield the histograms of a frame's declared tables by the name of their sum."""
-    for table, rows in tables.items():
-        for column, place in table.histogram_columns:
-            yield column, Packed.of(table.column(rows, place))
-
-
-def _declared_counts(tables: Tables) -> Iterator[tuple[str, Iterator[tuple[Key, int]]]]:
-    """Yield the group and the counts of each of a frame's declared tables."""
-    for table, rows in tables.items():
-        yield table.group, _counts_of(table, rows)
-
-
-def _counts_of(table: AnyTable, rows: Mapping[Any, Any]) -> Iterator[tuple[Key, int]]:
-    split, columns, named_columns = table.value.split, table.count_columns, table.named_columns
-    for key, value in rows.items():
-        cells = split(value)
-        for column, at in columns:
-            yield Key(column, key), cells[at]
-        for column, at in named_columns:
-            for name, n in cells[at].items():
-                yield Key(column, key, name), n
-
-
-def _facts_of(tables: Tables) -> dict[AnyTable, Mapping[Any, tuple[Any, ...]]]:
-    """Return the facts of the rows of a frame's declared tables that have facts."""
-    facts: dict[AnyTable, Mapping[Any, tuple[Any, ...]]] = {}
-    for table, rows in tables.items():
-        if table.fact_places:
-            all_cells = map(table.value.split, rows.values())
-            each = [tuple([cells[place] for place in table.fact_places]) for cells in all_cells]
-            facts[table] = dict(zip(rows, each, strict=True))
-    return facts
-
-
-def rows_of(flat: Flat, table: Table[Row, V]) -> dict[Row, V]:
-    """Return the rows of a declared table."""
-    counts = flat.counted.get(table.group, KeyedCounts())
-    histograms: dict[str, Mapping[Row, Histogram]] = {
-        column: flat.tables.get(column, {}) for column, _ in table.histogram_columns
-    }
-    facts = flat.facts.of_rows.get(table, {})
-    return made_rows(table, zip(counts.keys, counts.counts, strict=True), histograms, facts)
-
-
-def made_rows(
-    table: Table[Row, V],
-    counts: Iterable[tuple[Key, int]],
-    histograms: Mapping[str, Mapping[Row, Histogram]],
-    facts: Mapping[Row, tuple[Any, ...]],
-) -> dict[Row, V]:
-    """Return the rows of a table by its columns; `counts` may have those of other tables as well."""
-    empty = [cell.empty for cell in table.value.cells]
-    rows: dict[Row, list[Any]] = {}
-    if table.is_timed:
-        timed = chain.from_iterable(histograms[column] for column, _ in table.histogram_columns)
-        rows = {about: empty.copy() for about in timed}
-    _put_counts(table, rows, counts)
-    for column, place in table.histogram_columns:
-        for about, histogram in histograms[column].items():
-            rows.setdefault(about, empty.copy())[place] = histogram
-    for about in rows.keys() & facts.keys():
-        for place, content in zip(table.fact_places, facts[about], strict=True):
-            rows[about][place] = content
-    return {about: table.value.make(*cells) for about, cells in rows.items()}
-
-
-def _put_counts(table: Table[Row, V], rows: dict[Row, list[Any]], counts: Iterable[tuple[Key, int]]) -> None:
-    """Put counts into the cells of their rows, which are made where the table has rows without latencies."""
-    empty = [cell.empty for cell in table.value.cells]
-    named = dict(table.named_columns)
-    places = dict(table.count_columns) | named
-    for key, n in counts if places else ():
-        place = places.get(key.kind)
-        if place is None:
-            continue
-        cells = rows.get(key.about)
-        if cells is None and table.is_timed:
-            continue
-        if cells is None:
-            cells = rows[key.about] = empty.copy()
-        if key.kind in named:
-            cells[place] = cells[place] or {}
-            cells[place][key.name] = n
-        else:
-            cells[place] = n
-
-
-def flatten(frame: Frame) -> Flat:
-    """Return all on-demand values of a frame except its outliers."""
-    facts = OnDemandFacts(
-        Traced(
-            one_in=frame.traced.one_in,
-            devices=frame.traced.devices,
-            includes=frame.traced.includes,
-            bio_includes=frame.traced.bio_includes,
-            absent=frame.traced.absent,
-        ),
-        frame.thresholds_us,
-        _facts_of(frame.tables),
-    )
-    counted: dict[str, Iterable[tuple[Key, int]]] = {
-        "always": [(Key("suppressed", ""), frame.health.suppressed)],
-        "totals": _paths(frame.traced),
-        "files": [(Key("files_left_out", ""), frame.files_left_out)],
-    }
-    for group, pairs in _declared_counts(frame.tables):
-        counted[group] = chain(counted.get(group, ()), pairs)
-    tables = {name: table for name, table in tables_of(frame).items() if table}
-    counts = {group: some for group, pairs in counted.items() if (some := KeyedCounts.of(pairs)).keys}
-    return Flat(tables, counts, facts, one_in_of(frame))
-
-
-def one_in_of(frame: Frame) -> int:
-    """Return how many I/Os each one of the frame's sampled values stands for; 0 where it has none."""
-    traced = frame.traced
-    sampled = (
-        *(traced.histograms, traced.by_total, traced.unfollowed, traced.paths, traced.admission_causes),
-        *(traced.completers, traced.raisers),
-    )
-    declared = (any(map(table.is_sampled, rows)) for table, rows in frame.tables.items())
-    has_sample = traced.off or any(sampled) or any(declared)
-    return max(traced.one_in, 1) if has_sample else 0
-
-
-def group_of(key: Key) -> str:
-    """Return the group of a count."""
-    return _GROUP_OF[key.kind]
-
-
-def _paths(traced: Traced) -> Iterator[tuple[Key, int]]:
-    yield Key("off", ""), traced.off
-    if traced.one_in:
-        yield from ((Key("one_in", rate), 1) for rate in {*traced.sampled})
-    tables = {
-        "unfollowed": traced.unfollowed,
-        "path": traced.paths,
-        "cause": traced.admission_causes,
-        "completer": traced.completers,
-        "raiser": traced.raisers,
-    }
-    for kind, devices in tables.items():
-        for device, named in devices.items():
-            yield from _named(kind, device, named)
-
-
-def _named(kind: str, about: Any, named: Mapping[str, int]) -> Iterator[tuple[Key, int]]:
-    return ((Key(kind, about, name), n) for name, n in named.items())
-
-
-class Pressed:
-    """A compressed Flat of a few kB, for values that are rarely read again."""
-
-    def __init__(self, flat: Flat) -> None:
-        tables = flat.tables.values()
-        arrays = [
-            one
-            for table in tables
-            for one in (
-                *(table.ends, array("B", table.indices), table.counts, table.sums, table.maxima),
-                array("B", table.scales),
-            )
-        ]
-        arrays += [some.counts for some in flat.counted.values()]
-        self._rows = {name: table.rows for name, table in flat.tables.items()}
-        self._keys = {group: some.keys for group, some in flat.counted.items()}
-        self._shapes = [(one.typecode, len(one) * one.itemsize) for one in arrays]
-        self.facts, self.one_in = flat.facts, flat.one_in
-        # level 1: half the time of the default for 10 % more bytes
-        self.numbers = zlib.compress(b"".join(one.tobytes() for one in arrays), 1)
-
-    @property
-    def keys(self) -> tuple[tuple[Any, ...], ...]:
-        return (*self._rows.values(), *self._keys.values())
-
-    @property
-    def flat(self) -> Flat:
-        arrays = self._arrays()
-        tables: dict[str, Packed[Any]] = {}
-        for name, rows in self._rows.items():
-            ends, indices, counts, sums, maxima, scales = islice(arrays, 6)
-            tables[name] = Packed(
-                rows, ends, indices.tobytes(), counts, sums=sums, maxima=maxima, scales=scales.tobytes()
-            )
-        counted = {group: KeyedCounts(keys, next(arrays)) for group, keys in self._keys.items()}
-        return Flat(tables, counted, self.facts, self.one_in)
-
-    def _arrays(self) -> Iterator[array[int]]:
-        whole, at = zlib.decompress(self.numbers), 0
-        for code, size in self._shapes:
-            one = array(code)
-            one.frombytes(whole[at : at + size])
-            at += size
-            yield one

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 from math import gcd
-from typing import Any
 
-from latmon.model.frame import Frame, Traced
-from latmon.model.packed import Packed, Sums
-from latmon.model.table import AnyTable, never
+from latmon.model.frame import Frame
+from latmon.model.measurements import TABLES
 
 
 class SampleRates:
@@ -56,37 +53,5 @@ def weighed(frame: Frame, factor: int) -> Frame:
     """Return the frame with `factor` times as much of all that is of the tracer's sample."""
     if factor == 1:
         return frame
-    return replace(
-        frame,
-        traced=_traced(frame.traced, factor),
-        tables={table: _sampled_rows(table, rows, factor) for table, rows in frame.tables.items()},
-    )
-
-
-def _sampled_rows(table: AnyTable, rows: Mapping[Any, Any], factor: int) -> Mapping[Any, Any]:
-    """Return `factor` times as much of the rows that are of the sample."""
-    if table.is_sampled is never:
-        return rows
-    return {key: table.value.scale(value, factor) if table.is_sampled(key) else value for key, value in rows.items()}
-
-
-def _traced(traced: Traced, factor: int) -> Traced:
-    return replace(
-        traced,
-        histograms=Packed.of(traced.histograms).scaled(factor),
-        by_total=Sums(Sums.of(traced.by_total).packed.scaled(factor)),
-        unfollowed=_by_device(traced.unfollowed, factor),
-        paths=_by_device(traced.paths, factor),
-        off=traced.off * factor,
-        admission_causes=_by_device(traced.admission_causes, factor),
-        completers=_by_device(traced.completers, factor),
-        raisers=_by_device(traced.raisers, factor),
-    )
-
-
-def _by_device(table: Mapping[str, Mapping[str, int]], factor: int) -> dict[str, dict[str, int]]:
-    return {device: _counts(named, factor) for device, named in table.items()}
-
-
-def _counts(counts: Mapping[str, int], factor: int) -> dict[str, int]:
-    return {name: n * factor for name, n in counts.items()}
+    more = replace(frame, traced=replace(frame.traced, off=frame.traced.off * factor))
+    return more.with_tables({table: table.scale_rows(frame[table], factor) for table in TABLES})

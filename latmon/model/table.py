@@ -23,7 +23,7 @@ merged, or a fact such as the name of a thread, of which a sum has the latest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
 from functools import cached_property
@@ -32,9 +32,10 @@ from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 from latmon.model.histogram import BITS, EMPTY, Histogram, merge
+from latmon.model.packed import Packed, TimesByBucket
 
-Row = TypeVar("Row", bound=tuple[Any, ...])
-"""Key of a table's rows: a NamedTuple."""
+Row = TypeVar("Row")
+"""Key of a table's rows: a NamedTuple, or a text where it has one part."""
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -136,6 +137,14 @@ class Cell:
     """Whether a recording's row ends before it where it is empty: earlier releases have no such cell."""
     of_key: bool = False
     """Whether it is the part of the key with its name, which a recording's row has once."""
+    may_be_unknown: bool = False
+    """Of a count: whether a source may not report it (None). A sum is unknown where one of its parts is."""
+    has_maximum: bool = True
+    """Whether its histograms can have an exact maximum."""
+
+    @property
+    def is_count(self) -> bool:
+        return self.unit not in (Unit.LATENCIES, Unit.NAMED, Unit.FACT)
 
     @property
     def is_histogram(self) -> bool:
@@ -152,7 +161,9 @@ class Cell:
             return merge(contents)
         if self.unit is Unit.NAMED:
             return _sum_named(pair for named in contents for pair in named.items())
-        return contents[-1] if self.unit is Unit.FACT else sum(contents)
+        if self.unit is Unit.FACT:
+            return contents[-1]
+        return None if self.may_be_unknown and None in contents else sum(contents)
 
     def scale(self, content: Any, factor: int) -> Any:
         """Return `factor` times as much; a fact as it is."""
@@ -160,7 +171,7 @@ class Cell:
             return content.scaled(factor)
         if self.unit is Unit.NAMED:
             return {name: n * factor for name, n in content.items()}
-        return content if self.unit is Unit.FACT else content * factor
+        return content if self.unit is Unit.FACT or content is None else content * factor
 
     def with_new_names(self, content: Any, new_name: Callable[[Any], Any]) -> Any:
         """Return a fact, or counts by name, with other names."""
@@ -195,6 +206,10 @@ class Value(Generic[V]):
     split: Callable[[V], tuple[Any, ...]]
     impossible: Callable[[V], str] = field(default=lambda _: "")
     """Why no I/Os can have such a value; empty where some can."""
+    pack: Callable[[Mapping[Any, V]], Packed[Any]] | None = None
+    """Of a value that is one histogram: return rows as arrays. Other values are packed cell by cell."""
+    unpack: Callable[[Packed[Any]], Mapping[Any, V]] | None = None
+    """The way back of `pack`, which need not make all values."""
 
     def add(self, first: V, second: V) -> V:
         """Return the sum of two values; its facts are those of the second."""
@@ -234,7 +249,26 @@ def count(name: str, unit: Unit) -> Value[int]:
 
 def latencies() -> Value[Histogram]:
     """Return the declaration of a value that is one histogram."""
-    return Value((Cell("latency", Unit.LATENCIES),), _itself, _alone)
+    return Value((Cell("latency", Unit.LATENCIES),), _itself, _alone, pack=Packed.of, unpack=_itself)
+
+
+def named_counts(part: Part = TEXT, most: int = MAX_NAMES) -> Value[Mapping[str, int]]:
+    """Return the declaration of a value that is counts by name, of at most so many names."""
+    return Value((Cell("counts", Unit.NAMED, part=part, most=most),), _itself, _alone)
+
+
+def times_by_bucket() -> Value[Mapping[int, int]]:
+    """Return the declaration of times in us by bucket: a histogram whose counts are microseconds."""
+    cell = Cell("times", Unit.LATENCIES, has_maximum=False)
+    return Value((cell,), _by_bucket, _as_histogram, pack=TimesByBucket.pack, unpack=TimesByBucket)
+
+
+def _by_bucket(histogram: Histogram) -> Mapping[int, int]:
+    return dict(histogram.buckets)
+
+
+def _as_histogram(times: Mapping[int, int]) -> tuple[Histogram]:
+    return (Histogram(tuple(sorted(times.items()))),)
 
 
 def record(
@@ -264,21 +298,27 @@ class Table(Generic[Row, V]):
     name: str
     """Key of the table in a recording's line."""
     key: type[Row]
-    """A NamedTuple."""
+    """A NamedTuple; `str` where it has one part."""
     parts: tuple[Part, ...]
     """The fields of the key, in order."""
     value: Value[V]
     _: KW_ONLY
     group: str
-    """Tables of a group are summed up when one of them is read (packed.GROUPS)."""
+    """Tables of a group are summed up when one of them is read."""
     export_name: str
     """Its name in an export, in the singular."""
     row_title: str = "a row"
     """A row in a sentence about damage."""
+    attribute: str = ""
+    """The attribute of a frame that has the rows (`traced.paths`); empty: `frame.tables` has them."""
+    exact_times: AnyTable | None = None
+    """A table with the times of the same I/Os that lacks none of them; a sum's histograms have these."""
     is_sampled: Callable[[Row], bool] = never
     """Whether a row counts one I/O in `one_in` of the tracer; other rows count all I/Os."""
     counts_ios: bool = True
     """Whether rows are of I/Os, so that an export of who issued them (csv --who) has them."""
+    counts_nothing_too: bool = False
+    """Whether a row without I/Os says that they are counted; else such rows are left out of sums."""
     is_timed: bool = False
     """Whether a sum has only rows with latencies: other counts are of what has not ended yet. A table with facts has
     them as long as its latencies."""
@@ -300,32 +340,52 @@ class Table(Generic[Row, V]):
     @cached_property
     def part_names(self) -> tuple[str, ...]:
         """Names of the key's fields."""
+        if self.key is str:
+            return ("name",)
         names: tuple[str, ...] = self.key._fields  # type: ignore[attr-defined] # of a NamedTuple
         return names
 
     @cached_property
-    def histogram_columns(self) -> tuple[tuple[str, int], ...]:
-        """Name of each histogram in sums of tables (`sizes.latency`), and its place among the cells."""
-        return self._columns(lambda unit: unit is Unit.LATENCIES)
+    def attribute_of(self) -> Callable[[Any], Any]:
+        """Getter of `attribute`."""
+        return attrgetter(self.attribute)
+
+    def parts_of(self, key: Row) -> tuple[Any, ...]:
+        """Return the parts of a key."""
+        parts: tuple[Any, ...] = (key,) if self.key is str else key  # type: ignore[assignment] # a NamedTuple
+        return parts
+
+    def key_of(self, parts: Iterable[Any]) -> Row:
+        """Return the key with these parts."""
+        make: Callable[[Iterable[Any]], Row] = next if self.key is str else self.key._make  # type: ignore[attr-defined, assignment]
+        return make(iter(parts))
 
     @cached_property
-    def count_columns(self) -> tuple[tuple[str, int], ...]:
-        """The same of each count."""
-        return self._columns(lambda unit: unit not in (Unit.LATENCIES, Unit.NAMED, Unit.FACT))
+    def histogram_places(self) -> tuple[int, ...]:
+        """Places of the histograms among the cells."""
+        return self._places(lambda cell: cell.is_histogram)
 
     @cached_property
-    def named_columns(self) -> tuple[tuple[str, int], ...]:
-        """The same of all counts by name."""
-        return self._columns(lambda unit: unit is Unit.NAMED)
+    def count_places(self) -> tuple[int, ...]:
+        """The same of the counts."""
+        return self._places(lambda cell: cell.is_count)
+
+    @cached_property
+    def named_places(self) -> tuple[int, ...]:
+        """The same of counts by name."""
+        return self._places(lambda cell: cell.unit is Unit.NAMED)
 
     @cached_property
     def fact_places(self) -> tuple[int, ...]:
-        """Places of the facts among the cells."""
-        return tuple(place for _, place in self._columns(lambda unit: unit is Unit.FACT))
+        """The same of the facts."""
+        return self._places(lambda cell: cell.unit is Unit.FACT)
 
-    def _columns(self, wanted: Callable[[Unit], bool]) -> tuple[tuple[str, int], ...]:
-        cells = enumerate(self.value.cells)
-        return tuple((f"{self.name}.{cell.name}", at) for at, cell in cells if wanted(cell.unit))
+    def place_of(self, name: str) -> int:
+        """Return the place of a cell."""
+        return next(place for place, cell in enumerate(self.value.cells) if cell.name == name)
+
+    def _places(self, is_wanted: Callable[[Cell], bool]) -> tuple[int, ...]:
+        return tuple(place for place, cell in enumerate(self.value.cells) if is_wanted(cell))
 
     @cached_property
     def roles(self) -> Mapping[str, Cell]:
@@ -347,12 +407,14 @@ class Table(Generic[Row, V]):
         """Role of the map with the sum of the histogram."""
         return f"{self.export_name}_sum"
 
-    def of_meaning(self, meaning: Meaning) -> Iterator[str]:
-        """Yield the names of the parts with this meaning."""
-        return (name for name, part in zip(self.part_names, self.parts, strict=True) if part.meaning is meaning)
+    def of_meaning(self, meaning: Meaning) -> tuple[int, ...]:
+        """Return the places of the parts with this meaning."""
+        return tuple(place for place, part in enumerate(self.parts) if part.meaning is meaning)
 
-    def column(self, rows: Mapping[Row, V], place: int) -> dict[Row, Any]:
-        """Return one cell of each row, such as its histogram; `place`: as in the columns."""
+    def column(self, rows: Mapping[Row, V], place: int) -> Mapping[Row, Any]:
+        """Return one cell of each row, such as its histogram; `place`: as in `histogram_places`."""
+        if self.value.pack is not None:
+            return self.value.pack(rows)
         split = self.value.split
         return {key: split(value)[place] for key, value in rows.items()}
 
@@ -364,22 +426,48 @@ class Table(Generic[Row, V]):
         add = self.value.sum_values
         return {key: same_key[0] if len(same_key) == 1 else add(same_key) for key, same_key in values.items()}
 
-    def with_new_names(self, rows: Mapping[Row, V], new_names: Mapping[Meaning, Callable[[Any], Any]]) -> dict[Row, V]:
-        """Return the rows with other names; `new_names` has a function for each meaning that changes."""
-        changes = [
-            (name, new_names[part.meaning])
-            for name, part in zip(self.part_names, self.parts, strict=True)
-            if part.meaning in new_names
-        ]
+    def sum_tables(self, tables: Sequence[Mapping[Row, V]]) -> Mapping[Row, V]:
+        """Return the sum of several tables' rows. Arrays without a row in common are joined as they are."""
+        if self.value.pack is not None and self.value.unpack is not None and all(map(_is_packed, tables)):
+            packed = [self.value.pack(rows) for rows in tables]
+            if len(set().union(*packed)) == sum(map(len, packed)):
+                return self.value.unpack(Packed[Any]().joined(*packed))
+        return self.sum_rows(pair for rows in tables for pair in rows.items())
 
-        def renamed(key: Any) -> Row:
-            new_key: Row = key._replace(**{name: new_name(getattr(key, name)) for name, new_name in changes})
-            return new_key
+    def scale_rows(self, rows: Mapping[Row, V], factor: int) -> Mapping[Row, V]:
+        """Return `factor` times as many I/Os of the rows that are of the tracer's sample; others as they are."""
+        if self.is_sampled is never or factor == 1:
+            return rows
+        if self.value.pack is not None and self.value.unpack is not None:
+            return self.value.unpack(self.value.pack(rows).scaled(factor, self.is_sampled))
+        scale = self.value.scale
+        return {key: scale(value, factor) if self.is_sampled(key) else value for key, value in rows.items()}
+
+    def with_new_names(
+        self, rows: Mapping[Row, V], new_names: Mapping[Meaning, Callable[[Any], Any]]
+    ) -> Mapping[Row, V]:
+        """Return the rows with other names; `new_names` has a function for each meaning that changes."""
+        changes = [new_names.get(part.meaning) for part in self.parts]
+        has_new_values = any(cell.part.meaning in new_names for cell in self.value.cells)
+        if not has_new_values and not any(changes):
+            return rows
+
+        def renamed(key: Row) -> Row:
+            parts = zip(self.parts_of(key), changes, strict=True)
+            return self.key_of([part if new_name is None else new_name(part) for part, new_name in parts])
 
         value = self.value
-        if any(cell.part.meaning in new_names for cell in value.cells):
+        if has_new_values:
             return self.sum_rows((renamed(key), value.with_new_names(row, new_names)) for key, row in rows.items())
+        if value.pack is not None and value.unpack is not None and _is_packed(rows):
+            packed = value.pack(rows).renamed(renamed)
+            if len(set(packed.rows)) == len(packed.rows):
+                return value.unpack(packed)
         return self.sum_rows((renamed(key), row) for key, row in rows.items())
+
+
+def _is_packed(rows: object) -> bool:
+    return isinstance(rows, Packed | TimesByBucket)
 
 
 AnyTable = Table[Any, Any]
@@ -395,8 +483,8 @@ def filled(tables: Tables) -> Tables:
 
 def sum_tables(each: Iterable[Tables]) -> Tables:
     """Return the sums of several tables, row by row."""
-    together: dict[AnyTable, list[tuple[Any, Any]]] = {}
+    together: dict[AnyTable, list[Mapping[Any, Any]]] = {}
     for tables in each:
         for table, rows in tables.items():
-            together.setdefault(table, []).extend(rows.items())
-    return {table: table.sum_rows(rows) for table, rows in together.items()}
+            together.setdefault(table, []).append(rows)
+    return {table: same[0] if len(same) == 1 else table.sum_tables(same) for table, same in together.items()}

@@ -104,7 +104,7 @@ class TableCodec:
         writers = [_writer_of(cells[place]) for place in in_row]
         self._writers = writers if any(write is not _itself for write in writers) else ()
         self._optional = [cells[place].empty for place in in_row if cells[place].is_optional]
-        self._histograms = [(cells[place].name, place) for _, place in declared.histogram_columns]
+        self._histograms = [(cells[place].name, place) for place in declared.histogram_places]
         readers = dict(zip(names, map(reader_of, declared.parts), strict=True))
         contents = [(cells[place].name, reader_of_cell(cells[place])) for place in in_row]
         self._first_cell = len(own) + bool(shared)
@@ -212,13 +212,17 @@ def _cells(*cells: Any) -> Cells:
     return cells
 
 
+_OF_LINES = tuple(table for table in TABLES if not table.attribute)
+"""Tables with a key of their own in a line; those of a frame's attributes have forms of their own (records.py)."""
+
+
 def table_fields() -> Iterator[RecordField]:
     """Yield the field of each declared table in a window's line."""
-    for declared in TABLES:
+    for declared in _OF_LINES:
         codec, rows_of = TableCodec(declared), itemgetter(declared)
         yield RecordField(declared.name, codec.decode, write=codec.encode, get=rows_of, default=validate.NOTHING)
 
 
 def tables_in(values: dict[str, Any]) -> Tables:
     """Take the declared tables out of the values of a window, which have them by their names."""
-    return {declared: values.pop(declared.name) for declared in TABLES}
+    return {declared: values.pop(declared.name) for declared in _OF_LINES}

@@ -38,7 +38,9 @@ from latmon.model.frame import (
 from latmon.model.histogram import BITS, MAX_COUNT
 from latmon.model.host_context import ContextValue, HostContext, interval_value
 from latmon.model.inflight import MAX_DEPTH, SYSFS, Depths, InFlight, InFlightList, Issue, Took
-from latmon.model.packed import Packed, Sums
+from latmon.model.measurements import ADMISSION_CAUSES, COMPLETERS, PATHS, RAISERS, UNFOLLOWED
+from latmon.model.measurements.traced import MAX_CODES
+from latmon.model.packed import Packed, TimesByBucket
 from latmon.model.table import MAX_PID
 from latmon.recording import validate
 from latmon.recording.declared_tables import table_fields
@@ -80,8 +82,6 @@ LATE = "reader-late"
 SCALE: dict[str, Any] = {"kind": "loglinear", "k": BITS, "unit": "us"}
 MAX_FEW = 64
 """Stages, flags, reasons or waits of one I/O or row: latmon writes at most ten."""
-MAX_CODES = 256
-"""Paths of one device: a path without a name is written as its code."""
 MAX_ONE_IN = 1 << 20
 MAX_DEPTHS = 4096
 """Different depths of one device in one window: a probe reports fewer than 400, a sampler one per sample."""
@@ -248,13 +248,13 @@ TRACED = RecordCodec(
     ),
     RecordField(
         "by_total",
-        lambda value, key: Sums(series_table(validate.mapping(value, key), low=0)),
-        write=lambda some: encode_series(Sums.of(some).packed),
+        lambda value, key: TimesByBucket(series_table(validate.mapping(value, key), low=0)),
+        write=lambda times: encode_series(TimesByBucket.pack(times)),
         default=NOTHING,
     ),
     *(
         RecordField(key, _DEVICE_COUNTS, write=by_name(_readable), default=NOTHING)
-        for key in ("unfollowed", "paths", "admission_causes", "completers", "raisers")
+        for key in (UNFOLLOWED.name, PATHS.name, ADMISSION_CAUSES.name, COMPLETERS.name, RAISERS.name)
     ),
     RecordField("off", count),
     RecordField("one_in", within(0, MAX_ONE_IN)),

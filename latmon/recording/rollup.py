@@ -19,15 +19,14 @@ from latmon.aggregate.accumulator import (
     TaskqSum,
     ThresholdRange,
     Weighted,
-    on_demand_of,
 )
-from latmon.aggregate.histogram_sum import DepthTimes
+from latmon.aggregate.depth_sum import DepthTimes
 from latmon.aggregate.request_age import MAX_ROWS, Waiting, note_longest
 from latmon.analysis.issue_order import LbaOrder
 from latmon.model.devices import Coverage
 from latmon.model.frame import Frame, Taskq
 from latmon.model.inflight import Aged, AgedAt, Took
-from latmon.model.packed import Flat
+from latmon.model.packed_frame import COVERAGE, RATES, SEEN_ALONE, PackedFrame
 from latmon.recording import codec, validate
 from latmon.recording.codec import encode_frame, to_bytes
 from latmon.recording.records import REQUEST, by_name
@@ -97,9 +96,10 @@ class MinuteSums:
         sums = self._sums
         if not self.plain or len(self._probes) > 1 or len(self._rates) > 1 or sums.first is None:
             return None
-        if sums.on_demand.one_in and self._rates - {sums.on_demand.one_in}:
+        one_in = sums.sums.one_in
+        if one_in and self._rates - {one_in}:
             return None
-        uniform = sums.histograms.is_uniform and all(table.is_uniform for table in sums.on_demand.tables.values())
+        uniform = all(table.is_uniform for table in sums.sums.tables.values())
         if sums.taskqs.left_out or sums.cgroup_limits.left_out or sums.windows < MIN_WINDOWS or not uniform:
             return None
         return Minute(
@@ -107,7 +107,7 @@ class MinuteSums:
             sums.windows,
             sums.longest_us,
             sums.first.dt_us,
-            sums.covered,
+            sums[COVERAGE],
             sums.gauges,
             sums.depths,
             sums.orders,
@@ -120,9 +120,9 @@ class MinuteSums:
         )
 
     @property
-    def flat(self) -> Flat:
-        """Sum of the on-demand values, to compare a roll-up with."""
-        return self._sums.on_demand.flat
+    def packed(self) -> PackedFrame:
+        """Sum of the tables, to compare a roll-up with."""
+        return self._sums.sums.packed
 
     def _is_plain(self, frame: Frame) -> bool:
         began_us = 0 if frame.in_flight is None else frame.in_flight.since_us
@@ -156,7 +156,7 @@ def roll_up(sums: MinuteSums) -> bytes | None:
         back = decode_minute(validate.parse(line))
     except (RecordingError, ValueError):  # sums above a line's limits
         return None
-    return line if back == minute and _counted(on_demand_of(back.frame)) == _counted(sums.flat) else None
+    return line if back == minute and _comparable(back.packed) == _comparable(sums.packed) else None
 
 
 def lacks_threshold_ranges(line: Json) -> bool:
@@ -322,11 +322,11 @@ _SUMS = RecordCodec(
 )
 
 
-def _counted(flat: Flat) -> tuple[Any, ...]:
-    """Return the sums of traced values in comparable form; windows by tracing rate are counted by the minute."""
-    counts: Mapping[str, Any] = {
-        group: {key: n for key, n in zip(some.keys, some.counts, strict=True) if key.kind != "one_in"}
-        for group, some in flat.counted.items()
-    }
-    reported = {group: some for group, some in counts.items() if some}
-    return {**flat.tables}, reported, flat.facts.of_rows
+def _comparable(packed: PackedFrame) -> dict[str, list[Any]]:
+    """Return all sums in a form without the order of rows; windows by tracing rate are counted by the minute."""
+    comparable: dict[str, list[Any]] = {}
+    for table, rows in packed.tables.items():
+        if table is not RATES and table is not SEEN_ALONE:
+            comparable[table.name] = [dict(rows.histograms), rows.counts.by_row, rows.facts]
+            comparable[table.name] += [counts.by_row for counts in rows.named.values()]
+    return comparable

@@ -404,7 +404,7 @@ def private_frame(frame: Frame, redaction: Redaction) -> Frame:
     )
 
 
-def _private_rows(table: AnyTable, rows: Mapping[Any, Any]) -> dict[Any, Any]:
+def _private_rows(table: AnyTable, rows: Mapping[Any, Any]) -> Mapping[Any, Any]:
     """Return the rows of a declared table without names; those with the same key then are added up."""
     kept = {key: value for key, value in rows.items() if not table.is_private_row(key)}
     return table.with_new_names(kept, _HIDDEN)
@@ -467,7 +467,7 @@ def _wait(one: Wait, kernel: frozenset[str]) -> Wait:
     return replace(hidden, instead=_instead(one.instead, kernel))
 
 
-def _private_wakeups(rows: Mapping[ThreadNumber, Wakeups], kernel: frozenset[str]) -> dict[ThreadNumber, Wakeups]:
+def _private_wakeups(rows: Mapping[ThreadNumber, Wakeups], kernel: frozenset[str]) -> Mapping[ThreadNumber, Wakeups]:
     """Return the kernel's threads, and then all threads of programs as one."""
     kept = {number: woken for number, woken in rows.items() if woken.thread.kernel}
     programs = [replace(woken, thread=_PROGRAMS) for woken in rows.values() if not woken.thread.kernel]

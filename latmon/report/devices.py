@@ -27,10 +27,11 @@ from latmon.model.frame import (
 )
 from latmon.model.histogram import Histogram, merge
 from latmon.model.inflight import Depths
-from latmon.model.measurements import ABOVE, PATTERNS, SIZES
+from latmon.model.measurements import ABOVE, KERNEL, LATENCIES, PATTERNS, SEEN, SIZES
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.patterns import PATTERN, Pattern
 from latmon.model.measurements.sizes import SizeClass
+from latmon.model.packed_frame import SEEN_ALONE
 from latmon.model.stages import ADMISSION, AFTER_LIMIT, FACTS_OF, WHOLE, called, why_unmeasured
 from latmon.report.formatting import QUANTILES, RAREST, Column, cell, key, order, quantiles, shares, summed
 from latmon.report.outstanding import (
@@ -195,7 +196,7 @@ def _device(
 ) -> dict[str, Any]:
     known = totals.devices.get(name)
     busy = [op for op in sorted(ops, key=order(OPS)) if _count(Flow(name, op), ops[op], totals)]
-    above = {flow.op: n for flow, n in totals.on_demand[ABOVE].items() if flow.device == name}
+    above = {flow.op: n for flow, n in totals[ABOVE].items() if flow.device == name}
     cut_us = attribution.tail_cut(totals.traced, name, threshold_us=origin.threshold_us)
     longest = totals.worst.longest.get(name)
     return {
@@ -267,8 +268,8 @@ def _identity(device: Device) -> dict[str, Any]:
 def _op(
     flow: Flow, found: Mapping[str, Histogram], origin: Origin, totals: Totals, cut_us: int | None
 ) -> dict[str, Any]:
-    kernel = totals.kernel.get(flow)
-    counted = totals.seen.get(flow) or kernel
+    kernel = totals[KERNEL].get(flow)
+    counted = totals[SEEN].get(flow) or kernel
     latency = found.get(_TOTAL)
     count = _count(flow, found, totals)
     untimed = max(0, count - latency.count) if latency is not None else 0
@@ -279,7 +280,7 @@ def _op(
         **({"latency_us": quantiles(latency)} if latency is not None else {}),
         **stages(flow, found, origin, totals.traced),
         **tail(flow.device, (flow.op,), totals.traced, cut_us),
-        **({"kernel": _kernel(kernel) | _seen_alone(totals.seen_alone.get(flow))} if kernel else {}),
+        **({"kernel": _kernel(kernel) | _seen_alone(totals[SEEN_ALONE].get(flow))} if kernel else {}),
     }
 
 
@@ -293,9 +294,9 @@ def _sizes(totals: Totals) -> dict[Flow, dict[str, Any]]:
     `upto` is in bytes, None for what is larger than all others.
     """
     by_flow: dict[Flow, dict[SizeClass, IssuedIO]] = {}
-    for one, done in totals.on_demand[SIZES].items():
+    for one, done in totals[SIZES].items():
         by_flow.setdefault(Flow(one.device, one.op), {})[one] = done
-    patterns = totals.on_demand[PATTERNS]
+    patterns = totals[PATTERNS]
     return {flow: {"sizes": _sized(by_flow.get(flow, {}), patterns.get(flow))} for flow in {**by_flow, **patterns}}
 
 
@@ -317,7 +318,7 @@ def _done(one: IssuedIO) -> dict[str, int]:
 
 def _count(flow: Flow, found: Mapping[str, Histogram], totals: Totals) -> int:
     """Return the completions that the probe saw; without a probe the I/Os timed or traced, or the kernel's count."""
-    counted = totals.seen.get(flow) or totals.kernel.get(flow)
+    counted = totals[SEEN].get(flow) or totals[KERNEL].get(flow)
     if counted:
         return counted.count
     traced = attribution.total_of(totals.traced, flow.device, (flow.op,))
@@ -389,9 +390,9 @@ def _by_device(totals: Totals) -> dict[str, _Ops]:
     longest = totals.outstanding.longest
     named = (*totals.gauges, *totals.depths, *longest, *totals.orders, *totals.thresholds_us, *traced)
     found: dict[str, _Ops] = {name: {} for name in (*totals.devices, *named)}
-    for flow in (*totals.seen, *totals.kernel):
+    for flow in (*totals[SEEN], *totals[KERNEL]):
         found.setdefault(flow.device, {}).setdefault(flow.op, {})
-    for series, one in totals.histograms.items():
+    for series, one in totals[LATENCIES].items():
         found.setdefault(series.device, {}).setdefault(series.op, {})[series.stage] = one
     for name in traced:
         for op in ops_of(totals.traced, name):

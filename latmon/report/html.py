@@ -22,6 +22,7 @@ from latmon.findings.rule import NOT_RUN
 from latmon.model.frame import UNACCOUNTED
 from latmon.model.histogram import BITS, merge
 from latmon.model.inflight import MEANS, PROBE, SYSFS
+from latmon.model.measurements import LATENCIES
 from latmon.model.stages import COLUMNS, by_column
 from latmon.report import outliers as outlier_words
 from latmon.report import outstanding, sections
@@ -283,7 +284,7 @@ def _device(at: int, device: str, summary: _Json, totals: Totals, frame: MapFram
     fixed_us = None if "threshold_range_us" in one else one.get("threshold_us")
     drawn = heat_map(device, frame, fixed_us, limit, str(at))
     caption = "No map: more devices than there is room for." if device in frame.columns.left_out else _map_text(frame)
-    figures = [each for series, each in totals.histograms.items() if (series.device, series.stage) == (device, "total")]
+    figures = [each for series, each in totals[LATENCIES].items() if (series.device, series.stage) == (device, "total")]
     if not any(figures):
         traced = totals.traced.histograms.items()
         figures = [each for series, each in traced if (series.device, series.stage) == (device, "total")]

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from latmon.aggregate.histogram_sum import DepthTimes
+from latmon.aggregate.depth_sum import DepthTimes
 from latmon.analysis.issue_order import LbaOrder, summary
 from latmon.analysis.limits import (
     Advice,

@@ -21,7 +21,8 @@ from latmon.findings.rules import RULES
 from latmon.model.devices import NONE
 from latmon.model.frame import Frame, Health, Mark, Origin, Series, Traced, named_series, open_rows
 from latmon.model.frame import Settings as HostSettings
-from latmon.model.measurements import BEHIND, FILES, HANDLERS, ISSUERS, SOFTIRQS, WAKEUPS
+from latmon.model.measurements import BEHIND, FILES, HANDLERS, ISSUERS, SEEN, SOFTIRQS, WAKEUPS
+from latmon.model.packed_frame import FILES_LEFT_OUT, SUPPRESSED
 from latmon.recording.codec import End, Gap
 from latmon.recording.parts import Parts
 from latmon.recording.reader import Recording
@@ -125,11 +126,11 @@ def _whole(origin: Origin, totals: Totals) -> dict[str, Any]:
         **_notices(totals),
         "health": _health(origin, totals),
         "devices": devices(origin, totals),
-        **issuers(totals.on_demand[ISSUERS], totals.on_demand[BEHIND]),
-        **files(totals.on_demand[FILES], totals.operations, totals.on_demand.files_left_out, totals.worst.kept),
-        **softirqs(totals.on_demand[SOFTIRQS]),
-        **irqs(totals.on_demand[HANDLERS]),
-        **wakeups(totals.on_demand[WAKEUPS].values(), totals.wakeups_left_out),
+        **issuers(totals[ISSUERS], totals[BEHIND]),
+        **files(totals[FILES], totals.operations, totals.sums.counter(FILES_LEFT_OUT), totals.worst.kept),
+        **softirqs(totals[SOFTIRQS]),
+        **irqs(totals[HANDLERS]),
+        **wakeups(totals[WAKEUPS].values(), totals.wakeups_left_out),
         **taskqs(totals.taskqs),
         **host_context(totals.host_context),
         **(outliers(totals.worst) if totals.thresholds_us or totals.worst.seen else {}),
@@ -146,7 +147,7 @@ def _missed(one: Missed) -> dict[str, Any]:
 
 def _health(origin: Origin, totals: Totals) -> dict[str, Any]:
     last = totals.last.health if totals.last else Health()
-    coverage = totals.coverage if totals.seen else NONE
+    coverage = totals.coverage if totals[SEEN] else NONE
     return {
         "tier": origin.tier or None,
         "coverage": rounded(coverage.share, 6),
@@ -156,7 +157,7 @@ def _health(origin: Origin, totals: Totals) -> dict[str, Any]:
         "probes_missing": missing(origin.probes_missing),
         **{name: totals.counters[name] for name in COUNTERS},
         **({"full_tables": dict(totals.full_tables)} if totals.full_tables else {}),
-        **({"suppressed": totals.on_demand.suppressed} if totals.thresholds_us else {}),
+        **({"suppressed": totals.sums.counter(SUPPRESSED)} if totals.thresholds_us else {}),
         **(_traced(totals.traced) if totals.traced.one_in and origin.traces_stages else {}),
         **(older_counts(totals.outstanding.ages) if totals.gauges or totals.outstanding.probed else {}),
         "skipped": totals.skipped,

@@ -7,20 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from latmon.aggregate.accumulator import Accumulator, Minute
-from latmon.aggregate.histogram_sum import DepthTimes
+from latmon.aggregate.depth_sum import DepthTimes
 from latmon.aggregate.request_age import Waiting, note_longest
 from latmon.analysis.issue_order import LbaOrder
 from latmon.findings.facts import Block
-from latmon.model.devices import NONE, Coverage, is_volume, total
+from latmon.model.devices import NONE, by_device, is_volume, total
 from latmon.model.frame import Device, DeviceReport, FileOperation, Flow, Frame, Mark, Outlier
-from latmon.model.histogram import Histogram, bucket_bounds, bucket_index
+from latmon.model.histogram import bucket_bounds, bucket_index
 from latmon.model.inflight import AgedAt, Ages
 from latmon.model.measurements import ABOVE, WAKEUPS
 from latmon.model.measurements.wakeups import ThreadNumber
-from latmon.model.packed import Flat, KeyedCounts, Packed
+from latmon.model.packed_frame import PackedFrame
 from latmon.recording.codec import LATE, End, Gap
 from latmon.recording.reader import UnreportedGaps
 from latmon.recording.rollup import MINUTE_US, minute_of
@@ -183,6 +182,7 @@ class Totals(Accumulator):
         self.wakeups_left_out = 0
         """Wake-ups of threads beyond MAX_THREADS."""
         self._threads: set[ThreadNumber] = set()
+        """Threads with a row of wake-ups in the sums."""
         self._unreported = UnreportedGaps(interval_us)
 
     def add(self, item: Frame | Gap | Mark | End | Minute) -> None:
@@ -196,7 +196,8 @@ class Totals(Accumulator):
             self._add_slow(item.frame)
             self._note_late(item.frame)
             self.outstanding.take(item)
-            self.merge(replace(item, frame=self._with_known_threads(item.frame)))
+            self.coverage += total(item.coverage, self.devices)
+            self.merge(item)
         elif isinstance(item, Mark):
             self._mark(item)
         elif isinstance(item, End):
@@ -225,48 +226,30 @@ class Totals(Accumulator):
             self.notices.append((frame.wall, notice))
         self._notice = notice
         self.outstanding.add(frame)
-        super().add(self._with_known_threads(frame))
-
-    def _with_known_threads(self, frame: Frame) -> Frame:
-        """Return the frame without new threads beyond a limit; their wake-ups are counted alone."""
-        room = MAX_THREADS - len(self._threads)
-        rows = frame[WAKEUPS]
-        new = [number for number in rows if number not in self._threads][:room]
-        self._threads.update(new)
-        known = {number: woken for number, woken in rows.items() if number in self._threads}
-        if len(known) == len(rows):
-            return frame
-        self.wakeups_left_out += sum(woken.delay.count for woken in rows.values())
-        self.wakeups_left_out -= sum(woken.delay.count for woken in known.values())
-        return frame.with_tables({WAKEUPS: known})
+        self.coverage += total(by_device(frame), self.devices)
+        super().add(frame)
 
     def take(self, block: Block) -> None:
         """Add the tables of a block of rules, which summed up its frames."""
-        self.histograms.add(block.histograms)
-        self.kernel.add(block.kernel)
-        self.seen.add(block.seen)
-        self.seen_alone.add(block.seen_alone)
-        self.on_demand.add(self._of_known_threads(block.on_demand) if self.wakeups_left_out else block.on_demand)
-        self._traced = None
+        self._add_packed(block.packed)
         super()._merge_outstanding(block.depth_sums, block.orders)
 
-    def _of_known_threads(self, flat: Flat) -> Flat:
-        """Return values without wake-ups of threads beyond the limit."""
-        wakeups: Mapping[Any, Histogram] = flat.tables.get("wakeups.delay", {})
-        counts = flat.counted.get("wakeups", KeyedCounts())
-        known = KeyedCounts.of(
-            (key, n) for key, n in zip(counts.keys, counts.counts, strict=True) if key.about in self._threads
-        )
-        table = Packed.of({pid: one for pid, one in wakeups.items() if pid in self._threads})
-        return replace(flat, tables={**flat.tables, "wakeups.delay": table}, counted={**flat.counted, "wakeups": known})
-
-    def _add_completions(self, frame: Frame) -> None:
+    def _add_tables(self, item: Frame | Minute) -> None:
         if not self.by_blocks:
-            super()._add_completions(frame)
+            super()._add_tables(item)
 
-    def _add_on_demand(self, frame: Frame) -> None:
-        if not self.by_blocks:
-            super()._add_on_demand(frame)
+    def _add_packed(self, packed: PackedFrame) -> None:
+        """Add tables without the wake-ups of new threads beyond a limit, which are counted alone."""
+        wakeups = packed.tables.get(WAKEUPS)
+        if wakeups is not None:
+            delays = wakeups.histograms[WAKEUPS.place_of("delay")]
+            room = MAX_THREADS - len(self._threads)
+            new = [thread for thread in delays if thread not in self._threads]
+            self._threads.update(new[:room])
+            if len(new) > room:
+                self.wakeups_left_out += sum(delays[thread].count for thread in new[room:])
+                packed = replace(packed, tables={**packed.tables, WAKEUPS: wakeups.only(self._threads)})
+        super()._add_packed(packed)
 
     def _add_outstanding(self, frame: Frame) -> None:
         if not self.by_blocks:
@@ -275,9 +258,6 @@ class Totals(Accumulator):
     def _merge_outstanding(self, depths: Mapping[str, DepthTimes], orders: Mapping[str, LbaOrder]) -> None:
         if not self.by_blocks:
             super()._merge_outstanding(depths, orders)
-
-    def _add_coverage(self, covered: Mapping[str, Coverage]) -> None:
-        self.coverage += total(covered, self.devices)
 
     def _add_outliers(self, outliers: tuple[Outlier, ...]) -> None:
         for one in outliers:

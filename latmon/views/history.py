@@ -15,7 +15,7 @@ from functools import cached_property
 from itertools import chain
 from typing import Any, Generic, TypeVar
 
-from latmon.aggregate.histogram_sum import DepthSum, OnDemandSums, traced_of
+from latmon.aggregate.depth_sum import DepthSum
 from latmon.aggregate.history import (
     DepthEntry,
     DepthLog,
@@ -27,17 +27,19 @@ from latmon.aggregate.history import (
     Store,
     Window,
     combined,
-    flat_of,
+    packed_of,
     rows_of,
 )
 from latmon.aggregate.request_age import Waiting
+from latmon.aggregate.table_sum import Sum, traced_of
 from latmon.analysis.attribution import Folded, fold
 from latmon.analysis.peers import INTERVALS, unlike
 from latmon.model.devices import busy_rows
 from latmon.model.frame import OPS, Device, FileOperation, Frame, Outlier, Series, Traced
 from latmon.model.histogram import Histogram, merge
 from latmon.model.inflight import Ages, Issue
-from latmon.model.packed import Flat
+from latmon.model.measurements import LATENCIES, SOFTIRQS, TRACED_LATENCIES
+from latmon.model.packed_frame import FILES_LEFT_OUT, SUMMED, SUPPRESSED, PackedFrame
 from latmon.model.table import AnyTable, Row, Table
 from latmon.recording.archive import Before, Past, TimelineEvent, moments
 
@@ -178,7 +180,18 @@ class RunningWindow(ABC, Generic[K, S, V]):
         self._until_us = -1
 
 
-class _GroupSums(RunningSums[str, OnDemandSums, OnDemandValues]):
+def _groups() -> Mapping[str, tuple[AnyTable, ...]]:
+    groups: dict[str, tuple[AnyTable, ...]] = {}
+    for table in SUMMED:
+        groups[table.group] = (*groups.get(table.group, ()), table)
+    return groups
+
+
+_GROUPS = _groups()
+"""Group -> its tables."""
+
+
+class _GroupSums(RunningSums[str, Sum, OnDemandValues]):
     """Sums of the groups of on-demand tables that are read."""
 
     def copy(self) -> _GroupSums:
@@ -188,16 +201,16 @@ class _GroupSums(RunningSums[str, OnDemandSums, OnDemandValues]):
         other.open, other.closed, other.merged = self.open.copy(), self.closed.copy(), self.merged.copy()
         return other
 
-    def _begin(self, key: str) -> OnDemandSums:
-        return OnDemandSums(groups=(key,))
+    def _begin(self, key: str) -> Sum:
+        return Sum(_GROUPS[key])
 
-    def _account(self, entry: LogEntry[OnDemandValues], sums: Mapping[str, OnDemandSums], sign: int) -> None:
-        flat = flat_of(entry)
+    def _account(self, entry: LogEntry[OnDemandValues], sums: Mapping[str, Sum], sign: int) -> None:
+        packed = packed_of(entry)
         for one in sums.values():
-            (one.add if sign > 0 else one.remove)(flat, entry.mono_us)
+            (one.add if sign > 0 else one.subtract)(packed, entry.mono_us)
 
 
-class OnDemandWindow(RunningWindow[str, OnDemandSums, OnDemandValues]):
+class OnDemandWindow(RunningWindow[str, Sum, OnDemandValues]):
     """Sums of the on-demand values over the last `length_us` of a log.
 
     Its properties are computed when they are read, and valid until the window is moved. Tables are summed by group.
@@ -250,7 +263,8 @@ class OnDemandWindow(RunningWindow[str, OnDemandSums, OnDemandValues]):
     @cached_property
     def traced(self) -> Traced:
         """Sum of traced requests; `one_in` and `devices` are the latest ones: `one_in` 0 if the tracer doesn't run."""
-        return traced_of(self._sums.read)
+        always = self._sums.read("always")
+        return traced_of(always.latest.traced, self._sums.read(TRACED_LATENCIES.group), always)
 
     @cached_property
     def traced_stages(self) -> frozenset[str]:
@@ -261,7 +275,7 @@ class OnDemandWindow(RunningWindow[str, OnDemandSums, OnDemandValues]):
     @cached_property
     def basic(self) -> Mapping[Series, Histogram]:
         """Stages measured by the always-on probe for all I/Os; `total` is in Window."""
-        return self._sums.read("basic").basic
+        return self._sums.read(LATENCIES.group)[LATENCIES]
 
     def __getitem__(self, table: Table[Row, V]) -> Mapping[Row, V]:
         """Return the sums of a declared table."""
@@ -272,7 +286,7 @@ class OnDemandWindow(RunningWindow[str, OnDemandSums, OnDemandValues]):
 
     @property
     def files_left_out(self) -> int:
-        return self._sums.read("files").files_left_out
+        return self._sums.read("always").counter(FILES_LEFT_OUT)
 
     @cached_property
     def file_operations(self) -> tuple[FileOperation, ...]:
@@ -286,12 +300,12 @@ class OnDemandWindow(RunningWindow[str, OnDemandSums, OnDemandValues]):
 
     @property
     def suppressed(self) -> int:
-        return self._sums.read("always").suppressed
+        return self._sums.read("always").counter(SUPPRESSED)
 
     @property
     def thresholds_us(self) -> Mapping[str, int]:
         """Thresholds in the latest frame."""
-        return self._sums.read("always").thresholds_us
+        return self._sums.read("always").latest.thresholds_us
 
     @cached_property
     def delays(self) -> list[tuple[int, Mapping[str, Histogram]]]:
@@ -301,20 +315,22 @@ class OnDemandWindow(RunningWindow[str, OnDemandSums, OnDemandValues]):
             self._delays.popleft()
         reported = self._delays[-1][0] if self._delays else begin
         for entry in self._log.between(max(reported, begin), self._until_us):
-            self._delays.append((entry.mono_us, _delays(flat_of(entry))))
+            self._delays.append((entry.mono_us, _delays(packed_of(entry))))
         return list(self._delays)
 
 
 _CACHED = tuple(name for name, value in vars(OnDemandWindow).items() if isinstance(value, cached_property))
 
 
-def _delays(flat: Flat) -> Mapping[str, Histogram]:
-    found: dict[str, list[Histogram]] = {}
-    table = flat.tables.get("softirqs.delay")
+def _delays(packed: PackedFrame) -> Mapping[str, Histogram]:
+    """Return softirq vector -> raise to entry on all CPUs."""
+    by_vector: dict[str, list[Histogram]] = {}
+    table = packed.tables.get(SOFTIRQS)
     if table is not None:
-        for where, one in zip(table.rows, table.values_in_order(), strict=True):
-            found.setdefault(where.vector, []).append(one)
-    return {vector: merge(parts) for vector, parts in found.items()}
+        delays = table.histograms[SOFTIRQS.place_of("delay")]
+        for where, delay in zip(delays.rows, delays.values_in_order(), strict=True):
+            by_vector.setdefault(where.vector, []).append(delay)
+    return {vector: merge(parts) for vector, parts in by_vector.items()}
 
 
 class _DeviceDepths(RunningSums[tuple[str, bool], DepthSum, DepthValues]):

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from latmon.aggregate.history import Store, Window
 from latmon.model.frame import OPS, Completed, Flow, Frame, Health, Series
 from latmon.model.histogram import Histogram, merge
+from latmon.model.measurements import KERNEL, LATENCIES, SEEN
+from latmon.model.packed_frame import COVERAGE
 from latmon.recording.codec import IdleReader, IdleWriter
 
 READ = Series("nvme0n1", "read", "total")
@@ -166,8 +168,7 @@ def test_devices_that_come_and_go_are_forgotten_with_the_frames_that_knew_them()
         window.advance(store.append(one))
     assert len(store.devices) <= 21
     assert set(store.removed) < set(store.devices)
-    sums = (window._sums.histograms, window._sums.kernel, window._sums.seen, window._sums.covered)
-    assert [len(one) for one in sums] == [10] * 4
+    assert [len(window._sums[table]) for table in (LATENCIES, KERNEL, SEEN, COVERAGE)] == [10] * 4
 
 
 def test_another_boot_forgets_what_was_gone():

@@ -6,11 +6,11 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from frame_sums import FrameSums
 from loads import Load
 from recorded import ORIGIN
 
 from latmon.aggregate.accumulator import Accumulator
-from latmon.aggregate.histogram_sum import OnDemandSums
 from latmon.aggregate.history import Store
 from latmon.diff.blocks import TRACED, of_runs, period_of
 from latmon.findings.rule import Settings
@@ -21,14 +21,12 @@ from latmon.model.histogram import Histogram, bucket_bounds
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import Issuer
 from latmon.model.measurements.sizes import SizeClass
-from latmon.model.packed import flatten
+from latmon.model.packed_frame import RATES as SAMPLING_RATES
+from latmon.model.packed_frame import SEEN_ALONE, pack
 from latmon.views.history import OnDemandWindow
 from latmon_backends.fleet.merge import HostFrame, merged_frame
 
 DISK = ("sda", "read")
-UNSAMPLED = ("irqs.run", "basic", "files.latency")
-"""Tables of which every event is counted, whatever the sample is."""
-UNSAMPLED_COUNTS = ("above", "suppressed", "irqs.", "patterns.", "files_left_out", "behind.", "one_in")
 RATES = (1, 4, 16)
 
 
@@ -81,7 +79,7 @@ def test_an_accumulator_weighs_each_frame_by_its_sample():
     sums = Accumulator()
     for frame in LOAD:
         sums.add(frame)
-    checked(sums.traced, sums.on_demand[measurements.ISSUERS], sums.on_demand[measurements.SIZES])
+    checked(sums.traced, sums[measurements.ISSUERS], sums[measurements.SIZES])
     assert sums.traced.sampled == (1, 16)
 
 
@@ -105,14 +103,14 @@ def test_what_leaves_a_window_takes_its_weight_with_it():
         assert window.traced.histograms
         assert window[measurements.ISSUERS]
         assert window[measurements.SIZES]
-    last = OnDemandSums(LOAD[2:])
+    last = FrameSums(LOAD[2:])
     assert dict(window.traced.histograms) == dict(last.traced.histograms)
     assert window[measurements.ISSUERS] == last[measurements.ISSUERS]
     assert window[measurements.SIZES] == last[measurements.SIZES]
 
 
 def test_frames_of_one_rate_are_the_traced_ones_themselves():
-    sums = OnDemandSums(LOAD[1:3])
+    sums = FrameSums(LOAD[1:3])
     assert sums.traced.histograms[Series(*DISK, "total")].count == 200
     assert sums.one_in == 16
 
@@ -124,17 +122,16 @@ def test_a_frame_of_one_in_n_counts_as_n_frames_that_trace_each(seed):
     frames += [_tracing_each(frames[0])]
     once = [_tracing_each(frame) for frame in frames]
     repeated = [_tracing_each(frame) for frame in frames for _ in range(frame.traced.one_in)]
-    weighed, unweighed, expected = OnDemandSums(frames), OnDemandSums(once), OnDemandSums(repeated)
-    for name, table in weighed.tables.items():
-        source = unweighed if name in UNSAMPLED else expected
-        assert table
-        assert {key: one for key, one in table.items() if not _by_kernel(key)} == {
-            key: one for key, one in source.tables[name].items() if not _by_kernel(key)
-        }
-    for key, n in weighed._counts.items():
-        if key.kind != "one_in":
-            source = unweighed if key.kind.startswith(UNSAMPLED_COUNTS) or _by_kernel(key.about) else expected
-            assert n == source._counts[key]
+    weighed, unweighed, expected = FrameSums(frames), FrameSums(once), FrameSums(repeated)
+    for table, rows in weighed.tables.items():
+        assert rows or table is SEEN_ALONE, table.name
+        sampled = {key: value for key, value in rows.items() if table.is_sampled(key)}
+        assert sampled == {key: value for key, value in expected.tables[table].items() if table.is_sampled(key)}, (
+            table.name
+        )
+        others = {key: value for key, value in rows.items() if not table.is_sampled(key)}
+        if table is not SAMPLING_RATES:
+            assert others == {key: unweighed.tables[table][key] for key in others}, table.name
 
 
 def _tracing_each(frame: Frame) -> Frame:
@@ -148,19 +145,18 @@ def _by_kernel(key: object) -> bool:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_what_was_added_can_be_subtracted_again(seed):
-    frames = [flatten(one) for one in Load(seed, rates=RATES).frames(20)]
-    sums = OnDemandSums()
+    frames = [pack(one) for one in Load(seed, rates=RATES).frames(20)]
+    sums = FrameSums()
     for stamp, flat in enumerate(frames):
         sums.add(flat, stamp)
     for stamp, flat in enumerate(frames[:12]):
-        sums.remove(flat, stamp)
-    rest = OnDemandSums()
+        sums.subtract(flat, stamp)
+    rest = FrameSums()
     for stamp, flat in enumerate(frames[12:], 12):
         rest.add(flat, stamp)
-    assert {name: dict(table) for name, table in sums.tables.items()} == {
-        name: dict(table) for name, table in rest.tables.items()
+    assert {table.name: dict(rows) for table, rows in sums.tables.items()} == {
+        table.name: dict(rows) for table, rows in rest.tables.items()
     }
-    assert sums._counts == rest._counts
 
 
 def test_a_comparison_weighs_each_frame_by_its_sample():

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from frame_sums import FrameSums
 from hypothesis import given
 from hypothesis import strategies as st
 from on_demand_frames import DISK, NVME, of, outlier, traced_disk
 
-from latmon.aggregate.histogram_sum import OnDemandSums, Peak
+from latmon.aggregate.histogram_sum import Peak
 from latmon.analysis.attribution import by_vector, fold, parts_of, stages_of, tail, tail_cut, total_of, untraced_share
 from latmon.model.frame import OPS, UNACCOUNTED, Frame, Series, Traced
 from latmon.model.histogram import Histogram, bucket_bounds, bucket_index
@@ -135,7 +136,7 @@ def test_folding_a_flood_is_quick():
 
 def test_merged_frames_are_of_the_model_s_own_types():
     frames = [Frame(0, 0.0, 0, 0, traced=SDC), Frame(1, 0.0, 1, 0, traced=SDC)]
-    merged = OnDemandSums(frames).traced
+    merged = FrameSums(frames).traced
     assert merged.histograms[Series(*DISK, "total")].count == 200
     assert merged.by_total[Series(*DISK, "hba")][bucket_index(100)] == 2 * 98 * 90
     assert merged.paths == {"sdc": {"BLOCK softirq": 200}}

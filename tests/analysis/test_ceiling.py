@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from depth_sums import merge_depths
 
-from latmon.aggregate.histogram_sum import DepthSum, packed
+from latmon.aggregate.depth_sum import DepthSum, packed
 from latmon.analysis.limits import at_limit, ceiling, ceilings, wall
 from latmon.model.frame import Device, Limit
 from latmon.model.inflight import Depths

@@ -5,10 +5,10 @@ from collections import Counter
 from functools import partial
 
 import pytest
+from frame_sums import FrameSums
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latmon.aggregate.histogram_sum import OnDemandSums
 from latmon.decode.framer import UNKNOWN, TracerFramer, TracerInterval, joined
 from latmon.decode.tables import Record
 from latmon.manifest import load
@@ -327,7 +327,7 @@ def test_stages_add_up_to_the_total_though_io_stopped(stages, requests, moments)
         for name, values in printed(requests, tick).items():
             framer.printed(name, dict(values))
         frames.append(Frame(0, 0.0, 0, 1, traced=framer.interval(None, thread).traced))
-    found = OnDemandSums(frames).traced.histograms
+    found = FrameSums(frames).traced.histograms
     sums = {stage: found[Series("vda", "read", stage)].sum for stage in ("hba", "unaccounted", "total")}
     hba, rest = (sum(column) for column in zip(*requests, strict=True))
     assert sums == {"hba": hba, "unaccounted": rest, "total": hba + rest}

@@ -6,8 +6,8 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from frame_sums import FrameSums
 
-from latmon.aggregate.histogram_sum import OnDemandSums
 from latmon.analysis.attribution import by_process, fold, requests_of, tail, tail_cut, untraced_share
 from latmon.model import measurements
 from latmon.model.frame import OPS, UNACCOUNTED, Flow, Frame, Series
@@ -34,8 +34,8 @@ def frames(whole_period) -> list[Frame]:
 
 
 @pytest.fixture(scope="module")
-def quiet(frames) -> OnDemandSums:
-    return OnDemandSums(frames[:QUIET])
+def quiet(frames) -> FrameSums:
+    return FrameSums(frames[:QUIET])
 
 
 def test_the_stages_of_every_window_add_up_to_its_latency(period):

@@ -6,8 +6,8 @@ from itertools import islice
 from random import Random
 
 import pytest
+from frame_sums import FrameSums
 
-from latmon.aggregate.histogram_sum import OnDemandSums
 from latmon.analysis.attribution import tail, tail_cut
 from latmon.cli import headless
 from latmon.cli.main import run as main
@@ -101,7 +101,7 @@ def test_a_table_is_dealt_out_whole(seed):
 
 @pytest.mark.slow
 def test_the_tail_is_the_thread_s_and_the_san_is_quick(sick):
-    traced = OnDemandSums(sick).traced
+    traced = FrameSums(sick).traced
     at = tail_cut(traced, "sd0")
     slow = tail(traced, "sd0", ("write",), at)
     assert max(slow.share, key=slow.share.get) == "completion"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from latmon.aggregate.histogram_sum import DepthSum, packed
+from latmon.aggregate.depth_sum import DepthSum, packed
 from latmon.model.inflight import Depths
 
 

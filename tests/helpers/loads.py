@@ -153,7 +153,8 @@ class Load:
         named = [name for name in fields_of(Frame) if name not in WITH_A_LOAD | ODD_FIELDS]
         made = {name: derived.field(Frame, name) for name in named}
         devices = [one.name for one in DEVICES]
-        made["tables"] = {table: declared_rows(rnd, table, devices, self._full) for table in TABLES}
+        declared = [table for table in TABLES if not table.attribute]
+        made["tables"] = {table: declared_rows(rnd, table, devices, self._full) for table in declared}
         made["taskqs"] = _once(made["taskqs"], lambda queue: (queue.name, queue.instance))
         made["cgroup_limits"] = _once(made["cgroup_limits"], lambda limit: limit.key)
         return replace(frame, **made)

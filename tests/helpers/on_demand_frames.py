@@ -133,7 +133,7 @@ def _declared(table: AnyTable) -> st.SearchStrategy[Any]:
     return keys.flatmap(rows)
 
 
-DECLARED = st.fixed_dictionaries({table: _declared(table) for table in TABLES})
+DECLARED = st.fixed_dictionaries({table: _declared(table) for table in TABLES if not table.attribute})
 """Rows of all declared tables."""
 FILE_OPERATIONS = st.builds(
     FileOperation,

@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 import pytest
 from derived import declared_rows
+from frame_sums import FrameSums
 
-from latmon.aggregate.histogram_sum import OnDemandSums
 from latmon.model.frame import Frame
 from latmon.model.histogram import EMPTY, Histogram
 from latmon.model.measurements import HANDLERS, SOFTIRQS, TABLES, WAKEUPS
 from latmon.model.measurements.handlers import Handler, HandlerRuns
-from latmon.model.packed import flatten
+from latmon.model.packed_frame import pack
 from latmon.model.table import DEVICE, TEXT, Meaning, Part, Table, Unit, fact, latencies, record
 from latmon.recording.declared_tables import TableCodec
 from latmon.support.errors import RecordingError
@@ -156,21 +156,21 @@ def test_a_row_leaves_a_sum_with_its_latencies_and_its_facts(table):
     rnd = random.Random(1)
     early, late = (declared_rows(rnd, table, (), lambda _: Histogram.record([5])) for _ in range(2))
     assert early.keys() - late.keys()
-    flats = [flatten(Frame(seq, 0.0, seq + 1, 1, tables={table: rows})) for seq, rows in enumerate((early, late))]
-    sums = OnDemandSums()
-    for stamp, flat in enumerate(flats):
-        sums.add(flat, stamp)
+    packed_frames = [pack(Frame(seq, 0.0, seq + 1, 1, tables={table: rows})) for seq, rows in enumerate((early, late))]
+    sums = FrameSums()
+    for stamp, packed in enumerate(packed_frames):
+        sums.add(packed, stamp)
     assert sums[table] == table.sum_rows([*early.items(), *late.items()])
-    sums.remove(flats[0], 0)
+    sums.subtract(packed_frames[0], 0)
     assert sums[table] == late
-    assert sums.flat.facts.of_rows.get(table, {}).keys() == (late.keys() if table.fact_places else set())
+    assert sums.packed.tables[table].facts.keys() == (late.keys() if table.fact_places else set())
 
 
 def test_a_table_with_facts_has_no_row_without_latencies():
     with pytest.raises(TypeError, match="it has facts, and rows without latencies"):
         Table("odd", _Wire, (TEXT, TEXT), record(str, name=fact("name", "")), group="odd", export_name="odd")
     untimed = Frame(0, 0.0, 1, 1, tables={HANDLERS: {Handler(1, "x"): HandlerRuns(EMPTY, 5, "sda")}})
-    assert OnDemandSums([untimed])[HANDLERS] == {}
+    assert FrameSums([untimed])[HANDLERS] == {}
 
 
 def test_no_two_tables_have_a_name_in_common():

@@ -13,6 +13,8 @@ from latmon.findings.facts import block_of, depths_of
 from latmon.model.devices import IdleRows, WithIdle, busy_rows, by_device, total
 from latmon.model.frame import OPS, Completed, Device, Flow, Frame, Outstanding
 from latmon.model.inflight import Depths, InFlightList
+from latmon.model.measurements import KERNEL
+from latmon.model.packed_frame import COVERAGE
 from latmon.recording.archive import Archive
 from latmon.recording.codec import IdleReader, IdleWriter, encode_frame, to_bytes
 from latmon.recording.validate import parse
@@ -122,9 +124,9 @@ def test_sums_are_those_of_complete_frames():
         assert waiting[0].ages == waiting[1].ages
     assert lean.depths == whole.depths
     assert lean.gauges == whole.gauges
-    assert dict(lean.kernel) == dict(whole.kernel)
+    assert dict(lean[KERNEL]) == dict(whole[KERNEL])
     devices = {one.name: one for one in (*DEVICES, ADDED, GONE)}
-    assert total(lean.covered, devices) == total(whole.covered, devices)
+    assert total(lean[COVERAGE], devices) == total(whole[COVERAGE], devices)
     busy = block_of(lean, waiting[0])
     assert depths_of((busy,))["sdb"] == whole.depths["sdb"]
     assert "sdd" not in busy.depth_sums

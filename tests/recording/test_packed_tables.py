@@ -6,10 +6,12 @@ import json
 
 import pytest
 
-from latmon.aggregate.histogram_sum import TableSum
+from latmon.aggregate.histogram_sum import HistogramSums
 from latmon.model.frame import Completed, Flow, Frame, Series
 from latmon.model.histogram import Histogram
-from latmon.model.packed import Flat, Packed, Pressed
+from latmon.model.measurements import LATENCIES
+from latmon.model.packed import Packed
+from latmon.model.packed_frame import PackedFrame, PackedTable, Pressed
 from latmon.recording import codec, packed_tables
 from latmon.recording.codec import encode_frame, to_bytes
 from latmon.recording.packed_tables import slowest_us, totals_alone
@@ -84,10 +86,15 @@ def test_a_table_keeps_the_scale_of_each_row():
     rows = {"a": fine.coarsen(0), "b": fine}
     packed = Packed.of(rows)
     line = json.loads(json.dumps(packed_tables.encode_table(packed)))
-    again = [packed, packed_tables.table(line, list(rows)), Pressed(Flat({"t": packed}, {})).flat.tables["t"]]
+    unpressed = Pressed(PackedFrame({LATENCIES: PackedTable({0: packed})})).packed
+    again = [
+        packed,
+        packed_tables.table(line, list(rows)),
+        unpressed.tables[LATENCIES].histograms[0],
+    ]
     assert [dict(one.items()) for one in again] == [rows] * 3
     assert [one["a"].quantile(0.5) for one in again] == [256] * 3
-    summed: TableSum[str] = TableSum()
+    summed: HistogramSums[str] = HistogramSums()
     summed.add(again[1])
     assert summed["a"] == rows["a"]
     assert "k" not in packed_tables.encode_table(Packed.of({"b": fine}))
@@ -98,7 +105,7 @@ def test_a_table_keeps_the_scale_of_each_row():
 def test_a_sum_of_packed_tables_is_that_of_their_histograms(peaks, wanted):
     fine, other = Histogram.of({40: 3, 200: 1}, 400, 300), Histogram.of({0: 1, 40: 2}, None, 90)
     tables = [{"a": fine, "b": other}, {"b": fine, "c": Histogram()}, {"c": other, "a": fine.coarsen(0), "b": fine}]
-    sums = [TableSum[str](wanted, peaks=peaks) for _ in range(2)]
+    sums = [HistogramSums[str](wanted, peaks=peaks) for _ in range(2)]
     for table in tables:
         sums[0].add(table)
         sums[1].add(Packed.of(table))

@@ -10,6 +10,7 @@ from recorded import DISK, ORIGIN, frame
 
 from latmon.cli.check import repair
 from latmon.model.frame import Frame
+from latmon.model.measurements import LATENCIES
 from latmon.recording.codec import End, Gap
 from latmon.recording.parts import CapturePart, as_part, open_parts, part_of, part_path
 from latmon.recording.reader import UNCLOSED, open_recording
@@ -104,7 +105,7 @@ def test_summed_it_comes_to_the_same(tmp_path):
     for one in items:
         summed.add(one)
     assert len(items) < 200
-    assert (summed.windows, summed.histograms, summed.gaps) == (whole.windows, whole.histograms, whole.gaps)
+    assert (summed.windows, summed[LATENCIES], summed.gaps) == (whole.windows, whole[LATENCIES], whole.gaps)
     assert items[-1] == End("closed", 250)
     assert parts.damage == []
 

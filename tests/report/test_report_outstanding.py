@@ -9,7 +9,7 @@ import pytest
 from recorded import ORIGIN, frame
 from test_report import record
 
-from latmon.aggregate.histogram_sum import DepthTimes
+from latmon.aggregate.depth_sum import DepthTimes
 from latmon.model.frame import Completed, Device, Flow, Frame, Limit, Outlier, Outstanding, Series, Traced
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import EXACT, MEANS, PROBE, SYSFS, Depths, InFlight, InFlightList, Issue, Took

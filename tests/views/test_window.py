@@ -8,11 +8,13 @@ from dataclasses import replace
 
 import pytest
 from depth_sums import merge_depths
+from frame_sums import FrameSums
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from on_demand_frames import ON_DEMAND_FRAMES, outlier, traced_disk
 
-from latmon.aggregate.histogram_sum import DepthSum, OnDemandSums, TableSum, packed
+from latmon.aggregate.depth_sum import DepthSum, packed
+from latmon.aggregate.histogram_sum import HistogramSums
 from latmon.aggregate.history import OnDemandLog, Store
 from latmon.analysis.attribution import tail, untraced_share
 from latmon.model import measurements
@@ -23,7 +25,7 @@ from latmon.model.measurements import ABOVE, HANDLERS, SOFTIRQS, WAKEUPS
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import Issuer
 from latmon.model.measurements.softirqs import SoftirqCpu, SoftirqRuns
-from latmon.model.packed import Pressed, flatten
+from latmon.model.packed_frame import Pressed, pack
 from latmon.views.history import PATIENCE, OnDemandWindow
 
 SECOND = 1_000_000
@@ -50,7 +52,7 @@ def values(sums):
 @settings(max_examples=settings.default.max_examples // 4)
 @given(ON_DEMAND_FRAMES)
 def test_what_is_pressed_comes_back(one):
-    assert Pressed(flatten(one)).flat == flatten(one)
+    assert Pressed(pack(one)).packed == pack(one)
 
 
 @pytest.mark.slow
@@ -63,7 +65,7 @@ def test_running_sums_equal_a_fresh_merge(frames, length):
         log.append(at(second, one))
         window.advance(second * SECOND)
     kept = frames[-length:]
-    fresh = OnDemandSums(kept)
+    fresh = FrameSums(kept)
     assert values(window) == values(fresh) == values(OnDemandWindow(length * SECOND, log))
     assert window.outliers == tuple(one for frame in kept for one in frame.outliers)
 
@@ -90,8 +92,8 @@ def test_a_new_window_merges_nothing_and_an_old_one_what_the_log_has_merged(monk
 def test_bytes_of_a_request_that_has_not_completed_are_its_cgroup_s():
     issuer = Issuer("sda", "read", "/a")
     part, whole = IssuedIO(0, 4096), IssuedIO(1, 512, Histogram.record([9]))
-    assert OnDemandSums([at(1, tables={measurements.ISSUERS: {issuer: part}})])[measurements.ISSUERS] == {issuer: part}
-    both = OnDemandSums(
+    assert FrameSums([at(1, tables={measurements.ISSUERS: {issuer: part}})])[measurements.ISSUERS] == {issuer: part}
+    both = FrameSums(
         [at(1, tables={measurements.ISSUERS: {issuer: part}}), at(2, tables={measurements.ISSUERS: {issuer: whole}})]
     )
     assert both[measurements.ISSUERS] == {issuer: IssuedIO(1, 4608, Histogram.record([9]))}
@@ -114,9 +116,11 @@ def test_a_window_without_frames_forgets_all_devices():
     assert window.traced.histograms
     log.append(at(9))
     window.advance(9 * SECOND)
-    assert values(window) == values(OnDemandSums([Frame(0, 0.0, 0, 0)]))
+    assert values(window) == values(FrameSums([Frame(0, 0.0, 0, 0)]))
     for sums in window._sums.sums.values():
-        assert not any((*sums._of_rows.values(), *(table._peaks for table in sums.tables.values())))
+        for table in sums.tables.values():
+            assert not table._facts
+            assert not any(histograms._peaks for histograms in table.histograms.values())
 
 
 def test_rates_are_those_of_all_that_was_traced_in_the_window():
@@ -205,9 +209,10 @@ def test_eleven_minutes_of_many_traced_devices_are_small(devices):
         for stage in ("queue", "hba", "irq", "softirq", "completion", "unaccounted", "total")
     }
     one = at(1, traced=Traced(stages, {series: dict(one.buckets) for series, one in stages.items()}))
-    flat = flatten(one)
-    assert len(Pressed(flat).numbers) < 15_000
-    arrays = [a for t in flat.tables.values() for a in (t.indices, t.ends, t.counts, t.sums, t.maxima)]
+    frame = pack(one)
+    assert len(Pressed(frame).numbers) < 15_000
+    packed_histograms = [table.histograms[0] for table in frame.tables.values() if table.histograms]
+    arrays = [a for t in packed_histograms for a in (t.indices, t.ends, t.counts, t.sums, t.maxima)]
     assert sum(memoryview(a).nbytes for a in arrays) < 50_000
 
 
@@ -224,7 +229,7 @@ def added(monkeypatch):
     """The tables that were added to a sum or taken away from one."""
     seen = []
     for name in ("add", "remove"):
-        monkeypatch.setattr(TableSum, name, _spied(getattr(TableSum, name), seen))
+        monkeypatch.setattr(HistogramSums, name, _spied(getattr(HistogramSums, name), seen))
     return seen
 
 
@@ -255,9 +260,9 @@ def test_a_frame_is_added_once_and_taken_away_once_whatever_is_read(added):
     traced_for(45, window, log, read)
     added.clear()
     traced_for(10, window, log, read)
-    totals_and_tails = 2
-    assert len(added) == 10 * 2 * totals_and_tails
-    assert set(window._sums.sums) == {"totals", "tails"}
+    latencies_and_times = 2
+    assert len(added) == 10 * 2 * latencies_and_times
+    assert set(window._sums.sums) == {"traced", "always"}
 
 
 def test_sums_stop_when_unread_and_restart_when_read(added):

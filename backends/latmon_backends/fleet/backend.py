@@ -250,7 +250,7 @@ def _with_latencies(origin: Origin) -> Origin:
 
 def _of_devices(tables: Tables) -> Tables:
     """Return the declared tables whose rows have a device."""
-    return {table: rows for table, rows in tables.items() if any(table.of_meaning(Meaning.DEVICE))}
+    return {table: rows for table, rows in tables.items() if table.of_meaning(Meaning.DEVICE)}
 
 
 def _selected(part: HostFrame, globs: tuple[str, ...]) -> HostFrame:

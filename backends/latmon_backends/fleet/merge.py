@@ -14,30 +14,28 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from latmon import __version__
-from latmon.aggregate.histogram_sum import DepthSum, packed
+from latmon.aggregate.depth_sum import DepthSum, packed
 from latmon.model.devices import HOST_SEPARATOR, carry
 from latmon.model.frame import (
     NAMED_FROM,
     CgroupLimit,
-    Completed,
     Device,
     FileOperation,
-    Flow,
     Frame,
     Health,
     Missing,
     Origin,
-    Series,
     Taskq,
     Traced,
     capped,
 )
-from latmon.model.histogram import MAX_COUNT, Histogram, merge
+from latmon.model.histogram import MAX_COUNT
 from latmon.model.host_context import ContextValue
 from latmon.model.inflight import Depths, InFlightList, Issue
-from latmon.model.packed import Packed, Sums, one_in_of, renamed, tables_of
+from latmon.model.measurements import PATHS, TABLES
+from latmon.model.packed_frame import one_in_of, pack
 from latmon.model.sample import SampleRates, weighed
-from latmon.model.table import Meaning, sum_tables
+from latmon.model.table import Meaning, Tables, filled, sum_tables
 from latmon.recording.codec import decode_frame, encode_frame, to_bytes
 from latmon.recording.packed_tables import MAX_IN_TABLE, MAX_SLOTS
 from latmon.recording.validate import MAX_ITEMS, MAX_LABEL, MAX_LINE, MAX_WALL, parse
@@ -107,13 +105,9 @@ def _sum(taken: Sequence[tuple[HostFrame, Frame]], empty: Frame) -> Frame:
     now = [one for _, one in last.values()]
     merged = replace(
         empty,
-        histograms=_histograms(one.histograms for one in moved),
-        seen=_summed((one.seen for one in moved), Completed.__add__),
-        kernel=_summed((one.kernel for one in moved), Completed.__add__),
         outliers=tuple(sorted((found for one in moved for found in one.outliers), key=lambda one: one.mono_us)),
         thresholds_us=_joined(one.thresholds_us for one in now),
         traced=_traced([(part, one.traced) for part, one in taken], one_in),
-        tables=sum_tables(one.tables for one in moved),
         file_operations=tuple(
             sorted((found for one in moved for found in one.file_operations), key=lambda one: one.mono_us)
         ),
@@ -129,7 +123,12 @@ def _sum(taken: Sequence[tuple[HostFrame, Frame]], empty: Frame) -> Frame:
         gap=_labelled((part.label, part.frame.gap) for part in parts),
         late=any(one.late for one in moved),
     )
-    return carry(moved, merged)
+    return carry(moved, merged.with_tables(sum_tables(_tables_of(one) for one in moved)))
+
+
+def _tables_of(frame: Frame) -> Tables:
+    """Return the tables of a frame; those of a tracer that doesn't run are left out."""
+    return filled({table: frame[table] for table in TABLES if frame.traced.one_in or table.group != PATHS.group})
 
 
 def _weighed_alike(
@@ -231,14 +230,14 @@ def _row_bytes(name: str, kind: str) -> int:
 def _size(frame: Frame) -> dict[tuple[str, str], int]:
     """Return (table, what) -> number."""
     found = {}
-    for record in (frame, frame.traced):
-        for name in (one.name for one in dataclasses.fields(record)):
-            if isinstance(value := getattr(record, name), Sized):
-                found[f"{type(record).__name__}.{name}", "rows"] = len(value)
-    for declared, rows in frame.tables.items():
-        found[declared.name, "rows"] = len(rows)
-    for name, table in {"histograms": Packed.of(frame.histograms), **tables_of(frame)}.items():
-        found[name, "buckets"], found[name, "counts"] = len(table.indices), sum(table.counts)
+    for name in (one.name for one in dataclasses.fields(frame)):
+        if isinstance(value := getattr(frame, name), Sized):
+            found[f"Frame.{name}", "rows"] = len(value)
+    for table, rows in pack(frame, TABLES).tables.items():
+        found[table.name, "rows"] = len(frame[table])
+        for place, histograms in rows.histograms.items():
+            column = f"{table.name}.{place}"
+            found[column, "buckets"], found[column, "counts"] = len(histograms.indices), sum(histograms.counts)
     return found
 
 
@@ -268,12 +267,6 @@ def _with_host(part: HostFrame) -> Frame:
     def to_path(cgroup: str) -> str:
         return _named_path(label, cgroup)
 
-    def to_series(at: Series) -> Series:
-        return Series(to(at.device), at.op, at.stage)
-
-    def to_flow(at: Flow) -> Flow:
-        return Flow(to(at.device), at.op)
-
     def to_each(listed: str) -> str:
         return ", ".join(map(to, listed.split(", ")))
 
@@ -289,22 +282,20 @@ def _with_host(part: HostFrame) -> Frame:
         Meaning.LISTED: to_each,
         Meaning.THREAD_NUMBER: to_number,
     }
+    traced = replace(frame.traced, devices=tuple(map(to, frame.traced.devices)))
+    moved = replace(frame, traced=traced)
+    moved = moved.with_tables({table: table.with_new_names(frame[table], new_names) for table in TABLES})
     return replace(
-        frame,
-        histograms=renamed(frame.histograms, to_series),
-        seen=renamed(frame.seen, to_flow),
-        kernel=renamed(frame.kernel, to_flow),
+        moved,
         outliers=tuple(replace(one, device=to(one.device)) for one in frame.outliers),
-        thresholds_us=renamed(frame.thresholds_us, to),
-        traced=_traced_of(frame.traced, to, to_series),
-        tables={table: table.with_new_names(rows, new_names) for table, rows in frame.tables.items()},
+        thresholds_us=_with_names(frame.thresholds_us, to),
         file_operations=tuple(_file_operation(one, to) for one in frame.file_operations),
         cgroup_limits=None if limits is None else tuple(_limit(one, to, to_path) for one in limits),
-        host_context=renamed(frame.host_context, to),
-        outstanding=renamed(frame.outstanding, to),
-        depths=renamed(frame.depths, to),
+        host_context=_with_names(frame.host_context, to),
+        outstanding=_with_names(frame.outstanding, to),
+        depths=_with_names(frame.depths, to),
         in_flight=None if in_flight is None else _in_flight_of(in_flight, to),
-        issues=renamed(frame.issues, to),
+        issues=_with_names(frame.issues, to),
         devices=tuple(_device(label, one, part.untimed) for one in frame.devices),
         removed=tuple(map(to, frame.removed)),
         taskqs=None if frame.taskqs is None else tuple(replace(one, name=to(one.name)) for one in frame.taskqs),
@@ -370,21 +361,6 @@ def _file_operation(one: FileOperation, to: Callable[[str], str]) -> FileOperati
     return replace(one, file_system=its._replace(mount=to(its.mount), device=to(its.device)), disk=to(one.disk))
 
 
-def _traced_of(one: Traced, to: Callable[[str], str], to_series: Callable[[Series], Series]) -> Traced:
-    """Return a host's traced requests with names of the fleet."""
-    return replace(
-        one,
-        histograms=renamed(one.histograms, to_series),
-        by_total=renamed(one.by_total, to_series),
-        unfollowed={to(name): table for name, table in one.unfollowed.items()},
-        paths={to(name): table for name, table in one.paths.items()},
-        devices=tuple(map(to, one.devices)),
-        admission_causes={to(name): table for name, table in one.admission_causes.items()},
-        completers={to(name): table for name, table in one.completers.items()},
-        raisers={to(vector): table for vector, table in one.raisers.items()},
-    )
-
-
 def _limit(one: CgroupLimit, to: Callable[[str], str], to_path: Callable[[str], str]) -> CgroupLimit:
     return replace(one, cgroup=to_path(one.cgroup), device=to(one.device))
 
@@ -392,29 +368,6 @@ def _limit(one: CgroupLimit, to: Callable[[str], str], to_path: Callable[[str], 
 def _in_flight_of(one: InFlightList, to: Callable[[str], str]) -> InFlightList:
     oldest = tuple(found._replace(device=to(found.device)) for found in one.oldest)
     return replace(one, oldest=oldest, devices=tuple(map(to, one.devices)))
-
-
-def _histograms(several: Iterable[Mapping[Series, Histogram]]) -> Mapping[Series, Histogram]:
-    every = list(several)
-    return _joined_rows(every) or _summed(every, lambda one, other: merge((one, other)))
-
-
-def _by_total(several: Iterable[Mapping[Series, Mapping[int, int]]]) -> Mapping[Series, Mapping[int, int]]:
-    every = list(several)
-    joined = _joined_rows([one.packed for one in every if isinstance(one, Sums)])
-    return Sums(joined) if joined and all(isinstance(one, Sums) for one in every) else _summed(every, _both)
-
-
-def _both(one: Mapping[K, int], other: Mapping[K, int]) -> Mapping[K, int]:
-    return _added((one, other))
-
-
-def _joined_rows(every: Sequence[Mapping[Series, Histogram]]) -> Packed[Series] | None:
-    """Return the rows of all without unpacking them; None where one isn't packed, or two have a key in common."""
-    packed = [one for one in every if isinstance(one, Packed)]
-    if len(packed) < len(every) or len(set().union(*packed)) < sum(map(len, packed)):
-        return None
-    return Packed[Series]().joined(*packed)
 
 
 def _summed(tables: Iterable[Mapping[K, V]], add: Callable[[V, V], V]) -> dict[K, V]:
@@ -432,6 +385,10 @@ def _added(tables: Iterable[Mapping[K, int]]) -> dict[K, int]:
 def _total(counts: Iterable[int]) -> int:
     """Return the sum of counts, at most the largest that a reader takes."""
     return min(sum(counts), MAX_COUNT)
+
+
+def _with_names(rows: Mapping[str, V], to: Callable[[str], str]) -> dict[str, V]:
+    return {to(name): value for name, value in rows.items()}
 
 
 def _joined(tables: Iterable[Mapping[K, V]]) -> dict[K, V]:
@@ -462,7 +419,7 @@ def _limits(several: Sequence[tuple[CgroupLimit, ...]]) -> tuple[CgroupLimit, ..
 
 
 def _traced(several: Sequence[tuple[HostFrame, Traced]], one_in: int) -> Traced:
-    """Return the traced requests of all hosts, each of which stands for `one_in` I/Os; 0: nothing was traced.
+    """Return the state of all hosts' tracers, each traced request standing for `one_in` I/Os; 0: nothing was traced.
 
     A stage is absent where no host's tracer measures it.
     """
@@ -472,10 +429,6 @@ def _traced(several: Sequence[tuple[HostFrame, Traced]], one_in: int) -> Traced:
         return Traced(absent=absent)
     rates = [rate for _, one in active for rate in one.sampled]
     return Traced(
-        histograms=_histograms(one.histograms for _, one in active),
-        by_total=_by_total(one.by_total for _, one in active),
-        unfollowed=_tables(one.unfollowed for _, one in active),
-        paths=_tables(one.paths for _, one in active),
         off=_total(one.off for _, one in active),
         one_in=one_in or max(rates),
         rates=(min(rates), max(rates)) if min(rates) != max(rates) else (0, 0),
@@ -483,9 +436,6 @@ def _traced(several: Sequence[tuple[HostFrame, Traced]], one_in: int) -> Traced:
         includes=_stages(one.includes for _, one in active),
         bio_includes=_stages(one.bio_includes for _, one in active),
         absent=_absent([one.absent for _, one in active]),
-        admission_causes=_tables(one.admission_causes for _, one in active),
-        completers=_tables(one.completers for _, one in active),
-        raisers=_tables(one.raisers for _, one in active),
     )
 
 
@@ -499,10 +449,6 @@ def _traced_devices(several: Sequence[tuple[HostFrame, Traced]]) -> tuple[str, .
         if one.one_in
         for name in one.devices or (named(part.label, device) for device in part.devices)
     )
-
-
-def _tables(several: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, Mapping[str, int]]:
-    return _summed(several, _both)
 
 
 def _stages(several: Iterable[Mapping[str, tuple[str, ...]]]) -> dict[str, tuple[str, ...]]:

@@ -36,6 +36,7 @@ from latmon.model.frame import OPS as EVERY_OP
 from latmon.model.frame import Completed, Device, Flow, Outlier
 from latmon.model.histogram import bucket_bounds
 from latmon.model.inflight import PROBE, Aged, bucket_middle
+from latmon.model.measurements import KERNEL, SEEN
 from latmon.model.stages import ABOVE_DRIVER
 from latmon.support.units import spelled
 
@@ -89,7 +90,7 @@ def _quiet_us(facts: Facts, name: str) -> int:
 
 def _of_flow(block: Block, flow: Flow) -> Iterator[Completed]:
     """Yield the completions by the kernel's and the probe's counters."""
-    yield from (done for table in (block.kernel, block.seen) if (done := table.get(flow)) is not None)
+    yield from (done for table in (block[KERNEL], block[SEEN]) if (done := table.get(flow)) is not None)
 
 
 _BEFORE_COMPLETION = (*ABOVE_DRIVER, "hba")
@@ -201,7 +202,7 @@ def _completed_between(facts: Facts, name: str, began_us: int, age_us: int) -> i
         for b in facts.blocks
         if b.begin_us >= began_us and b.end_us <= began_us + age_us
         for op in EVERY_OP
-        if (done := b.kernel.get(Flow(name, op))) is not None
+        if (done := b[KERNEL].get(Flow(name, op))) is not None
     )
 
 

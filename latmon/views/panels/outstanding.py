@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from latmon.aggregate.histogram_sum import DepthSum
+from latmon.aggregate.depth_sum import DepthSum
 from latmon.analysis.issue_order import lba_order, overtaken, summary
 from latmon.analysis.limits import Advice, Audited, Setting, audit, ceiling, ceilings, elevator
 from latmon.analysis.littles_law import COUNTED, mean_waiting, of, times, times_of

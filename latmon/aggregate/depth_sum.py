@@ -1,0 +1,240 @@
+"""Running sums of depth histograms.
+
+DepthSum adds and subtracts samples, for windows; DepthTimes adds times, for reports. Their memory does not grow with
+the number of intervals: depths above 256 share a bucket (inflight.bucket_end). Depths are in the order in which they
+were first seen, which decides between two that are as frequent.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from latmon.aggregate.histogram_sum import Peak
+from latmon.model.inflight import SYSFS, Depths, Took, bucket_end
+
+_MAX_SUM = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class PackedDepths:
+    """A Depths, or the sum of several, as arrays of depths and of their counts."""
+
+    in_driver: tuple[array[int], array[int]]
+    queued: tuple[array[int], array[int]]
+    at_issue: tuple[array[int], array[int]]
+    latency: tuple[array[int], array[int], array[int]]
+    """Depths, I/Os and us."""
+    most: int | None
+    corrected: int
+    sources: Mapping[str, int]
+    """Source -> samples in the driver."""
+    span_us: int
+    """Sum of the intervals' lengths."""
+    quiet: int = 0
+    """Samples of the intervals without any request."""
+
+
+class DepthSum:
+    """Running sum of a device's depths in samples; `depths` is valid until the next change."""
+
+    def __init__(self, *, brief: bool = False) -> None:
+        self.brief = brief
+        """Whether the latency by depth is left out, which is half of the work."""
+        self.span_us = 0
+        self._in_driver: dict[int, int] = {}
+        self._queued: dict[int, int] = {}
+        self._at_issue: dict[int, int] = {}
+        self._latency: dict[int, Took] = {}
+        self._corrected = self._quiet = 0
+        self._sources: Counter[str] = Counter()
+        self._peak = Peak()
+
+    @property
+    def depths(self) -> Depths:
+        return Depths(
+            MappingProxyType(self._in_driver),
+            MappingProxyType(self._queued),
+            MappingProxyType(self._at_issue),
+            MappingProxyType(self._latency),
+            self._peak.maximum(),
+            self._corrected,
+            self._sources.most_common(1)[0][0] if self._sources else SYSFS,
+            self._quiet,
+        )
+
+    @property
+    def packed(self) -> PackedDepths:
+        took = self._latency.values()
+        return PackedDepths(
+            _arrays(self._in_driver),
+            _arrays(self._queued),
+            _arrays(self._at_issue),
+            (
+                array("q", self._latency.keys()),
+                _whole(one.ios for one in took),
+                _whole(one.time_us for one in took),
+            ),
+            self._peak.maximum(),
+            self._corrected,
+            dict(self._sources),
+            self.span_us,
+            self._quiet,
+        )
+
+    def add(self, one: PackedDepths, stamp: int = 0) -> None:
+        """Add depths; `stamp` grows from one to the next."""
+        self._count(one, 1)
+        if one.most is not None:
+            self._peak.see(stamp, one.most, 0)
+
+    def remove(self, one: PackedDepths, stamp: int = 0) -> None:
+        """Subtract the oldest depths, which were added with stamps up to `stamp`, as one or as several."""
+        self._count(one, -1)
+        self._peak.forget(stamp)
+
+    def _count(self, one: PackedDepths, sign: int) -> None:
+        self.span_us += sign * one.span_us
+        self._corrected += sign * one.corrected
+        self._quiet += sign * one.quiet
+        for source, moments in one.sources.items():
+            self._sources[source] += sign * moments
+            if sign < 0 and not self._sources[source]:
+                del self._sources[source]
+        _add(self._in_driver, one.in_driver, sign)
+        _add(self._queued, one.queued, sign)
+        _add(self._at_issue, one.at_issue, sign)
+        for depth, ios, time_us in () if self.brief else zip(*one.latency, strict=True):
+            _add_times(self._latency, depth, sign * ios, sign * time_us)
+
+
+def packed(depths: Depths, span_us: int = 0) -> PackedDepths:
+    """Pack a Depths of an interval of `span_us`."""
+    ios, times = zip(*depths.latency.values(), strict=True) if depths.latency else ((), ())
+    moments = sum(depths.in_driver.values())
+    return PackedDepths(
+        _arrays(depths.in_driver),
+        _arrays(depths.queued),
+        _arrays(depths.at_issue),
+        (array("q", depths.latency.keys()), array("q", ios), array("q", times)),
+        depths.most,
+        depths.corrected,
+        {depths.source: moments} if moments else {},
+        span_us,
+        depths.quiet,
+    )
+
+
+def _arrays(counts: Mapping[int, int]) -> tuple[array[int], array[int]]:
+    return array("q", counts.keys()), _whole(counts.values())
+
+
+def _whole(counts: Iterable[int]) -> array[int]:
+    """Return counts as an array; a recording may contain any number of 63 bits, so sums are limited to that."""
+    each = list(counts)
+    try:
+        return array("q", each)
+    except OverflowError:
+        return array("q", [min(n, _MAX_SUM) for n in each])
+
+
+def _add(sums: dict[int, int], counts: tuple[array[int], array[int]], sign: int) -> None:
+    for depth, n in zip(*counts, strict=True):
+        left = sums.get(depth, 0) + sign * n
+        if left:
+            sums[depth] = left
+        else:
+            sums.pop(depth, None)
+
+
+def _add_times(sums: dict[int, Took], depth: int, ios: int, time_us: int) -> None:
+    had = sums.get(depth, Took(0, 0))
+    if had.ios + ios:
+        sums[depth] = Took(had.ios + ios, had.time_us + time_us)
+    else:
+        sums.pop(depth, None)
+
+
+@dataclass
+class DepthTimes:
+    """Sum of a device's depths in us: each frame counts with its length, whatever its number of samples."""
+
+    in_driver: Counter[int] = field(default_factory=Counter)
+    queued: Counter[int] = field(default_factory=Counter)
+    at_issue: Counter[int] = field(default_factory=Counter)
+    latency: dict[int, Took] = field(default_factory=dict)
+    highest: int = 0
+    highest_at: float | None = None
+    """End (Unix time) of the first frame with so many."""
+    corrected: int = 0
+    sources: Counter[str] = field(default_factory=Counter)
+    quiet_us: int = 0
+    """Time of the frames without any request."""
+    span_us: int = 0
+    """Time of the frames with samples of the depth in the driver."""
+
+    def add(self, one: Depths, dt_us: int, wall_s: float) -> None:
+        """Add a frame's depths; the frame is `dt_us` long and ends at `wall_s` (Unix time)."""
+        _spread(self.in_driver, one.in_driver, dt_us)
+        _spread(self.queued, one.queued, dt_us)
+        for depth, n in one.at_issue.items():
+            self.at_issue[bucket_end(depth)] += n
+        for depth, took in one.latency.items():
+            _add_times(self.latency, bucket_end(depth), *took)
+        if one.highest > self.highest:
+            self.highest, self.highest_at = one.highest, wall_s
+        self.corrected += one.corrected
+        self.sources[one.source] += dt_us
+        self.quiet_us += dt_us if one.quiet else 0
+        self.span_us += dt_us if any(one.in_driver.values()) else 0
+
+    def add_idle(self, us: int, *, has_queue: bool) -> None:
+        """Add a time without I/Os; `has_queue`: the queue is known."""
+        self.in_driver[0] += us
+        if has_queue:
+            self.queued[0] += us
+        self.sources[SYSFS] += us
+        self.quiet_us += us
+        self.span_us += us
+
+    def merge(self, other: DepthTimes) -> None:
+        """Add a sum of later frames."""
+        for mine, theirs in ((self.in_driver, other.in_driver), (self.queued, other.queued)):
+            mine.update(theirs)
+        self.at_issue.update(other.at_issue)
+        for depth, took in other.latency.items():
+            _add_times(self.latency, depth, *took)
+        if other.highest > self.highest:
+            self.highest, self.highest_at = other.highest, other.highest_at
+        self.corrected += other.corrected
+        self.sources.update(other.sources)
+        self.quiet_us += other.quiet_us
+        self.span_us += other.span_us
+
+    @property
+    def depths(self) -> Depths:
+        """The sum as one interval with a sample per ms; the source is that of most of the time."""
+        return Depths(
+            _in_ms(self.in_driver),
+            _in_ms(self.queued),
+            dict(self.at_issue),
+            dict(self.latency),
+            self.highest,
+            self.corrected,
+            self.sources.most_common(1)[0][0] if self.sources else SYSFS,
+            self.quiet_us // 1000,
+        )
+
+
+def _in_ms(us: Mapping[int, int]) -> dict[int, int]:
+    return {depth: ms for depth, n in us.items() if (ms := round(n / 1000))}
+
+
+def _spread(into: Counter[int], moments: Mapping[int, int], dt_us: int) -> None:
+    """Add a frame's length in proportion to its samples."""
+    whole = sum(moments.values())
+    for depth, n in sorted(moments.items()):
+        into[bucket_end(depth)] += round(dt_us * n / whole) if n else 0
