@@ -34,8 +34,6 @@ _FILES_SECTION = {
 
 def values(action: argparse.Action) -> tuple[str, ...]:
     """Return the values that an argument accepts; empty where any text or a number may be one."""
-    if action.choices is not None:
-        return tuple(map(str, action.choices))
     return tuple(action.type.names()) if isinstance(action.type, OneOf | Columns) else ()
 
 

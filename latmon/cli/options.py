@@ -70,14 +70,17 @@ _ON_SCREEN = (
     Rule(("--list",), "{option} needs a screen: --list lists all scenarios"),
 )
 _NOT_IN_TEXT = Rule(("--once",), "{part} prints plain text: it goes without {option}")
+_NOT_IN_A_STRIP = Rule((f"--backend {PROMETHEUS} --inline",), "{part} goes without {option}: choose one")
 _NOT_ONCE = Rule(("--once",), "{part} records nothing: with {option} FILE take --inline or --tui")
 _IN_A_FILE = Rule(("--record -",), "{option} needs a file: --record - is one stream without parts", commands=("live",))
 _AS_PICTURE = _needs("--svg", "--cast", "--once", "--to svg", "--to text", "--to cast")
 
 
 def _one_standard_input(args: argparse.Namespace) -> str:
-    sides = (getattr(args, "a", None) or [], getattr(args, "b", None) or [])
-    names = [str(name) for files in (args.files, *sides) for name in files]
+    files = [*args.files]
+    if args.command == "diff":
+        files += [*(args.a or ()), *(args.b or ())]
+    names = [str(file) for file in files]
     return "- is standard input, which is one file: name it once" if names.count(str(STANDARD)) > 1 else ""
 
 
@@ -368,9 +371,9 @@ _MAX_MEMORY = Option(
 )
 
 
-def _of(
+def _declared(
     commands: tuple[str, ...],
-    *declared: Option[Any],
+    *listed: Option[Any],
     heading: str = "",
     needs: tuple[Rule, ...] = (),
     excludes: tuple[Rule, ...] = (),
@@ -383,13 +386,13 @@ def _of(
             needs=(*needs, *option.needs),
             excludes=(*excludes, *option.excludes),
         )
-        for option in declared
+        for option in listed
     ]
 
 
 OPTIONS: list[Option[Any]] = []
 """All options and arguments, in the order of the help."""
-OPTIONS += _of(
+OPTIONS += _declared(
     ("replay",),
     _FILES._replace(help=f"{_PARTS}, and keys come from the terminal", check=_files_of_replay),
     Option(
@@ -399,12 +402,12 @@ OPTIONS += _of(
         excludes=(Rule(("--once",), "{option} plays a recording, and {part} prints its end: choose one"),),
     ),
 )
-OPTIONS += _of(
+OPTIONS += _declared(
     ("report",),
     _FILES._replace(help=_PARTS, check=_one_standard_input),
     Option("--slo TIME", "count I/Os of this time or longer by hour and day", values.objective),
 )
-OPTIONS += _of(
+OPTIONS += _declared(
     ("check",),
     _FILES._replace(help="a recording, or the parts of a capture; - is stdin", check=_files_of_check),
     Option("--repair", "write what can be read to OUT; FILE is not changed", needs=_needs("-o")),
@@ -412,7 +415,7 @@ OPTIONS += _of(
         "-o OUT", "with --repair: a new file, or - for stdout", values.new_file, dest="out", needs=_needs("--repair")
     ),
 )
-OPTIONS += _of(
+OPTIONS += _declared(
     ("diff",),
     Option(
         "FILE",
@@ -441,7 +444,7 @@ OPTIONS += _of(
         values.setting,
     ),
 )
-OPTIONS += _of(
+OPTIONS += _declared(
     ("report", "diff"),
     Option("--json", "print JSON for programs; --schema describes it", one_of="forms"),
     Option("--schema", "print the JSON Schema of --json, and end", has_schema=True, one_of="forms"),
@@ -449,7 +452,7 @@ OPTIONS += _of(
     Option("--html OUT", "write one HTML file that loads nothing else; - is stdout", values.file, one_of="forms"),
     RAMP._replace(commands=("report",), help=f"with --html: {RAMP.help}", needs=_needs("--html"), excludes=()),
 )
-OPTIONS += _of(
+OPTIONS += _declared(
     ("export",),
     Option("FILE", "a recording; - is stdin", values.file, dest="file"),
     Option(
@@ -464,7 +467,7 @@ OPTIONS += _of(
     ),
     Option("--who", "csv: write a row per cgroup, process, size, order and file system", needs=_needs("--to csv")),
 )
-OPTIONS += _of(
+OPTIONS += _declared(
     ("import",),
     Option("FILE", "output of other tools, or a ticket or mail that has it; - is stdin", values.file, dest="file"),
     Option("-o OUT", "the new recording; - is stdout", values.new_file, dest="out", is_required=True),
@@ -493,7 +496,7 @@ OPTIONS += _of(
         values.OneOf(lambda: ("keep", "drop")),
     ),
 )
-OPTIONS += _of(
+OPTIONS += _declared(
     ("demo",),
     Option("SCENARIO", f"one that --list names (default {DEFAULT_DEMO})", str, dest="scenario", nargs="?"),
     Option(
@@ -543,7 +546,7 @@ OPTIONS += _of(
         needs=_needs("--record", "--svg", "--cast", "--once"),
     ),
 )
-OPTIONS += _of(
+OPTIONS += _declared(
     ("doctor",),
     Option("--json", "print JSON for programs"),
     Option(
@@ -561,7 +564,7 @@ OPTIONS += _of(
         help="with --self-test and --overhead: measure with this backend", needs=_needs("--self-test", "--overhead")
     ),
 )
-OPTIONS += _of(
+OPTIONS += _declared(
     ("fleet",),
     Option("HOST", "hosts as ssh takes them, at most 32", values.host, dest="hosts", nargs="*", check=_hosts_of_fleet),
     Option(
@@ -571,7 +574,7 @@ OPTIONS += _of(
         check=_only_a_feed,
     ),
 )
-OPTIONS += _of(
+OPTIONS += _declared(
     ("exporter",),
     Option(
         "--listen ADDRESS",
@@ -586,7 +589,7 @@ OPTIONS += _of(
         str,
     ),
 )
-OPTIONS += _of(
+OPTIONS += _declared(
     ("trace",),
     Option("--device NAME", "disk or partition, such as sda or /dev/sda1", values.glob, is_required=True),
     Option("--lba A-B", "only I/Os in these sectors of 512 bytes of the device", values.sectors, one_of="only"),
@@ -646,13 +649,13 @@ OPTIONS += _of(
         unset=values.MAX_IOS_PER_S,
     ),
 )
-OPTIONS += _of(
+OPTIONS += _declared(
     ("probes", "rules"),
     Option("action", "default list", values.OneOf(lambda: ("list", "show")), nargs="?", unset="list"),
     _NAME._replace(commands=("probes",), help="with show: a probe or a group of probes"),
     _NAME._replace(commands=("rules",), usage="RULE", help="with show: only this rule (default: all rules)"),
 )
-OPTIONS += _of(
+OPTIONS += _declared(
     ("config",),
     Option(
         "action",
@@ -671,7 +674,7 @@ OPTIONS += _of(
         needs=(Rule(("action check",), "`latmon config {action}` takes no file: `latmon config check {file}`"),),
     ),
 )
-OPTIONS += _of(
+OPTIONS += _declared(
     _MEASURING,
     BACKEND,
     INTERVAL,
@@ -703,7 +706,7 @@ OPTIONS += _of(
         ),
     ),
 )
-OPTIONS += _of(
+OPTIONS += _declared(
     _WATCHED,
     Option(
         "--once",
@@ -721,18 +724,11 @@ OPTIONS += _of(
     Option(
         "--inline",
         "show a strip of a few lines below the prompt: the first devices and a finding",
-        excludes=(
-            Rule(("--tui",), _ONE_OUTPUT),
-            _IN_A_FILE,
-            Rule(
-                (f"--backend {PROMETHEUS} --record", f"--backend {PROMETHEUS} --duration"),
-                "{option} and {part} exclude each other: choose one",
-            ),
-        ),
+        excludes=(Rule(("--tui",), _ONE_OUTPUT), _IN_A_FILE),
     ),
     BELL._replace(commands=(*_CAPTURES, "demo"), excludes=(*_ON_SCREEN, *BELL.excludes)),
 )
-OPTIONS += _of(
+OPTIONS += _declared(
     ("export",),
     Option(
         "--screen",
@@ -775,7 +771,7 @@ OPTIONS += _of(
     ),
     heading=PICTURES,
 )
-OPTIONS += _of(
+OPTIONS += _declared(
     _WATCHED,
     VIEW,
     SORT,
@@ -790,14 +786,14 @@ OPTIONS += _of(
     heading=SCREEN_HEADING,
     excludes=_ON_SCREEN,
 )
-OPTIONS += _of(
+OPTIONS += _declared(
     _CAPTURES,
     Option(
         "--record FILE",
         "record to FILE without a screen; - is stdout",
         values.new_file,
         commands=("live",),
-        excludes=(_NOT_ONCE,),
+        excludes=(_NOT_ONCE, _NOT_IN_A_STRIP),
     ),
     Option(
         "--record DIR",
@@ -823,6 +819,7 @@ OPTIONS += _of(
         "end after this time, such as 60s or 5min; also with --once and --inline",
         values.positive_duration,
         needs=_needs("--record", "--once", "--inline"),
+        excludes=(_NOT_IN_A_STRIP,),
     ),
     Option(
         "--timeout TIMEOUT",
@@ -864,7 +861,7 @@ OPTIONS += _of(
     ),
     heading=RECORDING,
 )
-OPTIONS += _of(
+OPTIONS += _declared(
     _MEASURING,
     Option("-q, --quiet", "log warnings and errors alone, without a screen", one_of="levels"),
     Option("-v, --verbose", "log what is not measured, and progress, too", one_of="levels"),
@@ -873,7 +870,7 @@ OPTIONS += _of(
     needs=(Rule(("--record",), _LOGGED, commands=_CAPTURES),),
     excludes=(Rule(("--inline", "--tui"), _LOGGED, commands=_CAPTURES),),
 )
-OPTIONS += _of(
+OPTIONS += _declared(
     ("live",),
     Option("--url URL", "http://HOST:9090 or https://USER@HOST of a Prometheus", str),
     Option("--select GLOB", "only hosts (label instance) that match", values.glob),
@@ -881,7 +878,7 @@ OPTIONS += _of(
     heading=f"--backend {PROMETHEUS}: many hosts",
     needs=_needs(f"--backend {PROMETHEUS}"),
 )
-OPTIONS += _of(
+OPTIONS += _declared(
     ("report", "diff", "check", "export"),
     _MAX_MEMORY,
     _MAX_MEMORY._replace(commands=("replay",), help=_MAX_MEMORY.help.replace("256M", "1G")),
