@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from latmon.cli import config, options
-from latmon.cli.options import SETTINGS, Setting
+from latmon.cli.declaration import SHOWN, Option
+from latmon.cli.options import SETTINGS
 from latmon.findings.rule import UNBOUNDED, Rule
 from latmon.findings.rules import RULES
 
@@ -54,7 +55,7 @@ _SAMPLE_SECTIONS = """\
 """
 
 
-def _key(setting: Setting[Any]) -> _Json:
+def _key(setting: Option[Any]) -> _Json:
     about = {"description": setting.comment} if setting.comment else {}
     return {**about, **setting.kind.schema()}
 
@@ -106,13 +107,13 @@ def schema() -> _Json:
 def sample() -> str:
     """Return the sample: each key, commented out."""
     parts = [_SAMPLE_HEAD]
-    for group in (options.MEASURED, options.TOOLS, options.SHOWN):
+    for group in (options.MEASURED, options.TOOLS, SHOWN):
         parts.append(f"\n# --- {group}\n")
         parts += [_sample_line(setting) for setting in SETTINGS.values() if setting.group == group]
     return "".join((*parts, _SAMPLE_SECTIONS))
 
 
-def _sample_line(setting: Setting[Any]) -> str:
+def _sample_line(setting: Option[Any]) -> str:
     line = f"#{setting.key}: {setting.example or setting.default}"
     return f"{line:<{_COMMENT_COLUMN}}# {setting.comment}\n" if setting.comment else f"{line}\n"
 

@@ -1,7 +1,7 @@
 """Generator of the man pages and of the completions of bash, zsh and fish: `python contrib/manual.py DIRECTORY`.
 
-All of it is read from the parsers of latmon/cli/arguments.py, so that it can't differ from `latmon COMMAND --help`. The
-files are where `man` and the shells look below /usr/share and /usr/local/share.
+All of it is read from the parsers that latmon/cli/arguments.py makes of the table of options, so that it can't differ
+from `latmon COMMAND --help`. The files are where `man` and the shells look below /usr/share and /usr/local/share.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ BASH, ZSH, FISH = (
 )
 _QUOTE = "\N{RIGHT SINGLE QUOTATION MARK}"
 """Replaces the quote in texts: bash, zsh and fish each escape it in a way of their own."""
-_FILES = frozenset({"FILE", "OUT", "PATH", "DIR", "A", "B", "F"})
-"""Metavars of files. Where a value is a type of Path it is one, too."""
+_FILES = frozenset({"FILE", "OUT", "PATH", "DIR", "LOG", "F"})
+"""Names of values that are files or directories."""
 _FILES_SECTION = {
     "~/.config/latmon/config.yaml": "defaults of options",
     "/etc/xdg/latmon/config.yaml": "the same for all users; under sudo it alone names the tool that runs as root",
@@ -34,14 +34,12 @@ _FILES_SECTION = {
 
 def values(action: argparse.Action) -> tuple[str, ...]:
     """Return the values that an argument accepts; empty where any text or a number may be one."""
-    if action.choices is not None:
-        return tuple(map(str, action.choices))
     return tuple(action.type.names()) if isinstance(action.type, OneOf | Columns) else ()
 
 
 def is_file(action: argparse.Action) -> bool:
     """Return whether an argument is the path of a file or of a directory."""
-    return action.type is Path or action.metavar in _FILES
+    return action.metavar in _FILES
 
 
 def shown(parser: argparse.ArgumentParser) -> list[argparse.Action]:
@@ -138,7 +136,7 @@ def _of_latmon() -> Iterator[str]:
     for title, rows in tables.items():
         yield f".SH {title}\n"
         yield from (_entry(f"\\fB{roff(term)}\\fR", text) for term, text in rows.items())
-    yield from _blocks("\n".join(("examples:", *(f"  {one}" for one in arguments.EXAMPLES["live"]))))
+    yield from _blocks("\n".join(("examples:", *(f"  {one}" for one in arguments.COMMANDS[arguments.LIVE].examples))))
 
 
 def _see_also(name: str) -> str:

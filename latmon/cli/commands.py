@@ -24,7 +24,7 @@ from latmon.capture import registry, target
 from latmon.capture.backend import Backend, Options
 from latmon.capture.registry import Request
 from latmon.cli import arguments, config, options
-from latmon.cli.options import Setting
+from latmon.cli.declaration import Option
 from latmon.model.redaction import Redaction
 from latmon.support import failures, host, memory, output_files, paths, privileges, process, streams, trust
 from latmon.support.errors import EXIT_DONE, LatmonError, RecordingError, ThemeError, UnavailableError, UsageError
@@ -40,7 +40,6 @@ T = TypeVar("T")
 U = TypeVar("U")
 _NO_CURSOR = ("", "dumb", "unknown")
 """Values of TERM for a terminal whose cursor can't be moved."""
-_ONE_FILE = "- is standard input, which is one file: name it once"
 
 
 def run(args: argparse.Namespace) -> int:
@@ -91,7 +90,7 @@ def _guard_root() -> None:
 def _live(args: argparse.Namespace) -> int:
     user = _user()
     defaults = config.load(os.environ, user=user)
-    if args.backend == arguments.PROMETHEUS:
+    if args.backend == options.PROMETHEUS:
         return _prometheus(args, defaults, user)
     if args.record is not None:
         with privileges.acting_as(user):
@@ -131,7 +130,7 @@ def _prometheus(args: argparse.Namespace, defaults: config.Config, user: privile
         "brief": args.record is not None,
     }
     request = Request(
-        arguments.PROMETHEUS,
+        options.PROMETHEUS,
         Options(devices=tuple(args.device), stages="basic"),
         record=args.record,
         duration_us=args.duration,
@@ -401,6 +400,8 @@ def _demo(args: argparse.Namespace) -> int:
 
     if args.list:
         return headless.list_scenarios()
+    if args.scenario is None:
+        args.scenario = options.DEFAULT_TOUR if args.tour else options.DEFAULT_DEMO
     headless.check_scenario(args.scenario)
     tour = _tour(args.scenario) if args.tour else None
     user = _user()
@@ -478,7 +479,7 @@ def _named_by(args: argparse.Namespace, defaults: config.Config, key: str) -> It
         raise UsageError(f"{config.place(defaults, key)}: {error}") from None
 
 
-def _chosen(args: argparse.Namespace, defaults: config.Config, setting: Setting[T], otherwise: U) -> T | U:
+def _chosen(args: argparse.Namespace, defaults: config.Config, setting: Option[T], otherwise: U) -> T | U:
     """Return the value of an option, else that of the config, else `otherwise`."""
     value: T | U = _first(getattr(args, setting.key, None), defaults[setting], otherwise)
     return value
@@ -538,8 +539,6 @@ def _diff(args: argparse.Namespace) -> int:
     from latmon.diff.command import compared, print_compared
 
     sides = (args.a, args.b) if args.a else ()
-    if [*args.files, *(one for side in sides for one in side)].count(str(STANDARD)) > 1:
-        raise UsageError(_ONE_FILE)
     settings = config.load(os.environ).findings
     made = partial(compared, args.files, sides, args.sweep or "", settings)
     if args.html is None:
@@ -567,7 +566,7 @@ def _import(args: argparse.Namespace) -> int:
         start=args.start,
         host=args.host,
         hz=args.hz,
-        first_report=args.first_report,
+        first_report=args.first_report or "",
     )
     return import_command(streams.readable(args.file), args.out, options, args.from_format or "")
 
@@ -825,8 +824,6 @@ def _user() -> privileges.Invoker | None:
 
 
 def _readable(files: list[Path]) -> list[Path]:
-    if files.count(STANDARD) > 1:
-        raise UsageError(_ONE_FILE)
     return [streams.readable(one) for one in files]
 
 

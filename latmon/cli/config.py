@@ -16,13 +16,14 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from latmon.cli import options, values
-from latmon.cli.options import SETTINGS, Setting
+from latmon.cli.declaration import Option
+from latmon.cli.options import SETTINGS
 from latmon.cli.values import Kind
 from latmon.findings.rule import (
     DEFAULT,
@@ -84,7 +85,7 @@ class Config:
     ignored: str = field(default="", compare=False)
     """The sentence on keys of the user's file that are ignored as root; empty without."""
 
-    def __getitem__(self, setting: Setting[T]) -> T | None:
+    def __getitem__(self, setting: Option[T]) -> T | None:
         value: T | None = self.values.get(setting.key)
         return value
 
@@ -272,7 +273,7 @@ _KINDS = {list: "a list", dict: "keys with values", bool: "`true` or `false`", t
 """Kinds of YAML values that are neither text nor a number, as messages name them; what is left is a date."""
 
 
-def _value(where: str, value: object, kind: Kind[T]) -> T:
+def _value(where: str, value: object, kind: Callable[[str], T]) -> T:
     """Return a checked value; `where`: file and key."""
     if isinstance(kind, values.Columns) and isinstance(value, list):
         value = ",".join(map(str, value))

@@ -464,8 +464,6 @@ def export_demo(args: argparse.Namespace, shown: ScreenOptions) -> int:
     from latmon.exporters.screen import screen_at  # noqa: PLC0415  the other commands draw nothing
 
     given: dict[str, Any] = {name: value for name in ("size", "at", "speed") if (value := getattr(args, name))}
-    if args.speed == 0:
-        raise UsageError("--speed 0: a cast needs a speed above 0, such as 10")
     outs = {form: out for form in ("svg", "cast") if (out := getattr(args, form)) is not None}
     with tempfile.TemporaryDirectory(prefix="latmon-") as directory, contextlib.ExitStack() as files:
         # a name that is taken is refused before the demo is made

@@ -298,6 +298,14 @@ def speed(text: str) -> float:
     return value
 
 
+def cast_speed(text: str) -> float:
+    """Parse how many times as fast a cast is played."""
+    value = speed(text)
+    if value == 0:
+        raise ValueError(f"{text!r} is not a speed above 0, such as 10, which a cast needs")
+    return value
+
+
 def screen_size(text: str) -> tuple[int, int]:
     """Parse the columns and lines of a screen: `80x24`."""
     columns, _, lines = text.partition("x")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
@@ -183,24 +183,10 @@ SCREENS = (
     *("stages", "files", "outstanding", "order", "audit", "outliers", "interrupts", "findings", "who"),
 )
 """Screens of pictures: the TUI's screens, the other forms of its first, and the panels of two others."""
-VERSIONS = (2, 3)
 SIZES = ((40, 10), (500, 200))
 """Columns and lines of the smallest and of the largest picture."""
-GOES_WITH: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "buckets": ("csv",),
-        "who": ("csv",),
-        "screen": ("svg", "text", "cast"),
-        "size": ("svg", "text", "cast"),
-        "at": ("svg", "text", "cast"),
-        "theme": ("svg", "cast"),
-        "ramp": ("svg", "cast"),
-        "speed": ("cast",),
-        "duration": ("cast",),
-        "cast_version": ("cast",),
-    }
-)
-"""Option -> its formats."""
+PICTURES = ("svg", "text", "cast")
+"""Formats that draw a screen."""
 
 
 _WRITERS = {
@@ -249,40 +235,30 @@ def _need_windows(source: Source) -> None:
 
 
 def options_of(args: argparse.Namespace) -> ExportOptions:
-    """Return the options; UsageError for one that the format doesn't use."""
-    given = {name: getattr(args, name) for name in GOES_WITH if getattr(args, name)}
-    for name in given:
-        if args.to not in GOES_WITH[name]:
-            raise UsageError(f"--{name.replace('_', '-')} goes with --to {_listed(GOES_WITH[name])}")
-    if args.speed == 0:
-        raise UsageError("--speed 0: a cast needs a speed above 0, such as 10")
-    if args.to in GOES_WITH["screen"]:
+    """Return the options of a command line, whose option parser knows which format uses which."""
+    names = ("buckets", "who", "size", "at", "speed")
+    given = {name: value for name in names if (value := getattr(args, name))}
+    if args.cast_version:
+        given["cast_version"] = int(args.cast_version)
+    shown = None
+    if args.to in PICTURES:
         from latmon.views.selection import screen_options  # noqa: PLC0415  the others draw nothing
 
-        names = ("screen", "theme", "ramp")
-        given["shown"] = screen_options(**{name: given.pop(name) for name in names if name in given})
-    if "duration" in given:
-        given["duration_us"] = given.pop("duration")
-    return ExportOptions(**given)
+        names_of_screen = ("screen", "theme", "ramp")
+        shown = screen_options(**{name: value for name in names_of_screen if (value := getattr(args, name))})
+    return ExportOptions(**given, duration_us=args.duration, shown=shown)
 
 
 def writer(form: str, options: ExportOptions) -> Callable[[Source, BinaryIO, ExportOptions], None]:
     """Return the function of a format, loaded now."""
     if form not in FORMATS:
         raise UsageError(f"there is no format {form!r}; there are {', '.join(FORMATS)}")
-    if options.buckets and options.who:
-        raise UsageError("--buckets and --who are two files: export twice")
     rows = "-buckets" if options.buckets else "-who" if options.who else ""
     module, name = _WRITERS[f"{form}{rows}" if form == "csv" else form]
     found: Callable[[Source, BinaryIO, ExportOptions], None] = getattr(
         import_module(f"latmon.exporters.{module}"), name
     )
     return found
-
-
-def _listed(names: Sequence[str]) -> str:
-    *others, last = names
-    return f"{', '.join(others)} and {last}" if others else last
 
 
 def _summary(source: Source, form: str, out: Path) -> str:

@@ -583,14 +583,14 @@ def test_the_command_writes_a_new_file_or_stdout(form, small, tmp_path, capfdbin
 def test_what_is_wrong_is_reported_and_leaves_no_file(small, tmp_path, capfd):
     out = str(tmp_path / "out")
     for args, why in (
-        (["--to", "csv", "--at", "5s"], "--at goes with --to svg, text and cast"),
-        (["--to", "svg", "--buckets"], "--buckets goes with --to csv"),
+        (["--to", "csv", "--at", "5s"], "--at needs --to svg, --to text or --to cast"),
+        (["--to", "svg", "--buckets"], "--buckets needs --to csv"),
         (["--to", "csv", "--buckets", "--who"], "--buckets and --who are two files"),
-        (["--to", "cast", "--speed", "0"], "--speed 0"),
+        (["--to", "cast", "--speed", "0"], "--speed: '0' is not a speed above 0"),
         (["--to", "csv", "--device", "xv*"], "no such device in it; there are"),
         (["--to", "svg", "--theme", "pink"], "no theme 'pink'"),
         (["--to", "svg", "--size", "3x4"], "40x10 to 500x200"),
-        (["--to", "tar"], "invalid choice"),
+        (["--to", "tar"], "--to: 'tar' is not one of jsonl, csv"),
     ):
         assert main(["export", str(small), *args, "-o", out]) == 2, args
         assert why in capfd.readouterr().err

@@ -6,7 +6,7 @@ import pytest
 from frames import Source, host
 from test_app import make, screen, settled
 
-from latmon.cli.arguments import DEFAULT_TOUR
+from latmon.cli.options import DEFAULT_TOUR
 from latmon.findings.rule import Where
 from latmon.tui.keys import ACTIONS, tour_keys
 from latmon.tui.tour import EVERY, HISTORY, WINDOW_S, Stop, Tour, Touring, load_tour, tours, without_keys
