@@ -205,8 +205,9 @@ class Value(Generic[V]):
     make: Callable[..., V]
     split: Callable[[V], tuple[Any, ...]]
     impossible: Callable[..., str] | None = None
-    """Returns why no I/Os can have such numbers, empty where some can. It takes the counts in the order of `cells`, then
-    those of the histograms. None: all numbers are possible."""
+    """Returns why no I/Os can have such numbers, empty where some can; None: all are possible.
+
+    It takes the counts in the order of `cells`, then those of the histograms."""
     pack: Callable[[Mapping[Any, V]], Packed[Any]] | None = None
     """Of a value that is one histogram: return rows as arrays. Other values are packed cell by cell."""
     unpack: Callable[[Packed[Any]], Mapping[Any, V]] | None = None

@@ -146,11 +146,11 @@ class TableCodec:
     def decode(self, value: Any, key: str) -> Mapping[Any, Any]:
         """Return the rows; RecordingError where a row is impossible, or there twice."""
         if not self._histograms:
-            rows = [self._row.read(row, key) for row in validate.items(value, key)]
+            rows = self._row.read_all(validate.items(value, key), key)
             return self._checked([self._key(cells) for cells in rows], rows, {}, key)
         line = validate.mapping(value, key)
-        names = [self._names.read(row, "by") for row in validate.items(line.get("by", []), "by")]
-        rows = [self._row.read(row, "rows") for row in validate.items(line.get("rows", []), "rows")]
+        names = self._names.read_all(validate.items(line.get("by", []), "by"), "by")
+        rows = self._row.read_all(validate.items(line.get("rows", []), "rows"), "rows")
         if self._shared:
             if any(cells[0] >= len(names) for cells in rows):
                 raise RecordingError(f"{key!r} has a row of {self._table.row_title} that 'by' lacks")
