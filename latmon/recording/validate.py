@@ -312,7 +312,7 @@ class RowDecoder(Generic[T]):
         for (name, read), column in zip(self._cells, zip(*rows, strict=True), strict=True):
             kinds = {*map(type, column)}
             if kinds == {int} and read is count:
-                is_plain = 0 <= min(column) and max(column) <= MAX_COUNT
+                is_plain = min(column) >= 0 and max(column) <= MAX_COUNT
             elif kinds in _PLAIN:
                 is_plain = _all_pass(read, {*column}, name)
             else:
