@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import islice, repeat
 from typing import Any, TypeVar
@@ -19,12 +19,23 @@ Pairs = Iterable[tuple[int, int]]
 
 @dataclass(slots=True)
 class HistogramSum:
-    """Running sum of one series' histograms, without its maximum; at the scale of the coarsest of them."""
+    """Running sum of one series' histograms, at the scale of the coarsest of them."""
 
     counts: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     sum: int = 0
     unknown_sums: int = 0
     bits: int = BITS
+    peak: Peak | None = None
+    """Its greatest values; None where no maximum is kept."""
+
+    def copy(self) -> HistogramSum:
+        peak = None if self.peak is None else Peak(self.peak.known.copy(), self.peak.bounds.copy())
+        return HistogramSum(self.counts.copy(), self.sum, self.unknown_sums, self.bits, peak)
+
+    @property
+    def maximum(self) -> int | None:
+        """Return the exact maximum in us, where it is known."""
+        return None if self.peak is None else self.peak.maximum()
 
     def add(self, pairs: Pairs, total: int | None, bits: int = BITS) -> None:
         """Add a histogram's buckets and its sum in us."""
@@ -90,6 +101,8 @@ class Peak:
     def see(self, stamp: int, maximum: int | None, last: int, bits: int = BITS) -> None:
         """Add a maximum in us, or where it isn't known the highest bucket `last`."""
         falling, value = (self.bounds, bucket_bounds(last, bits)[1] - 1) if maximum is None else (self.known, maximum)
+        if falling and falling[-1][0] == stamp and falling[-1][1] >= value:
+            return
         while falling and falling[-1][1] <= value:
             falling.pop()
         # a value that leaves together with a greater one is never the maximum
@@ -119,10 +132,6 @@ def maximum_of(peaks: Sequence[Peak]) -> int | None:
     return known if known >= max(bound, 0) else None
 
 
-HistogramRow = tuple[K, Pairs, int | None, int | None, int, int]
-"""Key, buckets, sum, maximum, highest bucket and scale (bits) of one histogram."""
-
-
 class HistogramSums(Mapping[K, Histogram]):
     """Running sums of histograms by key; a mapping whose histograms are made when they are read."""
 
@@ -130,81 +139,63 @@ class HistogramSums(Mapping[K, Histogram]):
         """`wanted` selects rows; without `peaks` no maximum is kept, and tables may be removed in any order."""
         self.sums: dict[K, HistogramSum] = {}
         self._wanted = wanted
-        self._peaks: dict[K, Peak] | None = {} if peaks else None
+        self._has_peaks = peaks
         self._made: dict[K, Histogram] = {}
 
     def copy(self) -> HistogramSums[K]:
-        other = HistogramSums(self._wanted, peaks=self._peaks is not None)
-        other.sums = {key: replace(one, counts=one.counts.copy()) for key, one in self.sums.items()}
-        if self._peaks is not None:
-            other._peaks = {key: Peak(one.known.copy(), one.bounds.copy()) for key, one in self._peaks.items()}
+        other = HistogramSums(self._wanted, peaks=self._has_peaks)
+        other.sums = {key: row.copy() for key, row in self.sums.items()}
         return other
 
-    def add(self, table: Mapping[K, Histogram], stamp: int = 0) -> None:
-        """Add a table; `stamp` grows from one to the next."""
-        if isinstance(table, Packed):
-            self._add_packed(table, stamp)
-            return
-        for key, pairs, total, maximum, last, bits in self._rows(table):
-            self._row(key, bits).add(pairs, total, bits)
-            if self._peaks is not None:
-                self._peaks[key].see(stamp, maximum, last, bits)
+    def add(self, table: Packed[K], stamp: int = 0) -> None:
+        """Add histograms; `stamp` grows from one call to the next.
 
-    def _add_packed(self, table: Packed[K], stamp: int) -> None:
-        """Add a table without a call per row: two thirds of the time, and most of that of a report or a check."""
+        A report spends most of its time here: a call per row would take half as much again.
+        """
         self._made = {}
-        sums, peaks, wanted, begin = self.sums, self._peaks, self._wanted, 0
-        pairs = zip(table.indices, table.counts, strict=True)
+        sums, wanted, begin = self.sums, self._wanted, 0
+        indices = table.indices
+        pairs = zip(indices, table.counts, strict=True)
         for key, end, (total, maximum, bits) in zip(table.rows, table.ends, _known(table), strict=False):
-            some = islice(pairs, end - begin)
             if begin == end:
                 continue
+            buckets = islice(pairs, end - begin)
             begin = end
             if wanted is not None and not wanted(key):
-                deque(some, maxlen=0)
+                deque(buckets, maxlen=0)
                 continue
-            one = sums.get(key)
-            if one is None:
-                one = self._row(key, bits)
-            counts = one.counts
-            if not counts and bits == one.bits:
-                counts.update(some)
+            row = sums.get(key)
+            if row is None:
+                row = sums[key] = HistogramSum(bits=bits, peak=Peak() if self._has_peaks else None)
+            counts = row.counts
+            if not counts and bits == row.bits:
+                counts.update(buckets)
             else:
-                for index, n in some if bits == one.bits else one.at_scale(some, bits):
+                for index, n in buckets if bits == row.bits else row.at_scale(buckets, bits):
                     counts[index] += n
             if total < 0:
-                one.unknown_sums += 1
+                row.unknown_sums += 1
             else:
-                one.sum += total
-            if peaks is not None:
-                peaks[key].see(stamp, None if maximum < 0 else maximum, table.indices[end - 1], bits)
+                row.sum += total
+            if row.peak is not None:
+                row.peak.see(stamp, None if maximum < 0 else maximum, indices[end - 1], bits)
 
-    def _row(self, key: K, bits: int) -> HistogramSum:
-        """Return the sum of a row; a new one has the scale of its first histogram."""
-        one = self.sums.get(key)
-        if one is None:
-            one = self.sums[key] = HistogramSum(bits=bits)
-            if self._peaks is not None:
-                self._peaks[key] = Peak()
-        return one
-
-    def remove(self, table: Mapping[K, Histogram], stamp: int = 0) -> list[K]:
-        """Subtract a table that was added with `stamp`, and return the keys of which nothing is left."""
+    def remove(self, table: Packed[K], stamp: int = 0) -> list[K]:
+        """Subtract histograms that were added with `stamp`, and return the keys of which nothing is left."""
+        self._made = {}
         gone = []
-        for key, pairs, total, _, _, bits in self._rows(table):
-            one = self.sums.get(key)
-            if one is None:  # sums of 0 leave with the first of them
-                continue
-            one.remove(pairs, total, bits)
-            if not one.counts:
-                del self.sums[key]
-                gone.append(key)
-            if self._peaks is None:
-                continue
-            if one.counts:
-                self._peaks[key].forget(stamp)
-            else:
-                del self._peaks[key]
+        begin = 0
+        for key, end, (total, _, bits) in zip(table.rows, table.ends, _known(table), strict=False):
+            row = self.sums.get(key)
+            if row is not None and begin < end:  # sums of 0 leave with the first of them
+                buckets = zip(table.indices[begin:end], table.counts[begin:end], strict=True)
+                row.remove(buckets, None if total < 0 else total, bits)
+                if row.peak is not None:
+                    row.peak.forget(stamp)
+                if not row.counts:
+                    del self.sums[key]
+                    gone.append(key)
+            begin = end
         return gone
 
     def multiply(self, factor: Fraction, wanted: Callable[[K], bool]) -> None:
@@ -219,8 +210,6 @@ class HistogramSums(Mapping[K, Histogram]):
         self._made = {}
         for key in keys:
             self.sums.pop(key, None)
-            if self._peaks is not None:
-                self._peaks.pop(key, None)
 
     @property
     def is_uniform(self) -> bool:
@@ -228,49 +217,50 @@ class HistogramSums(Mapping[K, Histogram]):
 
         Their scales may differ: a sum has the coarsest one, in whatever order and groups they are added.
         """
-        return not any(peak.is_mixed for peak in (self._peaks or {}).values())
+        return not any(row.peak is not None and row.peak.is_mixed for row in self.sums.values())
 
     def __getitem__(self, key: K) -> Histogram:
         made = self._made.get(key)
         if made is None:
-            peak = self._peaks[key].maximum() if self._peaks is not None else None
-            made = self._made[key] = self.sums[key].histogram(peak)
+            row = self.sums[key]
+            made = self._made[key] = row.histogram(row.maximum)
         return made
 
     @property
     def packed(self) -> Packed[K]:
         """Return `Packed.of` the sums, in half of the time: without their histograms."""
-        if any(one.bits > BITS for one in self.sums.values()):
+        rows = self.sums.values()
+        if any(row.bits > BITS for row in rows):
             return Packed.of(self)
         indices, counts, ends = bytearray(), list[int](), list[int]()
-        for one in self.sums.values():
-            some = sorted(one.counts)
-            indices += bytes(some)
-            counts += map(one.counts.__getitem__, some)
+        for row in rows:
+            in_order = sorted(row.counts)
+            indices += bytes(in_order)
+            counts += map(row.counts.__getitem__, in_order)
             ends.append(len(counts))
-        peaks = [None] * len(ends) if self._peaks is None else [self._peaks[key].maximum() for key in self.sums]
-        scales = bytes([one.bits for one in self.sums.values()])
+        maxima = [row.maximum for row in rows]
+        scales = bytes([row.bits for row in rows])
         return Packed(
             tuple(self.sums),
             ends,
             bytes(indices),
             counts,
-            sums=[UNKNOWN if one.unknown_sums else one.sum for one in self.sums.values()],
-            maxima=[UNKNOWN if peak is None else peak for peak in peaks],
+            sums=[UNKNOWN if row.unknown_sums else row.sum for row in rows],
+            maxima=[UNKNOWN if maximum is None else maximum for maximum in maxima],
             scales=b"" if scales == bytes([BITS]) * len(scales) else scales,
         )
 
     def merged(self, keys: Iterable[K], maximum: int | None = None) -> Histogram:
         """Return the sum of several rows; `maximum`: known from elsewhere, where no peaks are kept."""
-        present = [key for key in keys if key in self.sums]
-        if not present:
+        rows = [self.sums[key] for key in keys if key in self.sums]
+        if not rows:
             return EMPTY
-        if self._peaks is not None:
-            maximum = maximum_of([self._peaks[key] for key in present])
-        first, *others = [self.sums[key] for key in present]
-        both = HistogramSum(first.counts.copy(), first.sum, first.unknown_sums, first.bits) if others else first
-        for one in others:
-            both.add(one.counts.items(), None if one.unknown_sums else one.sum, one.bits)
+        if self._has_peaks:
+            maximum = maximum_of([row.peak for row in rows if row.peak is not None])
+        first, *others = rows
+        both = first.copy() if others else first
+        for row in others:
+            both.add(row.counts.items(), None if row.unknown_sums else row.sum, row.bits)
         return both.histogram(maximum)
 
     def __contains__(self, key: object) -> bool:
@@ -282,32 +272,8 @@ class HistogramSums(Mapping[K, Histogram]):
     def __len__(self) -> int:
         return len(self.sums)
 
-    def _rows(self, table: Mapping[K, Histogram]) -> Iterator[HistogramRow[K]]:
-        """Return the table's rows that are wanted and not empty; they change the sum, so its histograms are dropped."""
-        self._made = {}
-        if isinstance(table, Packed):
-            return _packed_rows(table, self._wanted)
-        return _plain_rows(table, self._wanted)
-
-
-def _packed_rows(table: Packed[K], wanted: Callable[[K], bool] | None) -> Iterator[HistogramRow[K]]:
-    """Yield rows without making their histograms."""
-    indices, counts, begin = table.indices, table.counts, 0
-    for key, end, (total, maximum, bits) in zip(table.rows, table.ends, _known(table), strict=False):
-        if begin < end and (wanted is None or wanted(key)):
-            pairs = zip(indices[begin:end], counts[begin:end], strict=True)
-            last = indices[end - 1]
-            yield key, pairs, None if total < 0 else total, None if maximum < 0 else maximum, last, bits
-        begin = end
-
 
 def _known(table: Packed[Any]) -> Iterator[tuple[int, int, int]]:
     """Return sum, maximum and scale of each row; UNKNOWN where they are not known; endless where none is."""
     unknown = repeat(UNKNOWN)
     return zip(table.sums or unknown, table.maxima or unknown, table.scales or repeat(BITS), strict=False)
-
-
-def _plain_rows(table: Mapping[K, Histogram], wanted: Callable[[K], bool] | None) -> Iterator[HistogramRow[K]]:
-    for key, one in table.items():
-        if one.buckets and (wanted is None or wanted(key)):
-            yield key, one.buckets, one.sum, one.max, one.buckets[-1][0], one.bits

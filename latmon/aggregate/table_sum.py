@@ -31,7 +31,17 @@ from latmon.model.measurements import (
     UNFOLLOWED,
 )
 from latmon.model.packed import UNKNOWN, Packed, numbers
-from latmon.model.packed_frame import COUNTERS, OFF, RATES, SUMMED, PackedFrame, PackedTable, RowCounts, pack
+from latmon.model.packed_frame import (
+    COUNTERS,
+    OFF,
+    RATES,
+    SUMMED,
+    PackedFrame,
+    PackedRows,
+    PackedTable,
+    RowCounts,
+    pack,
+)
 from latmon.model.sample import SampleRates
 from latmon.model.table import AnyTable, Meaning, Row, Table, always, never
 
@@ -67,19 +77,21 @@ class CountSums(Generic[K]):
         begin, width = 0, self._width
         counts = packed.counts
         for key in packed.rows:
+            contents = counts[begin : begin + width]
+            begin += width
+            if not self._keeps_zeros and not any(contents):
+                continue
             sums = self.sums.get(key)
             if sums is None:
                 sums = self.sums[key] = [0] * self._size
             if self._keeps_zeros:
                 sums[0] += sign
             factor = sign if weight_of is None else sign * weight_of(key)
-            end = begin + width
-            for place, n in enumerate(counts[begin:end]):
+            for place, n in enumerate(contents):
                 if n == UNKNOWN:
                     sums[self._unknown_at[place]] += sign
                 else:
                     sums[1 + place] += factor * n
-            begin = end
             if sign < 0 and not any(sums):
                 del self.sums[key]
 
@@ -457,9 +469,7 @@ def rows_of(packed: PackedFrame, table: Table[Row, V]) -> Mapping[Row, V]:
     if table.value.unpack is not None:
         (histograms,) = rows.histograms.values()
         return table.value.unpack(histograms)
-    sums = TableSum(table)
-    sums.add(rows)
-    return sums
+    return PackedRows(table, rows)
 
 
 def traced_of(state: Traced, sums: Sum, counters: Sum) -> Traced:

@@ -101,6 +101,12 @@ class Packed(Mapping[K, Histogram]):
         sums = [us if us == UNKNOWN else us * times for us, times in zip(self.sums, factors, strict=False)]
         return Packed(self.rows, self.ends, self.indices, counts, sums=sums, maxima=self.maxima, scales=self.scales)
 
+    @property
+    def counts_by_row(self) -> list[int]:
+        """Return the number of I/Os of each row."""
+        sums = [0, *accumulate(self.counts)]
+        return [sums[end] - sums[begin] for begin, end in zip([0, *self.ends], self.ends, strict=False)]
+
     def parts(self) -> Iterator[tuple[K, RowSpan]]:
         """Yield the rows without making their histograms."""
         begin = 0

@@ -10,6 +10,7 @@ import zlib
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import chain, islice
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -82,7 +83,7 @@ class RowCounts(Generic[K]):
 
 @dataclass(frozen=True, slots=True)
 class PackedTable:
-    """The rows of one table, by the places of its cells. Of facts and names `rows` have only what is known."""
+    """The rows of one table, by the places of its cells. A row may be missing in a part that has nothing of it."""
 
     histograms: Mapping[int, Packed[Any]] = field(default_factory=dict)
     counts: RowCounts[Any] = field(default_factory=RowCounts)
@@ -117,6 +118,74 @@ class PackedTable:
         yield from (packed.rows for packed in self.histograms.values())
         yield self.counts.rows
         yield from (counts.rows for counts in self.named.values())
+
+
+class PackedRows(Mapping[Row, V]):
+    """The rows of a packed table, whose values are made when they are read."""
+
+    def __init__(self, table: Table[Row, V], packed: PackedTable, keys: Iterable[Row] | None = None) -> None:
+        """`keys`: of the rows; without them all that are timed, or counted."""
+        self._table, self.packed = table, packed
+        if keys is None:
+            keys = chain.from_iterable(histograms.rows for histograms in packed.histograms.values())
+            if not table.is_timed:
+                keys = chain(packed.counts.rows, (key for key, _ in _names_in(packed)), keys)
+        self._keys = dict.fromkeys(keys)
+        self._made: dict[Row, V] = {}
+
+    def __getitem__(self, key: Row) -> V:
+        value = self._made.get(key)
+        if value is None:
+            if key not in self._keys:
+                raise KeyError(key)
+            value = self._made[key] = self._value(key)
+        return value
+
+    def get(self, key: Row, default: Any = None) -> Any:
+        """Return a row; Mapping's own catches a KeyError for each key that is missing."""
+        return self[key] if key in self._keys else default
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._keys
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self._keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    @cached_property
+    def _counts(self) -> Mapping[Row, tuple[int, ...]]:
+        return self.packed.counts.by_row
+
+    @cached_property
+    def _named(self) -> Mapping[int, Mapping[Row, Mapping[str, int]]]:
+        by_place: dict[int, Mapping[Row, Mapping[str, int]]] = {}
+        for place, counts in self.packed.named.items():
+            of_rows: dict[Row, dict[str, int]] = {}
+            for (key, name), n in zip(counts.rows, counts.counts, strict=True):
+                of_rows.setdefault(key, {})[name] = n
+            by_place[place] = of_rows
+        return by_place
+
+    def _value(self, key: Row) -> V:
+        table = self._table
+        cells = [cell.empty for cell in table.value.cells]
+        for place, histograms in self.packed.histograms.items():
+            if key in histograms:
+                cells[place] = histograms[key]
+        for place, n in zip(table.count_places, self._counts.get(key, ()), strict=False):
+            cells[place] = None if n == UNKNOWN else n
+        for place, named in self._named.items():
+            cells[place] = named.get(key, cells[place])
+        for place, content in zip(table.fact_places, self.packed.facts.get(key, ()), strict=False):
+            cells[place] = content
+        return table.value.make(*cells)
+
+
+def _names_in(packed: PackedTable) -> Iterator[tuple[Any, str]]:
+    for counts in packed.named.values():
+        yield from counts.rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,10 +258,12 @@ def _has_sample(table: AnyTable, rows: Mapping[Any, Any]) -> bool:
 
 
 def pack_table(table: Table[Row, V], rows: Mapping[Row, V]) -> PackedTable:
-    """Return the rows of a table. Rows of idle devices, and rows that count nothing, are left out."""
+    """Return the rows of a table; those of idle devices apart."""
     if table.value.pack is not None:
         return PackedTable({0: table.value.pack(rows)})
-    busy = busy_rows(rows)
+    busy, idle = busy_rows(rows), rows.idle if isinstance(rows, WithIdle) else None
+    if isinstance(busy, PackedRows):
+        return busy.packed if idle is None else replace(busy.packed, idle=idle)
     all_cells = [table.value.split(value) for value in busy.values()]
     histograms: dict[int, Packed[Row]] = {}
     for place in table.histogram_places:
@@ -202,22 +273,18 @@ def pack_table(table: Table[Row, V], rows: Mapping[Row, V]) -> PackedTable:
         _pack_counts(table, busy, all_cells),
         {place: _pack_named(busy, all_cells, place) for place in table.named_places},
         _facts(table, busy, all_cells),
-        rows.idle if isinstance(rows, WithIdle) else None,
+        idle,
     )
 
 
-def _pack_counts(table: AnyTable, rows: Collection[Any], all_cells: Sequence[tuple[Any, ...]]) -> RowCounts[Any]:
+def _pack_counts(table: AnyTable, rows: Iterable[Any], all_cells: Sequence[tuple[Any, ...]]) -> RowCounts[Any]:
     places = table.count_places
     if not places:
         return RowCounts()
-    kept: list[Any] = []
     counts: list[int] = []
-    for key, cells in zip(rows, all_cells, strict=True):
-        contents = [UNKNOWN if cells[place] is None else cells[place] for place in places]
-        if table.counts_nothing_too or any(contents):
-            kept.append(key)
-            counts += contents
-    return RowCounts(tuple(kept), numbers(counts))
+    for cells in all_cells:
+        counts += [UNKNOWN if cells[place] is None else cells[place] for place in places]
+    return RowCounts(tuple(rows), numbers(counts))
 
 
 def _pack_named(rows: Collection[Any], all_cells: Sequence[tuple[Any, ...]], place: int) -> RowCounts[tuple[Any, str]]:

@@ -24,7 +24,7 @@ merged, or a fact such as the name of a thread, of which a sum has the latest.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from enum import Enum
 from functools import cached_property
 from operator import attrgetter
@@ -204,12 +204,22 @@ class Value(Generic[V]):
     cells: tuple[Cell, ...]
     make: Callable[..., V]
     split: Callable[[V], tuple[Any, ...]]
-    impossible: Callable[[V], str] = field(default=lambda _: "")
-    """Why no I/Os can have such a value; empty where some can."""
+    impossible: Callable[..., str] | None = None
+    """Returns why no I/Os can have such numbers, empty where some can; None: all are possible.
+
+    It takes the counts in the order of `cells`, then those of the histograms."""
     pack: Callable[[Mapping[Any, V]], Packed[Any]] | None = None
     """Of a value that is one histogram: return rows as arrays. Other values are packed cell by cell."""
     unpack: Callable[[Packed[Any]], Mapping[Any, V]] | None = None
     """The way back of `pack`, which need not make all values."""
+
+    def why_impossible(self, value: V) -> str:
+        """Return why no I/Os can have a value; empty where some can."""
+        if self.impossible is None:
+            return ""
+        cells = list(zip(self.cells, self.split(value), strict=True))
+        counts = [content for cell, content in cells if cell.is_count]
+        return self.impossible(*counts, *(content.count for cell, content in cells if cell.is_histogram))
 
     def add(self, first: V, second: V) -> V:
         """Return the sum of two values; its facts are those of the second."""
@@ -272,7 +282,7 @@ def _as_histogram(times: Mapping[int, int]) -> tuple[Histogram]:
 
 
 def record(
-    make: Callable[..., V], *, impossible: Callable[[V], str] = lambda _: "", bits: int = BITS, **fields: Unit | Cell
+    make: Callable[..., V], *, impossible: Callable[..., str] | None = None, bits: int = BITS, **fields: Unit | Cell
 ) -> Value[V]:
     """Return the declaration of a dataclass: its fields in order, each with its unit; `bits` of its histogram."""
     cells = tuple(

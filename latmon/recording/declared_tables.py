@@ -9,11 +9,13 @@ in it: names of cgroups and mount points are long.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import repeat
 from operator import itemgetter
 from typing import Any
 
 from latmon.model.measurements import TABLES
-from latmon.model.packed import Packed
+from latmon.model.packed import Packed, numbers
+from latmon.model.packed_frame import PackedRows, PackedTable, RowCounts
 from latmon.model.table import AnyTable, Cell, Meaning, Part, Tables, Unit
 from latmon.recording import validate
 from latmon.recording.packed_tables import encode_table, table
@@ -27,7 +29,6 @@ from latmon.recording.validate import (
     flag,
     label,
     mapped,
-    once,
     one_of,
     text,
     within,
@@ -108,13 +109,14 @@ class TableCodec:
         readers = dict(zip(names, map(reader_of, declared.parts), strict=True))
         contents = [(cells[place].name, reader_of_cell(cells[place])) for place in in_row]
         self._first_cell = len(own) + bool(shared)
-        in_line = [*in_row, *(place for _, place in self._histograms)]
-        self._contents = _picker(
-            [
-                bool(shared) + own.index(cell.name) if cell.of_key else self._first_cell + in_line.index(place)
-                for place, cell in enumerate(cells)
-            ]
-        )
+        self._in_row = {
+            place: bool(shared) + own.index(cell.name) if cell.of_key else self._first_cell + in_row.index(place)
+            for place, cell in enumerate(cells)
+            if not cell.is_histogram
+        }
+        """Place of a cell -> its place in a row."""
+        self._counts_of = _picker([self._in_row[place] for place in declared.count_places])
+        self._facts_of = _picker([self._in_row[place] for place in declared.fact_places])
         place_in_by = [("by", within(0, validate.MAX_ITEMS))] if shared else []
         own_parts = [(name, readers[name]) for name in own]
         self._width = self._first_cell + len(contents)
@@ -144,12 +146,11 @@ class TableCodec:
     def decode(self, value: Any, key: str) -> Mapping[Any, Any]:
         """Return the rows; RecordingError where a row is impossible, or there twice."""
         if not self._histograms:
-            rows = [self._row.read(row, key) for row in validate.items(value, key)]
-            keys = [self._key(cells) for cells in rows]
-            return self._checked(keys, rows, key)
+            rows = self._row.read_all(validate.items(value, key), key)
+            return self._checked([self._key(cells) for cells in rows], rows, {}, key)
         line = validate.mapping(value, key)
-        names = [self._names.read(row, "by") for row in validate.items(line.get("by", []), "by")]
-        rows = [self._row.read(row, "rows") for row in validate.items(line.get("rows", []), "rows")]
+        names = self._names.read_all(validate.items(line.get("by", []), "by"), "by")
+        rows = self._row.read_all(validate.items(line.get("rows", []), "rows"), "rows")
         if self._shared:
             if any(cells[0] >= len(names) for cells in rows):
                 raise RecordingError(f"{key!r} has a row of {self._table.row_title} that 'by' lacks")
@@ -159,22 +160,48 @@ class TableCodec:
         tables = [line]
         if len(self._histograms) > 1:
             tables = [validate.mapping(line.get(name, {}), name) for name, _ in self._histograms]
-        columns = [table(arrays, keys).values_in_order() for arrays in tables]
-        counted = zip(rows, zip(*columns, strict=True), strict=True)
-        return self._checked(keys, [cells + histograms for cells, histograms in counted], key)
+        places = [place for _, place in self._histograms]
+        columns = {place: table(arrays, keys) for place, arrays in zip(places, tables, strict=True)}
+        return self._checked(keys, rows, columns, key)
 
     def _key(self, written: Cells) -> Any:
         """Return the key of its parts in the order of a line."""
         return self._table.key._make(self._key_parts(written))
 
-    def _checked(self, keys: list[Any], rows_and_histograms: list[Cells], key: str) -> Mapping[Any, Any]:
-        value = self._table.value
-        contents = map(self._contents, rows_and_histograms)
-        rows = [(about, value.make(*cells)) for about, cells in zip(keys, contents, strict=True)]
-        for _, made in rows:
-            if why := value.impossible(made):
+    def _checked(
+        self, keys: list[Any], rows: list[Cells], columns: Mapping[int, Packed[Any]], key: str
+    ) -> Mapping[Any, Any]:
+        """Return the rows in packed form; `columns`: the histograms by the place of their cell."""
+        declared = self._table
+        if len(set(keys)) != len(keys):
+            raise RecordingError("a window has the same entry twice")
+        self._refuse_impossible(rows, columns, key)
+        if declared.value.unpack is not None:
+            (histograms,) = columns.values()
+            return declared.value.unpack(histograms)
+        counts: list[int] = []
+        for cells in rows:
+            counts += self._counts_of(cells)
+        named: dict[int, RowCounts[tuple[Any, str]]] = {}
+        for place in declared.named_places:
+            at = self._in_row[place]
+            of_names: dict[tuple[Any, str], int] = {}
+            for about, cells in zip(keys, rows, strict=True):
+                of_names.update({(about, name): n for name, n in cells[at].items()})
+            named[place] = RowCounts(tuple(of_names), numbers(of_names.values()))
+        facts = dict(zip(keys, map(self._facts_of, rows), strict=True)) if declared.fact_places else {}
+        packed = PackedTable(columns, RowCounts(tuple(keys), numbers(counts)), named, facts)
+        return PackedRows(declared, packed, keys)
+
+    def _refuse_impossible(self, rows: list[Cells], columns: Mapping[int, Packed[Any]], key: str) -> None:
+        impossible = self._table.value.impossible
+        if impossible is None:
+            return
+        places = self._table.histogram_places
+        timed = zip(*(columns[place].counts_by_row for place in places), strict=True) if places else repeat(())
+        for cells, counts in zip(rows, timed, strict=False):
+            if why := impossible(*self._counts_of(cells), *counts):
                 raise RecordingError(f"{key!r} {why}")
-        return once(rows)
 
     def _encode_row(self, key: Any, value: Any, places: Mapping[Cells, int]) -> list[Any]:
         place = [places[self._shared_parts(key)]] if self._shared else []

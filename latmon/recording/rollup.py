@@ -327,6 +327,7 @@ def _comparable(packed: PackedFrame) -> dict[str, list[Any]]:
     comparable: dict[str, list[Any]] = {}
     for table, rows in packed.tables.items():
         if table is not RATES and table is not SEEN_ALONE:
-            comparable[table.name] = [dict(rows.histograms), rows.counts.by_row, rows.facts]
+            counted = {key: counts for key, counts in rows.counts.by_row.items() if any(counts)}
+            comparable[table.name] = [dict(rows.histograms), counted, rows.facts]
             comparable[table.name] += [counts.by_row for counts in rows.named.values()]
     return comparable

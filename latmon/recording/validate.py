@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from operator import attrgetter
 from types import MappingProxyType
@@ -293,6 +293,45 @@ class RowDecoder(Generic[T]):
             names = ", ".join(name for name, _ in self._cells[: self._least])
             raise RecordingError(f"{key!r} has a row that is too short: it needs {names}")
         return self._make(*[read(one, name) for (name, read), one in zip(self._cells, value, strict=False)])
+
+    def read_all(self, values: Sequence[Any], key: str) -> list[T]:
+        """Return the values of rows, as `read` does; in half of its time where all rows are plain."""
+        columns = self._checked_columns(values)
+        if columns is None:
+            return [self.read(value, key) for value in values]
+        return list(map(self._make, *columns))
+
+    def _checked_columns(self, rows: Sequence[Any]) -> list[Sequence[Any]] | None:
+        """Return the cells by column; None where a row or a cell needs `read`, which also says what is wrong with it.
+
+        Of a column of texts or numbers each different one is checked once.
+        """
+        if {*map(type, rows)} != {list} or {*map(len, rows)} != {len(self._cells)}:
+            return None
+        columns: list[Sequence[Any]] = []
+        for (name, read), column in zip(self._cells, zip(*rows, strict=True), strict=True):
+            kinds = {*map(type, column)}
+            if kinds == {int} and read is count:
+                is_plain = min(column) >= 0 and max(column) <= MAX_COUNT
+            elif kinds in _PLAIN:
+                is_plain = _all_pass(read, {*column}, name)
+            else:
+                return None
+            if not is_plain:
+                return None
+            columns.append(column)
+        return columns
+
+
+_PLAIN = ({str}, {int})
+
+
+def _all_pass(read: Read, values: Iterable[Any], name: str) -> bool:
+    """Return whether a check takes each of these values, and returns it as it is."""
+    try:
+        return all(read(value, name) == value for value in values)
+    except RecordingError:
+        return False
 
 
 def count(value: Any, key: str) -> int:

@@ -108,7 +108,7 @@ def _content(rnd: random.Random, cell: Cell, histogram: Callable[[int], Histogra
 def _declared_value(rnd: random.Random, table: AnyTable, key: Any, histogram: Callable[[int], Histogram]) -> Any:
     """Return a random value; its first count grows until I/Os can have it."""
     cells = [getattr(key, cell.name) if cell.of_key else _content(rnd, cell, histogram) for cell in table.value.cells]
-    while table.value.impossible(value := table.value.make(*cells)):
+    while table.value.why_impossible(value := table.value.make(*cells)):
         cells[0] += _HIGH
     return value
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from latmon.aggregate.histogram_sum import HistogramSums
 from latmon.model.frame import Completed, Flow, Frame, Series
-from latmon.model.histogram import Histogram
+from latmon.model.histogram import Histogram, merge
 from latmon.model.measurements import LATENCIES
 from latmon.model.packed import Packed
 from latmon.model.packed_frame import PackedFrame, PackedTable, Pressed
@@ -105,17 +106,19 @@ def test_a_table_keeps_the_scale_of_each_row():
 def test_a_sum_of_packed_tables_is_that_of_their_histograms(peaks, wanted):
     fine, other = Histogram.of({40: 3, 200: 1}, 400, 300), Histogram.of({0: 1, 40: 2}, None, 90)
     tables = [{"a": fine, "b": other}, {"b": fine, "c": Histogram()}, {"c": other, "a": fine.coarsen(0), "b": fine}]
-    sums = [HistogramSums[str](wanted, peaks=peaks) for _ in range(2)]
-    for table in tables:
-        sums[0].add(table)
-        sums[1].add(Packed.of(table))
-    assert dict(sums[0]) == dict(sums[1])
-    assert list(sums[0]) == list(sums[1]) == (["a", "b", "c"] if wanted is None else ["a", "c"])
-    assert [dict(one.packed) for one in sums] == [dict(Packed.of(one)) for one in sums]
-    for table in tables[:2]:
-        sums[0].remove(table)
-        sums[1].remove(Packed.of(table))
-    assert dict(sums[0]) == dict(sums[1])
+    sums = HistogramSums[str](wanted, peaks=peaks)
+    for stamp, table in enumerate(tables):
+        sums.add(Packed.of(table), stamp)
+    kept = ["a", "b", "c"] if wanted is None else ["a", "c"]
+    assert list(sums) == kept
+    each = {key: merge([table[key] for table in tables if key in table]) for key in kept}
+    assert {key: one if peaks else replace(one, max=None) for key, one in each.items()} == dict(sums)
+    assert dict(sums.packed) == dict(sums)
+    for stamp, table in enumerate(tables[:2]):
+        sums.remove(Packed.of(table), stamp)
+    last = {key: one for key, one in tables[2].items() if key in kept}
+    assert {key: one.count for key, one in sums.items()} == {key: one.count for key, one in last.items()}
+    assert sums["c"].buckets == other.buckets
 
 
 @pytest.mark.parametrize("gaps", [[0, 1], [3, 256], [0, 239]])

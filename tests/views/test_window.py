@@ -120,7 +120,7 @@ def test_a_window_without_frames_forgets_all_devices():
     for sums in window._sums.sums.values():
         for table in sums.tables.values():
             assert not table._facts
-            assert not any(histograms._peaks for histograms in table.histograms.values())
+            assert not any(histograms.sums for histograms in table.histograms.values())
 
 
 def test_rates_are_those_of_all_that_was_traced_in_the_window():

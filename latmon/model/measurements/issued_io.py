@@ -17,8 +17,8 @@ class IssuedIO:
     latency: Histogram = EMPTY
 
 
-def _impossible(done: IssuedIO) -> str:
-    return "has more latencies than I/Os" if done.latency.count > done.count else ""
+def _impossible(ios: int, _bytes: int, latencies: int) -> str:
+    return "has more latencies than I/Os" if latencies > ios else ""
 
 
 def issued_io(bits: int = BITS) -> Value[IssuedIO]:
