@@ -64,7 +64,17 @@ class Rolling:
 
     def due(self, windows: Sequence[Frame], end: int) -> bytes:
         """Return the roll-up member for byte `end`, before the member with these windows; empty if there is none."""
-        if self._sums is None or not windows or minute_of(windows[-1].mono_us) == self._minute:
+        if not windows or minute_of(windows[-1].mono_us) == self._minute:
+            return b""
+        return self._roll_up(end)
+
+    def last(self, end: int) -> bytes:
+        """Return the roll-up member of the last minute for byte `end`; empty where the minute is not over."""
+        is_over = self._last_us is not None and minute_of(self._last_us + 1) != self._minute
+        return self._roll_up(end) if is_over else b""
+
+    def _roll_up(self, end: int) -> bytes:
+        if self._sums is None:
             return b""
         line = roll_up(self._sums)
         self._sums = None
@@ -217,6 +227,8 @@ class Writer:
             return
         try:
             self.flush()
+            if last := self._rolling.last(self._end):
+                self._write(last)
             self._stop(reason)
         finally:
             os.close(self._descriptor)

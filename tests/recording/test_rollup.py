@@ -262,6 +262,16 @@ def _members(path):
     return found
 
 
+def test_the_last_minute_has_a_roll_up_where_it_is_over(tmp_path):
+    frames = [Frame(i, 1e9 + i, i * 1_000_000, 1_000_000) for i in range(30, 241)]
+    whole, part = written(tmp_path / "whole", frames), written(tmp_path / "part", frames[:-1])
+    counted = [sum(bool(head.stands_for) for _, head in _members(path)) for path in (whole, part)]
+    assert counted == [3, 2]
+    assert [item.mono_us for item in open_recording(whole) if isinstance(item, Frame)] == [
+        one.mono_us for one in frames
+    ]
+
+
 def test_a_roll_up_says_how_many_bytes_it_stands_for(tmp_path):
     found = _members(written(tmp_path / "r", Load(1).frames(34)))
     sums = [(at, head) for at, head in found if head.stands_for]
