@@ -387,14 +387,15 @@ class Sum:
         self.tables: dict[AnyTable, TableSum[Any, Any]] = {
             table: TableSum(table, peaks=peaks, wanted=wanted.get(table)) for table in tables
         }
-        self._rates = SampleRates()
+        self.rates = SampleRates()
+        """Sampling rates of the frames."""
         self.latest = PackedFrame()
         """The latest frame, without its tables."""
 
     def copy(self) -> Sum:
         other = Sum(())
         other.tables = {table: sums.copy() for table, sums in self.tables.items()}
-        other._rates, other.latest = self._rates.copy(), self.latest
+        other.rates, other.latest = self.rates.copy(), self.latest
         return other
 
     def add_frame(self, frame: Frame, stamp: int = 0) -> None:
@@ -403,7 +404,7 @@ class Sum:
 
     def add(self, packed: PackedFrame, stamp: int = 0) -> None:
         """Add a frame, or a sum of frames; `stamp` grows from one to the next."""
-        self._multiply(self._rates.count(packed.one_in))
+        self._multiply(self.rates.count(packed.one_in))
         factor = self._factor(packed)
         for table, rows in packed.tables.items():
             sums = self.tables.get(table)
@@ -418,7 +419,11 @@ class Sum:
             sums = self.tables.get(table)
             if sums is not None:
                 sums.subtract(rows, stamp, factor)
-        self._multiply(self._rates.count(packed.one_in, -1))
+        self._multiply(self.rates.count(packed.one_in, -1))
+
+    def weigh_as(self, one_in: int) -> None:
+        """Have each row of the sample stand for `one_in` I/Os, a divisor of what it stands for now."""
+        self._multiply(self.rates.count(one_in))
 
     def forget(self, devices: Collection[str]) -> None:
         """Drop the rows of devices."""
@@ -428,7 +433,7 @@ class Sum:
     @property
     def one_in(self) -> int:
         """I/Os that each counted one of the sample stands for; 0: nothing is of a sample."""
-        return self._rates.one_in
+        return self.rates.one_in
 
     @property
     def packed(self) -> PackedFrame:

@@ -8,21 +8,23 @@ bounded by the number of series. Pure: reads no file and makes no text.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
+from functools import cached_property
 from itertools import pairwise
 from typing import TypeVar
 
 from latmon.aggregate.accumulator import Minute, thresholds_of
 from latmon.aggregate.request_age import Waiting
+from latmon.aggregate.table_sum import Sum
 from latmon.model.frame import UNACCOUNTED, Completed, Device, Flow, Frame, Origin, Series, Settings
 from latmon.model.histogram import Buckets, Histogram, bucket_bounds, bucket_index
 from latmon.model.inflight import Ages
-from latmon.model.measurements import ABOVE, FILES, ISSUERS, PATTERNS, SIZES
-from latmon.model.measurements.issued_io import ISSUED_IO, IssuedIO
-from latmon.model.packed_frame import one_in_of
-from latmon.model.sample import SampleRates, weighed
+from latmon.model.measurements import ABOVE, FILES, ISSUERS, PATTERNS, SIZES, STAGE_TIMES
+from latmon.model.measurements.issued_io import IssuedIO
+from latmon.model.packed_frame import pack
+from latmon.model.sample import SampleRates
 from latmon.recording.codec import Gap
 from latmon.recording.reader import UnreportedGaps
 
@@ -39,9 +41,10 @@ _ENOUGH = 12
 SMALL = 16_384
 """Bytes: pages of databases and file systems have 4 to 16 KiB."""
 MINUTE_US = 60_000_000
-_SMALL_IOS = "up to 16 KiB"
 TRACED = "traced "
 """Prefix of a stage in a series of the traced I/Os: they are another population than all I/Os."""
+_OF_SPANS = (STAGE_TIMES, ABOVE, ISSUERS, FILES, SIZES, PATTERNS)
+"""Tables of which a span has one sum. Of latencies and completions it has one for each unit."""
 Counts = dict[int, int]
 
 
@@ -101,23 +104,11 @@ class CaptureSpan:
     """Rules without their input: a finding of theirs on the other side is neither gone nor new."""
     includes: dict[Series, tuple[str, ...]] = field(default_factory=dict)
     """Stages that a stage's time includes."""
-    by_total: dict[Series, Counts] = field(default_factory=dict)
-    """Time in us of a stage of the traced I/Os, by the bucket of their total."""
-    above: dict[Flow, int] = field(default_factory=dict)
-    """I/Os above the threshold, counted by the probe."""
     runs: tuple[CaptureSpan, ...] = ()
     """The captures that `of_runs` joined."""
-    issued: dict[str, int] = field(default_factory=dict)
-    """I/Os by the cgroup that issued them, by its path; at most MAX_SERIES."""
-    processes: dict[str, IssuedIO] = field(default_factory=dict)
-    """I/Os of traced processes by their name; at most MAX_SERIES."""
-    files: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
-    """Operations on files by mount point and op, and their time in us; at most MAX_SERIES."""
-    kinds: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
-    """Small or sequential I/Os, and all, of a traced device, by its name and the kind; at most MAX_SERIES."""
     waiting: Waiting = field(default_factory=Waiting)
-    rates: SampleRates = field(default_factory=SampleRates)
-    """Sampling rates of its windows."""
+    sums: Sum = field(default_factory=lambda: Sum(_OF_SPANS))
+    """Sums of all its windows."""
     _thresholds: dict[str, set[int]] = field(default_factory=dict)
     _known: dict[Series, int] = field(default_factory=dict)
     _bounds: dict[Series, int] = field(default_factory=dict)
@@ -162,84 +153,99 @@ class CaptureSpan:
         for series, one in frame.histograms.items():
             self._count(unit, series, one)
             self.includes[series] = self.origin.measured.get(series.stage, ())
-        frame = self._weighed(frame)
-        self._traced(unit, frame)
-        for flow, above in frame[ABOVE].items():
-            self.above[flow] = self.above.get(flow, 0) + above
+        self._add_traced(unit, frame)
         thresholds = thresholds_of(item) if isinstance(item, Frame) else item.thresholds
         for device, bounds in thresholds.items():
             self._thresholds.setdefault(device, set()).update(bounds)
-        self._add_who(frame)
         for flow, done in _done(frame).items():
             before = unit.done.get(flow, (0, 0))
             unit.done[flow] = before[0] + done.count, before[1] + done.bytes
 
-    def _weighed(self, frame: Frame) -> Frame:
-        """Return the frame with the weight of its sample beside those of the frames before it."""
-        one_in = one_in_of(frame)
-        self._multiply(self.rates.count(one_in))
-        return weighed(frame, one_in // self.rates.one_in) if one_in else frame
+    def _add_traced(self, unit: Unit, frame: Frame) -> None:
+        """Add the tables of spans, and the traced stages with the weight of the frame's sample."""
+        packed = pack(frame, _OF_SPANS)
+        before = self.sums.one_in
+        self.sums.add(packed)
+        self._multiply(before, self.sums.one_in)
+        weight = packed.one_in // self.sums.one_in if packed.one_in else 1
+        for series, histogram in frame.traced.histograms.items():
+            if series.stage != UNACCOUNTED:
+                key = series._replace(stage=TRACED + series.stage)
+                self._count(unit, key, histogram.scaled(weight) if weight > 1 else histogram)
+                self.includes[key] = frame.traced.includes_of(series.device).get(series.stage, ())
 
     def weigh_as(self, one_in: int) -> None:
         """Have each traced I/O stand for `one_in`, a divisor of what it stands for now."""
-        if self.rates.one_in:
-            self._multiply(self.rates.count(one_in))
+        before = self.sums.one_in
+        if before:
+            self.sums.weigh_as(one_in)
+            self._multiply(before, self.sums.one_in)
 
-    def _multiply(self, factor: Fraction) -> None:
-        """Multiply what is of the tracer's sample by a whole number."""
-        times = int(factor)
-        if times == 1:
+    def _multiply(self, before: int, now: int) -> None:
+        """Multiply the traced stages of the units, each of which stood for `before` I/Os and stands for `now`."""
+        if before in (0, now):
             return
         for unit in self.units:
             for series, counts in unit.counts.items():
                 if series.stage.startswith(TRACED):
-                    unit.counts[series] = {index: n * times for index, n in counts.items()}
-        for series, sums in self.by_total.items():
-            self.by_total[series] = {index: us * times for index, us in sums.items()}
-        for name, done in self.processes.items():
-            self.processes[name] = ISSUED_IO.scale(done, times)
-        for key, (part, whole) in self.kinds.items():
-            if key[1] == _SMALL_IOS:
-                self.kinds[key] = part * times, whole * times
+                    unit.counts[series] = {index: n * (before // now) for index, n in counts.items()}
 
-    def _add_who(self, frame: Frame) -> None:
-        for issuer, io in frame[ISSUERS].items():
-            if issuer.is_process:
-                _put(self.processes, issuer.comm, io, ISSUED_IO.add)
-            else:
-                _put(self.issued, issuer.cgroup, io.count, int.__add__)
-        for file, took in frame[FILES].items():
+    @property
+    def above(self) -> Mapping[Flow, int]:
+        """Return the I/Os above the threshold, counted by the probe."""
+        return self.sums[ABOVE]
+
+    @property
+    def by_total(self) -> Mapping[Series, Mapping[int, int]]:
+        """Return the time in us of a stage of the traced I/Os, by the bucket of their total."""
+        return self.sums[STAGE_TIMES]
+
+    @cached_property
+    def issued(self) -> Mapping[str, int]:
+        """Return the I/Os by the path of the cgroup that issued them."""
+        by_cgroup = Counter[str]()
+        for issuer, done in self.sums[ISSUERS].items():
+            if not issuer.is_process:
+                by_cgroup[issuer.cgroup] += done.count
+        return by_cgroup
+
+    @cached_property
+    def processes(self) -> Mapping[str, IssuedIO]:
+        """Return the I/Os of traced processes by their name."""
+        processes = [(issuer, done) for issuer, done in self.sums[ISSUERS].items() if issuer.is_process]
+        return ISSUERS.sum_rows((issuer.comm, done) for issuer, done in processes)
+
+    @cached_property
+    def files(self) -> Mapping[tuple[str, str], tuple[int, int]]:
+        """Return the timed operations on files by mount point and op, and their time in us."""
+        found: dict[tuple[str, str], tuple[int, int]] = {}
+        for file, took in self.sums[FILES].items():
             if took.sum is not None:
-                _put(self.files, (file.mount, file.op), (took.count, took.sum), _plus)
-        for size, io in frame[SIZES].items():
-            small = io.count if 0 < size.upto <= SMALL else 0
-            _put(self.kinds, (size.device, _SMALL_IOS), (small, io.count), _plus)
-        for flow, pattern in frame[PATTERNS].items():
-            _put(self.kinds, (flow.device, "sequential"), (pattern.sequential, pattern.issued), _plus)
+                _put(found, (file.mount, file.op), (took.count, took.sum))
+        return found
+
+    @cached_property
+    def kinds(self) -> Mapping[tuple[str, str], tuple[int, int]]:
+        """Return the small or sequential I/Os, and all, of each traced device, by its name and the kind."""
+        found: dict[tuple[str, str], tuple[int, int]] = {}
+        for size, done in self.sums[SIZES].items():
+            small = done.count if 0 < size.upto <= SMALL else 0
+            _put(found, (size.device, "up to 16 KiB"), (small, done.count))
+        for flow, pattern in self.sums[PATTERNS].items():
+            _put(found, (flow.device, "sequential"), (pattern.sequential, pattern.issued))
+        return found
 
     def absorb(self, run: CaptureSpan) -> None:
         """Add all of another span, with the same weights (`weigh_alike`), but its units and their resolutions."""
-        self.rates.merge(run.rates)
+        self.sums.add(run.sums.packed)
         self.start_wall = min(self.start_wall or run.start_wall, run.start_wall)
         self.end_wall, self.end_us = max(self.end_wall, run.end_wall), max(self.end_us, run.end_us)
         self.gaps, self.lost, self.left_out = self.gaps + run.gaps, self.lost + run.lost, self.left_out + run.left_out
         self.damage, self.is_live = (*self.damage, *run.damage), self.is_live or run.is_live
         self.devices |= run.devices
         self.includes |= run.includes
-        for series, sums in run.by_total.items():
-            if series in self.by_total or len(self.by_total) < MAX_SERIES:
-                add(self.by_total.setdefault(series, {}), sums.items())
-        for flow, above in run.above.items():
-            self.above[flow] = self.above.get(flow, 0) + above
         for device, some in run._thresholds.items():
             self._thresholds.setdefault(device, set()).update(some)
-        for cgroup, n in run.issued.items():
-            _put(self.issued, cgroup, n, int.__add__)
-        for comm, io in run.processes.items():
-            _put(self.processes, comm, io, ISSUED_IO.add)
-        for mine, theirs in ((self.files, run.files), (self.kinds, run.kinds)):
-            for key, pair in theirs.items():
-                _put(mine, key, pair, _plus)
         for tops, more in ((self._known, run._known), (self._bounds, run._bounds)):
             tops.update((series, max(top, tops.get(series, -1))) for series, top in more.items())
 
@@ -274,16 +280,6 @@ class CaptureSpan:
         known, bound = self._known.get(series, -1), self._bounds.get(series, -1)
         whole = Histogram.of(counts, None, known if known >= max(bound, 0) else None, self.bits.get(series, bits))
         return whole.coarsen(bits) if whole.bits > bits else whole
-
-    def _traced(self, unit: Unit, frame: Frame) -> None:
-        for series, one in frame.traced.histograms.items():
-            if series.stage != UNACCOUNTED:
-                key = series._replace(stage=TRACED + series.stage)
-                self._count(unit, key, one)
-                self.includes[key] = frame.traced.includes_of(series.device).get(series.stage, ())
-        for series, sums in frame.traced.by_total.items():
-            if series in self.by_total or len(self.by_total) < MAX_SERIES:
-                add(self.by_total.setdefault(series, {}), sums.items())
 
     def _open(self) -> None:
         """Begin a unit; merge pairs first if there are too many, or too many buckets in them."""
@@ -365,7 +361,7 @@ def weigh_alike(runs: Iterable[CaptureSpan]) -> None:
     every = list(runs)
     rates = SampleRates()
     for run in every:
-        rates.merge(run.rates)
+        rates.merge(run.sums.rates)
     for run in every:
         run.weigh_as(rates.one_in)
 
@@ -404,16 +400,10 @@ def add(into: Counts, counts: Iterable[tuple[int, int]] | Buckets) -> None:
         into[index] = into.get(index, 0) + n
 
 
-def _put(into: dict[K, V], key: K, value: V, plus: Callable[[V, V], V]) -> None:
-    """Add a value to a table of at most MAX_SERIES keys."""
-    if key in into:
-        into[key] = plus(into[key], value)
-    elif len(into) < MAX_SERIES:
-        into[key] = value
-
-
-def _plus(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
-    return one[0] + other[0], one[1] + other[1]
+def _put(into: dict[K, tuple[int, int]], key: K, pair: tuple[int, int]) -> None:
+    """Add a pair of numbers to a row."""
+    first, second = into.get(key, (0, 0))
+    into[key] = first + pair[0], second + pair[1]
 
 
 def _done(frame: Frame) -> Mapping[Flow, Completed]:
