@@ -21,7 +21,6 @@ from test_imports import SAMPLES
 
 from latmon.capture.backend import Options
 from latmon.model.frame import Frame, Origin
-from latmon.model.measurements import ABOVE
 from latmon.recording.parts import RecordingLimits, Rotation
 from latmon.recording.writer import Writer
 from latmon_backends.demo.backend import DemoBackend
@@ -107,7 +106,7 @@ async def without_thresholds(path: Path) -> None:
     origin, frames = demo_frames("bubbles", 600)
     writer = Writer.create(path, origin)
     async for frame in frames:
-        writer.append(replace(frame, thresholds_us={}, tables={**frame.tables, ABOVE: {}}, outliers=()))
+        writer.append(replace(frame, thresholds_us={}, above={}, outliers=()))
     writer.close()
 
 
