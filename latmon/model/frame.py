@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
@@ -70,7 +71,11 @@ class Flow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """I/Os completed in an interval. `time_us` is the sum of their times, None where the source reports none."""
+    """I/Os completed in an interval; a count that a source may not have is None there.
+
+    `time_us` is the sum of their times. A further count is a field here, whose name ends with its unit, and its source:
+    sums, recordings and the fleet have it then.
+    """
 
     count: int
     bytes: int
@@ -81,14 +86,8 @@ class Completed:
     """Neighbours that were merged into one of them, and are not counted otherwise; None where the source has none."""
 
     def __add__(self, other: Completed) -> Completed:
-        """Return the sum; a time that is unknown in one of them is unknown."""
-        return Completed(
-            self.count + other.count,
-            self.bytes + other.bytes,
-            _sum_known(self.time_us, other.time_us),
-            _sum_known(self.queue_us, other.queue_us),
-            _sum_known(self.merged, other.merged),
-        )
+        """Return the sum; a count that is unknown in one of them is unknown."""
+        return Completed(*map(_sum_known, _counts_of(self), _counts_of(other)))
 
 
 class Counted(NamedTuple):
@@ -101,8 +100,11 @@ class Counted(NamedTuple):
     timed: Completed | None
 
 
-def _sum_known(one: int | None, other: int | None) -> int | None:
-    return None if one is None or other is None else one + other
+_counts_of = attrgetter(*(field.name for field in fields(Completed)))
+
+
+def _sum_known(first: int | None, second: int | None) -> Any:
+    return None if first is None or second is None else first + second
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
+from dataclasses import fields as fields_of
 from enum import Enum
 from functools import cached_property
 from operator import attrgetter
@@ -289,6 +290,20 @@ def record(
         declared if isinstance(declared, Cell) else Cell(name, declared, bits) for name, declared in fields.items()
     )
     return Value(cells, make, attrgetter(*fields), impossible)
+
+
+def record_of_counts(make: Callable[..., V]) -> Value[V]:
+    """Return the declaration of a dataclass of counts, whose names end with their unit; None: a source has none.
+
+    A field with the default None may be unknown.
+    """
+    cells: list[Cell] = []
+    for declared in fields_of(make):  # type: ignore[arg-type] # a dataclass
+        unit = Unit.MICROSECONDS if declared.name.endswith("_us") else Unit.IOS
+        if declared.name.endswith("bytes"):
+            unit = Unit.BYTES
+        cells.append(Cell(declared.name, unit, may_be_unknown=declared.default is None))
+    return Value(tuple(cells), make, attrgetter(*(cell.name for cell in cells)))
 
 
 def never(_: object) -> bool:

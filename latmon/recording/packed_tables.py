@@ -11,20 +11,23 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate, groupby
-from operator import attrgetter, sub
+from operator import sub
 from typing import Any, TypeVar
 
 from latmon.model.frame import Completed, Flow, Series
 from latmon.model.histogram import BITS, MAX_COUNT, MAX_US, TOP, Histogram, bucket_index
+from latmon.model.measurements.completions import COMPLETED
 from latmon.model.packed import UNKNOWN, Packed, numbers
+from latmon.model.packed_frame import PackedRows, PackedTable, RowCounts
+from latmon.model.table import Table
 from latmon.recording import validate
 from latmon.recording.validate import (
     Json,
     Line,
+    Read,
     RowDecoder,
     label,
     labels,
-    once,
 )
 from latmon.support.errors import RecordingError
 from latmon.support.text import is_clean
@@ -181,15 +184,29 @@ def _total_of(device: str, op: str) -> Series:
     return Series(device, op, TOTAL)
 
 
-def decode_completed(value: Any, key: str) -> Mapping[Flow, Completed]:
-    """Return the counts of `seen` or `kernel`."""
-    line = validate.mapping(value, key)
-    flows = _flows_of(line)
-    counts, sizes, *others = (_each(line, name, len(flows), MAX_COUNT) for name in _COLUMNS)
-    if min((*counts, *sizes), default=0) < 0 or len(counts) != len(flows) or len(sizes) != len(flows):
-        raise RecordingError(f"{key!r} has not a count and bytes for each row")
-    known = ([None if n == UNKNOWN else n for n in column] or [None] * len(flows) for column in others)
-    return once(list(zip(flows, map(Completed, counts, sizes, *known), strict=True)))
+_SHORT = {"count": "n", "time_us": "us", "queue_us": "queue"}
+"""Cell of COMPLETED -> its key in `seen` and `kernel`, where that is another."""
+_COLUMNS = {_SHORT.get(cell.name, cell.name): cell for cell in COMPLETED.cells}
+"""Key of a column of `seen` and `kernel` -> its cell."""
+
+
+def completed_reader(table: Table[Flow, Completed]) -> Read:
+    """Return the decoder of `seen` or of `kernel`: a column of numbers for each cell that is known of a row."""
+
+    def read(value: Any, key: str) -> Mapping[Flow, Completed]:
+        line = validate.mapping(value, key)
+        flows = _flows_of(line)
+        if len(set(flows)) != len(flows):
+            raise RecordingError("a window has the same entry twice")
+        counts = [UNKNOWN] * (len(flows) * len(_COLUMNS))
+        for place, (name, cell) in enumerate(_COLUMNS.items()):
+            column = _each(line, name, len(flows), MAX_COUNT)
+            if not cell.may_be_unknown and (len(column) != len(flows) or min(column, default=0) < 0):
+                raise RecordingError(f"{key!r} has not a count and bytes for each row")
+            counts[place :: len(_COLUMNS)] = column or [UNKNOWN] * len(flows)
+        return PackedRows(table, PackedTable(counts=RowCounts(tuple(flows), numbers(counts))), flows)
+
+    return read
 
 
 def flow(value: Any, key: str) -> Flow:
@@ -200,15 +217,11 @@ def flow(value: Any, key: str) -> Flow:
     return Flow(*found)
 
 
-_COLUMNS = {"n": "count", "bytes": "bytes", "us": "time_us", "queue": "queue_us", "merged": "merged"}
-"""Column of `seen` and `kernel` -> attribute."""
-
-
-def encode_completed(counts: Mapping[Flow, Completed]) -> Line:
+def encode_completed(rows: Mapping[Flow, Completed]) -> Line:
     """Return `seen` or `kernel`: columns of numbers, without those of which nothing is known."""
-    columns = {key: list(map(attrgetter(name), counts.values())) for key, name in _COLUMNS.items()}
-    reported = {key: some for key, some in columns.items() if any(n is not None for n in some)}
-    return encode_rows(counts) | {key: [UNKNOWN if n is None else n for n in some] for key, some in reported.items()}
+    columns = {key: [getattr(done, cell.name) for done in rows.values()] for key, cell in _COLUMNS.items()}
+    reported = {key: column for key, column in columns.items() if any(n is not None for n in column)}
+    return encode_rows(rows) | {key: [UNKNOWN if n is None else n for n in column] for key, column in reported.items()}
 
 
 WIDTH = 256

@@ -38,14 +38,14 @@ from latmon.model.frame import (
 from latmon.model.histogram import BITS, MAX_COUNT
 from latmon.model.host_context import ContextValue, HostContext, interval_value
 from latmon.model.inflight import MAX_DEPTH, SYSFS, Depths, InFlight, InFlightList, Issue, Took
-from latmon.model.measurements import ADMISSION_CAUSES, COMPLETERS, PATHS, RAISERS, UNFOLLOWED
+from latmon.model.measurements import ADMISSION_CAUSES, COMPLETERS, KERNEL, PATHS, RAISERS, SEEN, UNFOLLOWED
 from latmon.model.measurements.traced import MAX_CODES
 from latmon.model.packed import Packed, TimesByBucket
 from latmon.model.table import MAX_PID
 from latmon.recording import validate
 from latmon.recording.declared_tables import table_fields
 from latmon.recording.packed_tables import (
-    decode_completed,
+    completed_reader,
     encode_completed,
     encode_series,
     flow,
@@ -509,8 +509,8 @@ WINDOW_HEAD = (
     RecordField("dt", validate.span, "dt_us", required=True, always=True),
 )
 WINDOW_VALUES = (
-    RecordField("seen", decode_completed, write=encode_completed, default=NOTHING),
-    RecordField("kernel", decode_completed, write=encode_completed, default=NOTHING),
+    RecordField("seen", completed_reader(SEEN), write=encode_completed, default=NOTHING),
+    RecordField("kernel", completed_reader(KERNEL), write=encode_completed, default=NOTHING),
     RecordField(
         "outstanding",
         mapped(_OUTSTANDING.read),

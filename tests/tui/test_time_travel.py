@@ -299,7 +299,7 @@ def test_another_window_is_shown_before_its_traced_values_are_summed(screen_name
     assert drawn(made, (160, 50)) == drawn(other, (160, 50))
 
 
-def test_other_ops_need_no_sum_and_the_overview_none_of_stages():
+def test_other_ops_need_no_sum_and_the_overview_only_those_of_the_tracer():
     before, after = Selection(sort="name"), Selection(sort="name", op="write")
     made = going_on(ON_DEMAND[:70], before, findings=None)
     assert drawn(made, (160, 50))
@@ -309,7 +309,7 @@ def test_other_ops_need_no_sum_and_the_overview_none_of_stages():
     assert (made.history.window, made.history.on_demand) == (window, traced)
     assert "hba" in traced.traced_stages <= {"total", *STAGES, UNACCOUNTED}
     assert made.known is not None
-    assert set(traced.groups) == {"totals", "tails"}
+    assert set(traced.groups) == {"traced", "always"}
 
 
 def test_a_step_shows_the_neighbouring_window_before_anything_is_read():

@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 from latmon.model.frame import Completed, Flow, Series
-from latmon.model.table import DEVICE, OP, TEXT, Cell, Table, Unit, latencies, record
+from latmon.model.table import DEVICE, OP, TEXT, Table, Value, latencies, record_of_counts
 
-COMPLETED = record(
-    Completed,
-    count=Unit.IOS,
-    bytes=Unit.BYTES,
-    time_us=Cell("time_us", Unit.MICROSECONDS, may_be_unknown=True),
-    queue_us=Cell("queue_us", Unit.MICROSECONDS, may_be_unknown=True),
-    merged=Cell("merged", Unit.IOS, may_be_unknown=True),
-)
+COMPLETED: Value[Completed] = record_of_counts(Completed)
 LATENCIES = Table(
     "histograms",
     Series,
