@@ -29,14 +29,17 @@ from latmon.model.frame import (
     Limit,
     Missing,
     Origin,
+    Outstanding,
     Settings,
+    Taskq,
     Traced,
     capped,
     missing_stages,
 )
-from latmon.model.inflight import SYSFS, Depths
+from latmon.model.inflight import SYSFS, Depths, InFlightList
 from latmon.model.measurements import ABOVE, HANDLERS
 from latmon.model.stages import called
+from latmon.model.table import sum_tables
 from latmon.support import host
 from latmon.support.errors import UnavailableError
 from latmon.support.process import cpu_ns
@@ -46,13 +49,15 @@ from latmon_backends.kernel.interrupts import Interrupts
 from latmon_backends.probe import launcher, outliers
 from latmon_backends.probe.always_on import AlwaysOn, DeviceCounters, FrameBuilder, drop_windows_until
 from latmon_backends.probe.launcher import AnyTool, RootLauncher
-from latmon_backends.probe.outliers import Outliers
+from latmon_backends.probe.outliers import Outliers, ReadyOutliers
 from latmon_backends.probe.process import RunningProbe
 from latmon_backends.probe.tick_protocol import ProbeWindow, TracerWindow
 from latmon_backends.tracer.controller import OnDemand
 from latmon_backends.tracer.demand import CALL_NS
 from latmon_backends.tracer.programs import Programs, Target, TracerSample
 
+Gauges = Mapping[str, Outstanding]
+"""Device -> its I/Os in flight."""
 ALWAYS_ON, TRACER, LATMON = "always-on probe", "tracer", "latmon"
 """Names of the parts whose cost is measured."""
 _ENDED = "the probes ended while they were measured"
@@ -182,9 +187,15 @@ class ProbeBackend(ABC):
         }
 
     def _join(
-        self, waiting: Outliers, fresh: Callable[[tuple[Device, ...]], tuple[Device, ...]] = lambda devices: devices
+        self,
+        waiting: Outliers,
+        fresh: Callable[[tuple[Device, ...]], tuple[Device, ...]] = lambda devices: devices,
+        gauges: Callable[[Gauges], Gauges] = lambda sampled: sampled,
     ) -> None:
-        """Make the tracer's controller, and the joining of its frames. `fresh` adds devices that only probes name."""
+        """Make the tracer's controller, and the joining of its frames.
+
+        `fresh` adds devices that only probes name, `gauges` the I/Os in flight that only probes count.
+        """
         always = self._always
         self._on_demand = OnDemand(self._options, always.launcher, self._programs, always_on=lambda: always.probe.pid)
         self._joining = FrameJoiner(
@@ -196,6 +207,7 @@ class ProbeBackend(ABC):
             stages=self._programs.stages,
             sample_us=self._programs.sample_us,
             fresh=fresh,
+            gauges=gauges,
         )
 
     async def _until(self, task: asyncio.Task[None]) -> None:
@@ -277,8 +289,13 @@ class ProbeBackend(ABC):
         return tuple(self._frame(one, None, ending=one is window) for one in windows)
 
     def _frame(self, window: ProbeWindow, skipped: int | None, *, ending: bool = False) -> Frame:
-        health = health_of(window, self._always.probe, skipped)
-        return self._joining.frame(window, self._always.manifest, health, ending=ending)
+        queues, undecoded = self._task_queues()
+        health = health_of(window, self._always.probe, skipped, undecoded)
+        return self._joining.frame(window, self._always.manifest, health, taskqs=queues, ending=ending)
+
+    def _task_queues(self) -> tuple[tuple[Taskq, ...] | None, int]:
+        """Return the kernel's task queues, None where it has none, and the number of those that were not decoded."""
+        return None, 0
 
 
 def _difference(now: int | None, before: int | None) -> int | None:
@@ -326,6 +343,23 @@ class ReportedLimits:
 _EARLIER = f"{TRACER_STARTING}: it counts from the next window on"
 
 
+class TracerSource(Protocol):
+    """The tracer as the joining of frames asks it: for each frame `taken`, then the others once with its window."""
+
+    @property
+    def runs(self) -> bool:
+        """Whether more records of the outliers at hand may come."""
+        ...
+
+    def taken(self, frame: Frame) -> TracerWindow: ...
+
+    def traced(self, window: TracerWindow) -> Traced: ...
+
+    def in_flight(self, frame: Frame, window: TracerWindow) -> InFlightList | None: ...
+
+    def health(self, health: Health, window: TracerWindow) -> Health: ...
+
+
 class FrameJoiner:
     """Joining of the probes' data into frames, in their order.
 
@@ -335,7 +369,7 @@ class FrameJoiner:
     def __init__(
         self,
         frames: FrameBuilder,
-        on_demand: OnDemand,
+        on_demand: TracerSource,
         waiting: Outliers,
         interrupts: Interrupts,
         devices: Callable[[], Mapping[str, Device]],
@@ -343,41 +377,71 @@ class FrameJoiner:
         stages: tuple[str, ...],
         sample_us: int,
         fresh: Callable[[tuple[Device, ...]], tuple[Device, ...]] = lambda devices: devices,
+        gauges: Callable[[Gauges], Gauges] = lambda sampled: sampled,
     ) -> None:
-        """`fresh` adds the devices that the probes named for a frame."""
+        """`fresh` adds the devices that the probes named for a frame, `gauges` the I/Os in flight that they counted."""
         self._frames, self._on_demand, self._outliers, self._interrupts = frames, on_demand, waiting, interrupts
-        self._devices, self._stages, self._sample_us, self._fresh = devices, stages, sample_us, fresh
+        self._devices, self._stages, self._sample_us = devices, stages, sample_us
+        self._fresh, self._gauges = fresh, gauges
         self._limits = ReportedLimits(frames.selected_name)
         self._began_us = self._flood = 0
 
-    def frame(self, window: ProbeWindow, manifest: Manifest, health: Health, *, ending: bool = False) -> Frame:
+    def frame(
+        self,
+        window: ProbeWindow,
+        manifest: Manifest,
+        health: Health,
+        *,
+        taskqs: tuple[Taskq, ...] | None = None,
+        ending: bool = False,
+    ) -> Frame:
         """Return the window's frame. `ending`: it is the last, so that no outlier waits for more records."""
-        counts_bytes = any(spec.role == "bytes" for spec in manifest.maps)
-        asleep = manifest.clock == "boottime"
-        frame = self._frames.make(window, health, counts_bytes=counts_bytes, keeps_time_asleep=asleep)
-        self._began_us = self._began_us or frame.mono_us - frame.dt_us
-        reported = self._on_demand.taken(frame)
-        on_demand = without_earlier(self._began_us, reported)
-        whole = self._on_demand.add_to(self._with_outliers(frame, window, on_demand, ending=ending), on_demand)
-        whole = replace(whole, depths=with_probe(frame.depths, on_demand.interval.depths, frame.dt_us, self._sample_us))
-        self._limits.take((*window.records, *on_demand.records))
-        whole = replace(whole, devices=self._limits.put(self._fresh(whole.devices), self._devices()))
-        if on_demand is not reported:
-            whole = replace(whole, traced=Traced(absent=tuple(Missing(one, _EARLIER) for one in self._stages)))
-        return whole.with_tables({HANDLERS: self._interrupts.reported(whole[HANDLERS], self._devices())})
-
-    def _with_outliers(self, frame: Frame, window: ProbeWindow, on_demand: TracerWindow, *, ending: bool) -> Frame:
-        self._outliers.take((*window.records, *on_demand.records))
-        hold = outliers.HOLD if self._on_demand.runs and not ending else 0
-        self._flood = outliers.HOLD + 1 if frame.health.suppressed else max(0, self._flood - 1)
-        ready = self._outliers.take_ready(frame.wall, frame.mono_us, hold, flood=self._flood > 0)
-        health = replace(
-            frame.health,
-            suppressed=frame.health.suppressed + ready.dropped,
-            dropped_records=frame.health.dropped_records + ready.lost,
-            undecoded_lines=frame.health.undecoded_lines + ready.undecoded,
+        counted = self._frames.make(window, manifest, health)
+        self._began_us = self._began_us or counted.mono_us - counted.dt_us
+        reported = self._on_demand.taken(counted)
+        tracer = without_earlier(self._began_us, reported)
+        records = (*window.records, *tracer.records)
+        self._limits.take(records)
+        slow = self._slow(counted, records, ending=ending)
+        traced = self._on_demand.traced(tracer)
+        if tracer is not reported:
+            traced = Traced(absent=tuple(Missing(stage, _EARLIER) for stage in self._stages))
+        # The I/Os of processes are beside those of cgroups.
+        tables = sum_tables((counted.tables, tracer.interval.tables))
+        fresh = self._fresh(counted.devices)
+        known = self._devices()
+        return replace(
+            counted,
+            outliers=slow.outliers,
+            thresholds_us={**tracer.interval.thresholds_us, **counted.thresholds_us},
+            traced=traced,
+            taskqs=taskqs,
+            tables={**tables, HANDLERS: self._interrupts.reported(tables.get(HANDLERS, {}), known)},
+            file_operations=tracer.operations_until(counted.wall, counted.mono_us),
+            files_left_out=tracer.interval.files_left_out,
+            outstanding=self._gauges(counted.outstanding),
+            depths=with_probe(counted.depths, tracer.interval.depths, counted.dt_us, self._sample_us),
+            in_flight=self._on_demand.in_flight(counted, tracer),
+            issues=tracer.issues,
+            devices=self._limits.put(fresh, known),
+            health=self._on_demand.health(_with_losses(counted.health, slow), tracer),
         )
-        return replace(frame, outliers=ready.outliers, health=health)
+
+    def _slow(self, counted: Frame, records: Iterable[Record], *, ending: bool) -> ReadyOutliers:
+        """Return the outliers that need no more records; more wait while the always-on probe leaves some out."""
+        self._outliers.take(records)
+        hold = outliers.HOLD if self._on_demand.runs and not ending else 0
+        self._flood = outliers.HOLD + 1 if counted.health.suppressed else max(0, self._flood - 1)
+        return self._outliers.take_ready(counted.wall, counted.mono_us, hold, flood=self._flood > 0)
+
+
+def _with_losses(health: Health, slow: ReadyOutliers) -> Health:
+    return replace(
+        health,
+        suppressed=health.suppressed + slow.dropped,
+        dropped_records=health.dropped_records + slow.lost,
+        undecoded_lines=health.undecoded_lines + slow.undecoded,
+    )
 
 
 def with_probe(
@@ -413,8 +477,8 @@ def _in_ms(samples: Mapping[int, int], span_us: int) -> dict[int, int]:
     return {depth: ms + (depth in more) for depth, (ms, _) in parts.items() if ms + (depth in more)}
 
 
-def health_of(window: ProbeWindow, probe: RunningProbe, skipped: int | None) -> Health:
-    """Return the health of the always-on probe's interval."""
+def health_of(window: ProbeWindow, probe: RunningProbe, skipped: int | None, undecoded: int) -> Health:
+    """Return the health of the always-on probe's interval. `undecoded`: what could not be decoded beside its output."""
     interval, losses = window.interval, window.losses
     return Health(
         probes_attached=probe.attached,
@@ -423,7 +487,7 @@ def health_of(window: ProbeWindow, probe: RunningProbe, skipped: int | None) -> 
         map_full=losses.map_full,
         unmatched=interval.unmatched + interval.unnamed,
         suppressed=interval.suppressed + losses.dropped,
-        undecoded_lines=losses.undecoded + interval.undecoded,
+        undecoded_lines=losses.undecoded + interval.undecoded + undecoded,
         skipped=skipped,
     )
 

@@ -163,8 +163,19 @@ async def until(on_demand, wanted, frame=FRAME, seconds=60.0):
     async with asyncio.timeout(seconds):
         while not seen or not wanted(seen[-1]):
             await asyncio.sleep(0.02)
-            seen.append(on_demand.add_to(frame, on_demand.taken(frame)))
+            seen.append(with_tracer(on_demand, frame))
     return seen
+
+
+def with_tracer(on_demand, frame, window=None):
+    """Return the frame with what the tracer says about itself; `window`: its data, taken already."""
+    window = on_demand.taken(frame) if window is None else window
+    return replace(
+        frame,
+        traced=on_demand.traced(window),
+        in_flight=on_demand.in_flight(frame, window),
+        health=on_demand.health(frame.health, window),
+    )
 
 
 def traced(frame):
@@ -191,7 +202,7 @@ async def test_where_no_sample_can_be_written_each_one_is_traced(on_demand, prog
     one = on_demand(mode="all", launcher=Refuses)
     await until(one, traced)
     await until(one, lambda _frame: bool(one._launcher.changes), busy(100_000))
-    seen = [one.add_to(busy(100_000), one.taken(busy(100_000))) for _ in range(3)]
+    seen = [with_tracer(one, busy(100_000)) for _ in range(3)]
     await asyncio.sleep(0.1)
     assert {frame.traced.one_in for frame in seen} <= {0, 1}
     assert (len(one._launcher.changes), len(programs())) == (1, 1)
@@ -217,7 +228,7 @@ async def test_basic_starts_nothing(on_demand, programs):
     one = on_demand(mode="basic")
     one.request_tracing(("sda",))
     await asyncio.sleep(0.2)
-    assert one.add_to(FRAME, one.taken(FRAME)) == FRAME
+    assert with_tracer(one, FRAME) == FRAME
     assert programs() == []
 
 
@@ -534,14 +545,15 @@ async def test_slow_bios_are_counted_and_reported_beside_the_requests(on_demand)
         while not windows or not windows[-1].interval[ABOVE]:
             await asyncio.sleep(0.02)
             windows.append(one.taken(frame))
-            seen = one.add_to(frame, windows[-1])
-    assert seen[ABOVE] == {read: 2, dm: 5}
-    assert seen.thresholds_us == {"sda": 9_000, "dm-0": 20_000}
+            seen = with_tracer(one, frame, windows[-1])
+    reported = windows[-1].interval
+    assert reported[ABOVE] == {dm: 5}
+    assert reported.thresholds_us == {"dm-0": 20_000}
     assert seen.health.suppressed == 1 + 3
     assert seen.health.lost_events + sum(window.losses.lost for window in windows[:-1]) == 1 + 5
-    reported = [record for window in windows for record in window.records]
-    assert {record.get("dev") for record in reported} == {253 << 20}
-    assert len(reported) + 3 == seen[ABOVE][dm]
+    records = [record for window in windows for record in window.records]
+    assert {record.get("dev") for record in records} == {253 << 20}
+    assert len(records) + 3 == reported[ABOVE][dm]
 
 
 async def test_a_frame_names_whose_requests_are_followed(on_demand, monkeypatch):
@@ -550,7 +562,7 @@ async def test_a_frame_names_whose_requests_are_followed(on_demand, monkeypatch)
     one.request_tracing(("dm-0",))
     await until(one, traced)
     window = TracerWindow(TracerInterval(in_flight=InFlightList(devices=("dm-0", "sda")), ages_of=("inflight",)))
-    assert one.add_to(FRAME, window).in_flight.devices == ("sda",)
+    assert with_tracer(one, FRAME, window).in_flight.devices == ("sda",)
     run = one._process.run
     reported = TracerWindow(TracerInterval(in_flight=InFlightList()), ticks=1)
     monkeypatch.setattr(run._ticks, "taken", lambda: reported)
@@ -678,7 +690,7 @@ async def test_where_none_runs_it_is_reported_once_and_tried_again_later(on_dema
     assert len(programs()) == tries
     assert "no" in seen[-1].traced.absent[0].reason
     one.set_stages("auto")
-    assert one.add_to(FRAME, one.taken(FRAME)).traced.absent == ()
+    assert with_tracer(one, FRAME).traced.absent == ()
 
 
 async def test_a_lack_of_rights_is_no_scripts_fault(on_demand, programs):
@@ -830,7 +842,7 @@ async def test_an_explicit_all_knows_no_budget(on_demand):
     await until(one, lambda frame: frame.health.probe_cpu_percent)
     await asyncio.sleep(0.3)
     assert one.runs
-    assert one.add_to(FRAME, one.taken(FRAME)).traced.one_in == 1
+    assert with_tracer(one, FRAME).traced.one_in == 1
 
 
 @pytest.mark.usefixtures("measuring")
@@ -912,10 +924,11 @@ async def test_what_no_frame_has_taken_yet_survives_the_stop(on_demand):
     await asyncio.sleep(0.3)
     one.set_stages("basic")
     await it_runs(one, yes=False)
-    frame = one.add_to(FRAME, window := one.taken(FRAME))
+    window = one.taken(FRAME)
+    frame = with_tracer(one, FRAME, window)
     assert window.ticks > 1
     assert (frame.traced.one_in, frame.traced.devices) == (1, ("sda",))
-    assert one.add_to(FRAME, one.taken(FRAME)).traced.one_in == 0
+    assert with_tracer(one, FRAME).traced.one_in == 0
 
 
 SAYS_ITS_LAST = (
@@ -1006,9 +1019,7 @@ async def test_a_pause_that_is_over_is_no_reason_any_more(on_demand):
     one.request_tracing(("sda",))
     await until(one, lambda frame: frame.traced.absent)
     one.set_stages("all")
-    assert {missing.reason for missing in one.add_to(FRAME, one.taken(FRAME)).traced.absent} == {
-        "the tracer is starting"
-    }
+    assert {missing.reason for missing in with_tracer(one, FRAME).traced.absent} == {"the tracer is starting"}
 
 
 # A window without a tick
@@ -1018,7 +1029,7 @@ async def test_a_window_of_which_nothing_was_reported_is_not_traced(on_demand, t
     go = tmp_path / "go"
     one = on_demand(TICKS + f"tick 2; while [ ! -e {go} ]; do sleep 0.02; done; tick 3; exec sleep 60", mode="all")
     await until(one, lambda frame: frame.traced.one_in == 1)
-    silent = one.add_to(FRAME, one.taken(FRAME))
+    silent = with_tracer(one, FRAME)
     assert silent.traced.one_in == 0
     assert {missing.reason for missing in silent.traced.absent} == {"the tracer printed nothing in this interval"}
     go.touch()
@@ -1034,7 +1045,7 @@ async def test_late_output_is_reported_once_and_when_it_is_twice_as_late(on_dema
     for late_s in (0.9, 1.1, 1.3, 2.0, 2.3, 1.1, 9.0):
         window = TracerWindow(begun_us=50_000_000 - int(late_s * 1e6))
         one._process.taken = lambda window=window: window
-        notices.append(one.add_to(FRAME, one.taken(replace(FRAME, mono_us=51_000_000))).health.notice)
+        notices.append(with_tracer(one, replace(FRAME, mono_us=51_000_000)).health.notice)
     assert [notice.rpartition("includes ")[2] for notice in notices] == [
         *("", "the 1.1 s before it", "", "", "the 2.3 s before it", "", "the 9.0 s before it")
     ]
@@ -1071,7 +1082,7 @@ async def test_a_frame_waits_a_little_for_what_is_reported_of_its_interval(on_de
     await asyncio.sleep(0.05)
     go.touch()
     await waiting
-    assert one.add_to(FRAME, one.taken(FRAME)).traced.one_in == 1
+    assert with_tracer(one, FRAME).traced.one_in == 1
 
 
 async def test_no_frame_waits_for_probes_that_have_not_begun(on_demand):

@@ -103,15 +103,13 @@ class FrameBuilder:
         self._starting = _STARTING
         self.gap = self.notice = ""
 
-    def make(self, window: ProbeWindow, health: Health, *, counts_bytes: bool, keeps_time_asleep: bool) -> Frame:
-        """Return the window's frame.
-
-        `counts_bytes`: the probe has the bytes itself. `keeps_time_asleep`: a suspend bends the times that it measured,
-        so that those of the interval are left out.
-        """
+    def make(self, window: ProbeWindow, manifest: Manifest, health: Health) -> Frame:
+        """Return what the always-on probe and the kernel counted in the window. `manifest`: the probe's."""
         begin, end = window.begin, window.end
         gap = self._why_gap()
-        bent = gap == "suspended" and keeps_time_asleep
+        # A suspend falsifies the times of a probe whose clock goes on meanwhile.
+        bent = gap == "suspended" and manifest.clock == "boottime"
+        counts_bytes = any(spec.role == "bytes" for spec in manifest.maps)
         interval = kernel_counters.difference(begin.sample, end.sample)
         kernel = interval.kernel
         issuers = window.interval.tables.get(ISSUERS) or interval.issuers

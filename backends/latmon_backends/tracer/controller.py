@@ -375,9 +375,9 @@ class _Hole:
 
 
 class OnDemand:
-    """The tracer of a capture: it follows what is wanted by itself, and adds its data to the frames.
+    """The tracer of a capture: it follows what is wanted by itself.
 
-    For each frame of the always-on probe call `taken`, then `add_to`.
+    For each frame of the always-on probe call `taken`, then `traced`, `in_flight` and `health` once with its window.
     """
 
     def __init__(
@@ -466,6 +466,7 @@ class OnDemand:
 
     def taken(self, frame: Frame) -> TracerWindow:
         """Return the data since the frame before this one; the frame decides which devices are traced from now on."""
+        self._note_failure()
         window = self._process.taken()
         self._iops = _iops(frame)
         self._suspicion.note(replace(frame, in_flight=window.interval.in_flight))
@@ -479,17 +480,11 @@ class OnDemand:
             self._late_us = late_us
             self._notices.add(f"the tracer's output was late: the window includes the {late_us / 1e6:.1f} s before it")
 
-    def add_to(self, frame: Frame, window: TracerWindow) -> Frame:
-        self._note_failure()
+    def in_flight(self, frame: Frame, window: TracerWindow) -> InFlightList | None:
+        """Return the frame's list of I/Os in flight: the window's, else the rest of the list before."""
         on_demand = window.interval
-        in_flight = on_demand.in_flight and followed(on_demand.in_flight, on_demand.ages_of, self._programs.timed)
-        return replace(
-            window.add_tables(frame),
-            thresholds_us={**on_demand.thresholds_us, **frame.thresholds_us},
-            traced=self._traced(on_demand.traced),
-            in_flight=self._last_list.of(frame, in_flight),
-            health=self._health(frame.health, window),
-        )
+        reported = on_demand.in_flight and followed(on_demand.in_flight, on_demand.ages_of, self._programs.timed)
+        return self._last_list.of(frame, reported)
 
     async def finish(self, *, patient: bool = False) -> None:
         """End the process and read all its output, so that the last frame has it."""
@@ -519,7 +514,9 @@ class OnDemand:
             self._why_not = f"the tracer failed: {steering.exception()!r}"
             self._notices.add(self._why_not)
 
-    def _traced(self, traced: Traced) -> Traced:
+    def traced(self, window: TracerWindow) -> Traced:
+        """Return the traced requests; where nothing is traced, the reason by stage."""
+        traced = window.interval.traced
         if traced.one_in:
             return traced
         run = self._process.run
@@ -529,7 +526,8 @@ class OnDemand:
             why = "the tracer printed nothing in this interval" if run.windows else TRACER_STARTING
         return replace(traced, absent=tuple(Missing(stage, why) for stage in self._programs.stages) if why else ())
 
-    def _health(self, health: Health, window: TracerWindow) -> Health:
+    def health(self, health: Health, window: TracerWindow) -> Health:
+        """Return the health of a frame with the tracer's losses, cost and notices."""
         run, losses = self._process.run, window.losses
         return replace(
             health,
