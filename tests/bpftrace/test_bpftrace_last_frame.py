@@ -12,6 +12,7 @@ from latmon_backends.probe_backend import FrameJoiner
 
 FRAME = Frame(seq=1, wall=0.0, mono_us=2_000_000, dt_us=1_000_000)
 READ, DM_READ = Flow("sda", "read"), Flow("dm-0", "read")
+NOTHING_TRACED = TracerWindow()
 SLOW = Outlier(0.0, 0, "sda", "read", 30_000)
 
 
@@ -25,7 +26,7 @@ class Waiting:
         return ReadyOutliers((SLOW,) if not hold else (), lost=hold)
 
 
-def joining(counted=FRAME, tracer=TracerWindow(), **tool):
+def joining(counted=FRAME, tracer=NOTHING_TRACED, **tool):
     """Return a function that joins what the always-on probe counted and the tracer's window."""
     frames = SimpleNamespace(make=lambda *_: counted, selected_name=lambda _: None)
     on_demand = SimpleNamespace(
