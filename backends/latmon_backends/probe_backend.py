@@ -17,27 +17,23 @@ from typing import Any, ClassVar, Protocol, Self
 
 from latmon import __version__
 from latmon.capture.backend import NO, Options, ProbeCost
-from latmon.decode.framer import TracerInterval
 from latmon.decode.tables import Record
 from latmon.manifest import Manifest
 from latmon.model.devices import WithIdle, busy_rows
 from latmon.model.frame import (
-    TRACER_STARTING,
     Device,
     Frame,
     Health,
     Limit,
-    Missing,
     Origin,
     Outstanding,
     Settings,
     Taskq,
-    Traced,
     capped,
     missing_stages,
 )
-from latmon.model.inflight import SYSFS, Depths, InFlightList
-from latmon.model.measurements import ABOVE, HANDLERS
+from latmon.model.inflight import SYSFS, Depths
+from latmon.model.measurements import HANDLERS
 from latmon.model.stages import called
 from latmon.model.table import sum_tables
 from latmon.support import host
@@ -51,8 +47,8 @@ from latmon_backends.probe.always_on import AlwaysOn, DeviceCounters, FrameBuild
 from latmon_backends.probe.launcher import AnyTool, RootLauncher
 from latmon_backends.probe.outliers import Outliers, ReadyOutliers
 from latmon_backends.probe.process import RunningProbe
-from latmon_backends.probe.tick_protocol import ProbeWindow, TracerWindow
-from latmon_backends.tracer.controller import OnDemand
+from latmon_backends.probe.tick_protocol import ProbeWindow
+from latmon_backends.tracer.controller import OnDemand, TracerPart
 from latmon_backends.tracer.demand import CALL_NS
 from latmon_backends.tracer.programs import Programs, Target, TracerSample
 
@@ -204,7 +200,6 @@ class ProbeBackend(ABC):
             waiting,
             Interrupts(self._options.sys),
             lambda: self._devices.known,
-            stages=self._programs.stages,
             sample_us=self._programs.sample_us,
             fresh=fresh,
             gauges=gauges,
@@ -340,31 +335,21 @@ class ReportedLimits:
         return replace(device, limits=(*device.limits, *limits.values())) if limits else device
 
 
-_EARLIER = f"{TRACER_STARTING}: it counts from the next window on"
-
-
 class TracerSource(Protocol):
-    """The tracer as the joining of frames asks it: for each frame `taken`, then the others once with its window."""
+    """The tracer as the joining of frames knows it."""
 
     @property
     def runs(self) -> bool:
         """Whether more records of the outliers at hand may come."""
         ...
 
-    def taken(self, frame: Frame) -> TracerWindow: ...
-
-    def traced(self, window: TracerWindow) -> Traced: ...
-
-    def in_flight(self, frame: Frame, window: TracerWindow) -> InFlightList | None: ...
-
-    def health(self, health: Health, window: TracerWindow) -> Health: ...
+    def part(self, frame: Frame) -> TracerPart:
+        """Return its part of the frame that follows the one of the last call."""
+        ...
 
 
 class FrameJoiner:
-    """Joining of the probes' data into frames, in their order.
-
-    `stages` are those that the tracer can measure; it samples depths each `sample_us`.
-    """
+    """Joining of the probes' data into frames, in their order. The tracer samples depths each `sample_us`."""
 
     def __init__(
         self,
@@ -374,17 +359,16 @@ class FrameJoiner:
         interrupts: Interrupts,
         devices: Callable[[], Mapping[str, Device]],
         *,
-        stages: tuple[str, ...],
         sample_us: int,
         fresh: Callable[[tuple[Device, ...]], tuple[Device, ...]] = lambda devices: devices,
         gauges: Callable[[Gauges], Gauges] = lambda sampled: sampled,
     ) -> None:
         """`fresh` adds the devices that the probes named for a frame, `gauges` the I/Os in flight that they counted."""
         self._frames, self._on_demand, self._outliers, self._interrupts = frames, on_demand, waiting, interrupts
-        self._devices, self._stages, self._sample_us = devices, stages, sample_us
+        self._devices, self._sample_us = devices, sample_us
         self._fresh, self._gauges = fresh, gauges
         self._limits = ReportedLimits(frames.selected_name)
-        self._began_us = self._flood = 0
+        self._flood = 0
 
     def frame(
         self,
@@ -397,34 +381,30 @@ class FrameJoiner:
     ) -> Frame:
         """Return the window's frame. `ending`: it is the last, so that no outlier waits for more records."""
         counted = self._frames.make(window, manifest, health)
-        self._began_us = self._began_us or counted.mono_us - counted.dt_us
-        reported = self._on_demand.taken(counted)
-        tracer = without_earlier(self._began_us, reported)
-        records = (*window.records, *tracer.records)
+        tracer = self._on_demand.part(counted)
+        records = (*window.records, *tracer.window.records)
         self._limits.take(records)
         slow = self._slow(counted, records, ending=ending)
-        traced = self._on_demand.traced(tracer)
-        if tracer is not reported:
-            traced = Traced(absent=tuple(Missing(stage, _EARLIER) for stage in self._stages))
+        traced = tracer.window.interval
         # The I/Os of processes are beside those of cgroups.
-        tables = sum_tables((counted.tables, tracer.interval.tables))
+        tables = sum_tables((counted.tables, traced.tables))
         fresh = self._fresh(counted.devices)
         known = self._devices()
         return replace(
             counted,
             outliers=slow.outliers,
-            thresholds_us={**tracer.interval.thresholds_us, **counted.thresholds_us},
-            traced=traced,
+            thresholds_us={**traced.thresholds_us, **counted.thresholds_us},
+            traced=tracer.traced,
             taskqs=taskqs,
             tables={**tables, HANDLERS: self._interrupts.reported(tables.get(HANDLERS, {}), known)},
-            file_operations=tracer.operations_until(counted.wall, counted.mono_us),
-            files_left_out=tracer.interval.files_left_out,
+            file_operations=tracer.window.operations_until(counted.wall, counted.mono_us),
+            files_left_out=traced.files_left_out,
             outstanding=self._gauges(counted.outstanding),
-            depths=with_probe(counted.depths, tracer.interval.depths, counted.dt_us, self._sample_us),
-            in_flight=self._on_demand.in_flight(counted, tracer),
-            issues=tracer.issues,
+            depths=with_probe(counted.depths, traced.depths, counted.dt_us, self._sample_us),
+            in_flight=tracer.in_flight,
+            issues=tracer.window.issues,
             devices=self._limits.put(fresh, known),
-            health=self._on_demand.health(_with_losses(counted.health, slow), tracer),
+            health=_with_losses(tracer.health, slow),
         )
 
     def _slow(self, counted: Frame, records: Iterable[Record], *, ending: bool) -> ReadyOutliers:
@@ -489,26 +469,6 @@ def health_of(window: ProbeWindow, probe: RunningProbe, skipped: int | None, und
         suppressed=interval.suppressed + losses.dropped,
         undecoded_lines=losses.undecoded + interval.undecoded + undecoded,
         skipped=skipped,
-    )
-
-
-def without_earlier(began_us: int, reported: TracerWindow) -> TracerWindow:
-    """Return the tracer's data without counts from before the capture began, which belong to no window.
-
-    For devices that only the tracer times, the outliers and their counts are kept, and so are the losses.
-    """
-    if not reported.begun_us or reported.begun_us >= began_us:
-        return reported
-    whole = reported.interval
-    return replace(
-        reported,
-        interval=TracerInterval(
-            suppressed=whole.suppressed,
-            undecoded=whole.undecoded,
-            tables={ABOVE: whole[ABOVE]},
-            thresholds_us=whole.thresholds_us,
-        ),
-        issues={},
     )
 
 

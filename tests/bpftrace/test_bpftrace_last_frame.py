@@ -9,6 +9,7 @@ from latmon.model.measurements import ABOVE
 from latmon_backends.probe.outliers import HOLD, ReadyOutliers
 from latmon_backends.probe.tick_protocol import Losses, TracerWindow
 from latmon_backends.probe_backend import FrameJoiner
+from latmon_backends.tracer.controller import TracerPart
 
 FRAME = Frame(seq=1, wall=0.0, mono_us=2_000_000, dt_us=1_000_000)
 READ, DM_READ = Flow("sda", "read"), Flow("dm-0", "read")
@@ -30,14 +31,10 @@ def joining(counted=FRAME, tracer=NOTHING_TRACED, **tool):
     """Return a function that joins what the always-on probe counted and the tracer's window."""
     frames = SimpleNamespace(make=lambda *_: counted, selected_name=lambda _: None)
     on_demand = SimpleNamespace(
-        runs=True,
-        taken=lambda _: tracer,
-        traced=lambda _: Traced(),
-        in_flight=lambda _frame, _window: None,
-        health=lambda health, _: health,
+        runs=True, part=lambda frame: TracerPart(tracer, Traced(), in_flight=None, health=frame.health)
     )
     interrupts = SimpleNamespace(reported=lambda handlers, _: handlers)
-    joiner = FrameJoiner(frames, on_demand, Waiting(), interrupts, dict, stages=(), sample_us=4000, **tool)
+    joiner = FrameJoiner(frames, on_demand, Waiting(), interrupts, dict, sample_us=4000, **tool)
     end = SimpleNamespace(sample=SimpleNamespace(undecoded=0))
     window = SimpleNamespace(records=(), interval=ProbeInterval(), losses=Losses(), end=end)
     manifest = SimpleNamespace(maps=(), clock="monotonic")

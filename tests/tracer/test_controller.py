@@ -167,15 +167,10 @@ async def until(on_demand, wanted, frame=FRAME, seconds=60.0):
     return seen
 
 
-def with_tracer(on_demand, frame, window=None):
-    """Return the frame with what the tracer says about itself; `window`: its data, taken already."""
-    window = on_demand.taken(frame) if window is None else window
-    return replace(
-        frame,
-        traced=on_demand.traced(window),
-        in_flight=on_demand.in_flight(frame, window),
-        health=on_demand.health(frame.health, window),
-    )
+def with_tracer(on_demand, frame):
+    """Return the frame with what the tracer says about itself."""
+    part = on_demand.part(frame)
+    return replace(frame, traced=part.traced, in_flight=part.in_flight, health=part.health)
 
 
 def traced(frame):
@@ -544,13 +539,13 @@ async def test_slow_bios_are_counted_and_reported_beside_the_requests(on_demand)
     async with asyncio.timeout(60):
         while not windows or not windows[-1].interval[ABOVE]:
             await asyncio.sleep(0.02)
-            windows.append(one.taken(frame))
-            seen = with_tracer(one, frame, windows[-1])
+            part = one.part(frame)
+            windows.append(part.window)
     reported = windows[-1].interval
     assert reported[ABOVE] == {dm: 5}
     assert reported.thresholds_us == {"dm-0": 20_000}
-    assert seen.health.suppressed == 1 + 3
-    assert seen.health.lost_events + sum(window.losses.lost for window in windows[:-1]) == 1 + 5
+    assert part.health.suppressed == 1 + 3
+    assert part.health.lost_events + sum(window.losses.lost for window in windows[:-1]) == 1 + 5
     records = [record for window in windows for record in window.records]
     assert {record.get("dev") for record in records} == {253 << 20}
     assert len(records) + 3 == reported[ABOVE][dm]
@@ -562,7 +557,8 @@ async def test_a_frame_names_whose_requests_are_followed(on_demand, monkeypatch)
     one.request_tracing(("dm-0",))
     await until(one, traced)
     window = TracerWindow(TracerInterval(in_flight=InFlightList(devices=("dm-0", "sda")), ages_of=("inflight",)))
-    assert with_tracer(one, FRAME, window).in_flight.devices == ("sda",)
+    one._process.taken = lambda: window
+    assert with_tracer(one, FRAME).in_flight.devices == ("sda",)
     run = one._process.run
     reported = TracerWindow(TracerInterval(in_flight=InFlightList()), ticks=1)
     monkeypatch.setattr(run._ticks, "taken", lambda: reported)
@@ -623,7 +619,7 @@ async def test_slow_devices_are_traced_by_themselves(on_demand):
         for n in range(3)
     ]
     for frame in slow:
-        one.taken(frame)
+        one.part(frame)
     seen = await until(one, traced)
     assert seen.notice == "tracing stages of sda: I/Os above 20 ms"
 
@@ -702,7 +698,7 @@ async def test_a_lack_of_rights_is_no_scripts_fault(on_demand, programs):
 async def test_many_requests_are_sampled_from_the_beginning(on_demand, programs):
     one = on_demand()
     busy = Frame(seq=1, wall=0.0, mono_us=1, dt_us=10**6, seen={Flow("sda", "read"): Completed(100_000, 0)})
-    one.taken(busy)
+    one.part(busy)
     one.request_tracing(())
     seen = await until(one, traced, busy)
     assert seen[-1].traced.one_in == 16
@@ -924,10 +920,9 @@ async def test_what_no_frame_has_taken_yet_survives_the_stop(on_demand):
     await asyncio.sleep(0.3)
     one.set_stages("basic")
     await it_runs(one, yes=False)
-    window = one.taken(FRAME)
-    frame = with_tracer(one, FRAME, window)
-    assert window.ticks > 1
-    assert (frame.traced.one_in, frame.traced.devices) == (1, ("sda",))
+    part = one.part(FRAME)
+    assert part.window.ticks > 1
+    assert (part.traced.one_in, part.traced.devices) == (1, ("sda",))
     assert with_tracer(one, FRAME).traced.one_in == 0
 
 
@@ -950,7 +945,7 @@ async def test_what_they_say_to_their_end_is_reported_with_the_next_frame(on_dem
     await it_runs(one)
     one.set_stages("basic")
     await it_runs(one, yes=False)
-    window = one.taken(FRAME)
+    window = one.part(FRAME).window
     assert window.interval[ABOVE] == {Flow("dm-0", "read"): 5}
     assert len(window.records) == 1
     assert window.losses.undecoded == 0
@@ -962,7 +957,7 @@ async def test_the_last_frame_has_what_a_stop_that_was_under_way_still_brings(on
     one.set_stages("basic")
     await asyncio.sleep(0.2)
     await one.finish()
-    assert one.taken(FRAME).interval[ABOVE] == {Flow("dm-0", "read"): 5}
+    assert one.part(FRAME).window.interval[ABOVE] == {Flow("dm-0", "read"): 5}
 
 
 @pytest.mark.slow

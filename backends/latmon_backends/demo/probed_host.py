@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from latmon.decode.framer import Framer
 from latmon.decode.tables import followed
 from latmon.model.frame import Completed, Device, Flow, Frame, Health, Outlier, Outstanding, Thread, Traced
-from latmon.model.inflight import Depths, InFlightList
+from latmon.model.inflight import Depths
 from latmon.model.measurements.handlers import Handler
 from latmon_backends.demo.scenario import INTERVAL_US, FlowIos, HostFacts
 from latmon_backends.demo.script_output import Numbers, ScriptOutput
@@ -33,9 +33,9 @@ from latmon_backends.probe.tick_protocol import (
     ProbeWindow,
     Surroundings,
     Ticks,
-    TracerWindow,
 )
 from latmon_backends.probe_backend import FrameJoiner
+from latmon_backends.tracer.controller import TracerPart
 
 _MAP_KEYS = 1 << 20
 _MS = 1_000
@@ -162,19 +162,16 @@ class HostTracer:
         """`timed`: all devices, and whether each has requests."""
         self.ticks, self._timed, self._has_scripts = ticks, timed, has_scripts
 
-    def taken(self, _frame: Frame) -> TracerWindow:
-        return self.ticks.taken()
-
-    def traced(self, window: TracerWindow) -> Traced:
-        return replace(window.interval.traced, one_in=1) if self._has_scripts else Traced()
-
-    def in_flight(self, _frame: Frame, window: TracerWindow) -> InFlightList | None:
+    def part(self, frame: Frame) -> TracerPart:
+        window = self.ticks.taken()
         reported = window.interval
-        return reported.in_flight and followed(reported.in_flight, reported.ages_of, self._timed)
-
-    def health(self, health: Health, window: TracerWindow) -> Health:
-        undecoded = window.losses.undecoded + window.interval.undecoded
-        return replace(health, undecoded_lines=health.undecoded_lines + undecoded)
+        undecoded = window.losses.undecoded + reported.undecoded
+        return TracerPart(
+            window,
+            replace(reported.traced, one_in=1) if self._has_scripts else Traced(),
+            reported.in_flight and followed(reported.in_flight, reported.ages_of, self._timed),
+            replace(frame.health, undecoded_lines=frame.health.undecoded_lines + undecoded),
+        )
 
 
 class ProbedHost:
@@ -209,7 +206,6 @@ class ProbedHost:
             Outliers(host.scripts, name, threads),
             _Interrupts(vectors),
             lambda: self._counters.known,
-            stages=(),
             sample_us=1 if self._depths_in_us else _MS,
         )
         self._counts_overtaking = any("waiting" in one.records for one in host.scripts)
