@@ -51,9 +51,8 @@ DECODERS = ("dev_t", "op", "bucket", "depth", "integer", "name")
 def _declared_roles() -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield the roles of the maps of declared tables, each with the parts of its keys."""
     for table in TABLES:
-        parts = tuple(part.in_probes for part in table.parts)
-        for role, cell in table.roles.items():
-            yield role, (*parts, "bucket") if cell.is_histogram and role != table.sum_role else parts
+        for role, content in table.roles.items():
+            yield role, content.parts
 
 
 DECLARED_ROLES: dict[str, tuple[str, ...]] = dict(_declared_roles())
@@ -77,12 +76,6 @@ ROLES: dict[str, tuple[str, ...]] = {
     "handler_run": ("handler", "returned", "bucket"),
     "handler_sum": ("handler", "returned"),
     "handler_before": ("handler",),
-    "softirq_delay": ("vec", "cpu", "bucket"),
-    "softirq_delay_sum": ("vec", "cpu"),
-    "softirq_run": ("vec", "cpu", "bucket"),
-    "softirq_run_sum": ("vec", "cpu"),
-    "softirq_ran_in": ("vec", "cpu", "context"),
-    "softirq_raised_in": ("vec", "cpu", "context"),
     "wakeup": ("thread", "bucket"),
     "wakeup_sum": ("thread",),
     "wakeup_instead": ("thread", "other"),

@@ -384,7 +384,8 @@ class FrameJoiner:
         tracer = self._on_demand.part(counted)
         records = (*window.records, *tracer.window.records)
         self._limits.take(records)
-        slow = self._slow(counted, records, ending=ending)
+        end = outliers.ClockPair(counted.wall, counted.mono_us)
+        slow = self._slow(records, end, ending=ending, is_limited=counted.health.suppressed > 0)
         traced = tracer.window.interval
         # The I/Os of processes are beside those of cgroups.
         tables = sum_tables((counted.tables, traced.tables))
@@ -407,12 +408,14 @@ class FrameJoiner:
             health=_with_losses(tracer.health, slow),
         )
 
-    def _slow(self, counted: Frame, records: Iterable[Record], *, ending: bool) -> ReadyOutliers:
-        """Return the outliers that need no more records; more wait while the always-on probe leaves some out."""
+    def _slow(
+        self, records: Iterable[Record], end: outliers.ClockPair, *, ending: bool, is_limited: bool
+    ) -> ReadyOutliers:
+        """Return the outliers that need no more records. `end`: the frame's; `is_limited`: the probe left some out."""
         self._outliers.take(records)
         hold = outliers.HOLD if self._on_demand.runs and not ending else 0
-        self._flood = outliers.HOLD + 1 if counted.health.suppressed else max(0, self._flood - 1)
-        return self._outliers.take_ready(counted.wall, counted.mono_us, hold, flood=self._flood > 0)
+        self._flood = outliers.HOLD + 1 if is_limited else max(0, self._flood - 1)
+        return self._outliers.take_ready(end.wall, end.mono_us, hold, flood=self._flood > 0)
 
 
 def _with_losses(health: Health, slow: ReadyOutliers) -> Health:

@@ -11,10 +11,11 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from latmon.decode.tables import (
     AS_IS,
+    ROLES_OF_AGES,
     Counts,
     Differences,
     Flags,
@@ -33,20 +34,19 @@ from latmon.decode.tables import (
     handlers,
     most_of,
     patterns,
-    softirqs,
-    vector,
     wakeups,
 )
 from latmon.manifest import DECLARED_ROLES, STACKS, UNFOLLOWED_FROM, Manifest, MapSpec, op_name
 from latmon.model.frame import PROCESSES, Completed, FileSystem, Flow, Series, Thread, Traced, missing_stages
 from latmon.model.histogram import Histogram, merge
 from latmon.model.inflight import Depths, InFlightList
-from latmon.model.measurements import ABOVE, BEHIND, FILES, HANDLERS, ISSUERS, PATTERNS, SOFTIRQS, TABLES, WAKEUPS
+from latmon.model.measurements import ABOVE, BEHIND, FILES, HANDLERS, ISSUERS, PATTERNS, TABLES, WAKEUPS
 from latmon.model.measurements.behind import Behind
 from latmon.model.measurements.handlers import UNKNOWN_IRQ, Handler
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import OTHERS, Issuer
-from latmon.model.table import NO_TABLES, Row, Table, Tables, sum_tables
+from latmon.model.measurements.softirqs import vector
+from latmon.model.table import NO_TABLES, AnyTable, Row, Table, Tables, sum_tables
 
 _NS, _SLOT = 1000, 48
 """Nanoseconds of 1 us; place of a slot in a key."""
@@ -436,7 +436,7 @@ def _at_tick(maps: Maps, tick: int) -> Maps:
 
 
 _OWN = ("by_total", "path", "off", *STACKS)
-_TABLES = ("handler", "softirq", "wakeup", "depth", "pattern", "file")
+_TABLES = ("handler", "wakeup", "depth", "pattern", "file")
 _MAX_HANDLERS = 4096
 UNKNOWN = Handler(UNKNOWN_IRQ, "unknown")
 """Any handler whose record was lost, or whose name had no room."""
@@ -494,6 +494,9 @@ class TracerFramer:
         self._specs = [
             spec for spec in manifest.maps if spec.role in (*_OWN, *DECLARED_ROLES) or spec.role.startswith(_TABLES)
         ]
+        roles = {spec.role for spec in self._specs}
+        self._declared = [table for table in TABLES if table.roles.keys() & roles]
+        """Tables whose rows are made of their declarations."""
         self._maps = Differences(self._specs)
         self._ages = NewestAges(device_name, flags)
         self._owed: dict[Series, int] = {}
@@ -537,7 +540,7 @@ class TracerFramer:
 
         That clock is `ahead_ns` ahead of CLOCK_MONOTONIC, which the records are on.
         """
-        maps = [(one, self._maps.latest(one.name)) for one in self._specs]
+        maps = [(spec, self._maps.latest(spec.name)) for spec in self._specs if spec.role in ROLES_OF_AGES]
         self._ages.reported(records, maps, at_ns, ahead_ns)
 
     def interval(self, tick: int | None, thread: Callable[[int], Thread]) -> TracerInterval:
@@ -553,6 +556,18 @@ class TracerFramer:
             # Its histograms have the same I/Os as those of the always-on probe.
             return TracerInterval(undecoded=undecoded, tables=series.tables)
         in_flight = self._ages.taken()
+        bits = self._manifest.bits
+        tables: dict[AnyTable, Mapping[Any, Any]] = {
+            ABOVE: {flow: n for flow, n in series.tables[ABOVE].items() if self._alone(flow.device)},
+            HANDLERS: handlers(gains, lambda number: self._handlers.get(number, UNKNOWN), self._callers, bits),
+            WAKEUPS: wakeups(gains, thread, bits),
+            PATTERNS: patterns(gains, self._device_name),
+            FILES: files(gains, [] if tick is None else _at_tick(maxima, tick), self._file_system, bits),
+        }
+        for table in self._declared:
+            declared = declared_rows(table, gains, self._device_name, bits)
+            tables[table] = declared.rows
+            undecoded += declared.undecoded
         return TracerInterval(
             self._traced(series, gains),
             series.suppressed,
@@ -561,19 +576,7 @@ class TracerFramer:
             depths(gains, most_of(most, tick), self._device_name),
             in_flight,
             () if in_flight is None else (self._manifest.group,),
-            tables={
-                ABOVE: {flow: n for flow, n in series.tables[ABOVE].items() if self._alone(flow.device)},
-                **{table: declared_rows(table, gains, self._device_name) for table in TABLES if table.roles},
-                HANDLERS: handlers(
-                    gains, lambda number: self._handlers.get(number, UNKNOWN), self._callers, self._manifest.bits
-                ),
-                SOFTIRQS: softirqs(gains),
-                WAKEUPS: wakeups(gains, thread, self._manifest.bits),
-                PATTERNS: patterns(gains, self._device_name),
-                FILES: files(
-                    gains, [] if tick is None else _at_tick(maxima, tick), self._file_system, self._manifest.bits
-                ),
-            },
+            tables=tables,
             files_left_out=unreported,
         )
 
