@@ -17,6 +17,7 @@ from latmon.decode.tables import (
     AS_IS,
     ROLES_OF_AGES,
     Counts,
+    DeclaredRows,
     Differences,
     Flags,
     Gains,
@@ -77,7 +78,8 @@ class ProbeInterval:
     totals_us: Mapping[Flow, int] = field(default_factory=dict)
     """Gains of the sums of totals, whether or not the histograms have those I/Os yet."""
     tables: Tables = field(default_factory=lambda: NO_TABLES)
-    """I/Os above the threshold, I/Os by issuer, and the times behind those of others."""
+    """I/Os above the threshold, I/Os by issuer, the times behind those of others, and the tables whose rows are made of
+    their declarations."""
 
 
 @dataclass
@@ -156,6 +158,9 @@ class Framer:
         """Place of device and op in a key -> their bits -> flow."""
         self._ahead: dict[Series, int] = {}
         self._owed: dict[Series, int] = {}
+        specs = {table: [spec for spec in manifest.maps if spec.role in table.roles] for table in TABLES}
+        self._declared = {table: printed for table, printed in specs.items() if printed}
+        """Tables whose rows are made of their declarations, and the maps that have them."""
 
     def printed(self, name: str, values: Counts) -> None:
         """Take one map as the tool printed it."""
@@ -189,12 +194,14 @@ class Framer:
         self._named_cgroups.clear()
         totals_us = {Flow(s.device, s.op): us for s, us in sums.sums.items() if s.stage == "total"}
         histograms, seen = self._histograms(sums), self._seen(sums)
+        declared = {table: self._declared_rows(table) for table in self._declared}
+        undecoded = sum(found.undecoded for found in declared.values())
         return ProbeInterval(
             histograms,
             seen,
             sums.unmatched,
             sums.unnamed,
-            self._maps.close(),
+            self._maps.close() + undecoded,
             suppressed,
             self._thresholds(),
             dict(sums.started),
@@ -204,8 +211,13 @@ class Framer:
                 ABOVE: {flow: n for flow, n in sums.above.items() if n},
                 ISSUERS: self._issued(issuers),
                 BEHIND: {pair: ns // _NS for pair, ns in behind.items() if ns >= _NS},
+                **{table: found.rows for table, found in declared.items()},
             },
         )
+
+    def _declared_rows(self, table: AnyTable) -> DeclaredRows[Any, Any]:
+        gains = [(spec, self._maps.gained(spec.name)) for spec in self._declared[table]]
+        return declared_rows(table, gains, self._device_name, self._bits)
 
     def _add_issuers(self, spec: MapSpec, gained: Counts, sums: _IssuerSums) -> None:
         """Add what a map of all I/Os counts for each slot of a device: the counts, sums and maxima of `total`."""
@@ -492,11 +504,10 @@ class TracerFramer:
         self._manifest, self._device_name, self._alone = manifest, device_name, alone
         self._framer = Framer(manifest, device_name, selects=alone, cgroup=cgroup, comm=comm)
         self._specs = [
-            spec for spec in manifest.maps if spec.role in (*_OWN, *DECLARED_ROLES) or spec.role.startswith(_TABLES)
+            spec
+            for spec in manifest.maps
+            if spec.role not in DECLARED_ROLES and (spec.role in _OWN or spec.role.startswith(_TABLES))
         ]
-        roles = {spec.role for spec in self._specs}
-        self._declared = [table for table in TABLES if table.roles.keys() & roles]
-        """Tables whose rows are made of their declarations."""
         self._maps = Differences(self._specs)
         self._ages = NewestAges(device_name, flags)
         self._owed: dict[Series, int] = {}
@@ -557,17 +568,14 @@ class TracerFramer:
             return TracerInterval(undecoded=undecoded, tables=series.tables)
         in_flight = self._ages.taken()
         bits = self._manifest.bits
-        tables: dict[AnyTable, Mapping[Any, Any]] = {
+        tables: Tables = {
+            **series.tables,
             ABOVE: {flow: n for flow, n in series.tables[ABOVE].items() if self._alone(flow.device)},
             HANDLERS: handlers(gains, lambda number: self._handlers.get(number, UNKNOWN), self._callers, bits),
             WAKEUPS: wakeups(gains, thread, bits),
             PATTERNS: patterns(gains, self._device_name),
             FILES: files(gains, [] if tick is None else _at_tick(maxima, tick), self._file_system, bits),
         }
-        for table in self._declared:
-            declared = declared_rows(table, gains, self._device_name, bits)
-            tables[table] = declared.rows
-            undecoded += declared.undecoded
         return TracerInterval(
             self._traced(series, gains),
             series.suppressed,

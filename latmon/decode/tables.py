@@ -265,16 +265,19 @@ class _CellCounts:
 
 
 def declared_rows(
-    table: Table[Row, V], gains: Gains, device_name: Callable[[int], str | None], bits: int = BITS
+    table: Table[Row, V],
+    gains: Sequence[tuple[MapSpec, Counts]],
+    device_name: Callable[[int], str | None],
+    bits: int = BITS,
 ) -> DeclaredRows[Row, V]:
-    """Return the rows of a declared table whose maps a script prints, of the devices that have a name.
+    """Return the rows of a declared table, of the devices that have a name.
 
-    `bits`: scale of the script's histograms, which may be coarser than the table's.
+    `gains`: of the maps that a script prints of the table. `bits`: scale of the script's histograms, which may be
+    coarser than the table's.
     """
-    printed = [(spec, gained) for spec, gained in gains if spec.role in table.roles]
     cells: defaultdict[Row, defaultdict[str, _CellCounts]] = defaultdict(lambda: defaultdict(_CellCounts))
     undecoded = 0
-    for spec, key, gained in by_key(printed):
+    for spec, key, gained in by_key(gains):
         parts = _declared_parts(table, spec, key, device_name)
         if parts is None:
             continue
@@ -290,9 +293,9 @@ def declared_rows(
         else:
             name = context_name(spec, key) if role.cell.unit is Unit.NAMED else None
             cell.counts[name] += sum(gained.values())
-    counted = {f"{table.export_name}_{cell.name}" for cell in table.value.cells} & {spec.role for spec, _ in printed}
+    printed = {spec.role for spec, _ in gains}
     rows = {
-        row: _declared_value(table, row_cells, counted, bits)
+        row: _declared_value(table, row_cells, printed, bits)
         for row, row_cells in cells.items()
         if any(cell.counts for cell in row_cells.values())  # a sum alone is ahead of its buckets
     }
@@ -319,13 +322,13 @@ def _declared_parts(
 
 
 def _declared_value(
-    table: Table[Row, V], row_cells: Mapping[str, _CellCounts], counted: Collection[str], bits: int
+    table: Table[Row, V], row_cells: Mapping[str, _CellCounts], printed: Collection[str], bits: int
 ) -> V:
-    """Return a row's value; I/Os that no map counts are those in the buckets. `counted`: roles of the printed maps."""
+    """Return a row's value; I/Os that no map counts are those in the buckets. `printed`: roles of the script's maps."""
     contents: list[Any] = []
     for cell in table.value.cells:
         found = row_cells.get(cell.name, _CellCounts())
-        if cell.unit is Unit.IOS and f"{table.export_name}_{cell.name}" not in counted:
+        if cell.unit is Unit.IOS and f"{table.export_name}_{cell.name}" not in printed:
             contents.append(_timed(table, row_cells))
         elif not found.counts:
             contents.append(cell.empty)

@@ -18,10 +18,9 @@ from typing import Protocol, TypeVar
 
 from latmon.capture.backend import Options
 from latmon.manifest import Manifest
-from latmon.model.devices import busy_rows
+from latmon.model.devices import busy_rows, rows_kept
 from latmon.model.frame import Completed, Device, Flow, Frame, Health, Series
 from latmon.model.measurements import ABOVE, ISSUERS
-from latmon.model.measurements.issuers import Issuer
 from latmon.support import host
 from latmon.support.errors import ProbeGoneError, UnavailableError, UntrustedError
 from latmon.support.paths import matching
@@ -40,7 +39,7 @@ _SAME_TIME_SHARE = 50
 """20 ms of an interval of one second; a wide one may differ by the same share."""
 _STARTING = 3
 """Most windows after a start whose counters may be late: the first ticks come while the reader prepares."""
-Key = TypeVar("Key", Flow, Issuer, Series)
+Key = TypeVar("Key", Flow, Series)
 Value = TypeVar("Value")
 
 
@@ -112,9 +111,11 @@ class FrameBuilder:
         counts_bytes = any(spec.role == "bytes" for spec in manifest.maps)
         interval = kernel_counters.difference(begin.sample, end.sample)
         kernel = interval.kernel
-        issuers = window.interval.tables.get(ISSUERS) or interval.issuers
+        tables = dict(window.interval.tables)
+        tables[ISSUERS] = tables.get(ISSUERS) or interval.issuers
+        if bent:
+            tables = {ABOVE: tables.get(ABOVE, {})}
         seen = window.interval.seen if counts_bytes else _with_bytes(window.interval.seen, kernel)
-        above = self._selected(window.interval.tables.get(ABOVE, {}))
         frame = Frame(
             seq=self._seq,
             wall=end.sample.wall - window.lag_us / 1e6,
@@ -128,7 +129,7 @@ class FrameBuilder:
             depths=interval.depths,
             cgroup_limits=interval.cgroup_limits,
             host_context=interval.host_context,
-            tables={ABOVE: above} if bent else {ABOVE: above, ISSUERS: self._selected(issuers)},
+            tables={table: rows_kept(table, rows, self._is_wanted) for table, rows in tables.items()},
             devices=self._sampler.devices if self._seq == 0 else end.sample.devices,
             removed=end.sample.removed,
             health=replace(
@@ -202,6 +203,9 @@ class FrameBuilder:
         """Return the entries of devices that the user's globs select."""
         wanted = self._wanted()
         return {key: value for key, value in table.items() if key.device in wanted}
+
+    def _is_wanted(self, name: str) -> bool:
+        return name in self._wanted()
 
     def _of_selected(self, table: Mapping[str, int]) -> dict[str, int]:
         wanted = self._wanted()
