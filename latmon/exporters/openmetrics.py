@@ -29,7 +29,7 @@ from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import Issuer
 from latmon.model.measurements.patterns import PATTERN
 from latmon.model.measurements.sizes import SizeClass
-from latmon.model.table import Cell, Unit
+from latmon.model.table import Cell, Meaning, Unit
 from latmon.recording.codec import Gap
 from latmon.report.totals import Totals
 
@@ -128,14 +128,22 @@ def _who(sums: Totals) -> Iterator[Family]:
 
 
 def _declared(sums: Totals) -> Iterator[Family]:
-    """Yield a family for each cell of the other tables of I/Os, named and labelled as they are declared."""
+    """Yield a family for each cell of the other tables of I/Os, named and labelled as they are declared.
+
+    Private parts of keys, such as a process, are no labels: each would be a series for ever.
+    """
     for table in TABLES:
-        rows = sorted(sums[table].items()) if table.counts_ios and table not in _DESCRIBED else []
-        for place, cell in enumerate(table.value.cells if rows else ()):
-            contents = [
-                ({name: str(part) for name, part in key._asdict().items()}, table.value.split(value)[place])
-                for key, value in rows
-            ]
+        if not table.counts_ios or table in _DESCRIBED or not sums[table]:
+            continue
+        places = [place for place, part in enumerate(table.parts) if part.meaning is not Meaning.PRIVATE]
+        names = [table.part_names[place] for place in places]
+        rows: list[tuple[tuple[str, ...], Any]] = []
+        for key, value in sums[table].items():
+            parts = table.parts_of(key)
+            rows.append((tuple(str(parts[place]) for place in places), value))
+        summed = sorted(table.sum_rows(rows).items())
+        for place, cell in enumerate(table.value.cells):
+            contents = [(dict(zip(names, key, strict=True)), table.value.split(value)[place]) for key, value in summed]
             yield from _cell_family(f"latmon_{table.export_name}", table.name, cell, contents)
 
 

@@ -50,9 +50,7 @@ def test_a_table_of_a_test_travels_from_a_probes_line_to_each_reader(tmp_path):
         "refused": {},
         "selected": [1, 0],
         "csv": ["priority", "sda", "write", "best-effort", "77", "1"],
-        "openmetrics": [
-            'latmon_priority_latency_seconds_count{device="sda",op="write",level="best-effort",pid="77"} 180'
-        ],
+        "openmetrics": ['latmon_priority_latency_seconds_count{device="sda",op="write",level="best-effort"} 180'],
     }
 
 
