@@ -14,13 +14,13 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from latmon.capture.backend import Options
 from latmon.manifest import Manifest
 from latmon.model.devices import busy_rows, rows_kept
-from latmon.model.frame import Completed, Device, Flow, Frame, Health, Series
-from latmon.model.measurements import ABOVE, ISSUERS
+from latmon.model.frame import Completed, Device, Flow, Frame, Health
+from latmon.model.measurements import ABOVE, ISSUERS, LATENCIES, SEEN
 from latmon.support import host
 from latmon.support.errors import ProbeGoneError, UnavailableError, UntrustedError
 from latmon.support.paths import matching
@@ -39,8 +39,6 @@ _SAME_TIME_SHARE = 50
 """20 ms of an interval of one second; a wide one may differ by the same share."""
 _STARTING = 3
 """Most windows after a start whose counters may be late: the first ticks come while the reader prepares."""
-Key = TypeVar("Key", Flow, Series)
-Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +119,8 @@ class FrameBuilder:
             wall=end.sample.wall - window.lag_us / 1e6,
             mono_us=end.mono_us,
             dt_us=max(1, end.mono_us - (self._ended_us if self.gap else begin.mono_us)),
-            histograms={} if bent else self._selected(window.interval.histograms),
-            seen=self._selected(seen),
+            histograms={} if bent else rows_kept(LATENCIES, window.interval.histograms, self._is_wanted),
+            seen=rows_kept(SEEN, seen, self._is_wanted),
             kernel=kernel if self._counted_together(window) else _of_idle(kernel),
             thresholds_us=self._of_selected(window.interval.thresholds_us),
             outstanding=end.sample.outstanding,
@@ -198,11 +196,6 @@ class FrameBuilder:
         together = apart_us <= max(_SAME_TIME_US, length_us // _SAME_TIME_SHARE)
         starting, self._starting = self._starting, 0 if together else max(0, self._starting - 1)
         return together or not (starting or isinstance(window, LastWindow))
-
-    def _selected(self, table: Mapping[Key, Value]) -> dict[Key, Value]:
-        """Return the entries of devices that the user's globs select."""
-        wanted = self._wanted()
-        return {key: value for key, value in table.items() if key.device in wanted}
 
     def _is_wanted(self, name: str) -> bool:
         return name in self._wanted()
