@@ -386,25 +386,25 @@ class FrameJoiner:
         self._limits.take(records)
         end = outliers.ClockPair(counted.wall, counted.mono_us)
         slow = self._slow(records, end, ending=ending, is_limited=counted.health.suppressed > 0)
-        traced = tracer.window.interval
+        on_demand = tracer.window.interval
         # The I/Os of processes are beside those of cgroups.
-        tables = sum_tables((counted.tables, traced.tables))
+        tables = sum_tables((counted.tables, on_demand.tables))
         fresh = self._fresh(counted.devices)
-        known = self._devices()
+        devices = self._devices()
         return replace(
             counted,
             outliers=slow.outliers,
-            thresholds_us={**traced.thresholds_us, **counted.thresholds_us},
+            thresholds_us={**on_demand.thresholds_us, **counted.thresholds_us},
             traced=tracer.traced,
             taskqs=taskqs,
-            tables={**tables, HANDLERS: self._interrupts.reported(tables.get(HANDLERS, {}), known)},
+            tables={**tables, HANDLERS: self._interrupts.reported(tables.get(HANDLERS, {}), devices)},
             file_operations=tracer.window.operations_until(counted.wall, counted.mono_us),
-            files_left_out=traced.files_left_out,
+            files_left_out=on_demand.files_left_out,
             outstanding=self._gauges(counted.outstanding),
-            depths=with_probe(counted.depths, traced.depths, counted.dt_us, self._sample_us),
+            depths=with_probe(counted.depths, on_demand.depths, counted.dt_us, self._sample_us),
             in_flight=tracer.in_flight,
             issues=tracer.window.issues,
-            devices=self._limits.put(fresh, known),
+            devices=self._limits.put(fresh, devices),
             health=_with_losses(tracer.health, slow),
         )
 

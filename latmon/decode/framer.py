@@ -195,7 +195,7 @@ class Framer:
         totals_us = {Flow(s.device, s.op): us for s, us in sums.sums.items() if s.stage == "total"}
         histograms, seen = self._histograms(sums), self._seen(sums)
         declared = {table: self._declared_rows(table) for table in self._declared}
-        undecoded = sum(found.undecoded for found in declared.values())
+        undecoded = sum(declared_table.undecoded for declared_table in declared.values())
         return ProbeInterval(
             histograms,
             seen,
@@ -211,7 +211,7 @@ class Framer:
                 ABOVE: {flow: n for flow, n in sums.above.items() if n},
                 ISSUERS: self._issued(issuers),
                 BEHIND: {pair: ns // _NS for pair, ns in behind.items() if ns >= _NS},
-                **{table: found.rows for table, found in declared.items()},
+                **{table: declared_table.rows for table, declared_table in declared.items()},
             },
         )
 

@@ -276,23 +276,24 @@ def declared_rows(
     coarser than the table's.
     """
     cells: defaultdict[Row, defaultdict[str, _CellCounts]] = defaultdict(lambda: defaultdict(_CellCounts))
+    device_places = table.of_meaning(Meaning.DEVICE)
     undecoded = 0
-    for spec, key, gained in by_key(gains):
-        parts = _declared_parts(table, spec, key, device_name)
-        if parts is None:
-            continue
-        if None in parts:
-            undecoded += 1
-            continue
+    for spec, gained in gains:
         role = table.roles[spec.role]
-        cell = cells[table.key_of(parts)][role.cell.name]
-        if role.is_sum:
-            cell.us += sum(gained.values())
-        elif role.cell.is_histogram:
-            cell.counts.update(gained)
-        else:
-            name = context_name(spec, key) if role.cell.unit is Unit.NAMED else None
-            cell.counts[name] += sum(gained.values())
+        readers = _part_readers(table, spec, device_name)
+        for _, key, counts in by_key([(spec, gained)]):
+            parts = [stands_for(read(key)) for read, stands_for in readers]
+            if None in parts:
+                undecoded += all(parts[place] is not None for place in device_places)
+                continue
+            cell = cells[table.key_of(parts)][role.cell.name]
+            if role.is_sum:
+                cell.us += sum(counts.values())
+            elif role.cell.is_histogram:
+                cell.counts.update(counts)
+            else:
+                name = context_name(spec, key) if role.cell.unit is Unit.NAMED else None
+                cell.counts[name] += sum(counts.values())
     printed = {spec.role for spec, _ in gains}
     rows = {
         row: _declared_value(table, row_cells, printed, bits)
@@ -302,23 +303,12 @@ def declared_rows(
     return DeclaredRows(rows, undecoded)
 
 
-def _declared_parts(
-    table: Table[Row, V], spec: MapSpec, key: int, device_name: Callable[[int], str | None]
-) -> list[Any] | None:
-    """Return the parts of a row's key, with None for a code that stands for nothing; None for an unnamed device."""
-    parts: list[Any] = []
-    for part in table.parts:
-        code = spec.part(part.in_probes).read(key)
-        if part.meaning is Meaning.DEVICE:
-            device = device_name(code)
-            if device is None:
-                return None
-            parts.append(device)
-        elif part.meaning is Meaning.OP:
-            parts.append(op_name(code))
-        else:
-            parts.append(part.of_code(code))
-    return parts
+def _part_readers(
+    table: Table[Row, V], spec: MapSpec, device_name: Callable[[int], str | None]
+) -> list[tuple[Callable[[int], int], Callable[[int], Any]]]:
+    """Return for each part of a row's key how its code is read from a map's key, and what stands for the code."""
+    by_meaning: dict[Meaning, Callable[[int], Any]] = {Meaning.DEVICE: device_name, Meaning.OP: op_name}
+    return [(spec.part(part.in_probes).read, by_meaning.get(part.meaning, part.of_code)) for part in table.parts]
 
 
 def _declared_value(
@@ -327,15 +317,15 @@ def _declared_value(
     """Return a row's value; I/Os that no map counts are those in the buckets. `printed`: roles of the script's maps."""
     contents: list[Any] = []
     for cell in table.value.cells:
-        found = row_cells.get(cell.name, _CellCounts())
+        cell_counts = row_cells.get(cell.name)
         if cell.unit is Unit.IOS and f"{table.export_name}_{cell.name}" not in printed:
             contents.append(_timed(table, row_cells))
-        elif not found.counts:
+        elif cell_counts is None or not cell_counts.counts:
             contents.append(cell.empty)
         elif cell.is_histogram:
-            contents.append(_histogram(found.counts, found.us, min(cell.bits, bits)))
+            contents.append(_histogram(cell_counts.counts, cell_counts.us, min(cell.bits, bits)))
         else:
-            contents.append(dict(found.counts) if cell.unit is Unit.NAMED else found.counts[None])
+            contents.append(dict(cell_counts.counts) if cell.unit is Unit.NAMED else cell_counts.counts[None])
     return table.value.make(*contents)
 
 

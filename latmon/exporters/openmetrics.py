@@ -153,8 +153,10 @@ def _cell_family(name: str, table: str, cell: Cell, contents: Sequence[tuple[Lab
         timed = tuple(MetricSample(labels, latency) for labels, latency in contents if latency)
         yield Family(f"{name}_{cell.name}_seconds", HISTOGRAM, help_text, timed, "seconds")
     elif cell.unit is Unit.NAMED:
-        named = [({**labels, "name": of}, n) for labels, counts in contents for of, n in counts.items()]
-        yield Family(f"{name}_{cell.name}", COUNTER, help_text, tuple(MetricSample(*one) for one in named))
+        named: list[MetricSample] = []
+        for labels, counts in contents:
+            named += [MetricSample({**labels, "name": counted_name}, n) for counted_name, n in counts.items()]
+        yield Family(f"{name}_{cell.name}", COUNTER, help_text, tuple(named))
     elif cell.unit is Unit.MICROSECONDS:
         spent = tuple(MetricSample(labels, us / 1e6) for labels, us in contents)
         yield Family(f"{name}_{cell.name}_seconds", COUNTER, help_text, spent, "seconds")
