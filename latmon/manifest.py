@@ -29,7 +29,7 @@ TOOLS = ("bpftrace", "dtrace")
 COSTS = ("cheap", "moderate", "invasive")
 CLOCKS = ("monotonic", "boottime", "hrtime")
 """hrtime: the tool's own clock, which is neither of the others."""
-GROUPS = (
+_SCRIPT_GROUPS = (
     "always",
     "inflight",
     "stages",
@@ -44,6 +44,9 @@ GROUPS = (
     "sizes",
     "trace",
 )
+DECLARED_GROUPS = tuple(dict.fromkeys(table.group for table in TABLES if table.roles))
+"""Groups of the tables whose rows are made of their declarations: a script may be of one of them."""
+GROUPS = tuple(dict.fromkeys((*_SCRIPT_GROUPS, *DECLARED_GROUPS)))
 """always: from the first frame to the last. trace: `latmon trace` alone. The others are traced on demand."""
 DECODERS = ("dev_t", "op", "bucket", "depth", "integer", "name")
 
@@ -51,9 +54,8 @@ DECODERS = ("dev_t", "op", "bucket", "depth", "integer", "name")
 def _declared_roles() -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield the roles of the maps of declared tables, each with the parts of its keys."""
     for table in TABLES:
-        parts = tuple(part.in_probes for part in table.parts)
-        for role, cell in table.roles.items():
-            yield role, (*parts, "bucket") if cell.is_histogram and role != table.sum_role else parts
+        for role, content in table.roles.items():
+            yield role, content.parts
 
 
 DECLARED_ROLES: dict[str, tuple[str, ...]] = dict(_declared_roles())
@@ -77,12 +79,6 @@ ROLES: dict[str, tuple[str, ...]] = {
     "handler_run": ("handler", "returned", "bucket"),
     "handler_sum": ("handler", "returned"),
     "handler_before": ("handler",),
-    "softirq_delay": ("vec", "cpu", "bucket"),
-    "softirq_delay_sum": ("vec", "cpu"),
-    "softirq_run": ("vec", "cpu", "bucket"),
-    "softirq_run_sum": ("vec", "cpu"),
-    "softirq_ran_in": ("vec", "cpu", "context"),
-    "softirq_raised_in": ("vec", "cpu", "context"),
     "wakeup": ("thread", "bucket"),
     "wakeup_sum": ("thread",),
     "wakeup_instead": ("thread", "other"),
@@ -122,7 +118,7 @@ WIDTHS = {
     "call": 4,
 }
 """Bits of a part where the reader packs the key; 8 of all others."""
-TABLE_ROLES = {
+_TABLE_ROLES = {
     "softirqs": "softirq",
     "handlers": "handler",
     "wake-ups": "wakeup",
@@ -131,6 +127,10 @@ TABLE_ROLES = {
     "processes": "process",
     "sizes": "size_latency",
     "files": "file",
+}
+TABLE_ROLES: dict[str, str] = {
+    **_TABLE_ROLES,
+    **{table.name: f"{table.export_name}_" for table in TABLES if table.roles and table.name not in _TABLE_ROLES},
 }
 """Table -> the beginning of the roles of its maps, or of its record's name."""
 STACKS = ("cause", "completer", "raiser")

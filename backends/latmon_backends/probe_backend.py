@@ -17,26 +17,25 @@ from typing import Any, ClassVar, Protocol, Self
 
 from latmon import __version__
 from latmon.capture.backend import NO, Options, ProbeCost
-from latmon.decode.framer import TracerInterval
 from latmon.decode.tables import Record
 from latmon.manifest import Manifest
 from latmon.model.devices import WithIdle, busy_rows
 from latmon.model.frame import (
-    TRACER_STARTING,
     Device,
     Frame,
     Health,
     Limit,
-    Missing,
     Origin,
+    Outstanding,
     Settings,
-    Traced,
+    Taskq,
     capped,
     missing_stages,
 )
 from latmon.model.inflight import SYSFS, Depths
-from latmon.model.measurements import ABOVE, HANDLERS
+from latmon.model.measurements import HANDLERS
 from latmon.model.stages import called
+from latmon.model.table import sum_tables
 from latmon.support import host
 from latmon.support.errors import UnavailableError
 from latmon.support.process import cpu_ns
@@ -46,13 +45,15 @@ from latmon_backends.kernel.interrupts import Interrupts
 from latmon_backends.probe import launcher, outliers
 from latmon_backends.probe.always_on import AlwaysOn, DeviceCounters, FrameBuilder, drop_windows_until
 from latmon_backends.probe.launcher import AnyTool, RootLauncher
-from latmon_backends.probe.outliers import Outliers
+from latmon_backends.probe.outliers import Outliers, ReadyOutliers
 from latmon_backends.probe.process import RunningProbe
-from latmon_backends.probe.tick_protocol import ProbeWindow, TracerWindow
-from latmon_backends.tracer.controller import OnDemand
+from latmon_backends.probe.tick_protocol import ProbeWindow
+from latmon_backends.tracer.controller import OnDemand, TracerPart
 from latmon_backends.tracer.demand import CALL_NS
 from latmon_backends.tracer.programs import Programs, Target, TracerSample
 
+Gauges = Mapping[str, Outstanding]
+"""Device -> its I/Os in flight."""
 ALWAYS_ON, TRACER, LATMON = "always-on probe", "tracer", "latmon"
 """Names of the parts whose cost is measured."""
 _ENDED = "the probes ended while they were measured"
@@ -182,9 +183,15 @@ class ProbeBackend(ABC):
         }
 
     def _join(
-        self, waiting: Outliers, fresh: Callable[[tuple[Device, ...]], tuple[Device, ...]] = lambda devices: devices
+        self,
+        waiting: Outliers,
+        fresh: Callable[[tuple[Device, ...]], tuple[Device, ...]] = lambda devices: devices,
+        gauges: Callable[[Gauges], Gauges] = lambda sampled: sampled,
     ) -> None:
-        """Make the tracer's controller, and the joining of its frames. `fresh` adds devices that only probes name."""
+        """Make the tracer's controller, and the joining of its frames.
+
+        `fresh` adds devices that only probes name, `gauges` the I/Os in flight that only probes count.
+        """
         always = self._always
         self._on_demand = OnDemand(self._options, always.launcher, self._programs, always_on=lambda: always.probe.pid)
         self._joining = FrameJoiner(
@@ -193,9 +200,9 @@ class ProbeBackend(ABC):
             waiting,
             Interrupts(self._options.sys),
             lambda: self._devices.known,
-            stages=self._programs.stages,
             sample_us=self._programs.sample_us,
             fresh=fresh,
+            gauges=gauges,
         )
 
     async def _until(self, task: asyncio.Task[None]) -> None:
@@ -277,8 +284,13 @@ class ProbeBackend(ABC):
         return tuple(self._frame(one, None, ending=one is window) for one in windows)
 
     def _frame(self, window: ProbeWindow, skipped: int | None, *, ending: bool = False) -> Frame:
-        health = health_of(window, self._always.probe, skipped)
-        return self._joining.frame(window, self._always.manifest, health, ending=ending)
+        queues, undecoded = self._task_queues()
+        health = health_of(window, self._always.probe, skipped, undecoded)
+        return self._joining.frame(window, self._always.manifest, health, taskqs=queues, ending=ending)
+
+    def _task_queues(self) -> tuple[tuple[Taskq, ...] | None, int]:
+        """Return the kernel's task queues, None where it has none, and the number of those that were not decoded."""
+        return None, 0
 
 
 def _difference(now: int | None, before: int | None) -> int | None:
@@ -323,61 +335,96 @@ class ReportedLimits:
         return replace(device, limits=(*device.limits, *limits.values())) if limits else device
 
 
-_EARLIER = f"{TRACER_STARTING}: it counts from the next window on"
+class TracerSource(Protocol):
+    """The tracer as the joining of frames knows it."""
+
+    @property
+    def runs(self) -> bool:
+        """Whether more records of the outliers at hand may come."""
+        ...
+
+    def part(self, frame: Frame) -> TracerPart:
+        """Return its part of the frame that follows the one of the last call."""
+        ...
 
 
 class FrameJoiner:
-    """Joining of the probes' data into frames, in their order.
-
-    `stages` are those that the tracer can measure; it samples depths each `sample_us`.
-    """
+    """Joining of the probes' data into frames, in their order. The tracer samples depths each `sample_us`."""
 
     def __init__(
         self,
         frames: FrameBuilder,
-        on_demand: OnDemand,
+        on_demand: TracerSource,
         waiting: Outliers,
         interrupts: Interrupts,
         devices: Callable[[], Mapping[str, Device]],
         *,
-        stages: tuple[str, ...],
         sample_us: int,
         fresh: Callable[[tuple[Device, ...]], tuple[Device, ...]] = lambda devices: devices,
+        gauges: Callable[[Gauges], Gauges] = lambda sampled: sampled,
     ) -> None:
-        """`fresh` adds the devices that the probes named for a frame."""
+        """`fresh` adds the devices that the probes named for a frame, `gauges` the I/Os in flight that they counted."""
         self._frames, self._on_demand, self._outliers, self._interrupts = frames, on_demand, waiting, interrupts
-        self._devices, self._stages, self._sample_us, self._fresh = devices, stages, sample_us, fresh
+        self._devices, self._sample_us = devices, sample_us
+        self._fresh, self._gauges = fresh, gauges
         self._limits = ReportedLimits(frames.selected_name)
-        self._began_us = self._flood = 0
+        self._flood = 0
 
-    def frame(self, window: ProbeWindow, manifest: Manifest, health: Health, *, ending: bool = False) -> Frame:
+    def frame(
+        self,
+        window: ProbeWindow,
+        manifest: Manifest,
+        health: Health,
+        *,
+        taskqs: tuple[Taskq, ...] | None = None,
+        ending: bool = False,
+    ) -> Frame:
         """Return the window's frame. `ending`: it is the last, so that no outlier waits for more records."""
-        counts_bytes = any(spec.role == "bytes" for spec in manifest.maps)
-        asleep = manifest.clock == "boottime"
-        frame = self._frames.make(window, health, counts_bytes=counts_bytes, keeps_time_asleep=asleep)
-        self._began_us = self._began_us or frame.mono_us - frame.dt_us
-        reported = self._on_demand.taken(frame)
-        on_demand = without_earlier(self._began_us, reported)
-        whole = self._on_demand.add_to(self._with_outliers(frame, window, on_demand, ending=ending), on_demand)
-        whole = replace(whole, depths=with_probe(frame.depths, on_demand.interval.depths, frame.dt_us, self._sample_us))
-        self._limits.take((*window.records, *on_demand.records))
-        whole = replace(whole, devices=self._limits.put(self._fresh(whole.devices), self._devices()))
-        if on_demand is not reported:
-            whole = replace(whole, traced=Traced(absent=tuple(Missing(one, _EARLIER) for one in self._stages)))
-        return whole.with_tables({HANDLERS: self._interrupts.reported(whole[HANDLERS], self._devices())})
-
-    def _with_outliers(self, frame: Frame, window: ProbeWindow, on_demand: TracerWindow, *, ending: bool) -> Frame:
-        self._outliers.take((*window.records, *on_demand.records))
-        hold = outliers.HOLD if self._on_demand.runs and not ending else 0
-        self._flood = outliers.HOLD + 1 if frame.health.suppressed else max(0, self._flood - 1)
-        ready = self._outliers.take_ready(frame.wall, frame.mono_us, hold, flood=self._flood > 0)
-        health = replace(
-            frame.health,
-            suppressed=frame.health.suppressed + ready.dropped,
-            dropped_records=frame.health.dropped_records + ready.lost,
-            undecoded_lines=frame.health.undecoded_lines + ready.undecoded,
+        counted = self._frames.make(window, manifest, health)
+        tracer = self._on_demand.part(counted)
+        records = (*window.records, *tracer.window.records)
+        self._limits.take(records)
+        end = outliers.ClockPair(counted.wall, counted.mono_us)
+        slow = self._slow(records, end, ending=ending, is_limited=counted.health.suppressed > 0)
+        on_demand = tracer.window.interval
+        # The I/Os of processes are beside those of cgroups.
+        tables = sum_tables((counted.tables, on_demand.tables))
+        fresh = self._fresh(counted.devices)
+        devices = self._devices()
+        return replace(
+            counted,
+            outliers=slow.outliers,
+            thresholds_us={**on_demand.thresholds_us, **counted.thresholds_us},
+            traced=tracer.traced,
+            taskqs=taskqs,
+            tables={**tables, HANDLERS: self._interrupts.reported(tables.get(HANDLERS, {}), devices)},
+            file_operations=tracer.window.operations_until(counted.wall, counted.mono_us),
+            files_left_out=on_demand.files_left_out,
+            outstanding=self._gauges(counted.outstanding),
+            depths=with_probe(counted.depths, on_demand.depths, counted.dt_us, self._sample_us),
+            in_flight=tracer.in_flight,
+            issues=tracer.window.issues,
+            devices=self._limits.put(fresh, devices),
+            health=_with_losses(tracer.health, slow),
         )
-        return replace(frame, outliers=ready.outliers, health=health)
+
+    def _slow(
+        self, records: Iterable[Record], end: outliers.ClockPair, *, ending: bool, is_limited: bool
+    ) -> ReadyOutliers:
+        """Return the outliers that need no more records. `end`: the frame's; `is_limited`: the probe left some out."""
+        self._outliers.take(records)
+        hold = outliers.HOLD if self._on_demand.runs and not ending else 0
+        self._flood = outliers.HOLD + 1 if is_limited else max(0, self._flood - 1)
+        return self._outliers.take_ready(end.wall, end.mono_us, hold, flood=self._flood > 0)
+
+
+def _with_losses(health: Health, slow: ReadyOutliers) -> Health:
+    return replace(
+        health,
+        suppressed=health.suppressed + slow.dropped,
+        dropped_records=health.dropped_records + slow.lost,
+        undecoded_lines=health.undecoded_lines + slow.undecoded,
+    )
 
 
 def with_probe(
@@ -413,8 +460,8 @@ def _in_ms(samples: Mapping[int, int], span_us: int) -> dict[int, int]:
     return {depth: ms + (depth in more) for depth, (ms, _) in parts.items() if ms + (depth in more)}
 
 
-def health_of(window: ProbeWindow, probe: RunningProbe, skipped: int | None) -> Health:
-    """Return the health of the always-on probe's interval."""
+def health_of(window: ProbeWindow, probe: RunningProbe, skipped: int | None, undecoded: int) -> Health:
+    """Return the health of the always-on probe's interval. `undecoded`: what could not be decoded beside its output."""
     interval, losses = window.interval, window.losses
     return Health(
         probes_attached=probe.attached,
@@ -423,28 +470,8 @@ def health_of(window: ProbeWindow, probe: RunningProbe, skipped: int | None) -> 
         map_full=losses.map_full,
         unmatched=interval.unmatched + interval.unnamed,
         suppressed=interval.suppressed + losses.dropped,
-        undecoded_lines=losses.undecoded + interval.undecoded,
+        undecoded_lines=losses.undecoded + interval.undecoded + undecoded,
         skipped=skipped,
-    )
-
-
-def without_earlier(began_us: int, reported: TracerWindow) -> TracerWindow:
-    """Return the tracer's data without counts from before the capture began, which belong to no window.
-
-    For devices that only the tracer times, the outliers and their counts are kept, and so are the losses.
-    """
-    if not reported.begun_us or reported.begun_us >= began_us:
-        return reported
-    whole = reported.interval
-    return replace(
-        reported,
-        interval=TracerInterval(
-            suppressed=whole.suppressed,
-            undecoded=whole.undecoded,
-            tables={ABOVE: whole[ABOVE]},
-            thresholds_us=whole.thresholds_us,
-        ),
-        issues={},
     )
 
 

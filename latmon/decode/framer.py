@@ -11,11 +11,13 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from latmon.decode.tables import (
     AS_IS,
+    ROLES_OF_AGES,
     Counts,
+    DeclaredRows,
     Differences,
     Flags,
     Gains,
@@ -33,20 +35,19 @@ from latmon.decode.tables import (
     handlers,
     most_of,
     patterns,
-    softirqs,
-    vector,
     wakeups,
 )
 from latmon.manifest import DECLARED_ROLES, STACKS, UNFOLLOWED_FROM, Manifest, MapSpec, op_name
 from latmon.model.frame import PROCESSES, Completed, FileSystem, Flow, Series, Thread, Traced, missing_stages
 from latmon.model.histogram import Histogram, merge
 from latmon.model.inflight import Depths, InFlightList
-from latmon.model.measurements import ABOVE, BEHIND, FILES, HANDLERS, ISSUERS, PATTERNS, SOFTIRQS, TABLES, WAKEUPS
+from latmon.model.measurements import ABOVE, BEHIND, FILES, HANDLERS, ISSUERS, PATTERNS, TABLES, WAKEUPS
 from latmon.model.measurements.behind import Behind
 from latmon.model.measurements.handlers import UNKNOWN_IRQ, Handler
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import OTHERS, Issuer
-from latmon.model.table import NO_TABLES, Row, Table, Tables, sum_tables
+from latmon.model.measurements.softirqs import vector
+from latmon.model.table import NO_TABLES, AnyTable, Row, Table, Tables, sum_tables
 
 _NS, _SLOT = 1000, 48
 """Nanoseconds of 1 us; place of a slot in a key."""
@@ -77,7 +78,8 @@ class ProbeInterval:
     totals_us: Mapping[Flow, int] = field(default_factory=dict)
     """Gains of the sums of totals, whether or not the histograms have those I/Os yet."""
     tables: Tables = field(default_factory=lambda: NO_TABLES)
-    """I/Os above the threshold, I/Os by issuer, and the times behind those of others."""
+    """I/Os above the threshold, I/Os by issuer, the times behind those of others, and the tables whose rows are made of
+    their declarations."""
 
 
 @dataclass
@@ -156,6 +158,9 @@ class Framer:
         """Place of device and op in a key -> their bits -> flow."""
         self._ahead: dict[Series, int] = {}
         self._owed: dict[Series, int] = {}
+        specs = {table: [spec for spec in manifest.maps if spec.role in table.roles] for table in TABLES}
+        self._declared = {table: printed for table, printed in specs.items() if printed}
+        """Tables whose rows are made of their declarations, and the maps that have them."""
 
     def printed(self, name: str, values: Counts) -> None:
         """Take one map as the tool printed it."""
@@ -189,12 +194,14 @@ class Framer:
         self._named_cgroups.clear()
         totals_us = {Flow(s.device, s.op): us for s, us in sums.sums.items() if s.stage == "total"}
         histograms, seen = self._histograms(sums), self._seen(sums)
+        declared = {table: self._declared_rows(table) for table in self._declared}
+        undecoded = sum(declared_table.undecoded for declared_table in declared.values())
         return ProbeInterval(
             histograms,
             seen,
             sums.unmatched,
             sums.unnamed,
-            self._maps.close(),
+            self._maps.close() + undecoded,
             suppressed,
             self._thresholds(),
             dict(sums.started),
@@ -204,8 +211,13 @@ class Framer:
                 ABOVE: {flow: n for flow, n in sums.above.items() if n},
                 ISSUERS: self._issued(issuers),
                 BEHIND: {pair: ns // _NS for pair, ns in behind.items() if ns >= _NS},
+                **{table: declared_table.rows for table, declared_table in declared.items()},
             },
         )
+
+    def _declared_rows(self, table: AnyTable) -> DeclaredRows[Any, Any]:
+        gains = [(spec, self._maps.gained(spec.name)) for spec in self._declared[table]]
+        return declared_rows(table, gains, self._device_name, self._bits)
 
     def _add_issuers(self, spec: MapSpec, gained: Counts, sums: _IssuerSums) -> None:
         """Add what a map of all I/Os counts for each slot of a device: the counts, sums and maxima of `total`."""
@@ -436,7 +448,7 @@ def _at_tick(maps: Maps, tick: int) -> Maps:
 
 
 _OWN = ("by_total", "path", "off", *STACKS)
-_TABLES = ("handler", "softirq", "wakeup", "depth", "pattern", "file")
+_TABLES = ("handler", "wakeup", "depth", "pattern", "file")
 _MAX_HANDLERS = 4096
 UNKNOWN = Handler(UNKNOWN_IRQ, "unknown")
 """Any handler whose record was lost, or whose name had no room."""
@@ -492,7 +504,9 @@ class TracerFramer:
         self._manifest, self._device_name, self._alone = manifest, device_name, alone
         self._framer = Framer(manifest, device_name, selects=alone, cgroup=cgroup, comm=comm)
         self._specs = [
-            spec for spec in manifest.maps if spec.role in (*_OWN, *DECLARED_ROLES) or spec.role.startswith(_TABLES)
+            spec
+            for spec in manifest.maps
+            if spec.role not in DECLARED_ROLES and (spec.role in _OWN or spec.role.startswith(_TABLES))
         ]
         self._maps = Differences(self._specs)
         self._ages = NewestAges(device_name, flags)
@@ -537,7 +551,7 @@ class TracerFramer:
 
         That clock is `ahead_ns` ahead of CLOCK_MONOTONIC, which the records are on.
         """
-        maps = [(one, self._maps.latest(one.name)) for one in self._specs]
+        maps = [(spec, self._maps.latest(spec.name)) for spec in self._specs if spec.role in ROLES_OF_AGES]
         self._ages.reported(records, maps, at_ns, ahead_ns)
 
     def interval(self, tick: int | None, thread: Callable[[int], Thread]) -> TracerInterval:
@@ -553,6 +567,15 @@ class TracerFramer:
             # Its histograms have the same I/Os as those of the always-on probe.
             return TracerInterval(undecoded=undecoded, tables=series.tables)
         in_flight = self._ages.taken()
+        bits = self._manifest.bits
+        tables: Tables = {
+            **series.tables,
+            ABOVE: {flow: n for flow, n in series.tables[ABOVE].items() if self._alone(flow.device)},
+            HANDLERS: handlers(gains, lambda number: self._handlers.get(number, UNKNOWN), self._callers, bits),
+            WAKEUPS: wakeups(gains, thread, bits),
+            PATTERNS: patterns(gains, self._device_name),
+            FILES: files(gains, [] if tick is None else _at_tick(maxima, tick), self._file_system, bits),
+        }
         return TracerInterval(
             self._traced(series, gains),
             series.suppressed,
@@ -561,19 +584,7 @@ class TracerFramer:
             depths(gains, most_of(most, tick), self._device_name),
             in_flight,
             () if in_flight is None else (self._manifest.group,),
-            tables={
-                ABOVE: {flow: n for flow, n in series.tables[ABOVE].items() if self._alone(flow.device)},
-                **{table: declared_rows(table, gains, self._device_name) for table in TABLES if table.roles},
-                HANDLERS: handlers(
-                    gains, lambda number: self._handlers.get(number, UNKNOWN), self._callers, self._manifest.bits
-                ),
-                SOFTIRQS: softirqs(gains),
-                WAKEUPS: wakeups(gains, thread, self._manifest.bits),
-                PATTERNS: patterns(gains, self._device_name),
-                FILES: files(
-                    gains, [] if tick is None else _at_tick(maxima, tick), self._file_system, self._manifest.bits
-                ),
-            },
+            tables=tables,
             files_left_out=unreported,
         )
 

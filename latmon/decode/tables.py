@@ -14,17 +14,16 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import groupby
-from typing import Any, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from latmon.manifest import KeyPart, MapSpec, RecordSpec, op_name
 from latmon.model.frame import FILE_OPS, FILE_WAITS, IDLE, NOT_KNOWN, FileSystem, Flow, Thread
-from latmon.model.histogram import BITS, EMPTY, MAX_COUNT, TOP, Histogram
+from latmon.model.histogram import BITS, MAX_COUNT, TOP, Histogram
 from latmon.model.inflight import AGES_S, EXACT, PROBE, Depths, InFlight, InFlightList, Took, coarse_end
 from latmon.model.measurements import PATTERNS
 from latmon.model.measurements.files import FileSeries
 from latmon.model.measurements.handlers import UNKNOWN_IRQ, Handler, HandlerRuns
 from latmon.model.measurements.patterns import PATTERN, Pattern
-from latmon.model.measurements.softirqs import SoftirqCpu, SoftirqRuns
 from latmon.model.measurements.wakeups import ThreadNumber, Wakeups, by_thread
 from latmon.model.table import Meaning, Row, Table, Unit
 from latmon.support.text import clean
@@ -211,8 +210,6 @@ def by_bucket(spec: MapSpec, gained: Counts) -> dict[int, Counts]:
 Maps = Iterable[tuple[MapSpec, Counts]]
 Gains = Maps
 """Maps with their differences over an interval, in place of their values."""
-VECTORS = ("HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU")
-"""By their numbers in include/linux/interrupt.h, the same since 4.1."""
 RETURNED = ("none", "handled", "wake", "wake")
 """IRQ_NONE, IRQ_HANDLED, IRQ_WAKE_THREAD; the last is both of them."""
 
@@ -249,61 +246,93 @@ def handlers(
     }
 
 
-def declared_rows(table: Table[Row, V], gains: Gains, device_name: Callable[[int], str | None]) -> dict[Row, V]:
-    """Return the rows of a declared table whose maps a script prints, of the devices that have a name."""
-    buckets: defaultdict[Row, Counter[int]] = defaultdict(Counter)
-    counts: defaultdict[Row, Counter[str]] = defaultdict(Counter)
-    sums: Counter[Row] = Counter()
-    for spec, key, gained in by_key(gains, f"{table.export_name}_"):
-        cell = table.roles.get(spec.role)
-        row = None if cell is None else _declared_key(table, spec, key, device_name)
-        if cell is None or row is None:
-            continue
-        if spec.role == table.sum_role:
-            sums[row] += sum(gained.values())
-        elif cell.is_histogram:
-            buckets[row].update(gained)
-        else:
-            counts[row][cell.name] += sum(gained.values())
+class DeclaredRows(NamedTuple, Generic[Row, V]):
+    """Rows of a declared table."""
+
+    rows: dict[Row, V]
+    undecoded: int
+    """Entries of maps whose keys stand for no row."""
+
+
+@dataclass(slots=True)
+class _CellCounts:
+    """Counts of one cell of a row."""
+
+    counts: Counter[Any] = field(default_factory=Counter)
+    """By bucket of a histogram, by name, or a single one by None."""
+    us: int = 0
+    """Sum of a histogram."""
+
+
+def declared_rows(
+    table: Table[Row, V],
+    gains: Sequence[tuple[MapSpec, Counts]],
+    device_name: Callable[[int], str | None],
+    bits: int = BITS,
+) -> DeclaredRows[Row, V]:
+    """Return the rows of a declared table, of the devices that have a name.
+
+    `gains`: of the maps that a script prints of the table. `bits`: scale of the script's histograms, which may be
+    coarser than the table's.
+    """
+    cells: defaultdict[Row, defaultdict[str, _CellCounts]] = defaultdict(lambda: defaultdict(_CellCounts))
+    device_places = table.of_meaning(Meaning.DEVICE)
+    undecoded = 0
+    for spec, gained in gains:
+        role = table.roles[spec.role]
+        readers = _part_readers(table, spec, device_name)
+        for _, key, counts in by_key([(spec, gained)]):
+            parts = [stands_for(read(key)) for read, stands_for in readers]
+            if None in parts:
+                undecoded += all(parts[place] is not None for place in device_places)
+                continue
+            cell = cells[table.key_of(parts)][role.cell.name]
+            if role.is_sum:
+                cell.us += sum(counts.values())
+            elif role.cell.is_histogram:
+                cell.counts.update(counts)
+            else:
+                name = context_name(spec, key) if role.cell.unit is Unit.NAMED else None
+                cell.counts[name] += sum(counts.values())
     printed = {spec.role for spec, _ in gains}
-    return {
-        row: _declared_value(table, buckets[row], sums[row], counts[row], printed)
-        for row in dict.fromkeys((*buckets, *counts))
+    rows = {
+        row: _declared_value(table, row_cells, printed, bits)
+        for row, row_cells in cells.items()
+        if any(cell.counts for cell in row_cells.values())  # a sum alone is ahead of its buckets
     }
+    return DeclaredRows(rows, undecoded)
 
 
-def _declared_key(
-    table: Table[Row, V], spec: MapSpec, key: int, device_name: Callable[[int], str | None]
-) -> Row | None:
-    """Return the key of a row; None for a device without a name."""
-    parts: list[Any] = []
-    for part in table.parts:
-        code = spec.part(part.in_probes).read(key)
-        if part.meaning is Meaning.DEVICE:
-            device = device_name(code)
-            if device is None:
-                return None
-            parts.append(device)
-        elif part.meaning is Meaning.OP:
-            parts.append(op_name(code))
-        else:
-            parts.append(part.from_code(code))
-    return table.key(*parts)
+def _part_readers(
+    table: Table[Row, V], spec: MapSpec, device_name: Callable[[int], str | None]
+) -> list[tuple[Callable[[int], int], Callable[[int], Any]]]:
+    """Return for each part of a row's key how its code is read from a map's key, and what stands for the code."""
+    by_meaning: dict[Meaning, Callable[[int], Any]] = {Meaning.DEVICE: device_name, Meaning.OP: op_name}
+    return [(spec.part(part.in_probes).read, by_meaning.get(part.meaning, part.of_code)) for part in table.parts]
 
 
 def _declared_value(
-    table: Table[Row, V], buckets: Counts, us: int, counts: Mapping[str, int], printed: Collection[str]
+    table: Table[Row, V], row_cells: Mapping[str, _CellCounts], printed: Collection[str], bits: int
 ) -> V:
-    """Return a value; I/Os that no map counts are those in the buckets."""
+    """Return a row's value; I/Os that no map counts are those in the buckets. `printed`: roles of the script's maps."""
     contents: list[Any] = []
     for cell in table.value.cells:
-        if cell.is_histogram:
-            contents.append(_histogram(buckets, us, cell.bits) if buckets else EMPTY)
-        elif cell.unit is Unit.IOS and f"{table.export_name}_{cell.name}" not in printed:
-            contents.append(sum(buckets.values()))
+        cell_counts = row_cells.get(cell.name)
+        if cell.unit is Unit.IOS and f"{table.export_name}_{cell.name}" not in printed:
+            contents.append(_timed(table, row_cells))
+        elif cell_counts is None or not cell_counts.counts:
+            contents.append(cell.empty)
+        elif cell.is_histogram:
+            contents.append(_histogram(cell_counts.counts, cell_counts.us, min(cell.bits, bits)))
         else:
-            contents.append(counts.get(cell.name, 0))
+            contents.append(dict(cell_counts.counts) if cell.unit is Unit.NAMED else cell_counts.counts[None])
     return table.value.make(*contents)
+
+
+def _timed(table: Table[Row, V], row_cells: Mapping[str, _CellCounts]) -> int:
+    """Return the number of the row's latencies."""
+    names = [cell.name for cell in table.value.cells if cell.is_histogram]
+    return sum(row_cells[name].counts.total() for name in names if name in row_cells)
 
 
 def patterns(gains: Gains, device_name: Callable[[int], str | None]) -> dict[Flow, Pattern]:
@@ -316,35 +345,6 @@ def patterns(gains: Gains, device_name: Callable[[int], str | None]) -> dict[Flo
             flagged = Pattern(n, *(n * (code >> bit & 1) for bit in range(len(PATTERN) - 1)))
             found[flow] = PATTERNS.value.add(found.get(flow, Pattern()), flagged)
     return found
-
-
-def softirqs(gains: Gains) -> dict[SoftirqCpu, SoftirqRuns]:
-    """Return the runs by vector and CPU; a vector that was raised and hasn't run yet has only delays or raises."""
-    counts: defaultdict[tuple[str, SoftirqCpu], Counter[int]] = defaultdict(Counter)
-    sums: Counter[tuple[str, SoftirqCpu]] = Counter()
-    where: defaultdict[tuple[str, SoftirqCpu], Counter[str]] = defaultdict(Counter)
-    for spec, key, gained in by_key(gains, "softirq_"):
-        at = spec.role, SoftirqCpu(vector(spec.part("vec").read(key)), spec.part("cpu").read(key))
-        if spec.role.endswith("_sum"):
-            sums[at] += sum(gained.values())
-        elif spec.role.endswith("_in"):
-            where[at][context_name(spec, key)] += sum(gained.values())
-        else:
-            counts[at].update(gained)
-
-    def histogram(role: str, at: SoftirqCpu) -> Histogram:
-        found = counts.get((role, at))
-        return _histogram(found, sums[f"{role}_sum", at]) if found else Histogram()
-
-    return {
-        at: SoftirqRuns(
-            histogram("softirq_delay", at),
-            histogram("softirq_run", at),
-            dict(where.get(("softirq_ran_in", at), {})),
-            dict(where.get(("softirq_raised_in", at), {})),
-        )
-        for at in sorted({at for _, at in (*counts, *where)})
-    }
 
 
 def wakeups(gains: Gains, thread: Callable[[int], Thread], bits: int = BITS) -> dict[ThreadNumber, Wakeups]:
@@ -382,8 +382,8 @@ def thread_label(thread: Callable[[int], Thread], pid: int, priority: int | None
     return f"{found.comm or f'pid {pid}'} (prio {prio})" if prio >= 0 else found.comm or f"pid {pid}"
 
 
-def by_key(gains: Gains, role: str) -> Iterator[tuple[MapSpec, int, Counts]]:
-    """Yield the gains of each key of the maps with such roles, by bucket; by 0 where the key has no bucket."""
+def by_key(gains: Gains, role: str = "") -> Iterator[tuple[MapSpec, int, Counts]]:
+    """Yield the gains of each key of the maps whose roles begin so, by bucket; by 0 where the key has no bucket."""
     for spec, gained in gains:
         if not spec.role.startswith(role):
             continue
@@ -429,11 +429,6 @@ def _histogram(counts: Counts, us: int, bits: int = BITS) -> Histogram:
     """Return a histogram with its sum; a map of sums is printed after that of its runs and may be ahead of them."""
     found = Histogram.of(counts).coarsen(bits)
     return replace(found, sum=found.within(us))
-
-
-def vector(number: int) -> str:
-    """Return the name of a softirq vector."""
-    return VECTORS[number] if number < len(VECTORS) else f"vector {number}"
 
 
 def context_name(spec: MapSpec, key: int, chains: Sequence[str] = ()) -> str:
@@ -523,7 +518,9 @@ def _most_of(name: str) -> int:
     return _MOST_US if name.endswith("_us") else _MOST_OF.get(name, _MOST)
 
 
-AS_IS = ("depth_most", "depth_older", "depth_since", "file_max")
+ROLES_OF_AGES = ("depth_older", "depth_since")
+"""Roles of the maps that NewestAges takes."""
+AS_IS = (*ROLES_OF_AGES, "depth_most", "file_max")
 """Roles of maps whose values are of the tick that printed them, not cumulative."""
 SLOTS = 4
 """A largest depth is kept for each of so many ticks."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from latmon import __version__
 from latmon.aggregate.accumulator import COUNTERS
@@ -24,16 +24,19 @@ from latmon.metrics.families import (
 )
 from latmon.model.frame import Completed, Flow, Frame, Series
 from latmon.model.histogram import Histogram
-from latmon.model.measurements import BEHIND, FILES, ISSUERS, KERNEL, LATENCIES, PATTERNS, SEEN, SIZES
+from latmon.model.measurements import BEHIND, FILES, ISSUERS, KERNEL, LATENCIES, PATTERNS, SEEN, SIZES, TABLES
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import Issuer
 from latmon.model.measurements.patterns import PATTERN
 from latmon.model.measurements.sizes import SizeClass
+from latmon.model.table import Cell, Meaning, Unit
 from latmon.recording.codec import Gap
 from latmon.report.totals import Totals
 
 BOUNDS_US = tuple(2**exponent for exponent in range(27))
 """The same for all series, so that series can be added."""
+_DESCRIBED = frozenset((ISSUERS, BEHIND, SIZES, PATTERNS, FILES))
+"""Tables whose families have names, labels and texts of their own."""
 
 
 def write(source: Source, out: BinaryIO, _options: ExportOptions) -> None:
@@ -62,6 +65,7 @@ def _families(source: Source, totals: Totals, missing: Counter[str]) -> Iterator
     for source_of, done in (("kernel", totals[KERNEL]), ("probe", totals[SEEN])):
         yield from _completed(source_of, done)
     yield from _who(totals)
+    yield from _declared(totals)
     yield from _outstanding(totals.last)
     for name in COUNTERS:
         help_text = f"Total of the capture: {name.replace('_', ' ')}."
@@ -121,6 +125,45 @@ def _who(sums: Totals) -> Iterator[Family]:
             "for locks and a CPU too), unknown."
         )
         yield Family("latmon_file_latency_seconds", HISTOGRAM, text, files, "seconds")
+
+
+def _declared(sums: Totals) -> Iterator[Family]:
+    """Yield a family for each cell of the other tables of I/Os, named and labelled as they are declared.
+
+    Private parts of keys, such as a process, are no labels: each would be a series for ever.
+    """
+    for table in TABLES:
+        if not table.counts_ios or table in _DESCRIBED or not sums[table]:
+            continue
+        places = [place for place, part in enumerate(table.parts) if part.meaning is not Meaning.PRIVATE]
+        names = [table.part_names[place] for place in places]
+        rows: list[tuple[tuple[str, ...], Any]] = []
+        for key, value in sums[table].items():
+            parts = table.parts_of(key)
+            rows.append((tuple(str(parts[place]) for place in places), value))
+        summed = sorted(table.sum_rows(rows).items())
+        for place, cell in enumerate(table.value.cells):
+            contents = [(dict(zip(names, key, strict=True)), table.value.split(value)[place]) for key, value in summed]
+            yield from _cell_family(f"latmon_{table.export_name}", table.name, cell, contents)
+
+
+def _cell_family(name: str, table: str, cell: Cell, contents: Sequence[tuple[Labels, Any]]) -> Iterator[Family]:
+    help_text = f"{cell.name} of the table {table}."
+    if cell.is_histogram:
+        timed = tuple(MetricSample(labels, latency) for labels, latency in contents if latency)
+        yield Family(f"{name}_{cell.name}_seconds", HISTOGRAM, help_text, timed, "seconds")
+    elif cell.unit is Unit.NAMED:
+        named: list[MetricSample] = []
+        for labels, counts in contents:
+            named += [MetricSample({**labels, "name": counted_name}, n) for counted_name, n in counts.items()]
+        yield Family(f"{name}_{cell.name}", COUNTER, help_text, tuple(named))
+    elif cell.unit is Unit.MICROSECONDS:
+        spent = tuple(MetricSample(labels, us / 1e6) for labels, us in contents)
+        yield Family(f"{name}_{cell.name}_seconds", COUNTER, help_text, spent, "seconds")
+    elif cell.unit is not Unit.FACT:
+        unit = "bytes" if cell.unit is Unit.BYTES else ""
+        counted = tuple(MetricSample(labels, n) for labels, n in contents)
+        yield Family(f"{name}_{unit or cell.name}", COUNTER, help_text, counted, unit)
 
 
 def _about(one: Issuer | SizeClass) -> dict[str, str]:

@@ -127,7 +127,7 @@ def of_devices(frame: Frame, keeps: Callable[[str], bool]) -> Frame:
     if in_flight is not None:  # counts by age are of all devices, and have no device
         oldest = tuple(one for one in in_flight.oldest if keeps(one.device))
         in_flight = replace(in_flight, oldest=oldest, older={})
-    of_devices_alone = frame.with_tables({table: _rows_kept(table, frame[table], keeps) for table in TABLES})
+    of_devices_alone = frame.with_tables({table: rows_kept(table, frame[table], keeps) for table in TABLES})
     by_device: dict[str, Any] = {}
     for name in _BY_DEVICE:
         rows: Mapping[str, Any] = getattr(frame, name)
@@ -144,7 +144,7 @@ def of_devices(frame: Frame, keeps: Callable[[str], bool]) -> Frame:
     )
 
 
-def _rows_kept(table: AnyTable, rows: Mapping[Any, Any], keeps: Callable[[str], bool]) -> Mapping[Any, Any]:
+def rows_kept(table: AnyTable, rows: Mapping[Any, Any], keeps: Callable[[str], bool]) -> Mapping[Any, Any]:
     """Return the rows of a table without those of other devices; all of a table whose keys name none.
 
     It is the same table where nothing goes, because packed values take long.

@@ -30,7 +30,7 @@ from enum import Enum
 from functools import cached_property
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from latmon.model.histogram import BITS, EMPTY, Histogram, merge
 from latmon.model.packed import Packed, TimesByBucket
@@ -86,13 +86,22 @@ class Part:
     """Of a number: 0 or a power of two."""
     probe_part: str = ""
     """The part of the keys of probes' maps that has its code; empty: no code stands for it alone."""
-    from_code: Callable[[int], Any] = int
-    """What a code stands for."""
+    from_code: Callable[[int], Any] | None = None
+    """What a code stands for; None: its place in `names`, or the number itself where there are no names."""
 
     @property
     def in_probes(self) -> str:
         """Return the part of the keys of probes' maps from which it is decoded; empty where that takes more."""
         return _IN_PROBES.get(self.meaning, self.probe_part)
+
+    def of_code(self, code: int) -> Any:
+        """Return what a code of `probe_part` stands for; None where the part can't have it."""
+        if self.from_code is not None:
+            return self.from_code(code)
+        if self.names:
+            return self.names[code] if code < len(self.names) else None
+        is_possible = self.highest is None or self.lowest <= code <= self.highest
+        return code if is_possible else None
 
 
 _IN_PROBES = {Meaning.DEVICE: "dev", Meaning.OP: "op"}
@@ -196,6 +205,16 @@ def fact(name: str, unknown: Any, part: Part = TEXT, *, is_optional: bool = Fals
 def named(name: str, part: Part = TEXT, *, is_optional: bool = False) -> Cell:
     """Return the declaration of counts of any number of names."""
     return Cell(name, Unit.NAMED, part=part, most=MAX_NAMES, is_optional=is_optional)
+
+
+class MapRole(NamedTuple):
+    """Content of a probe's map that fills a cell of a declared table."""
+
+    cell: Cell
+    parts: tuple[str, ...]
+    """Parts that its keys have."""
+    is_sum: bool = False
+    """Whether it has the sums of the histogram in us, and another map its buckets."""
 
 
 @dataclass(frozen=True)
@@ -413,24 +432,25 @@ class Table(Generic[Row, V]):
         return tuple(place for place, cell in enumerate(self.value.cells) if is_wanted(cell))
 
     @cached_property
-    def roles(self) -> Mapping[str, Cell]:
-        """Role of a probe's map -> the cell that it fills; empty where a decoder of its own makes the rows.
+    def roles(self) -> Mapping[str, MapRole]:
+        """Roles of probes' maps; empty where a decoder of its own makes the rows.
 
-        A histogram has a map of its buckets (`size_latency`) and one of its sum (`size_sum`).
+        A histogram has a map of its buckets (`size_latency`) and one of its sums: `size_sum`, or in a table with
+        several histograms one each, `softirq_delay_sum`. The keys of counts by name have the code of the name in
+        `context`.
         """
-        if self.has_own_decoder or not all(part.in_probes for part in self.parts):
+        if self.has_own_decoder or self.fact_places or not all(part.in_probes for part in self.parts):
             return MappingProxyType({})
-        roles: dict[str, Cell] = {}
+        parts = tuple(part.in_probes for part in self.parts)
+        own_part = {Unit.LATENCIES: ("bucket",), Unit.NAMED: ("context",)}
+        roles: dict[str, MapRole] = {}
         for cell in self.value.cells:
-            roles[f"{self.export_name}_{cell.name}"] = cell
+            role = f"{self.export_name}_{cell.name}"
+            roles[role] = MapRole(cell, (*parts, *own_part.get(cell.unit, ())))
             if cell.is_histogram:
-                roles[self.sum_role] = cell
+                sum_role = f"{role}_sum" if len(self.histogram_places) > 1 else f"{self.export_name}_sum"
+                roles[sum_role] = MapRole(cell, parts, is_sum=True)
         return MappingProxyType(roles)
-
-    @property
-    def sum_role(self) -> str:
-        """Role of the map with the sum of the histogram."""
-        return f"{self.export_name}_sum"
 
     def of_meaning(self, meaning: Meaning) -> tuple[int, ...]:
         """Return the places of the parts with this meaning."""

@@ -47,7 +47,7 @@ class Pipeline:
         clock = FrameClock(lambda: self._now_us, lambda: _START_WALL + self._now_us / 1e6)
         self._sampler = KernelSampler(host.root / "proc", host.root / "sys", clock=clock)
         self._builder = FrameBuilder(self._sampler, host.root / "sys", lambda: 0)
-        manifest = next(program.variants(1000, 0)).manifest
+        manifest = self._manifest = next(program.variants(1000, 0)).manifest
         framer = Framer(manifest, self._builder.device_name, self._builder.has_several_queues)
         around = Surroundings(lambda: self._now_us, lambda _: 0, self._sampler.sample, _KEYS, 1_000_000)
         self._decoder, self._ticks = BpftraceDecoder(), Ticks(manifest, framer, around)
@@ -87,7 +87,7 @@ class Pipeline:
             windows = [window for event in self._decoder.feed(printed) if (window := self._ticks.take(event))]
         for window in windows:
             with self._of("frame"):
-                frame = self._builder.make(window, Health(), counts_bytes=True, keeps_time_asleep=False)
+                frame = self._builder.make(window, self._manifest, Health())
             with self._of("encode"):
                 text = to_bytes(self._writer.encode(frame))
             self.bytes += len(text)

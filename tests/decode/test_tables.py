@@ -3,11 +3,13 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latmon.decode.tables import VECTORS, handlers, softirqs, thread_label, wakeups
+from latmon.decode.tables import declared_rows, handlers, thread_label, wakeups
 from latmon.manifest import ROLES, KeyPart, MapSpec
 from latmon.model.frame import Thread
 from latmon.model.histogram import TOP, Histogram
+from latmon.model.measurements import SOFTIRQS
 from latmon.model.measurements.handlers import Handler
+from latmon.model.measurements.softirqs import VECTORS
 from latmon.model.measurements.wakeups import Wakeups
 
 THREADS = {
@@ -73,7 +75,7 @@ def test_no_keys_are_too_odd_and_every_run_is_counted(gains):
     found = handlers(gains, lambda number: Handler(number, "x"), {})
     assert sum(runs.run.count for runs in found.values()) == counted["handler_run"]
     assert sum(sum(runs.returned.values()) for runs in found.values()) == counted["handler_run"]
-    rows = softirqs(gains)
+    rows = declared_rows(SOFTIRQS, [pair for pair in gains if pair[0].role in SOFTIRQS.roles], str).rows
     assert sum(runs.delay.count for runs in rows.values()) == counted["softirq_delay"]
     assert sum(runs.run.count for runs in rows.values()) == counted["softirq_run"]
     assert sum(sum(runs.ran_in.values()) for runs in rows.values()) == counted["softirq_ran_in"]

@@ -14,6 +14,8 @@ from latmon_backends.probe.tick_protocol import LastWindow, ProbeWindow, Tick
 
 S = 1_000_000
 LAG_US = S // 2
+MANIFEST = SimpleNamespace(maps=(), clock="monotonic")
+"""That of a script without bytes."""
 
 
 def sample(mono_us, sda_writes):
@@ -41,8 +43,7 @@ class Builder:
             for one, lag_us in ((self.number, begin_lag_us), (self.number + 1, end_lag_us))
         ]
         window = kind(*ends, ProbeInterval(seen={Flow("sda", "write"): Completed(1, 0)}), **more)
-        frame = self.frames.make(window, Health(), counts_bytes=True, keeps_time_asleep=False)
-        return frame.kernel
+        return self.frames.make(window, MANIFEST, Health()).kernel
 
 
 @pytest.fixture

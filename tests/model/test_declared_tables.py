@@ -27,28 +27,43 @@ from latmon.support.errors import RecordingError
 RUN = Path(__file__).parents[1] / "helpers/declared_run.py"
 
 
-def test_a_table_of_a_test_travels_from_a_probes_map_to_each_reader(tmp_path):
+def test_a_table_of_a_test_travels_from_a_probes_line_to_each_reader(tmp_path):
     done = subprocess.run([sys.executable, RUN, tmp_path], capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     met = json.loads(done.stdout)
-    hidden = met.pop("redacted")
+    roll_ups = met.pop("roll-ups")
+    assert roll_ups
+    assert set(roll_ups) == {60}
+    assert met.pop("jsonl") == 180 + len(roll_ups)
     assert met == {
-        "probe": 20,
+        "group": True,
+        "generated": True,
+        "probe": [["sda", "write", "best-effort", 77, 1, 20]],
+        "undecoded": 1,
+        "always-on": True,
         "screen": 60,
         "sums": 180,
-        "roll-ups": [60] * len(met["roll-ups"]),
-        "recording": True,
-        "fleet": [[["a:sda", "write", 3], 1], [["b:sda", "write", 3], 1]],
-        "fleet's owners": [["a:sda", "a:/web"], ["b:sda", "b:/web"]],
-        "refused": {},
         "weighed": 17,
+        "recording": True,
+        "redacted": [["sda", "write", "best-effort", 0]],
+        "fleet": [[f"{host}:sda", "write", "best-effort", 77, 1] for host in "ab"],
+        "refused": {},
         "selected": [1, 0],
-        "csv": [["level", "sda", "write", "3", "", "1"]],
+        "csv": ["priority", "sda", "write", "best-effort", "77", "1"],
+        "openmetrics": ['latmon_priority_latency_seconds_count{device="sda",op="write",level="best-effort"} 180'],
     }
-    assert met["roll-ups"]
-    ((device, cgroup),) = hidden
-    assert device == "sda"
-    assert "/web" not in cgroup
+
+
+@pytest.mark.parametrize(
+    ("part", "codes"),
+    [
+        (Part(names=("none", "idle"), probe_part="x"), {0: "none", 1: "idle", 2: None}),
+        (Part(highest=7, probe_part="x"), {0: 0, 7: 7, 8: None}),
+        (Part(probe_part="x", from_code="cpu {}".format), {3: "cpu 3"}),
+    ],
+)
+def test_a_code_stands_for_what_its_part_can_have(part, codes):
+    assert {code: part.of_code(code) for code in codes} == codes
 
 
 class _Key(NamedTuple):

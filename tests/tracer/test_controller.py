@@ -163,8 +163,14 @@ async def until(on_demand, wanted, frame=FRAME, seconds=60.0):
     async with asyncio.timeout(seconds):
         while not seen or not wanted(seen[-1]):
             await asyncio.sleep(0.02)
-            seen.append(on_demand.add_to(frame, on_demand.taken(frame)))
+            seen.append(with_tracer(on_demand, frame))
     return seen
+
+
+def with_tracer(on_demand, frame):
+    """Return the frame with what the tracer says about itself."""
+    part = on_demand.part(frame)
+    return replace(frame, traced=part.traced, in_flight=part.in_flight, health=part.health)
 
 
 def traced(frame):
@@ -191,7 +197,7 @@ async def test_where_no_sample_can_be_written_each_one_is_traced(on_demand, prog
     one = on_demand(mode="all", launcher=Refuses)
     await until(one, traced)
     await until(one, lambda _frame: bool(one._launcher.changes), busy(100_000))
-    seen = [one.add_to(busy(100_000), one.taken(busy(100_000))) for _ in range(3)]
+    seen = [with_tracer(one, busy(100_000)) for _ in range(3)]
     await asyncio.sleep(0.1)
     assert {frame.traced.one_in for frame in seen} <= {0, 1}
     assert (len(one._launcher.changes), len(programs())) == (1, 1)
@@ -217,7 +223,7 @@ async def test_basic_starts_nothing(on_demand, programs):
     one = on_demand(mode="basic")
     one.request_tracing(("sda",))
     await asyncio.sleep(0.2)
-    assert one.add_to(FRAME, one.taken(FRAME)) == FRAME
+    assert with_tracer(one, FRAME) == FRAME
     assert programs() == []
 
 
@@ -533,15 +539,16 @@ async def test_slow_bios_are_counted_and_reported_beside_the_requests(on_demand)
     async with asyncio.timeout(60):
         while not windows or not windows[-1].interval[ABOVE]:
             await asyncio.sleep(0.02)
-            windows.append(one.taken(frame))
-            seen = one.add_to(frame, windows[-1])
-    assert seen[ABOVE] == {read: 2, dm: 5}
-    assert seen.thresholds_us == {"sda": 9_000, "dm-0": 20_000}
-    assert seen.health.suppressed == 1 + 3
-    assert seen.health.lost_events + sum(window.losses.lost for window in windows[:-1]) == 1 + 5
-    reported = [record for window in windows for record in window.records]
-    assert {record.get("dev") for record in reported} == {253 << 20}
-    assert len(reported) + 3 == seen[ABOVE][dm]
+            part = one.part(frame)
+            windows.append(part.window)
+    reported = windows[-1].interval
+    assert reported[ABOVE] == {dm: 5}
+    assert reported.thresholds_us == {"dm-0": 20_000}
+    assert part.health.suppressed == 1 + 3
+    assert part.health.lost_events + sum(window.losses.lost for window in windows[:-1]) == 1 + 5
+    records = [record for window in windows for record in window.records]
+    assert {record.get("dev") for record in records} == {253 << 20}
+    assert len(records) + 3 == reported[ABOVE][dm]
 
 
 async def test_a_frame_names_whose_requests_are_followed(on_demand, monkeypatch):
@@ -550,7 +557,8 @@ async def test_a_frame_names_whose_requests_are_followed(on_demand, monkeypatch)
     one.request_tracing(("dm-0",))
     await until(one, traced)
     window = TracerWindow(TracerInterval(in_flight=InFlightList(devices=("dm-0", "sda")), ages_of=("inflight",)))
-    assert one.add_to(FRAME, window).in_flight.devices == ("sda",)
+    one._process.taken = lambda: window
+    assert with_tracer(one, FRAME).in_flight.devices == ("sda",)
     run = one._process.run
     reported = TracerWindow(TracerInterval(in_flight=InFlightList()), ticks=1)
     monkeypatch.setattr(run._ticks, "taken", lambda: reported)
@@ -611,7 +619,7 @@ async def test_slow_devices_are_traced_by_themselves(on_demand):
         for n in range(3)
     ]
     for frame in slow:
-        one.taken(frame)
+        one.part(frame)
     seen = await until(one, traced)
     assert seen.notice == "tracing stages of sda: I/Os above 20 ms"
 
@@ -678,7 +686,7 @@ async def test_where_none_runs_it_is_reported_once_and_tried_again_later(on_dema
     assert len(programs()) == tries
     assert "no" in seen[-1].traced.absent[0].reason
     one.set_stages("auto")
-    assert one.add_to(FRAME, one.taken(FRAME)).traced.absent == ()
+    assert with_tracer(one, FRAME).traced.absent == ()
 
 
 async def test_a_lack_of_rights_is_no_scripts_fault(on_demand, programs):
@@ -690,7 +698,7 @@ async def test_a_lack_of_rights_is_no_scripts_fault(on_demand, programs):
 async def test_many_requests_are_sampled_from_the_beginning(on_demand, programs):
     one = on_demand()
     busy = Frame(seq=1, wall=0.0, mono_us=1, dt_us=10**6, seen={Flow("sda", "read"): Completed(100_000, 0)})
-    one.taken(busy)
+    one.part(busy)
     one.request_tracing(())
     seen = await until(one, traced, busy)
     assert seen[-1].traced.one_in == 16
@@ -830,7 +838,7 @@ async def test_an_explicit_all_knows_no_budget(on_demand):
     await until(one, lambda frame: frame.health.probe_cpu_percent)
     await asyncio.sleep(0.3)
     assert one.runs
-    assert one.add_to(FRAME, one.taken(FRAME)).traced.one_in == 1
+    assert with_tracer(one, FRAME).traced.one_in == 1
 
 
 @pytest.mark.usefixtures("measuring")
@@ -912,10 +920,10 @@ async def test_what_no_frame_has_taken_yet_survives_the_stop(on_demand):
     await asyncio.sleep(0.3)
     one.set_stages("basic")
     await it_runs(one, yes=False)
-    frame = one.add_to(FRAME, window := one.taken(FRAME))
-    assert window.ticks > 1
-    assert (frame.traced.one_in, frame.traced.devices) == (1, ("sda",))
-    assert one.add_to(FRAME, one.taken(FRAME)).traced.one_in == 0
+    part = one.part(FRAME)
+    assert part.window.ticks > 1
+    assert (part.traced.one_in, part.traced.devices) == (1, ("sda",))
+    assert with_tracer(one, FRAME).traced.one_in == 0
 
 
 SAYS_ITS_LAST = (
@@ -937,7 +945,7 @@ async def test_what_they_say_to_their_end_is_reported_with_the_next_frame(on_dem
     await it_runs(one)
     one.set_stages("basic")
     await it_runs(one, yes=False)
-    window = one.taken(FRAME)
+    window = one.part(FRAME).window
     assert window.interval[ABOVE] == {Flow("dm-0", "read"): 5}
     assert len(window.records) == 1
     assert window.losses.undecoded == 0
@@ -949,7 +957,7 @@ async def test_the_last_frame_has_what_a_stop_that_was_under_way_still_brings(on
     one.set_stages("basic")
     await asyncio.sleep(0.2)
     await one.finish()
-    assert one.taken(FRAME).interval[ABOVE] == {Flow("dm-0", "read"): 5}
+    assert one.part(FRAME).window.interval[ABOVE] == {Flow("dm-0", "read"): 5}
 
 
 @pytest.mark.slow
@@ -1006,9 +1014,7 @@ async def test_a_pause_that_is_over_is_no_reason_any_more(on_demand):
     one.request_tracing(("sda",))
     await until(one, lambda frame: frame.traced.absent)
     one.set_stages("all")
-    assert {missing.reason for missing in one.add_to(FRAME, one.taken(FRAME)).traced.absent} == {
-        "the tracer is starting"
-    }
+    assert {missing.reason for missing in with_tracer(one, FRAME).traced.absent} == {"the tracer is starting"}
 
 
 # A window without a tick
@@ -1018,7 +1024,7 @@ async def test_a_window_of_which_nothing_was_reported_is_not_traced(on_demand, t
     go = tmp_path / "go"
     one = on_demand(TICKS + f"tick 2; while [ ! -e {go} ]; do sleep 0.02; done; tick 3; exec sleep 60", mode="all")
     await until(one, lambda frame: frame.traced.one_in == 1)
-    silent = one.add_to(FRAME, one.taken(FRAME))
+    silent = with_tracer(one, FRAME)
     assert silent.traced.one_in == 0
     assert {missing.reason for missing in silent.traced.absent} == {"the tracer printed nothing in this interval"}
     go.touch()
@@ -1034,7 +1040,7 @@ async def test_late_output_is_reported_once_and_when_it_is_twice_as_late(on_dema
     for late_s in (0.9, 1.1, 1.3, 2.0, 2.3, 1.1, 9.0):
         window = TracerWindow(begun_us=50_000_000 - int(late_s * 1e6))
         one._process.taken = lambda window=window: window
-        notices.append(one.add_to(FRAME, one.taken(replace(FRAME, mono_us=51_000_000))).health.notice)
+        notices.append(with_tracer(one, replace(FRAME, mono_us=51_000_000)).health.notice)
     assert [notice.rpartition("includes ")[2] for notice in notices] == [
         *("", "the 1.1 s before it", "", "", "the 2.3 s before it", "", "the 9.0 s before it")
     ]
@@ -1071,7 +1077,7 @@ async def test_a_frame_waits_a_little_for_what_is_reported_of_its_interval(on_de
     await asyncio.sleep(0.05)
     go.touch()
     await waiting
-    assert one.add_to(FRAME, one.taken(FRAME)).traced.one_in == 1
+    assert with_tracer(one, FRAME).traced.one_in == 1
 
 
 async def test_no_frame_waits_for_probes_that_have_not_begun(on_demand):

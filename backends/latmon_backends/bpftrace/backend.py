@@ -30,8 +30,8 @@ from typing import Any
 from latmon import __version__
 from latmon.capture.backend import NO, Options, ProbeReport, StageCoverage
 from latmon.decode.framer import Framer
-from latmon.manifest import Manifest
-from latmon.model.frame import STAGES, TABLES, Missing, Origin, Settings, capped
+from latmon.manifest import TABLE_ROLES, Manifest
+from latmon.model.frame import STAGES, Missing, Origin, Settings, capped
 from latmon.model.stages import ADMISSION
 from latmon.support import output_files, paths, privileges, trust
 from latmon.support.errors import UnavailableError
@@ -546,7 +546,7 @@ class RemoteBpftrace(BpftraceBackend):
             super()._opened(refusals, settings),
             start_mono_us=self._at.now_us(),
             boot_id=self._boot_id,
-            untraced=tuple(Missing(one, _NO_TRACER) for one in (*STAGES, *TABLES) if one != "total"),
+            untraced=tuple(Missing(one, _NO_TRACER) for one in (*STAGES, *TABLE_ROLES) if one != "total"),
         )
 
 

@@ -7,7 +7,6 @@ never raised.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -165,7 +164,6 @@ class BpftraceProbe(RunningProbe):
         super().__init__(child, len(program.hooks))
         self._own = program.attaches
         self._decoder = BpftraceDecoder()
-        self._reading: asyncio.Future[bytes] | None = None
         self._reported: int | None = None
 
     @classmethod
@@ -181,14 +179,6 @@ class BpftraceProbe(RunningProbe):
         """Hooks that the tool reports as attached; up to 0.23 it reports before it tries, and ends where one fails."""
         return self.wanted if self._reported is None else min(self.wanted, max(0, self._reported - self._own))
 
-    async def _portion(self) -> bytes:
-        reading, self._reading = self._reading, None
-        try:
-            return await (self._child.read() if reading is None else asyncio.shield(reading))
-        except asyncio.CancelledError:  # what `_check_attached` reads belongs to the next call
-            self._reading = reading
-            raise
-
     def _decoded(self, portion: bytes) -> Iterable[Event]:
         events = self._decoder.feed(portion) if portion else self._decoder.close()
         for event in events:
@@ -196,19 +186,10 @@ class BpftraceProbe(RunningProbe):
                 self._reported = event.probes
         return events
 
-    async def stop(self) -> None:
-        """End it within 2 s; it has ended when this returns."""
-        if self._reading is not None:
-            self._reading.cancel()
-            await asyncio.wait({self._reading})
-        await super().stop()
-
     async def _refused(self) -> RefusedError:
         found = (_LINE.match(line) for line in await self._child.complaints())
         return RefusedError(await self.complaint(), next((int(match[1]) for match in found if match), 0))
 
     async def _check_attached(self) -> None:
-        self._reading = asyncio.ensure_future(self._child.read())
-        done, _ = await asyncio.wait({self._reading}, timeout=_ALIVE_S)
-        if done and not self._reading.result():
+        if await self._child.ends_output_within(_ALIVE_S):
             raise await self._refused()

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from latmon.capture import target
 from latmon.capture.backend import Options
-from latmon.manifest import Manifest, load
+from latmon.manifest import DECLARED_GROUPS, Manifest, load
 from latmon.model.frame import FILES, PROCESSES, SIZES, Device, FileSystem, Missing
 from latmon.support import host
 from latmon.support.errors import ManifestError
@@ -40,7 +40,8 @@ from latmon_backends.probe.tick_protocol import OnDemandSurroundings, OnDemandTi
 from latmon_backends.tracer import programs
 from latmon_backends.tracer.programs import ChosenScripts, Programs, Target, TracerSample, stages_of
 
-GROUPS = ("inflight", "stages", "irqs", "softirqs", "wakeups", "bios", "order", FILES, PROCESSES, SIZES)
+_IN_ORDER = ("inflight", "stages", "irqs", "softirqs", "wakeups", "bios", "order", FILES, PROCESSES, SIZES)
+GROUPS = tuple(dict.fromkeys((*_IN_ORDER, *DECLARED_GROUPS)))
 """In the order of their text: I/Os in flight are counted before a completion's stages are recorded."""
 _ORDER = ("trace", *GROUPS)
 _VARIANTS = {"A": ("A", "C"), "A'": ("A", "C")}

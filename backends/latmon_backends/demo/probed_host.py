@@ -18,7 +18,6 @@ from latmon.decode.framer import Framer
 from latmon.decode.tables import followed
 from latmon.model.frame import Completed, Device, Flow, Frame, Health, Outlier, Outstanding, Thread, Traced
 from latmon.model.inflight import Depths
-from latmon.model.measurements import HANDLERS
 from latmon.model.measurements.handlers import Handler
 from latmon_backends.demo.scenario import INTERVAL_US, FlowIos, HostFacts
 from latmon_backends.demo.script_output import Numbers, ScriptOutput
@@ -27,7 +26,6 @@ from latmon_backends.kernel.depth_sampler import Spent
 from latmon_backends.kernel.diskstats import Counters
 from latmon_backends.kernel.interrupts import Interrupts, Vectors, Words
 from latmon_backends.probe.always_on import FrameBuilder
-from latmon_backends.probe.events import Event
 from latmon_backends.probe.outliers import USUAL, NumberedThreads, Outliers, of_bits
 from latmon_backends.probe.tick_protocol import (
     OnDemandSurroundings,
@@ -35,9 +33,9 @@ from latmon_backends.probe.tick_protocol import (
     ProbeWindow,
     Surroundings,
     Ticks,
-    TracerWindow,
 )
-from latmon_backends.probe_backend import ReportedLimits, with_probe
+from latmon_backends.probe_backend import FrameJoiner
+from latmon_backends.tracer.controller import TracerPart
 
 _MAP_KEYS = 1 << 20
 _MS = 1_000
@@ -155,6 +153,27 @@ _NO_VECTORS = HostVectors()
 _NOT_FOLLOWED: Mapping[str, Any] = {"outstanding_at_issue": None, "overtaken_by": None}
 
 
+class HostTracer:
+    """The tracer of a synthetic host: it traces every I/O of all devices, and prints at the end of each window."""
+
+    runs = False
+
+    def __init__(self, ticks: OnDemandTicks, timed: Mapping[str, bool], *, has_scripts: bool) -> None:
+        """`timed`: all devices, and whether each has requests."""
+        self.ticks, self._timed, self._has_scripts = ticks, timed, has_scripts
+
+    def part(self, frame: Frame) -> TracerPart:
+        window = self.ticks.taken()
+        reported = window.interval
+        undecoded = window.losses.undecoded + reported.undecoded
+        return TracerPart(
+            window,
+            replace(reported.traced, one_in=1) if self._has_scripts else Traced(),
+            reported.in_flight and followed(reported.in_flight, reported.ages_of, self._timed),
+            replace(frame.health, undecoded_lines=frame.health.undecoded_lines + undecoded),
+        )
+
+
 class ProbedHost:
     """The scripts of a synthetic host and the decoder of their output; windows are taken in their order."""
 
@@ -179,11 +198,16 @@ class ProbedHost:
             cgroup=cgroup,
             file_system=self._numbers.file_systems.__getitem__,
         )
-        self._tracer = OnDemandTicks(traced, name, threads, tracer)
-        self._outliers = Outliers(host.scripts, name, threads)
-        self._limits = ReportedLimits(name)
-        self._interrupts = _Interrupts(vectors)
+        self._tracer = HostTracer(OnDemandTicks(traced, name, threads, tracer), self._timed, has_scripts=bool(traced))
         self._depths_in_us = any(one.clock == "monotonic" and one.tool == "dtrace" for one in host.scripts)
+        self._joining = FrameJoiner(
+            self._frames,
+            self._tracer,
+            Outliers(host.scripts, name, threads),
+            _Interrupts(vectors),
+            lambda: self._counters.known,
+            sample_us=1 if self._depths_in_us else _MS,
+        )
         self._counts_overtaking = any("waiting" in one.records for one in host.scripts)
         self._request = 0
         self._begun = False
@@ -204,9 +228,9 @@ class ProbedHost:
         completed = {one.flow: one.kernel for one in counted}
         volumes = _volumes(self.host.devices, completed)
         self._counters.advance(begin_us + INTERVAL_US, completed | volumes, outstanding, depths)
-        window, tracer = self._tick(begin_us + INTERVAL_US)
+        window = self._tick(begin_us + INTERVAL_US)
         skipped = None if self.host.is_sun else sum(one.missed for one in counted)
-        return replace(self._frame(window, tracer, skipped), seq=seq, **tables)
+        return replace(self._frame(window, skipped), seq=seq, **tables)
 
     def _begin(self, mono_us: int) -> None:
         """Print the ticks from which the scripts count, and the limits that they report."""
@@ -254,44 +278,25 @@ class ProbedHost:
             for operation in operations:
                 output.file_operation(operation)
 
-    def _tick(self, mono_us: int) -> tuple[ProbeWindow | None, TracerWindow]:
+    def _tick(self, mono_us: int) -> ProbeWindow | None:
         window = None
         for event in self._always.tick(mono_us):
             window = self._ticks.take(event) or window
-        for event in self._events(mono_us):
-            self._tracer.take(event)
-        return window, self._tracer.taken()
+        for output in self._traced:
+            for event in output.tick(mono_us):
+                self._tracer.ticks.take(event)
+        return window
 
-    def _events(self, mono_us: int) -> Iterable[Event]:
-        return (event for output in self._traced for event in output.tick(mono_us))
-
-    def _frame(self, window: ProbeWindow | None, tracer: TracerWindow, skipped: int | None) -> Frame:
+    def _frame(self, window: ProbeWindow | None, skipped: int | None) -> Frame:
         assert window is not None  # noqa: S101 - each tick but the first ends a window
-        lines = window.losses.undecoded + tracer.losses.undecoded
         health = Health(
             probes_attached=1,
             probes_wanted=1,
-            undecoded_lines=lines + window.interval.undecoded + tracer.interval.undecoded,
+            undecoded_lines=window.losses.undecoded + window.interval.undecoded,
             suppressed=window.interval.suppressed,
             skipped=skipped,
         )
-        counts_bytes = any(spec.role == "bytes" for spec in self._always.manifest.maps)
-        frame = self._frames.make(window, health, counts_bytes=counts_bytes, keeps_time_asleep=False)
-        found, records = tracer.interval, (*window.records, *tracer.records)
-        self._outliers.take(records)
-        self._limits.take(records)
-        in_flight = found.in_flight and followed(found.in_flight, found.ages_of, self._timed)
-        sample_us = 1 if self._depths_in_us else _MS
-        whole = tracer.add_tables(frame)
-        whole = whole.with_tables({HANDLERS: self._interrupts.reported(whole[HANDLERS], self._counters.known)})
-        return replace(
-            whole,
-            outliers=self._outliers.take_ready(frame.wall, frame.mono_us, hold=0).outliers,
-            traced=replace(found.traced, one_in=1) if self._traced else Traced(),
-            depths=with_probe(frame.depths, found.depths, frame.dt_us, sample_us),
-            in_flight=in_flight,
-            devices=self._limits.put(frame.devices, self._counters.known),
-        )
+        return self._joining.frame(window, self._always.manifest, health)
 
 
 def _volumes(devices: Iterable[Device], kernel: Mapping[Flow, Completed]) -> dict[Flow, Completed]:

@@ -27,7 +27,6 @@ from latmon import __version__
 from latmon.manifest import TABLE_ROLES, Manifest, load
 from latmon.model.frame import (
     STAGES,
-    TABLES,
     UNACCOUNTED,
     Completed,
     Device,
@@ -473,7 +472,7 @@ def _untraced(probes: Sequence[Manifest]) -> tuple[Missing, ...]:
     measured |= {inner for one in probes for stages in one.includes.values() for inner in stages}
     printed = {name for one in probes for name in (*(spec.role for spec in one.maps), *one.records)}
     reasons = {stage: why for one in probes for stage, why in one.absent.items()}
-    tables = (name for name in TABLES if not any(one.startswith(TABLE_ROLES[name]) for one in printed))
+    tables = (name for name, role in TABLE_ROLES.items() if not any(one.startswith(role) for one in printed))
     stages = (stage for stage in STAGES if stage != "total" and stage not in measured)
     return tuple(Missing(name, reasons.get(name, _NONE_THERE)) for name in (*stages, *tables))
 

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from latmon.decode.tables import AS_IS, RETURNED, VECTORS, Counts
+from latmon.decode.tables import AS_IS, RETURNED, Counts
 from latmon.manifest import UNFOLLOWED_FROM, Manifest, MapSpec
 from latmon.model.frame import (
     FILE_OPS,
@@ -31,7 +31,7 @@ from latmon.model.inflight import AGES_S, EXACT, Depths, InFlight, InFlightList,
 from latmon.model.measurements.files import FileSeries
 from latmon.model.measurements.handlers import UNKNOWN_IRQ, Handler, HandlerRuns
 from latmon.model.measurements.patterns import PATTERN
-from latmon.model.measurements.softirqs import SoftirqCpu, SoftirqRuns
+from latmon.model.measurements.softirqs import VECTORS, SoftirqCpu, SoftirqRuns
 from latmon.model.measurements.wakeups import Wakeups
 from latmon_backends.demo.scenario import FlowIos, HostFacts, bucket
 from latmon_backends.probe.events import CountedMap, Event, HandlerNamed, Printed

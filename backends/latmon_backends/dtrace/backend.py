@@ -20,7 +20,7 @@ from types import MappingProxyType
 from latmon.capture.backend import NO, Options, ProbeReport, StageCoverage
 from latmon.decode.framer import Framer, ProbeInterval
 from latmon.manifest import Manifest
-from latmon.model.frame import NAMED_FROM, STAGES, FileSystem, Frame, Missing, Origin, Outstanding, Thread
+from latmon.model.frame import NAMED_FROM, STAGES, FileSystem, Missing, Origin, Outstanding, Taskq, Thread
 from latmon.support import host, trust
 from latmon.support.errors import UnavailableError
 from latmon.support.units import UNKNOWN
@@ -105,18 +105,17 @@ class InFlightGauge:
             if flow.device in self._open:
                 self._open[flow.device] -= n
 
-    def fill(self, frame: Frame) -> Frame:
-        """Return the frame with gauges for the devices that have none."""
-        reported = {
-            name: Outstanding(max(0, n), None) if self._from_issue else Outstanding(None, max(0, n))
-            for name, n in self._open.items()
-            if not self._drifts and self._selects(name) and _is_unknown(frame.outstanding.get(name))
-        }
-        return replace(frame, outstanding={**frame.outstanding, **reported}) if reported else frame
-
-
-def _is_unknown(gauge: Outstanding | None) -> bool:
-    return gauge is None or not gauge.is_known
+    def fill(self, sampled: Mapping[str, Outstanding]) -> Mapping[str, Outstanding]:
+        """Return the sampled gauges by device, with those of the devices that have none."""
+        if self._drifts:
+            return sampled
+        gauges: dict[str, Outstanding] = {}
+        for name, n in self._open.items():
+            gauge = sampled.get(name)
+            if self._selects(name) and (gauge is None or not gauge.is_known):
+                in_flight = max(0, n)
+                gauges[name] = Outstanding(in_flight, None) if self._from_issue else Outstanding(None, in_flight)
+        return {**sampled, **gauges} if gauges else sampled
 
 
 class DtraceAlwaysOn(AlwaysOn):
@@ -278,7 +277,11 @@ class DtraceBackend(ProbeBackend):
     async def _prepare_tracer(self, looking: asyncio.Task[None]) -> None:
         name, programs = self._frames.selected_name, self._programs
         manifests = (self._always.manifest, *programs.manifests)
-        self._join(Outliers(manifests, name, programs.threads, alone=programs.times_alone), self._devices.put_fresh)
+        self._join(
+            Outliers(manifests, name, programs.threads, alone=programs.times_alone),
+            self._devices.put_fresh,
+            self._with_counted,
+        )
         await self._until(looking)
 
     def _why(self, refusals: Mapping[str, str]) -> str:
@@ -290,11 +293,13 @@ class DtraceBackend(ProbeBackend):
     def _probe_name(self) -> str:
         return self._always.manifest.name
 
-    def _frame(self, window: ProbeWindow, skipped: int | None, *, ending: bool = False) -> Frame:
-        frame = super()._frame(window, skipped, ending=ending)
+    def _with_counted(self, sampled: Mapping[str, Outstanding]) -> Mapping[str, Outstanding]:
+        """Return the gauges with those of the script that runs now: each start has its own."""
+        return self._always.gauge.fill(sampled)
+
+    def _task_queues(self) -> tuple[tuple[Taskq, ...] | None, int]:
         queues = self._queues.sample()
-        health = replace(frame.health, undecoded_lines=frame.health.undecoded_lines + self._queues.undecoded)
-        return self._always.gauge.fill(replace(frame, taskqs=queues, health=health))
+        return queues, self._queues.undecoded
 
 
 def _counters(options: Options) -> tuple[Sampler, str]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from latmon.manifest import TABLE_ROLES, Manifest, load_all
-from latmon.model.frame import STAGES, TABLES, Missing
+from latmon.model.frame import STAGES, Missing
 from latmon.model.histogram import BITS
 from latmon.support.errors import UnavailableError, UsageError
 from latmon.support.host import install_command
@@ -472,7 +472,7 @@ def measures(one: Manifest, what: str) -> bool:
 def untraced(choice: ChosenScripts, found: Sequence[Manifest]) -> tuple[Missing, ...]:
     """Return what no chosen script measures; a stage that is included in another one counts as measured."""
     included = {inner for one in choice.manifests for stage in one.stages for inner in one.includes.get(stage, ())}
-    names = (*(stage for stage in STAGES if stage != "total" and stage not in included), *TABLES)
+    names = (*(stage for stage in STAGES if stage != "total" and stage not in included), *TABLE_ROLES)
     lacking = (name for name in names if not any(measures(one, name) for one in choice.manifests))
     on_demand = [one for one in found if one.group != "always"]
     return tuple(Missing(name, why_not(name, choice, on_demand)) for name in lacking)

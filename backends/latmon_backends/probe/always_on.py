@@ -14,14 +14,13 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from latmon.capture.backend import Options
 from latmon.manifest import Manifest
-from latmon.model.devices import busy_rows
-from latmon.model.frame import Completed, Device, Flow, Frame, Health, Series
-from latmon.model.measurements import ABOVE, ISSUERS
-from latmon.model.measurements.issuers import Issuer
+from latmon.model.devices import busy_rows, rows_kept
+from latmon.model.frame import Completed, Device, Flow, Frame, Health
+from latmon.model.measurements import ABOVE, ISSUERS, LATENCIES, SEEN
 from latmon.support import host
 from latmon.support.errors import ProbeGoneError, UnavailableError, UntrustedError
 from latmon.support.paths import matching
@@ -40,8 +39,6 @@ _SAME_TIME_SHARE = 50
 """20 ms of an interval of one second; a wide one may differ by the same share."""
 _STARTING = 3
 """Most windows after a start whose counters may be late: the first ticks come while the reader prepares."""
-Key = TypeVar("Key", Flow, Issuer, Series)
-Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,34 +100,34 @@ class FrameBuilder:
         self._starting = _STARTING
         self.gap = self.notice = ""
 
-    def make(self, window: ProbeWindow, health: Health, *, counts_bytes: bool, keeps_time_asleep: bool) -> Frame:
-        """Return the window's frame.
-
-        `counts_bytes`: the probe has the bytes itself. `keeps_time_asleep`: a suspend bends the times that it measured,
-        so that those of the interval are left out.
-        """
+    def make(self, window: ProbeWindow, manifest: Manifest, health: Health) -> Frame:
+        """Return what the always-on probe and the kernel counted in the window. `manifest`: the probe's."""
         begin, end = window.begin, window.end
         gap = self._why_gap()
-        bent = gap == "suspended" and keeps_time_asleep
+        # A suspend falsifies the times of a probe whose clock goes on meanwhile.
+        bent = gap == "suspended" and manifest.clock == "boottime"
+        counts_bytes = any(spec.role == "bytes" for spec in manifest.maps)
         interval = kernel_counters.difference(begin.sample, end.sample)
         kernel = interval.kernel
-        issuers = window.interval.tables.get(ISSUERS) or interval.issuers
+        tables = dict(window.interval.tables)
+        tables[ISSUERS] = tables.get(ISSUERS) or interval.issuers
+        if bent:
+            tables = {ABOVE: tables.get(ABOVE, {})}
         seen = window.interval.seen if counts_bytes else _with_bytes(window.interval.seen, kernel)
-        above = self._selected(window.interval.tables.get(ABOVE, {}))
         frame = Frame(
             seq=self._seq,
             wall=end.sample.wall - window.lag_us / 1e6,
             mono_us=end.mono_us,
             dt_us=max(1, end.mono_us - (self._ended_us if self.gap else begin.mono_us)),
-            histograms={} if bent else self._selected(window.interval.histograms),
-            seen=self._selected(seen),
+            histograms={} if bent else rows_kept(LATENCIES, window.interval.histograms, self._is_wanted),
+            seen=rows_kept(SEEN, seen, self._is_wanted),
             kernel=kernel if self._counted_together(window) else _of_idle(kernel),
             thresholds_us=self._of_selected(window.interval.thresholds_us),
             outstanding=end.sample.outstanding,
             depths=interval.depths,
             cgroup_limits=interval.cgroup_limits,
             host_context=interval.host_context,
-            tables={ABOVE: above} if bent else {ABOVE: above, ISSUERS: self._selected(issuers)},
+            tables={table: rows_kept(table, rows, self._is_wanted) for table, rows in tables.items()},
             devices=self._sampler.devices if self._seq == 0 else end.sample.devices,
             removed=end.sample.removed,
             health=replace(
@@ -200,10 +197,8 @@ class FrameBuilder:
         starting, self._starting = self._starting, 0 if together else max(0, self._starting - 1)
         return together or not (starting or isinstance(window, LastWindow))
 
-    def _selected(self, table: Mapping[Key, Value]) -> dict[Key, Value]:
-        """Return the entries of devices that the user's globs select."""
-        wanted = self._wanted()
-        return {key: value for key, value in table.items() if key.device in wanted}
+    def _is_wanted(self, name: str) -> bool:
+        return name in self._wanted()
 
     def _of_selected(self, table: Mapping[str, int]) -> dict[str, int]:
         wanted = self._wanted()

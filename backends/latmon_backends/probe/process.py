@@ -154,6 +154,8 @@ class Child:
     def __init__(self, process: ProcessHandle) -> None:
         self._process = process
         self._reading = asyncio.Lock()
+        self._ahead: asyncio.Future[bytes] | None = None
+        """A portion that was asked for and that no `read` has returned yet."""
         self._complaints: deque[str] = deque(maxlen=_STDERR_LINES)
         self._new_complaints: deque[str] = deque(maxlen=_MOST_NEW_COMPLAINTS)
         self._listening = asyncio.create_task(self._listen())
@@ -206,6 +208,20 @@ class Child:
         prioritise(self.pid, nice)
 
     async def read(self) -> bytes:
+        ahead, self._ahead = self._ahead, None
+        try:
+            return await (self._portion() if ahead is None else asyncio.shield(ahead))
+        except asyncio.CancelledError:
+            self._ahead = ahead
+            raise
+
+    async def ends_output_within(self, seconds: float) -> bool:
+        """Return whether its output ends within this time; what it prints meanwhile can be read."""
+        self._ahead = asyncio.ensure_future(self._portion())
+        done, _ = await asyncio.wait({self._ahead}, timeout=seconds)
+        return bool(done) and not self._ahead.result()
+
+    async def _portion(self) -> bytes:
         stdout = self._process.stdout
         async with self._reading:  # stop() may begin while a read is still waiting
             return b"" if stdout is None else await stdout.read(_PORTION)
@@ -258,6 +274,8 @@ class Child:
             self._kill()
             raise
         finally:
+            if self._ahead is not None:
+                self._ahead.cancel()
             self._listening.cancel()
             # A descendant that outlived the tool may have the pipes open: closed here, while there is a loop.
             self._process.close()
@@ -388,7 +406,7 @@ class RunningProbe(ABC):
     async def next(self) -> Event | None:
         """Return the next event; None at the end of the output. RefusedError where that has no ready line."""
         while not self._events:
-            portion = await self._portion()
+            portion = await self._child.read()
             if self._noise_left is not None:
                 self._noise_left -= len(portion)
                 if self._noise_left < 0:
@@ -402,16 +420,13 @@ class RunningProbe(ABC):
 
     async def undecoded(self) -> bytes:
         """Return the next portion of its output, b"" at the end, for `decode_later`."""
-        return await self._portion()
+        return await self._child.read()
 
     def decode_later(self, portion: bytes) -> Iterator[Event]:
         """Yield the events of a portion that `undecoded` returned, the portions in their order and b"" last."""
         yield from self._events
         self._events.clear()
         yield from self._decoded(portion)
-
-    async def _portion(self) -> bytes:
-        return await self._child.read()
 
     @abstractmethod
     def _decoded(self, portion: bytes) -> Iterable[Event]:

@@ -14,10 +14,9 @@ from dataclasses import dataclass, field, replace
 from latmon.decode.framer import Framer, ProbeInterval, TracerFramer, TracerInterval, joined, unnamed_cgroup
 from latmon.decode.tables import Counts, Flags, Record, record, shifted
 from latmon.manifest import STACKS, Manifest, op_name
-from latmon.model.frame import FILE_OPS, FILE_WAITS, LOST_PATH, FileOperation, FileSystem, Frame, Thread, Wait
+from latmon.model.frame import FILE_OPS, FILE_WAITS, LOST_PATH, FileOperation, FileSystem, Thread, Wait
 from latmon.model.histogram import MAX_COUNT
 from latmon.model.inflight import Issue
-from latmon.model.table import sum_tables
 from latmon_backends.kernel.counters import Sample
 from latmon_backends.probe.events import (
     CountedMap,
@@ -483,17 +482,10 @@ class TracerWindow:
     until_us: int = 0
     """Its newest tick; both are on CLOCK_MONOTONIC."""
 
-    def add_tables(self, frame: Frame) -> Frame:
-        """Return the frame with the tables of the tracer: the I/Os of processes are beside those of cgroups."""
-        found = self.interval
-        return replace(
-            frame,
-            issues=self.issues,
-            tables=sum_tables((frame.tables, found.tables)),
-            files_left_out=found.files_left_out,
-            file_operations=tuple(
-                replace(one, wall=frame.wall - (frame.mono_us - one.mono_us) / 1e6) for one in self.file_operations
-            ),
+    def operations_until(self, wall: float, mono_us: int) -> tuple[FileOperation, ...]:
+        """Return the slow operations with their `wall`; both arguments are the end of their frame."""
+        return tuple(
+            replace(operation, wall=wall - (mono_us - operation.mono_us) / 1e6) for operation in self.file_operations
         )
 
 

@@ -16,9 +16,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from latmon.capture.backend import Options
+from latmon.decode.framer import TracerInterval
 from latmon.decode.tables import followed
 from latmon.model.frame import OPS, TRACER_STARTING, Flow, Frame, Health, Missing, Traced
 from latmon.model.inflight import AGES_S, InFlightList
+from latmon.model.measurements import ABOVE
 from latmon.support.errors import UnavailableError, UntrustedError
 from latmon.support.text import listed
 from latmon_backends.probe.events import Printed
@@ -374,10 +376,45 @@ class _Hole:
     why: str
 
 
-class OnDemand:
-    """The tracer of a capture: it follows what is wanted by itself, and adds its data to the frames.
+@dataclass(frozen=True, slots=True)
+class TracerPart:
+    """The tracer's part of one frame."""
 
-    For each frame of the always-on probe call `taken`, then `add_to`.
+    window: TracerWindow
+    """Its tables and records."""
+    traced: Traced
+    in_flight: InFlightList | None
+    health: Health
+    """That of the always-on probe, with the losses, the cost and the notices of the tracer."""
+
+
+_EARLIER = f"{TRACER_STARTING}: it counts from the next window on"
+
+
+def without_earlier(began_us: int, reported: TracerWindow) -> TracerWindow:
+    """Return the tracer's data without counts from before the capture began, which belong to no window.
+
+    For devices that only the tracer times, the outliers and their counts are kept, and so are the losses.
+    """
+    if not reported.begun_us or reported.begun_us >= began_us:
+        return reported
+    whole = reported.interval
+    return replace(
+        reported,
+        interval=TracerInterval(
+            suppressed=whole.suppressed,
+            undecoded=whole.undecoded,
+            tables={ABOVE: whole[ABOVE]},
+            thresholds_us=whole.thresholds_us,
+        ),
+        issues={},
+    )
+
+
+class OnDemand:
+    """The tracer of a capture: it follows what is wanted by itself.
+
+    For each frame of the always-on probe call `part`.
     """
 
     def __init__(
@@ -410,6 +447,8 @@ class OnDemand:
         self._filter_again = 0.0
         """When the filter of devices is tried again after it couldn't be written."""
         self._hole: _Hole | None = None
+        self._began_us: int | None = None
+        """Begin of the first frame."""
         self._late_us = 0
         """The longest time that was reported as late."""
         self._iops: Mapping[str, float] = {}
@@ -464,14 +503,20 @@ class OnDemand:
         if self._process.run is not None:
             await self._process.run.wait_for_tick(seconds)
 
-    def taken(self, frame: Frame) -> TracerWindow:
+    def part(self, frame: Frame) -> TracerPart:
         """Return the data since the frame before this one; the frame decides which devices are traced from now on."""
-        window = self._process.taken()
+        self._note_failure()
+        begin_us = frame.mono_us - frame.dt_us
+        if self._began_us is None:
+            self._began_us = begin_us
+        reported = self._process.taken()
         self._iops = _iops(frame)
-        self._suspicion.note(replace(frame, in_flight=window.interval.in_flight))
-        if window.begun_us:
-            self._note_late(frame, frame.mono_us - frame.dt_us - window.begun_us)
-        return window
+        self._suspicion.note(replace(frame, in_flight=reported.interval.in_flight))
+        if reported.begun_us:
+            self._note_late(frame, begin_us - reported.begun_us)
+        window = without_earlier(self._began_us, reported)
+        traced = self._traced(window.interval.traced) if window is reported else Traced(absent=self._absent(_EARLIER))
+        return TracerPart(window, traced, self._in_flight(frame, window), self._health(frame.health, window))
 
     def _note_late(self, frame: Frame, late_us: int) -> None:
         """Report that the tracer's data begin before the frame: once, and again where twice as much is late."""
@@ -479,17 +524,11 @@ class OnDemand:
             self._late_us = late_us
             self._notices.add(f"the tracer's output was late: the window includes the {late_us / 1e6:.1f} s before it")
 
-    def add_to(self, frame: Frame, window: TracerWindow) -> Frame:
-        self._note_failure()
+    def _in_flight(self, frame: Frame, window: TracerWindow) -> InFlightList | None:
+        """Return the frame's list of I/Os in flight: the window's, else the rest of the list before."""
         on_demand = window.interval
-        in_flight = on_demand.in_flight and followed(on_demand.in_flight, on_demand.ages_of, self._programs.timed)
-        return replace(
-            window.add_tables(frame),
-            thresholds_us={**on_demand.thresholds_us, **frame.thresholds_us},
-            traced=self._traced(on_demand.traced),
-            in_flight=self._last_list.of(frame, in_flight),
-            health=self._health(frame.health, window),
-        )
+        reported = on_demand.in_flight and followed(on_demand.in_flight, on_demand.ages_of, self._programs.timed)
+        return self._last_list.of(frame, reported)
 
     async def finish(self, *, patient: bool = False) -> None:
         """End the process and read all its output, so that the last frame has it."""
@@ -520,6 +559,7 @@ class OnDemand:
             self._notices.add(self._why_not)
 
     def _traced(self, traced: Traced) -> Traced:
+        """Return the traced requests; where nothing is traced, the reason by stage."""
         if traced.one_in:
             return traced
         run = self._process.run
@@ -527,9 +567,13 @@ class OnDemand:
             why = self._why_not
         else:
             why = "the tracer printed nothing in this interval" if run.windows else TRACER_STARTING
-        return replace(traced, absent=tuple(Missing(stage, why) for stage in self._programs.stages) if why else ())
+        return replace(traced, absent=self._absent(why) if why else ())
+
+    def _absent(self, why: str) -> tuple[Missing, ...]:
+        return tuple(Missing(stage, why) for stage in self._programs.stages)
 
     def _health(self, health: Health, window: TracerWindow) -> Health:
+        """Return the health of a frame with the tracer's losses, cost and notices."""
         run, losses = self._process.run, window.losses
         return replace(
             health,

@@ -42,6 +42,7 @@ PATTERNS = Table(
     ),
     group="sizes",
     export_name="pattern",
+    has_own_decoder=True,  # one map counts all: the code in its keys has a bit for each kind
 )
 """Issued I/Os of traced devices, of which each is counted as long as the tracer traces every I/O."""
 PATTERN = tuple(cell.name for cell in PATTERNS.value.cells)

@@ -10,6 +10,9 @@ from typing import NamedTuple
 from latmon.model.histogram import Histogram
 from latmon.model.table import Meaning, Part, Table, Unit, always, record
 
+VECTORS = ("HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU")
+"""By their numbers in include/linux/interrupt.h, the same since 4.1."""
+
 
 class SoftirqCpu(NamedTuple):
     """A softirq vector on a CPU."""
@@ -30,10 +33,15 @@ class SoftirqRuns:
     """irq, softirq, other (a thread, or an interrupt that no tracepoint shows) -> first raises."""
 
 
+def vector(number: int) -> str:
+    """Return the name of a softirq vector."""
+    return VECTORS[number] if number < len(VECTORS) else f"vector {number}"
+
+
 SOFTIRQS = Table(
     "softirqs",
     SoftirqCpu,
-    (Part(Meaning.NAME), Part(highest=1 << 16)),
+    (Part(Meaning.NAME, probe_part="vec", from_code=vector), Part(highest=1 << 16, probe_part="cpu")),
     record(SoftirqRuns, delay=Unit.LATENCIES, run=Unit.LATENCIES, ran_in=Unit.NAMED, raised_in=Unit.NAMED),
     group="interrupts",
     export_name="softirq",
