@@ -11,7 +11,7 @@ import pytest
 from json_schema import mistakes
 from typed_schema import schema_of
 
-from latmon.support.typed_json import MERGED, IfAny, Key, OrAbsent, to_json
+from latmon.support.typed_json import HIDDEN, MERGED, Digits, IfAny, Key, OrAbsent, to_json
 
 
 class Remark(NamedTuple):
@@ -68,6 +68,22 @@ def test_values_nest_and_keys_are_in_the_order_of_the_fields():
         '{"kind": "volume", "p99.9": 3, "by_depth": {"1": 0.5}, "bounds": [1, 2], '
         '"remarks": [{"id": "a", "text": "b"}], "began": null, "sector": 8, "nearest": {"began": null}, "live": true}'
     )
+
+
+@dataclass(frozen=True)
+class Rounded:
+    ratio: Annotated[float | None, Digits(2)]
+    sides: Annotated[tuple[float | None, ...], Digits(1)]
+    shares: Annotated[OrAbsent[Mapping[str, float]], Digits(3)]
+    picture: Annotated[object, HIDDEN]
+
+
+def test_numbers_are_rounded_and_hidden_fields_have_no_key():
+    shares = Rounded(1.23456, (0.06, None), {"queue": 0.12345}, object())
+    assert to_json(shares) == {"ratio": 1.23, "sides": [0.1, None], "shares": {"queue": 0.123}}
+    assert to_json(Rounded(None, (), None, object())) == {"ratio": None, "sides": []}
+    schema = schema_of(Rounded, "rounded")
+    assert (schema["required"], [*schema["properties"]]) == (["ratio", "sides"], ["ratio", "sides", "shares"])
 
 
 def test_what_is_no_json_is_refused():
