@@ -16,6 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
+from latmon.diff.report import DiffReport
 from latmon.support.typed_json import MERGED, Field, fields_of, is_object
 
 SCHEMAS = Path(__file__).resolve().parents[1] / "schemas"
@@ -24,10 +25,15 @@ _NAMES = {str: "string", bool: "boolean", int: "integer", float: "number", types
 _REF = "#/$defs/"
 
 
-def schema_of(root: type, title: str) -> _Json:
-    """Return the schema of a type's JSON value, whose description is the type's docstring."""
+def schema_of(root: Any, title: str, description: str = "") -> _Json:
+    """Return the schema of a type's JSON value, whose description is the type's docstring.
+
+    A union is one of several objects; `description` is for it, because it has no docstring.
+    """
     types_below: dict[str, type] = {}
-    properties = _object(root, types_below)
+    choices = _parts(root)
+    one_of = {"description": description, "oneOf": [_schema(choice, types_below) for choice in choices]}
+    properties = _object(root, types_below) if len(choices) == 1 else one_of
     definitions: _Json = {}
     while missing := [name for name in types_below if name not in definitions]:
         for name in missing:
@@ -138,7 +144,8 @@ def _text(statement: ast.stmt) -> str:
 
 def schemas() -> dict[str, _Json]:
     """Return the schemas by the name of their file."""
-    return {}
+    diff = "Two captures compared, or several as a sweep. New keys may come with any release."
+    return {"diff": schema_of(DiffReport, "latmon diff --json", diff)}
 
 
 def text_of(schema: _Json) -> str:
