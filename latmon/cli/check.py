@@ -40,6 +40,12 @@ from latmon.support.streams import STANDARD, copy_out, named
 from latmon.support.text import clean
 from latmon.support.units import show_size
 
+MAX_DAMAGES = 1000
+"""Damages that are listed; further ones are counted."""
+_MAX_KINDS = 20
+_KNOWN = frozenset({"header", KIND})
+_SENTENCE = 300
+"""Characters of a line."""
 WRONG = "the roll-up of a minute is not the sum of its windows: reports that use it would be wrong"
 
 
@@ -484,11 +490,6 @@ def _print(lines: list[str]) -> None:
     sys.stdout.write("".join(f"{line}\n" for line in lines).encode(encoding, "backslashreplace").decode(encoding))
 
 
-MAX_DAMAGES = 1000
-_MAX_KINDS = 20
-_KNOWN = frozenset({"header", KIND})
-
-
 @dataclass(frozen=True, kw_only=True)
 class CheckReport:
     """What a recording contains, and its damages."""
@@ -630,9 +631,6 @@ class _Survey:
         self.unknown_loss = self.unknown_loss or damage.lost_us is None
         if len(self.damages) < MAX_DAMAGES or damage.mild:
             self.damages.append(damage)
-
-
-_SENTENCE = 300
 
 
 def text_of(report: CheckReport | UnreadPart) -> list[str]:

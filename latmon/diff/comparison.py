@@ -51,6 +51,9 @@ DRIFTS = "it drifts while it is measured; longer captures are needed"
 _DRIFT = 0.6
 """Correlation of the longest blocks above which a part is not tested: they are not independent."""
 VARIES = "it varies as much within the captures as between them"
+LEAST = 3
+"""Rows that a trend needs."""
+_SIGNIFICANT = 0.05
 _NEARLY_NONE = 0.05
 """Largest share on the wrong side of a cut that separates A from B: above it of one, below it of the other."""
 
@@ -349,10 +352,6 @@ def _order(series: Series) -> tuple[object, ...]:
 def devices_of(some: Iterable[Series]) -> list[str]:
     """Return the devices, each once."""
     return list(dict.fromkeys(one.device for one in some))
-
-
-LEAST = 3
-_SIGNIFICANT = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,6 +31,23 @@ _SHARE = 0.05
 _TWICE = 2.0
 _OPERATIONS = 100
 _PARTS = 0.25
+_DAY_S = 86_400
+_BAR_US = 131_072
+"""Slow I/Os take so long where spans have no common threshold: it is an edge of all buckets, just above 100 ms."""
+_BURST = 8
+"""I/Os that may be in flight at once by chance, however low the rate is: a program's burst, chosen by experience."""
+_FIELDS, _LOADS = {"ios": "count", "bytes": "bytes"}, {"ios": "iops", "bytes": "mb_per_s"}
+_NO_IO = IssuedIO(0, 0)
+_DEVICE = "device "
+"""Begin of the names of the sections that are of a device."""
+_LIMITS = ("nr_requests", "queue_depth")
+"""Settings that limit the I/Os in flight."""
+_EXPECTED = {"clock", "host"}
+"""Sections that always differ."""
+_UNLIKE_SETTINGS = ("host name", "hostname", "name", "start")
+MOST = 200
+"""Settings that are reported at most."""
+_Key = TypeVar("_Key", Series, Flow)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +87,6 @@ def device_load(period: CaptureSpan, device: str = "") -> DeviceLoad:
         return DeviceLoad()
     iops, mb_per_s = (None, None) if seconds is None else (count / seconds, size / seconds / 1e6)
     return DeviceLoad(iops, mb_per_s, by_op["read"] / both if both else 0.0, size / count)
-
-
-_DAY_S = 86_400
-_BAR_US = 131_072
-"""Slow I/Os take so long where spans have no common threshold: it is an edge of all buckets, just above 100 ms."""
-
-
-_BURST = 8
-"""I/Os that may be in flight at once by chance, however low the rate is: a program's burst, chosen by experience."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,9 +135,6 @@ def user_views(periods: Sequence[CaptureSpan], device: str = "") -> tuple[UserVi
     bars = {period.threshold_us(one.device) for period, some in zip(periods, timed, strict=True) for one in some}
     common = bars.pop() if len(bars) == 1 else None
     return tuple(_user_view(period, some, common, device) for period, some in zip(periods, timed, strict=True))
-
-
-_Key = TypeVar("_Key", Series, Flow)
 
 
 def without_volumes(period: CaptureSpan, keys: Iterable[_Key]) -> list[_Key]:
@@ -269,10 +274,6 @@ def unlike_processes(a: CaptureSpan, b: CaptureSpan) -> tuple[ProcessDifference,
     return tuple(sorted(differences, key=lambda one: (-_apart(one.share), one.comm)))
 
 
-_FIELDS, _LOADS = {"ios": "count", "bytes": "bytes"}, {"ios": "iops", "bytes": "mb_per_s"}
-_NO_IO = IssuedIO(0, 0)
-
-
 def _twice(a: float | None, b: float | None) -> bool:
     """Return whether one of two known values is at least twice the other, and not both are 0."""
     return a is not None and b is not None and max(a, b) >= _TWICE * min(a, b) and max(a, b) > 0
@@ -383,14 +384,6 @@ def findings_change(a: CaptureSpan, b: CaptureSpan) -> FindingsChange | None:
     return FindingsChange(*map(tuple, (*sides, both, unknown)))
 
 
-_LIMITS = ("nr_requests", "queue_depth")
-"""Settings that limit the I/Os in flight."""
-_EXPECTED = {"clock", "host"}
-"""Sections that always differ."""
-_UNLIKE_SETTINGS = ("host name", "hostname", "name", "start")
-MOST = 200
-
-
 @dataclass(frozen=True, slots=True, order=True)
 class Difference:
     """A setting that differs."""
@@ -407,7 +400,7 @@ def differing(a: CaptureSpan, b: CaptureSpan) -> tuple[Difference, ...]:
     headers = bool(a.settings) == bool(b.settings)  # older files have no settings, which is no difference of the hosts
     one, other = _reported(a, headers=headers), _reported(b, headers=headers)
     alone = {section for section, _ in one} ^ {section for section, _ in other}
-    names = sorted(key for key in {*one, *other} if not (key[0] in alone and key[0].startswith("device ")))
+    names = sorted(key for key in {*one, *other} if not (key[0] in alone and key[0].startswith(_DEVICE)))
     found = [Difference(*key, one.get(key, ""), other.get(key, "")) for key in names if one.get(key) != other.get(key)]
     return tuple(found[:MOST])
 
@@ -419,7 +412,7 @@ def raised_limits(a: CaptureSpan, b: CaptureSpan) -> tuple[Difference, ...]:
         later = b.settings.get(section, {})
         for name in _LIMITS:
             old, new = before.get(name, ""), later.get(name, "")
-            if section.startswith("device ") and old.isdecimal() and new.isdecimal() and int(old) < int(new):
+            if section.startswith(_DEVICE) and old.isdecimal() and new.isdecimal() and int(old) < int(new):
                 raised.append(Difference(section, name, old, new))
     return tuple(raised)
 
@@ -472,7 +465,7 @@ def _reported(one: CaptureSpan, *, headers: bool) -> Mapping[tuple[str, str], st
         if not (section in ("kernel", "tool") and name in _UNLIKE_SETTINGS)
     }
     reported |= {key: value for key, value in _of_origin(one.origin).items() if value}
-    both = {key for key in reported if key[0].startswith("device ")}
+    both = {key for key in reported if key[0].startswith(_DEVICE)}
     for device in one.devices.values():
         reported |= {key: value for key, value in _of_device(device).items() if value and key not in both}
     return reported
@@ -492,6 +485,6 @@ def _of_origin(origin: Origin) -> dict[tuple[str, str], str]:
 
 
 def _of_device(device: Device) -> dict[tuple[str, str], str]:
-    section = f"device {device.name}"
+    section = f"{_DEVICE}{device.name}"
     reported = {(section, name): getattr(device, name) for name in ("driver", "controller", "model", "serial")}
     return reported | {(section, limit.name): str(limit.value) for limit in device.limits}

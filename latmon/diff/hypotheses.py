@@ -48,6 +48,10 @@ TRACED_FEWEST = 100
 """Traced I/Os of each side that a comparison of stages needs."""
 _COUNTS_MOST = 0.5
 """Share of the difference that a stage needs to explain it."""
+POWER = 0.8
+TAIL_SHARE = 0.001
+_BEYOND = NormalDist().inv_cdf(POWER)
+_FACTORS = (1.01, 1.02, 1.03, 1.05, 1.07, 1.1, 1.15, 1.2, 1.3, 1.4, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 6.0, 8.0, 16.0)
 
 
 class Cut(NamedTuple):
@@ -175,12 +179,6 @@ def _cuts(totals: Sequence[Histogram]) -> tuple[Cut, ...]:
 def _typical(cuts: Sequence[Cut]) -> Cut:
     """Return the middle cut of the body, or the second of the tail, which has enough I/Os above it."""
     return cuts[min(1, len(cuts) - 1)]
-
-
-POWER = 0.8
-TAIL_SHARE = 0.001
-_BEYOND = NormalDist().inv_cdf(POWER)
-_FACTORS = (1.01, 1.02, 1.03, 1.05, 1.07, 1.1, 1.15, 1.2, 1.3, 1.4, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 6.0, 8.0, 16.0)
 
 
 @dataclass(frozen=True, slots=True)

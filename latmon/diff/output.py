@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 from latmon.diff import verdict
 from latmon.diff.comparison import COLUMNS, SweepRow, SweepTable, devices_of, is_number
@@ -22,6 +23,8 @@ from latmon.diff.report import Capture, Change, DiffReport, PairReport, Runs, Sw
 from latmon.model.histogram import MAX_US
 from latmon.support.units import MINUTE_US, UNKNOWN, counted, duration, in_words, part, rate, spelled, whole
 
+USERS, SIDES, METHOD = "For the users", "Captures", "Method"
+SETTINGS, LOADS, WARNINGS, VERDICTS = "Settings", "Loads", "Warnings", "Verdicts"
 WIDTH = 80
 _MOST = 40
 """Sentences of one kind; further ones are counted."""
@@ -39,6 +42,9 @@ _LEAST_FOR_A_RATE = 20
 _DEVICE = "device "
 """Begin of the names of a device's settings."""
 _TIMES = {"p50", "p99", "p99.9", "max"}
+_MARKS = {"5": "p50", "9": "p99", "M": "max"}
+MARKED = ", ".join(f"{mark} {column}" for mark, column in _MARKS.items())
+"""Legend of the plot of a sweep."""
 _ROWS = 12
 """Rows of the table: series that changed, then others."""
 
@@ -58,10 +64,6 @@ def _pair_lines(report: PairReport) -> Iterator[str]:
     yield from _table(report)
 
 
-USERS, SIDES, METHOD = "For the users", "Captures", "Method"
-SETTINGS, LOADS, WARNINGS, VERDICTS = "Settings", "Loads", "Warnings", "Verdicts"
-
-
 def paragraphs(report: PairReport) -> list[tuple[str, list[str]]]:
     """Return the paragraphs in their order: a heading, which the text leaves out, and sentences.
 
@@ -75,7 +77,7 @@ def paragraphs(report: PairReport) -> list[tuple[str, list[str]]]:
         ("Longest I/Os and causes", list(report.lead)),
         (SETTINGS, _settings(report)),
         ("Findings", _findings(report.findings)),
-        (LOADS, loads(report.loads_differ)),
+        (LOADS, _loads(report.loads_differ)),
         ("Cgroups, processes and files", _who(report)),
         (WARNINGS, list(report.warnings)),
         ("Runs", _runs(report.runs)),
@@ -93,20 +95,20 @@ def for_users(views: Sequence[UserView]) -> str:
     where no span has a measured length.
     """
     parts = []
-    if any(one.above for one in views):
+    if any(view.above for view in views):
         bar = spelled(views[0].above_us)
-        counts = ["-" if one.above is None else f"{one.above:,}" for one in views]
-        slow = " -> ".join(_per_day(one) for one in views)
-        most = max(one.above or 0 for one in views)
-        if most >= _LEAST_FOR_A_RATE and any(one.per_day is not None for one in views):
-            parts.append(f"I/Os of {bar} or more per day: {slow} (counted: {', '.join(counts)})")
+        counts = ["-" if view.above is None else f"{view.above:,}" for view in views]
+        most = max(view.above or 0 for view in views)
+        if most >= _LEAST_FOR_A_RATE and any(view.per_day is not None for view in views):
+            rates = " -> ".join(map(_per_day, views))
+            parts.append(f"I/Os of {bar} or more per day: {rates} (counted: {', '.join(counts)})")
         else:
             parts.append(f"I/Os of {bar} or more: {' -> '.join(counts)}")
     parts.append(f"the longest completed I/O: {' -> '.join(map(_longest, views))}")
-    if any(one.is_stuck for one in views):
+    if any(view.is_stuck for view in views):
         parts.append(f"in flight at the end: {' -> '.join(map(_oldest, views))}")
-    if any(one.iops is not None for one in views):
-        parts.append(f"IOPS: {' -> '.join('not known' if one.iops is None else rate(one.iops) for one in views)}")
+    if any(view.iops is not None for view in views):
+        parts.append(f"IOPS: {' -> '.join('not known' if view.iops is None else rate(view.iops) for view in views)}")
     return "; ".join(parts)
 
 
@@ -123,40 +125,41 @@ def _findings(change: FindingsChange | None) -> list[str]:
     """Return the findings that are gone and new; nothing where neither side has one."""
     if change is None:
         return []
-    lines = [f"finding gone: {one}" for one in change.gone] + [f"finding new: {one}" for one in change.new]
+    lines = [f"finding gone: {summary}" for summary in change.gone]
+    lines += [f"finding new: {summary}" for summary in change.new]
     lines += [f"findings of both: {', '.join(change.both)}"] if change.both else []
-    return _capped([*lines, *(f"finding of one side: {one}" for one in change.unknown)])
+    return _capped([*lines, *(f"finding of one side: {subject}" for subject in change.unknown)])
 
 
-def _per_day(one: UserView) -> str:
-    if one.above is None:
+def _per_day(view: UserView) -> str:
+    if view.above is None:
         return "not timed"
-    return "not known" if one.per_day is None else whole(round(one.per_day))
+    return "not known" if view.per_day is None else whole(round(view.per_day))
 
 
-def _longest(one: UserView) -> str:
-    if one.longest_us is None:
+def _longest(view: UserView) -> str:
+    if view.longest_us is None:
         return "not timed"
-    if one.longest_us > MAX_US and not one.longest_is_exact:
+    if view.longest_us > MAX_US and not view.longest_is_exact:
         return "not known"
-    return f"{'' if one.longest_is_exact else 'at most '}{spelled(one.longest_us)}"
+    return f"{'' if view.longest_is_exact else 'at most '}{spelled(view.longest_us)}"
 
 
-def _oldest(one: UserView) -> str:
-    if one.oldest_us is None or (one.unknown_age and one.oldest_us <= (one.longest_us or 0)):
-        return f"{one.unknown_age:,} of unknown age" if one.unknown_age else "none known"
-    return f"the oldest {'' if one.oldest_is_exact else 'at least '}{spelled(one.oldest_us)}"
+def _oldest(view: UserView) -> str:
+    if view.oldest_us is None or (view.unknown_age and view.oldest_us <= (view.longest_us or 0)):
+        return f"{view.unknown_age:,} of unknown age" if view.unknown_age else "none known"
+    return f"the oldest {'' if view.oldest_is_exact else 'at least '}{spelled(view.oldest_us)}"
 
 
-def loads(some: Sequence[LoadDifference]) -> list[str]:
+def _loads(differences: Sequence[LoadDifference]) -> list[str]:
     """Return the loads that differ: latencies of different work compare badly. Equal devices are one line."""
-    if not some:
+    if not differences:
         return []
     first = "the loads differ, so the latencies below are of different work:"
-    equal: dict[str, list[str]] = {}
-    for one in some:
-        equal.setdefault(", ".join(_load(one)), []).append(one.device)
-    return _capped([first, *(f"  {_devices(names)}: {how}" for how, names in equal.items())])
+    devices: dict[str, list[str]] = {}
+    for load in differences:
+        devices.setdefault(", ".join(_load(load)), []).append(load.device)
+    return _capped([first, *(f"  {_devices(names)}: {how}" for how, names in devices.items())])
 
 
 def _who(report: PairReport) -> list[str]:
@@ -274,11 +277,6 @@ def _plot(table: SweepTable, names: Sequence[str], wide: int) -> Iterator[str]:
         yield f"  {name:<{wide}}  {bar:<{_BAR_CELLS}} |{''.join(axis)}|"
 
 
-_MARKS = {"5": "p50", "9": "p99", "M": "max"}
-MARKED = ", ".join(f"{mark} {column}" for mark, column in _MARKS.items())
-"""Legend of the plot of a sweep."""
-
-
 def marked(row: SweepRow) -> dict[str, float]:
     """Return the known times in us of a row's plot, by their marks."""
     return {mark: us for mark, column in _MARKS.items() if (us := row.values[column])}
@@ -347,17 +345,17 @@ def _settings(report: PairReport) -> list[str]:
     return _capped(lines, _MOST_SETTINGS)
 
 
-def settings(found: Sequence[Difference]) -> list[str]:
+def settings(differences: Sequence[Difference]) -> list[str]:
     """Return `module vmd max_vec: 2 -> 8` of each; devices with the same difference are one line."""
-    equal: dict[str, list[str]] = {}
-    for one in found:
-        kind, _, device = one.section.partition(" ")
-        how = f"{one.name}: {one.a or '(none)'} -> {one.b or '(none)'}"
+    devices: dict[str, list[str]] = {}
+    for setting in differences:
+        kind, _, device = setting.section.partition(" ")
+        how = f"{setting.name}: {setting.a or '(none)'} -> {setting.b or '(none)'}"
         if kind == "device":
-            equal.setdefault(how, []).append(device)
+            devices.setdefault(how, []).append(device)
         else:
-            equal.setdefault(f"{one.section} {how}", [])
-    return [f"{_kind(names)}{_devices(names)} {how}" if names else how for how, names in equal.items()]
+            devices.setdefault(f"{setting.section} {how}", [])
+    return [f"{_kind(names)}{_devices(names)} {how}" if names else how for how, names in devices.items()]
 
 
 def _kind(names: Sequence[str]) -> str:
@@ -465,16 +463,15 @@ def _length(measured_s: float | None) -> str:
     return f"{measured_s:.0f} s in " if us < MINUTE_US else f"{spelled(us)} in "
 
 
-def _load(one: LoadDifference) -> Iterator[str]:
-    def reported(side: DeviceLoad, what: str) -> str:
-        return {
-            "IOPS": rate(side.iops or 0.0),
-            "mix": f"{side.reads:.0%} reads",
-            "size": f"{side.size / 1024:.3g} KiB",
-        }[what]
+def _load(load: LoadDifference) -> Iterator[str]:
+    for what in load.what:
+        yield f"{what} {_number(load.a, what)} -> {_number(load.b, what)}"
 
-    for what in one.what:
-        yield f"{what} {reported(one.a, what)} -> {reported(one.b, what)}"
+
+def _number(load: DeviceLoad, what: Literal["IOPS", "mix", "size"]) -> str:
+    if what == "IOPS":
+        return rate(load.iops or 0.0)
+    return f"{load.reads:.0%} reads" if what == "mix" else f"{load.size / 1024:.3g} KiB"
 
 
 def _capped(lines: list[str], most: int = _MOST) -> list[str]:
