@@ -9,7 +9,9 @@ import pytest
 from frames import ORIGIN, PROCFS, Source, disks, frame, host
 
 from latmon.diff import output
-from latmon.diff.comparison import COLUMNS
+from latmon.diff.blocks import period_of
+from latmon.diff.comparison import COLUMNS, compare
+from latmon.diff.report import pair_report
 from latmon.findings.engine import Episode
 from latmon.findings.rule import Finding, Where
 from latmon.model.frame import Mark, Series
@@ -20,6 +22,7 @@ from latmon.tui.time_travel import Comparing
 from latmon.views.findings_state import NOTHING
 from latmon.views.heatmap import RAMP
 from latmon.views.lines import plain, width
+from latmon.views.panels.compare import panel
 from latmon.views.screen import Scene
 from latmon.views.selection import ScreenOptions, Selection
 
@@ -398,6 +401,16 @@ async def test_a_comparison_scrolls_and_says_which_keys_have_no_effect(both, mon
             await pilot.press("pagedown")
         assert {int(number) for number in re.findall(r"sentence (\d+)", seen)} == set(range(40))
         assert "… PgDn: 31 more lines" in seen
+
+
+@pytest.mark.parametrize(("before", "after"), [("sda", "sdb"), ("sda", "sda")])
+def test_ios_of_0_us_and_sides_without_a_common_device_are_drawn(before, after):
+    sides = []
+    for device in (before, after):
+        quick = {Series(device, "read", "total"): Histogram.record([0] * 100)}
+        sides.append(period_of("x", ORIGIN, (), (frame(number, quick) for number in range(36))))
+    text = "\n".join(map(plain, panel(pair_report(compare(*sides)), Selection(), RAMP, 120, 40)))
+    assert ("0us" in text) is ("sda read" in text) is (before == after)
 
 
 def test_a_small_comparison_says_that_a_larger_terminal_shows_more(both):

@@ -70,6 +70,8 @@ def _pair_panel(report: PairReport, selection: Selection, ink: Ink, width: int, 
         return [fit(line, width) for line in cut(lines, room)]
     lines = [head, *cut(sentences, height, selection.top, key=_REST), BLANK]
     shown = _order(report, selection.selected)
+    if not shown:  # no op of a device has I/Os on both sides
+        return [fit(line, width) for line in cut(lines, room)]
     cells = max(width - _STRIP_FROM - 1, 8)
     ends = _ends(shown)
     lines.append(_titles(ends, cells))
