@@ -34,8 +34,10 @@ def schema_of(root: Any, title: str, description: str = "") -> _Json:
     """
     types_below: dict[str, type] = {}
     choices = _parts(root)
-    one_of = {"description": description, "oneOf": [_schema(choice, types_below) for choice in choices]}
-    properties = _object(root, types_below) if len(choices) == 1 else one_of
+    if len(choices) == 1:
+        properties = _object(root, types_below)
+    else:
+        properties = {"description": description, "oneOf": [_schema(choice, types_below) for choice in choices]}
     definitions: _Json = {}
     while missing := [name for name in types_below if name not in definitions]:
         for name in missing:

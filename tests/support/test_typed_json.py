@@ -86,6 +86,14 @@ def test_numbers_are_rounded_and_hidden_fields_have_no_key():
     assert (schema["required"], [*schema["properties"]]) == (["ratio", "sides"], ["ratio", "sides", "shares"])
 
 
+def test_a_union_is_one_of_its_types():
+    schema = schema_of(Request | Remark, "either", "A request or a remark.")
+    assert schema["description"] == "A request or a remark."
+    assert schema["oneOf"] == [{"$ref": "#/$defs/Request"}, {"$ref": "#/$defs/Remark"}]
+    assert [*mistakes(to_json(Request(None)), schema)] == [*mistakes(to_json(Remark("a", "b")), schema)] == []
+    assert [*schema_of(Request, "a request")["$defs"]] == []
+
+
 def test_what_is_no_json_is_refused():
     with pytest.raises(TypeError, match="set has no JSON value"):
         to_json({"a": {1}})
