@@ -221,13 +221,13 @@ def unlike_cgroups(a: CaptureSpan, b: CaptureSpan) -> tuple[CgroupDifference, ..
         return None
     if not (a.us and b.us):
         return ()
-    least = _SHARE * max(sum(one.issued.values()) / one.us for one in (a, b)) * 1e6
+    least = _SHARE * max(sum(span.issued.values()) / span.us for span in (a, b)) * 1e6
     differences = []
     for cgroup in sorted({*a.issued, *b.issued}):
         rates = a.issued.get(cgroup, 0) * 1e6 / a.us, b.issued.get(cgroup, 0) * 1e6 / b.us
         if max(rates) >= max(least, _TWICE * min(rates)):
             differences.append(CgroupDifference(cgroup, rates))
-    return tuple(sorted(differences, key=lambda one: (-_apart(one.iops), one.cgroup)))
+    return tuple(sorted(differences, key=lambda row: (-_apart(row.iops), row.cgroup)))
 
 
 def _apart(sides: tuple[float, float]) -> float:
@@ -257,21 +257,23 @@ def unlike_processes(a: CaptureSpan, b: CaptureSpan) -> tuple[ProcessDifference,
     sides = (a.processes, b.processes)
     if not all(sides):
         return None
-    of: Literal["ios", "bytes"] = "ios" if all(any(io.count for io in one.values()) for one in sides) else "bytes"
-    totals = [sum(getattr(io, _FIELDS[of]) for io in one.values()) for one in sides]
+    have_counts = all(any(io.count for io in side.values()) for side in sides)
+    of: Literal["ios", "bytes"] = "ios" if have_counts else "bytes"
+    totals = [sum(getattr(io, _FIELDS[of]) for io in side.values()) for side in sides]
     if not all(totals):
         return ()
-    loads = [getattr(device_load(one), _LOADS[of]) for one in (a, b)]
-    rates = loads if all(loads) else [total / max(one.us, 1) for one, total in zip((a, b), totals, strict=True)]
+    rates = [getattr(device_load(span), _LOADS[of]) for span in (a, b)]
+    if not all(rates):
+        rates = [total / max(span.us, 1) for span, total in zip((a, b), totals, strict=True)]
     differences = []
     for comm in sorted(a.processes.keys() | b.processes.keys()):
-        ios = [one.get(comm, _NO_IO) for one in sides]
+        ios = [side.get(comm, _NO_IO) for side in sides]
         shares = [getattr(io, _FIELDS[of]) / total for io, total in zip(ios, totals, strict=True)]
         means = [io.latency.mean if io.latency.count >= _OPERATIONS else None for io in ios]
         more = _twice(*shares) and _twice(*(share * rate for share, rate in zip(shares, rates, strict=True)))
         if max(shares) >= _SHARE and (more or _twice(*means)):
             differences.append(ProcessDifference(comm, of, (shares[0], shares[1]), (means[0], means[1])))
-    return tuple(sorted(differences, key=lambda one: (-_apart(one.share), one.comm)))
+    return tuple(sorted(differences, key=lambda row: (-_apart(row.share), row.comm)))
 
 
 def _twice(a: float | None, b: float | None) -> bool:
@@ -298,9 +300,9 @@ def unlike_files(a: CaptureSpan, b: CaptureSpan) -> tuple[FileDifference, ...] |
         return None
     differences = []
     for mount, op in sorted(a.files.keys() & b.files.keys()):
-        (n, us), (m, other_us) = a.files[mount, op], b.files[mount, op]
-        means = us / n, other_us / m
-        if min(n, m) >= _OPERATIONS and _twice(*means):
+        (count_a, us_a), (count_b, us_b) = a.files[mount, op], b.files[mount, op]
+        means = us_a / count_a, us_b / count_b
+        if min(count_a, count_b) >= _OPERATIONS and _twice(*means):
             differences.append(FileDifference(f"{op} {mount}", means))
     return tuple(differences)
 
@@ -322,9 +324,10 @@ def unlike_kinds(a: CaptureSpan, b: CaptureSpan) -> tuple[KindDifference, ...] |
         return None
     differences = []
     for device, kind in sorted(a.kinds.keys() & b.kinds.keys()):
-        (some, every), (other, of) = a.kinds[device, kind], b.kinds[device, kind]
-        if min(every, of) >= _OPERATIONS and abs(some / every - other / of) >= _PARTS:
-            differences.append(KindDifference(device, kind, (some / every, other / of)))
+        (part_a, all_a), (part_b, all_b) = a.kinds[device, kind], b.kinds[device, kind]
+        shares = part_a / all_a, part_b / all_b
+        if min(all_a, all_b) >= _OPERATIONS and _apart(shares) >= _PARTS:
+            differences.append(KindDifference(device, kind, shares))
     return tuple(differences)
 
 
