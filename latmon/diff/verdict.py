@@ -102,12 +102,14 @@ def _stage_clause(some: Sequence[Extreme]) -> str:
 
 def _causes(comparison: Comparison) -> list[str]:
     """Return a sentence per stage that explains changes, with all series that it explains."""
-    found: dict[tuple[str, str, bool], list[tuple[SeriesChange, Cause]]] = {}
+    groups: dict[tuple[str, str, bool], list[tuple[SeriesChange, Cause]]] = {}
     for change in comparison.changes:
-        if (one := change.cause) is not None:
-            both = None not in one.us_per_io
-            found.setdefault((called(one.stage, one.includes).sentence, _how(change), both), []).append((change, one))
-    return [_cause(name, how, group) for (name, how, _), group in found.items()]
+        cause = change.cause
+        if cause is not None:
+            both = None not in cause.us_per_io
+            key = called(cause.stage, cause.includes).sentence, _how(change), both
+            groups.setdefault(key, []).append((change, cause))
+    return [_cause(name, how, group) for (name, how, _), group in groups.items()]
 
 
 def _how(change: SeriesChange) -> str:
@@ -115,26 +117,26 @@ def _how(change: SeriesChange) -> str:
     if change.where == "tail":
         return f"the {'longer' if change.tail.direction == 1 else 'shorter'} tail"
     times = [shift for shift in change.shifts if shift.name == "p50"]
-    slower = any((one.b_us or 0) > (one.a_us or 0) for one in times)
+    slower = any((shift.b_us or 0) > (shift.a_us or 0) for shift in times)
     return "what is slower" if slower else "what is faster"
 
 
 def _cause(name: str, how: str, group: Sequence[tuple[SeriesChange, Cause]]) -> str:
     """Return `softirq explains what is faster: sda write 3.8 ms -> 8 us per traced I/O, >99% of the difference`."""
-    each = sorted(group, key=lambda one: -one[1].share)
+    largest_first = sorted(group, key=lambda pair: -pair[1].share)
     items = []
-    for number, (change, one) in enumerate(each):
-        a, b = one.us_per_io
-        above = f" above {spelled(one.above_us)}" if one.above_us else ""
+    for number, (change, cause) in enumerate(largest_first):
+        a, b = cause.us_per_io
+        above = f" above {spelled(cause.above_us)}" if cause.above_us else ""
         if a is None or b is None:
             traced, other = ("A", "B") if b is None else ("B", "A")
-            items.append(f"{subject(change)} {part(one.share)} of {traced}'s time{above} ({other} was not traced)")
+            items.append(f"{subject(change)} {part(cause.share)} of {traced}'s time{above} ({other} was not traced)")
             continue
-        below = f" below {spelled(one.below_us)}" if one.below_us else ""
-        times = "" if one.above_us else f" {spelled(a)} -> {spelled(b)} per traced I/O,"
+        below = f" below {spelled(cause.below_us)}" if cause.below_us else ""
+        times = "" if cause.above_us else f" {spelled(a)} -> {spelled(b)} per traced I/O,"
         what = f" of the difference{above}" if not number else ""
-        items.append(f"{subject(change)}{below}{times} {part(one.share)}{what}")
-    verb = "has most of" if None in each[0][1].us_per_io else "explains"
+        items.append(f"{subject(change)}{below}{times} {part(cause.share)}{what}")
+    verb = "has most of" if None in largest_first[0][1].us_per_io else "explains"
     return f"{name} {verb} {how}: {_several(items)}"
 
 
@@ -282,8 +284,8 @@ def _shift(change: SeriesChange, name: str) -> str:
 
 def _body_shift(change: SeriesChange) -> str:
     """Return the change of the p50; empty where its interval does not exclude 1."""
-    one = next(one for one in change.shifts if one.name == "p50")
-    return shift(one) if one.interval is None or _is_sure(one.interval) else ""
+    p50 = next(each for each in change.shifts if each.name == "p50")
+    return shift(p50) if p50.interval is None or _is_sure(p50.interval) else ""
 
 
 def _tail_shift(change: SeriesChange) -> str:
@@ -291,12 +293,12 @@ def _tail_shift(change: SeriesChange) -> str:
 
     Empty where no interval excludes 1.
     """
-    able = [one for one in change.shifts if one.name in ("p99", "p99.9") and one.interval]
+    able = [each for each in change.shifts if each.name in ("p99", "p99.9") and each.interval]
     if not able:
         return _shift(change, "max")
-    sure = [one for one in able if one.interval and _is_sure(one.interval)]
+    sure = [each for each in able if each.interval and _is_sure(each.interval)]
     furthest = max if (change.tail.direction or 1) > 0 else min
-    return shift(furthest(sure, key=lambda one: one.ratio or 0.0)) if sure else ""
+    return shift(furthest(sure, key=lambda each: each.ratio or 0.0)) if sure else ""
 
 
 def _is_sure(interval: tuple[float, float]) -> bool:
