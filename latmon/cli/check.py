@@ -1,6 +1,7 @@
 """`latmon check`: prints the contents and damages of recordings; --repair writes a clean copy.
 
-`survey` reads the recording once; `Survey` has what it contains and every damage, and both are printed in words.
+`survey` reads the recording once; its `CheckReport` has what the file contains and every damage, of which the text is
+made. `PartsReport` is about several files together.
 
 The scan follows the reader step by step, so that a file without damage here is read whole there: every line with its
 place, every damage, roll-ups against their windows. A damage is yielded right before the next window, when it is known
@@ -15,7 +16,7 @@ import os
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -39,6 +40,12 @@ from latmon.support.streams import STANDARD, copy_out, named
 from latmon.support.text import clean
 from latmon.support.units import show_size
 
+MAX_DAMAGES = 1000
+"""Damages that are listed; further ones are counted."""
+_MAX_KINDS = 20
+_KNOWN = frozenset({"header", KIND})
+_SENTENCE = 300
+"""Characters of a line."""
 WRONG = "the roll-up of a minute is not the sum of its windows: reports that use it would be wrong"
 
 
@@ -390,85 +397,79 @@ def check_command(paths: Sequence[Path], copy_to: Path | None = None) -> int:
     """
     if len(paths) == 1:
         return _check_file(paths[0], copy_to)
-    codes = []
+    are_clean = True
     for path in paths:
-        codes.append(_check_part(path))
-        _print([""])
-    line, is_whole = _capture(paths)
-    _print([line])
-    return EXIT_DONE if is_whole and not any(codes) else EXIT_UNREADABLE
+        part = _check_part(path)
+        _print([*text_of(part), ""])
+        are_clean = are_clean and part.clean
+    parts = _parts(paths)
+    _print([_parts_line(parts)])
+    return EXIT_DONE if are_clean and not parts.missing else EXIT_UNREADABLE
 
 
-def _check_part(path: Path) -> int:
-    """Print what one of several files is; return the exit code for it alone."""
+def _check_file(path: Path, copy_to: Path | None) -> int:
+    """Print what the only file is and its damages, or write a clean copy of it; return the exit code."""
+    recording = open_recording(path)
+    if copy_to == STANDARD:
+        return _repair_to_stdout(recording)
+    if copy_to is None:
+        report = survey(recording)
+        _print(text_of(report))
+        return EXIT_DONE if report.clean else EXIT_UNREADABLE
+    report = repair(recording, copy_to)
+    _print([*contents(report), f"copied   {report.windows} windows to {named(copy_to)}: the copy is clean"])
+    return EXIT_DONE
+
+
+def _check_part(path: Path) -> CheckReport | UnreadPart:
+    """Return the report of one of several files."""
     if is_empty(path):
-        _print([f"file     {named(path)}", "clean    empty: latmon ended as it began this part, and nothing is lost"])
-        return EXIT_DONE
+        return UnreadPart(path)
     try:
-        return _check_file(path)
+        return survey(open_recording(path))
     except RecordingError as refusal:
-        _print([f"file     {named(path)}", f"damaged  {clean(str(refusal), _SENTENCE)}"])
-        return EXIT_UNREADABLE
+        return UnreadPart(path, str(refusal))
 
 
-def _capture(paths: Sequence[Path]) -> tuple[str, bool]:
-    """Return the line on several files together, and whether no part between two of them is missing.
+def _parts(paths: Sequence[Path]) -> PartsReport:
+    """Return the report of several files together.
 
     Files that are not parts of one capture are no damage: `check` reads each by itself.
     """
     try:
         joined = open_parts(paths)
     except RecordingError as refusal:
-        return f"parts    not one capture: {clean(str(refusal), _SENTENCE)}", True
-    if not isinstance(joined, Parts):
-        return "parts    1, and empty ones", True
-    missing = joined.missing
-    about = clean("; ".join(missing), _SENTENCE) if missing else "none is missing between them"
-    return f"parts    {len(joined.parts)} of one capture; {about}", not missing
+        return PartsReport(refusal=str(refusal))
+    return PartsReport(len(joined.parts), tuple(joined.missing)) if isinstance(joined, Parts) else PartsReport()
 
 
-def _check_file(path: Path, copy_to: Path | None = None) -> int:
-    """Print what a file is and its damages; return the exit code."""
-    recording = open_recording(path)
-    if copy_to == STANDARD:
-        return _repair_to_stdout(recording)
-    found, passages = survey(recording) if copy_to is None else repair(recording, copy_to)
-    lines = reported(path, found, passages)
-    if copy_to is None:
-        lines.append(verdict(path, found, passages))
-    else:
-        lines.append(f"copied   {found.windows} windows to {named(copy_to)}: the copy is clean")
-    _print(lines)
-    return EXIT_DONE if found.clean or copy_to is not None else EXIT_UNREADABLE
-
-
-def survey(recording: Recording, write: Callable[[bytes], object] | None = None) -> tuple[Survey, Passages]:
+def survey(recording: Recording, write: Callable[[bytes], object] | None = None) -> CheckReport:
     """Read a whole recording; pass a clean copy of it to `write`."""
-    found = Survey(recording.origin)
+    counters = _Survey()
     with opened(recording.path) as file:
         passages = Passages(file, recording.origin, live=is_written(file), headless=recording.headless)
         clean = None if write is None else CleanCopy(write, recording.origin, headless=recording.headless)
         with streams.Progress(f"checking {named(recording.path)}") as progress:
             for passage in passages:
                 progress(passages.place, passages.size)
-                found.add(passage)
+                counters.add(passage)
                 if clean is not None:
                     clean.add(passage)
         if clean is not None:
             clean.finish()
-    return found, passages
+    return counters.report(recording, passages)
 
 
-def repair(recording: Recording, copy_to: Path) -> tuple[Survey, Passages]:
+def repair(recording: Recording, copy_to: Path) -> CheckReport:
     """Write a clean copy to a new file and check it. Raises UnavailableError without leaving a file behind."""
     with streams.whole(copy_to) as file:
-        found, passages = survey(recording, file.write)
+        report = survey(recording, file.write)
         file.flush()
-        copied, _ = survey(open_recording(copy_to))
-        if not copied.clean or copied.windows != found.windows:
-            why = copied.damages[0].what if copied.damages else f"{copied.windows} of {found.windows} windows"
+        copied = survey(open_recording(copy_to))
+        if not copied.clean or copied.windows != report.windows:
+            why = copied.damages[0].what if copied.damages else f"{copied.windows} of {report.windows} windows"
             raise RecordingError(f"the copy of {named(recording.path)} was not clean and was removed: {why}")
-    return found, passages
+    return report
 
 
 def _repair_to_stdout(recording: Recording) -> int:
@@ -476,9 +477,9 @@ def _repair_to_stdout(recording: Recording) -> int:
     target.refuse(STANDARD)
     with tempfile.TemporaryDirectory(prefix="latmon-") as directory:
         copy = Path(directory) / "copy"
-        found, passages = repair(recording, copy)
+        report = repair(recording, copy)
         with contextlib.suppress(OSError):  # where stderr is full, the copy is not lost
-            print("\n".join(reported(recording.path, found, passages)), file=sys.stderr, flush=True)
+            print("\n".join(contents(report)), file=sys.stderr, flush=True)
         copy_out(copy)
     return EXIT_DONE
 
@@ -489,36 +490,90 @@ def _print(lines: list[str]) -> None:
     sys.stdout.write("".join(f"{line}\n" for line in lines).encode(encoding, "backslashreplace").decode(encoding))
 
 
-MAX_DAMAGES = 1000
-_MAX_KINDS = 20
-_KNOWN = frozenset({"header", KIND})
+@dataclass(frozen=True, kw_only=True)
+class CheckReport:
+    """What a recording contains, and its damages."""
+
+    path: Path
+    origin: Origin
+    size: int
+    """Bytes of the file."""
+    members: int
+    """Whole gzip members."""
+    ended: End | None
+    """Closing line at the end."""
+    live: bool
+    """Whether a live latmon is writing it."""
+    windows: int
+    covered_us: int
+    """Length of all windows."""
+    first_wall: float | None
+    """Unix time in s of the beginning of the first window; None without windows."""
+    last_wall: float
+    """Unix time in s of the end of the last window."""
+    gaps: int
+    gap_seconds: float
+    late: int
+    """Wide windows that were read late."""
+    marks: int
+    later: Mapping[str, int]
+    """Lines of a later version, by their type; those without a known type under an empty name."""
+    damages: tuple[Damage, ...]
+    """In the order of their places; at most MAX_DAMAGES of those that lost something."""
+    damaged: int
+    """All damages."""
+    lost_us: int
+    """Known time that was lost."""
+    unknown_loss: bool
+    """Whether more is lost, of unknown length."""
+
+    @property
+    def clean(self) -> bool:
+        return not self.damaged
+
+
+@dataclass(frozen=True)
+class UnreadPart:
+    """One of several files that is empty, or in which nothing can be read."""
+
+    path: Path
+    refusal: str = ""
+    """Why nothing can be read; empty: the file is empty, which is no damage."""
+
+    @property
+    def clean(self) -> bool:
+        return not self.refusal
+
+
+@dataclass(frozen=True)
+class PartsReport:
+    """Whether several files are the parts of one capture."""
+
+    parts: int = 0
+    """Those of the capture; 0: all files but one are empty."""
+    missing: tuple[str, ...] = ()
+    """A clause for each place where parts are missing between two of them."""
+    refusal: str = ""
+    """Why they are not of one capture."""
 
 
 @dataclass(slots=True)
-class Survey:
+class _Survey:
     """Counters of a recording, fed with all passages of its file in their order."""
 
-    origin: Origin
     windows: int = 0
     marks: int = 0
     gaps: int = 0
     gap_seconds: float = 0.0
     late: int = 0
-    """Wide windows that were read late."""
     first_wall: float | None = None
     last_wall: float = 0.0
     covered_us: int = 0
     later: Counter[str] = field(default_factory=Counter)
-    """Lines of a later version, by their type."""
     damages: list[Damage] = field(default_factory=list)
     damaged: int = 0
     lost_us: int = 0
     unknown_loss: bool = False
-    all_mild: bool = True
-
-    @property
-    def clean(self) -> bool:
-        return not self.damaged
 
     def add(self, passage: ScannedLine | Damage) -> None:
         if isinstance(passage, Damage):
@@ -542,56 +597,96 @@ class Survey:
             known = passage.kind in self.later or len(self.later) < _MAX_KINDS
             self.later[passage.kind if known else ""] += 1
 
+    def report(self, recording: Recording, passages: Passages) -> CheckReport:
+        """Return what was counted, after all passages."""
+        return CheckReport(
+            path=recording.path,
+            origin=recording.origin,
+            size=passages.size,
+            members=passages.members,
+            ended=passages.ended,
+            live=passages.live,
+            windows=self.windows,
+            covered_us=self.covered_us,
+            first_wall=self.first_wall,
+            last_wall=self.last_wall,
+            gaps=self.gaps,
+            gap_seconds=self.gap_seconds,
+            late=self.late,
+            marks=self.marks,
+            later=dict(self.later),
+            damages=tuple(sorted(self.damages, key=lambda damage: (damage.at, damage.line))),
+            damaged=self.damaged,
+            lost_us=self.lost_us,
+            unknown_loss=self.unknown_loss,
+        )
+
     def _gap(self, seconds: float) -> None:
         self.gaps += 1
         self.gap_seconds += seconds
 
     def _damage(self, damage: Damage) -> None:
         self.damaged += 1
-        self.all_mild = self.all_mild and damage.mild
         self.lost_us += damage.lost_us or 0
         self.unknown_loss = self.unknown_loss or damage.lost_us is None
         if len(self.damages) < MAX_DAMAGES or damage.mild:
             self.damages.append(damage)
 
 
-_SENTENCE = 300
+def text_of(report: CheckReport | UnreadPart) -> list[str]:
+    """Return the lines on a file: what it is, its damages, and whether it is clean."""
+    if isinstance(report, CheckReport):
+        return [*contents(report), _verdict(report)]
+    empty = "clean    empty: latmon ended as it began this part, and nothing is lost"
+    return [
+        f"file     {named(report.path)}",
+        f"damaged  {clean(report.refusal, _SENTENCE)}" if report.refusal else empty,
+    ]
 
 
-def reported(path: Path, found: Survey, passages: Passages) -> list[str]:
+def contents(report: CheckReport) -> list[str]:
     """Return what the file is, then its damages in the order of their places."""
-    origin = found.origin
+    origin = report.origin
     by = ", ".join(word for word in (origin.backend, origin.tool, origin.tier and f"tier {origin.tier}") if word)
     rows = (
-        ("file", f"{named(path)}, a recording of latmon {origin.latmon}, format {FORMAT[0]}.x"),
+        ("file", f"{named(report.path)}, a recording of latmon {origin.latmon}, format {FORMAT[0]}.x"),
         ("host", f"{origin.host}, kernel {origin.kernel}"),
         ("backend", by),
-        ("from", stamp(found.first_wall) if found.first_wall is not None else "no window"),
-        ("to", stamp(found.last_wall) if found.windows else ""),
-        ("windows", ", ".join(_windows(found))),
-        ("size", f"{passages.size} bytes ({show_size(passages.size)}) in {_many(passages.members, 'member')}"),
-        ("closed", _closed(passages)),
+        ("from", stamp(report.first_wall) if report.first_wall is not None else "no window"),
+        ("to", stamp(report.last_wall) if report.windows else ""),
+        ("windows", ", ".join(_windows(report))),
+        ("size", f"{report.size} bytes ({show_size(report.size)}) in {_many(report.members, 'member')}"),
+        ("closed", _closed(report)),
     )
     head = [f"{name:<8} {clean(text, _SENTENCE)}" for name, text in rows if text]
-    damages = sorted(found.damages, key=lambda one: (one.at, one.line))
-    left_out = found.damaged - len(damages)
+    left_out = report.damaged - len(report.damages)
     more = [f"damage   and {left_out} more damaged places"] if left_out else []
-    return [*head, *(f"damage   {clean(_damage(one), _SENTENCE)}" for one in damages), *more]
+    return [*head, *(f"damage   {clean(_damage(damage), _SENTENCE)}" for damage in report.damages), *more]
 
 
-def verdict(path: Path, found: Survey, passages: Passages) -> str:
+def _verdict(report: CheckReport) -> str:
     """Return the last line: clean or not, and what to do."""
-    if found.clean:
-        still = " so far: a live latmon is writing it" if passages.live else ""
+    if report.clean:
+        still = " so far: a live latmon is writing it" if report.live else ""
         return f"clean    everything in it can be read{still}"
-    if all(one.mild for one in found.damages):
+    if all(damage.mild for damage in report.damages):
         lost = "every complete window can be read"
-    elif found.lost_us or not found.unknown_loss:
-        lost = f"{_seconds(found.lost_us)} lost{' and more of unknown length' if found.unknown_loss else ''}"
+    elif report.lost_us or not report.unknown_loss:
+        lost = f"{_seconds(report.lost_us)} lost{' and more of unknown length' if report.unknown_loss else ''}"
     else:
         lost = "how much is lost is unknown"
-    remedy = f"`latmon check {named(path)} --repair -o OUT` writes a clean copy"
-    return f"damaged  {_many(found.damaged, 'place')}, {lost}; {remedy}"
+    remedy = f"`latmon check {named(report.path)} --repair -o OUT` writes a clean copy"
+    return f"damaged  {_many(report.damaged, 'place')}, {lost}; {remedy}"
+
+
+def _parts_line(report: PartsReport) -> str:
+    """Return the line on several files together."""
+    if report.refusal:
+        return f"parts    not one capture: {clean(report.refusal, _SENTENCE)}"
+    if not report.parts:
+        return "parts    1, and empty ones"
+    about = clean("; ".join(report.missing), _SENTENCE) if report.missing else "none is missing between them"
+    return f"parts    {report.parts} of one capture; {about}"
 
 
 def stamp(wall: float) -> str:
@@ -607,23 +702,23 @@ def _damage(one: Damage) -> str:
     return f"{place}{when}: {one.what}{lost}"
 
 
-def _windows(found: Survey) -> Iterator[str]:
-    yield f"{found.windows}, {found.covered_us / 1e6:g} s in all"
-    if found.gaps:
-        yield f"{_many(found.gaps, 'gap')} of {found.gap_seconds:g} s in all"
-    if found.late:
-        yield f"{found.late} read late"
-    if found.marks:
-        yield _many(found.marks, "mark")
-    if found.later:
-        kinds = ", ".join(kind or "no type" for kind in found.later)
-        yield f"{_many(found.later.total(), 'line')} that a later version added ({kinds})"
+def _windows(report: CheckReport) -> Iterator[str]:
+    yield f"{report.windows}, {report.covered_us / 1e6:g} s in all"
+    if report.gaps:
+        yield f"{_many(report.gaps, 'gap')} of {report.gap_seconds:g} s in all"
+    if report.late:
+        yield f"{report.late} read late"
+    if report.marks:
+        yield _many(report.marks, "mark")
+    if report.later:
+        kinds = ", ".join(kind or "no type" for kind in report.later)
+        yield f"{_many(sum(report.later.values()), 'line')} that a later version added ({kinds})"
 
 
-def _closed(passages: Passages) -> str:
-    if passages.ended is not None:
-        return f"yes ({passages.ended.reason})" if passages.ended.reason else "yes"
-    return "not yet: a live latmon is writing it" if passages.live else "no"
+def _closed(report: CheckReport) -> str:
+    if report.ended is not None:
+        return f"yes ({report.ended.reason})" if report.ended.reason else "yes"
+    return "not yet: a live latmon is writing it" if report.live else "no"
 
 
 def _seconds(us: int) -> str:

@@ -14,9 +14,10 @@ from pathlib import Path
 
 from latmon.aggregate.accumulator import Minute
 from latmon.diff.blocks import CaptureSpan, of_runs
-from latmon.diff.comparison import Comparison, Sweep, compare, sweep_of
+from latmon.diff.comparison import compare, sweep_of
 from latmon.diff.conditions import with_marks
-from latmon.diff.output import render, render_sweep, summarise, summarise_sweep
+from latmon.diff.output import render
+from latmon.diff.report import DiffReport, pair_report, sweep_report
 from latmon.findings.engine import RuleEngine
 from latmon.findings.rule import DEFAULT, Settings
 from latmon.model.frame import Frame, Mark
@@ -25,6 +26,7 @@ from latmon.recording.reader import Item, Recording, open_recording
 from latmon.support import paths, streams
 from latmon.support.errors import EXIT_DONE, RecordingError, UsageError
 from latmon.support.text import clean
+from latmon.support.typed_json import to_json
 from latmon.support.units import duration_us
 
 ENOUGH_MINUTES = 20
@@ -186,29 +188,24 @@ def _marks(item: object) -> list[Mark]:
 
 def compared(
     arguments: Sequence[str], sides: Sequence[Sequence[str]] = (), setting: str = "", rules: Settings = DEFAULT
-) -> Comparison | Sweep:
-    """Return the comparison of two arguments, the sweep of more of them or over a setting.
+) -> DiffReport:
+    """Return the report of two arguments, of more of them as a sweep, or of a sweep over a setting.
 
     `sides`: instead of arguments, the runs of A and those of B; `rules`: settings of findings.
     RecordingError without windows, UsageError for an unknown note or setting.
     """
     if sides:
         a, b = (of_runs([read(one, rules) for one in some]) for some in sides)
-        return compare(a, b)
+        return pair_report(compare(a, b))
     periods = [read(one, rules) for one in arguments]
-    return compare(*periods) if len(periods) == _PAIR and not setting else sweep_of(periods, setting)
+    if len(periods) == _PAIR and not setting:
+        return pair_report(compare(*periods))
+    return sweep_report(sweep_of(periods, setting))
 
 
-def print_compared(found: Comparison | Sweep, *, as_json: bool) -> int:
+def print_compared(report: DiffReport, *, as_json: bool) -> int:
     """Print the differences."""
-    if isinstance(found, Comparison):
-        text = _json(summarise(found)) if as_json else render(found)
-    else:
-        text = _json(summarise_sweep(found)) if as_json else render_sweep(found)
+    text = json.dumps(to_json(report), indent=1, allow_nan=False) + "\n" if as_json else render(report)
     encoding = sys.stdout.encoding or "utf-8"
     sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
     return EXIT_DONE
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, indent=1, allow_nan=False) + "\n"

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from latmon.analysis.peers import by_name
 from latmon.diff import blocks, hypotheses, statistics
@@ -41,27 +41,37 @@ from latmon.diff.hypotheses import (
     length,
     own,
 )
-from latmon.diff.statistics import CutRow, Ratio, RowResult, Survival, interval, ratio
+from latmon.diff.statistics import CutRow, Ratio, RowResult, Survival
 from latmon.model.frame import OPS, STAGES, Series
 from latmon.model.histogram import Histogram, bucket_bounds, merge
+from latmon.support.typed_json import HIDDEN, MERGED, Digits, Key, OrAbsent, fields_of
 
+Where = Literal["whole", "body", "tail", "opposed", "none", "unknown", "untested"]
 DRIFTS = "it drifts while it is measured; longer captures are needed"
 _DRIFT = 0.6
 """Correlation of the longest blocks above which a part is not tested: they are not independent."""
 VARIES = "it varies as much within the captures as between them"
+LEAST = 3
+"""Rows that a trend needs."""
+_SIGNIFICANT = 0.05
 _NEARLY_NONE = 0.05
 """Largest share on the wrong side of a cut that separates A from B: above it of one, below it of the other."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """A quantile of A and of B as a report shows it, None with too few I/Os; and their ratio."""
+    """A quantile of A and of B, or their maxima."""
 
-    name: str
-    a_us: int | None
-    b_us: int | None
-    ratio: Ratio | None = None
-    tops: tuple[int | None, int | None] = (None, None)
+    name: Annotated[str, HIDDEN]
+    a_us: Annotated[int | None, Key("a")]
+    """Of A, in us; null with too few I/Os."""
+    b_us: Annotated[int | None, Key("b")]
+    """Of B, in us; null with too few I/Os."""
+    ratio: Annotated[float | None, Digits(4)] = None
+    """B's divided by A's; null where it has no interval."""
+    interval: Annotated[tuple[float, float] | None, Digits(4)] = None
+    """95 % interval of the ratio."""
+    tops: Annotated[tuple[int | None, int | None], HIDDEN] = (None, None)
     """The exact maxima, if known: a quantile is never shown above its own."""
 
 
@@ -105,7 +115,7 @@ class SeriesChange:
     """Cause of the change of a total."""
 
     @property
-    def where(self) -> str:
+    def where(self) -> Where:
         """Return tail, body, whole (both, the same way), opposed (both, opposite ways), none, or unknown."""
         body, tail = self.body.direction, self.tail.direction
         if body and tail:
@@ -262,10 +272,11 @@ def _change(
     a, b = pair
     ratios = _ratios(cuts, pair, lengths) if cuts else {}
     tops = (a.max, b.max)
-    shifts = [
-        Shift(name, a.bounded(a.quantile(q)), b.bounded(b.quantile(q)), ratios.get(name), tops)
-        for name, q in QUANTILES.items()
-    ]
+    shifts = []
+    for name, q in QUANTILES.items():
+        by = ratios.get(name)
+        value, interval = (None, None) if by is None else (by.value, (by.low, by.high))
+        shifts.append(Shift(name, a.bounded(a.quantile(q)), b.bounded(b.quantile(q)), value, interval, tops))
     shifts.append(Shift("max", a.bounded(a.max_bound), b.bounded(b.max_bound), tops=tops))
     body, tail = (
         _moved([one for one in results if one.cut.part == q], pair, _why(pair, cuts, q, lengths[q])) for q in PARTS
@@ -325,9 +336,9 @@ def _ratios(
             error = statistics.error_of(
                 blocks.join(counted.above[index], count), blocks.join(counted.sizes, count), how.correlation
             )
-            made[name] = interval(survival, 1 - QUANTILES[name], error, count - 1)
+            made[name] = statistics.interval(survival, 1 - QUANTILES[name], error, count - 1)
         sides.append(made)
-    return {name: ratio(sides[0][name], sides[1][name]) for name in sides[0] if name in sides[1]}
+    return {name: statistics.ratio(sides[0][name], sides[1][name]) for name in sides[0] if name in sides[1]}
 
 
 def _order(series: Series) -> tuple[object, ...]:
@@ -343,44 +354,74 @@ def devices_of(some: Iterable[Series]) -> list[str]:
     return list(dict.fromkeys(one.device for one in some))
 
 
-COLUMNS = ("MB/s", "IOPS", "p50", "p99", "p99.9", "max", "slow/day")
-LEAST = 3
-_SIGNIFICANT = 0.05
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepValues:
+    """Numbers of a row of a sweep; a field is a column."""
+
+    mb_per_s: Annotated[float | None, Key("MB/s")]
+    """Megabytes (10^6 bytes) per second; null where the length of a capture was not measured."""
+    iops: Annotated[float | None, Key("IOPS")]
+    """I/Os per second; null as `MB/s`."""
+    p50: float | None
+    """Latency in us; null with too few I/Os."""
+    p99: float | None
+    """Latency in us; null with too few I/Os."""
+    p999: Annotated[float | None, Key("p99.9")]
+    """Latency in us; null with too few I/Os."""
+    max: float | None
+    """Latency in us of the slowest I/O; null where none was timed."""
+    slow_per_day: Annotated[float | None, Key("slow/day")]
+    """I/Os of `above_us` or more per day; null where none was timed, and as `MB/s`."""
+
+    def __getitem__(self, column: str) -> float | None:
+        """Return the value of one of COLUMNS."""
+        value: float | None = getattr(self, _FIELD_NAMES[column])
+        return value
+
+
+_FIELD_NAMES = {field.key: field.name for field in fields_of(SweepValues)}
+COLUMNS = tuple(_FIELD_NAMES)
+"""Columns of a sweep."""
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """Row of a sweep: rates per second, latencies in us, None with too few I/Os; slow I/Os per day."""
+class SweepRow:
+    """A capture of a sweep, or a run of a side."""
 
     name: str
-    values: dict[str, float | None]
-    runs: int = 1
-    """Captures of the row, joined."""
+    """Value of the setting, or the capture's name where no setting orders the rows."""
+    runs: OrAbsent[int]
+    """Captures that are joined in it; absent: one."""
+    values: Annotated[SweepValues, MERGED]
+    capture: Annotated[str, HIDDEN]
+    """Names of its captures."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """Trend of a column that only rises or only falls from row to row. `p` is two-sided."""
+    """A column that only rises or only falls from row to row."""
 
     column: str
     rises: bool
+    """false: it falls."""
     p: float
-
-    @property
-    def sure(self) -> bool:
-        return self.p <= _SIGNIFICANT
+    """Two-sided probability that it is chance."""
+    significant: bool
+    """Whether that is at most 5 %."""
 
 
 @dataclass(frozen=True, slots=True)
 class SweepTable:
-    """Table of several captures, ordered by `setting`; empty: in the order in which they were given."""
+    """Several captures, of one device or of all."""
 
-    setting: str
-    device: str
-    entries: tuple[Entry, ...]
+    device: str | None
+    """null: all devices."""
+    setting: str | None
+    """Setting by which the rows are ordered; null: they are in the order in which they were given."""
+    above_us: int
+    """I/Os of `slow/day` take at least this long, in us."""
+    rows: tuple[SweepRow, ...]
     trends: tuple[Trend, ...]
-    above_us: int = 0
-    """I/Os of `slow/day` take at least this long."""
 
 
 @dataclass(frozen=True)
@@ -417,24 +458,23 @@ def sweep_of(periods: Sequence[CaptureSpan], wanted: str = "") -> Sweep:
 def sweep(some: Sweep, device: str = "") -> SweepTable:
     """Return the table of one device, or of all."""
     views = user_views(some.spans, device)
-    rows = zip(some.names, some.spans, views, strict=True)
-    entries = tuple(_entry(span, name, device, view) for name, span, view in rows)
-    trends = (trend for column in COLUMNS if (trend := _trend(column, entries)) is not None)
-    return SweepTable(some.setting, device, entries, tuple(trends), views[0].above_us)
+    sides = zip(some.names, some.spans, views, strict=True)
+    rows = tuple(_row(span, name, device, view) for name, span, view in sides)
+    trends = (trend for column in COLUMNS if (trend := _trend(column, rows)) is not None)
+    return SweepTable(device or None, some.setting or None, views[0].above_us, rows, tuple(trends))
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Lowest and highest value of a column over the runs of A and over those of B."""
+    """Range of a column over the runs of each side."""
 
     column: str
     a: tuple[float, float]
+    """Lowest and highest of the runs of A."""
     b: tuple[float, float]
-
-    @property
-    def direction(self) -> int:
-        """Return 1 if every run of B is above every run of A, -1 if below, 0 where the ranges overlap."""
-        return int(self.b[0] > self.a[1]) - int(self.b[1] < self.a[0])
+    """Lowest and highest of the runs of B."""
+    direction: Literal[-1, 0, 1]
+    """1: every run of B is above every run of A; -1: below; 0: the ranges overlap."""
 
 
 def runs_of(a: CaptureSpan, b: CaptureSpan) -> tuple[tuple[SweepTable, ...], tuple[Spread, ...]]:
@@ -444,16 +484,23 @@ def runs_of(a: CaptureSpan, b: CaptureSpan) -> tuple[tuple[SweepTable, ...], tup
     sides = [one.runs or (one,) for one in (a, b)]
     whole = sweep(Sweep("", tuple(run.name for side in sides for run in side), (*sides[0], *sides[1])))
     first = len(sides[0])
-    tables = (
-        replace(whole, entries=whole.entries[:first], trends=()),
-        replace(whole, entries=whole.entries[first:], trends=()),
-    )
+    tables = replace(whole, rows=whole.rows[:first], trends=()), replace(whole, rows=whole.rows[first:], trends=())
+    spreads = (_spread(column, *tables) for column in COLUMNS)
+    return tables, tuple(spread for spread in spreads if spread is not None)
+
+
+def _spread(column: str, a: SweepTable, b: SweepTable) -> Spread | None:
+    """Return the ranges of a column; None where a run has no value."""
     ranges = []
-    for column in COLUMNS:
-        found = [[v for one in table.entries if (v := one.values[column]) is not None] for table in tables]
-        if all(len(values) == len(side) for values, side in zip(found, sides, strict=True)):
-            ranges.append(Spread(column, *((min(values), max(values)) for values in found)))
-    return tables, tuple(ranges)
+    for table in (a, b):
+        values = [value for row in table.rows if (value := row.values[column]) is not None]
+        if len(values) < len(table.rows):
+            return None
+        ranges.append((min(values), max(values)))
+    of_a, of_b = ranges
+    if of_b[0] > of_a[1]:
+        return Spread(column, of_a, of_b, 1)
+    return Spread(column, of_a, of_b, -1 if of_b[1] < of_a[0] else 0)
 
 
 def devices(periods: Iterable[CaptureSpan]) -> list[str]:
@@ -498,13 +545,18 @@ def is_number(value: str) -> bool:
         return False
 
 
-def _entry(period: CaptureSpan, name: str, device: str, view: UserView) -> Entry:
+def _row(period: CaptureSpan, name: str, device: str, view: UserView) -> SweepRow:
     load, total = device_load(period, device), _latency(period, device)
-    quantiles = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
-    values: dict[str, float | None] = {"MB/s": load.mb_per_s, "IOPS": load.iops}
-    values |= {column: total.quantile(q) for column, q in quantiles.items()}
-    values |= {"max": total.max_bound, "slow/day": None if view.above is None else view.per_day}
-    return Entry(name, values, len(period.runs) or 1)
+    values = SweepValues(
+        mb_per_s=load.mb_per_s,
+        iops=load.iops,
+        p50=total.quantile(0.5),
+        p99=total.quantile(0.99),
+        p999=total.quantile(0.999),
+        max=total.max_bound,
+        slow_per_day=None if view.above is None else view.per_day,
+    )
+    return SweepRow(name, len(period.runs) or None, values, period.name)
 
 
 def _latency(period: CaptureSpan, device: str) -> Histogram:
@@ -514,12 +566,15 @@ def _latency(period: CaptureSpan, device: str) -> Histogram:
     return merge(period.total(one, bits) for one in some)
 
 
-def _trend(column: str, entries: Sequence[Entry]) -> Trend | None:
-    values = [one.values[column] for one in entries]
+def _trend(column: str, rows: Sequence[SweepRow]) -> Trend | None:
+    values = [row.values[column] for row in rows]
     known = [value for value in values if value is not None]
     if len(known) < LEAST or len(known) < len(values):
         return None
     rises = all(b > a for a, b in pairwise(known))
     falls = all(b < a for a, b in pairwise(known))
+    if not (rises or falls):
+        return None
     # Kendall's S of a trend is the greatest of all orders, and only the reverse order has as great a one
-    return Trend(column, rises, 2 / math.factorial(len(known))) if rises or falls else None
+    p = 2 / math.factorial(len(known))
+    return Trend(column, rises, p, p <= _SIGNIFICANT)

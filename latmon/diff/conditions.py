@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import NamedTuple, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from latmon.diff import blocks
 from latmon.diff.blocks import CaptureSpan
@@ -21,6 +21,7 @@ from latmon.model.inflight import Aged
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.support.errors import UsageError
 from latmon.support.text import clean
+from latmon.support.typed_json import Digits
 
 _UNLIKE = 1.2
 """Rates or sizes that differ by a smaller factor are the same load."""
@@ -30,27 +31,48 @@ _SHARE = 0.05
 _TWICE = 2.0
 _OPERATIONS = 100
 _PARTS = 0.25
+_DAY_S = 86_400
+_BAR_US = 131_072
+"""Slow I/Os take so long where spans have no common threshold: it is an edge of all buckets, just above 100 ms."""
+_BURST = 8
+"""I/Os that may be in flight at once by chance, however low the rate is: a program's burst, chosen by experience."""
+_FIELDS, _LOADS = {"ios": "count", "bytes": "bytes"}, {"ios": "iops", "bytes": "mb_per_s"}
+_NO_IO = IssuedIO(0, 0)
+_DEVICE = "device "
+"""Begin of the names of the sections that are of a device."""
+_LIMITS = ("nr_requests", "queue_depth")
+"""Settings that limit the I/Os in flight."""
+_EXPECTED = {"clock", "host"}
+"""Sections that always differ."""
+_UNLIKE_SETTINGS = ("host name", "hostname", "name", "start")
+MOST = 200
+"""Settings that are reported at most."""
+_Key = TypeVar("_Key", Series, Flow)
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceLoad:
-    """A device's load in one span, per second, None where its length was not measured; sizes in bytes."""
+    """The load of one device, or of all, in a capture."""
 
     iops: float | None = 0.0
+    """I/Os per second; null where the length of the capture was not measured."""
     mb_per_s: float | None = 0.0
+    """Megabytes (10^6 bytes) per second; null as `iops`."""
     reads: float = 0.0
-    """Share of reads in reads and writes."""
+    """Share of reads in reads and writes, 0 to 1."""
     size: float = 0.0
+    """Bytes per I/O on average."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadDifference:
-    """A device whose load differs in `what`: IOPS, mix, size."""
+    """A device whose load differs."""
 
     device: str
     a: DeviceLoad
     b: DeviceLoad
-    what: tuple[str, ...]
+    what: tuple[Literal["IOPS", "mix", "size"], ...]
+    """The numbers that differ; `mix` is the share of reads."""
 
 
 def device_load(period: CaptureSpan, device: str = "") -> DeviceLoad:
@@ -67,34 +89,28 @@ def device_load(period: CaptureSpan, device: str = "") -> DeviceLoad:
     return DeviceLoad(iops, mb_per_s, by_op["read"] / both if both else 0.0, size / count)
 
 
-_DAY_S = 86_400
-_BAR_US = 131_072
-"""Slow I/Os take so long where spans have no common threshold: it is an edge of all buckets, just above 100 ms."""
-
-
-_BURST = 8
-"""I/Os that may be in flight at once by chance, however low the rate is: a program's burst, chosen by experience."""
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UserView:
-    """Effect of a span on its users, over all of its devices; `above_us` is the same for the spans that are compared.
-
-    `above` and `per_day` are None where no latency was timed, `iops` where no I/O was counted, and both rates where the
-    length was not measured. `longest_us` is an upper bound where
-    `longest_is_exact` is False. I/Os in flight at the end are in none of these: `oldest_us` is the age of the oldest, a
-    lower bound where `oldest_is_exact` is False, None where none is known; of `unknown_age` none is.
-    """
+    """What users notice of a capture, over all of its devices."""
 
     above_us: int
+    """Slow I/Os take at least this long, in us: the same in all captures that are compared."""
     above: int | None
+    """Slow I/Os; null where no latency was timed."""
     per_day: float | None
+    """Slow I/Os per day; null as `above`, and where the length of the capture was not measured."""
     longest_us: int | None
+    """Latency of the slowest I/O that completed, in us; null where none was timed."""
     longest_is_exact: bool
+    """false: `longest_us` is an upper bound."""
     iops: float | None
+    """I/Os per second; null where none was counted, and where the length was not measured."""
     oldest_us: int | None
+    """Age in us of the oldest I/O in flight at the end, which is in none of the numbers above; null: none is known."""
     oldest_is_exact: bool
+    """false: `oldest_us` is a lower bound."""
     unknown_age: int
+    """I/Os in flight at the end whose age is not known."""
 
     @property
     def is_stuck(self) -> bool:
@@ -119,9 +135,6 @@ def user_views(periods: Sequence[CaptureSpan], device: str = "") -> tuple[UserVi
     bars = {period.threshold_us(one.device) for period, some in zip(periods, timed, strict=True) for one in some}
     common = bars.pop() if len(bars) == 1 else None
     return tuple(_user_view(period, some, common, device) for period, some in zip(periods, timed, strict=True))
-
-
-_Key = TypeVar("_Key", Series, Flow)
 
 
 def without_volumes(period: CaptureSpan, keys: Iterable[_Key]) -> list[_Key]:
@@ -177,7 +190,7 @@ def unlike(a: CaptureSpan, b: CaptureSpan) -> tuple[LoadDifference, ...]:
     found = []
     for device in sorted(_busy(a) & _busy(b)):
         one, other = device_load(a, device), device_load(b, device)
-        what = []
+        what: list[Literal["IOPS", "mix", "size"]] = []
         if _far(one.iops or 0.0, other.iops or 0.0) and _sure(a, b, device):
             what.append("IOPS")
         if abs(one.reads - other.reads) > _SHARE:
@@ -190,65 +203,77 @@ def unlike(a: CaptureSpan, b: CaptureSpan) -> tuple[LoadDifference, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class WhoDifference:
-    """A cgroup's I/Os per second, the mean time in us of an op on a file system, or the share of a kind of I/Os."""
+class CgroupDifference:
+    """A cgroup that issues twice as many I/Os on one side."""
 
-    name: str
-    a: float
-    b: float
+    cgroup: str
+    """Its path."""
+    iops: Annotated[tuple[float, float], Digits(3)]
+    """I/Os per second of A and of B."""
 
 
-def unlike_cgroups(a: CaptureSpan, b: CaptureSpan) -> tuple[WhoDifference, ...]:
-    """Return the cgroups that issue twice as many I/Os in one span, and a twentieth of all; those far apart first."""
-    if not (a.issued and b.issued and a.us and b.us):
+def unlike_cgroups(a: CaptureSpan, b: CaptureSpan) -> tuple[CgroupDifference, ...] | None:
+    """Return the cgroups that issue twice as many I/Os in one span, and a twentieth of all; those far apart first.
+
+    None where a span has no I/O by cgroup.
+    """
+    if not (a.issued and b.issued):
+        return None
+    if not (a.us and b.us):
         return ()
-    least = _SHARE * max(sum(one.issued.values()) / one.us for one in (a, b)) * 1e6
-    names = sorted({*a.issued, *b.issued})
-    rates = [WhoDifference(name, *(one.issued.get(name, 0) * 1e6 / one.us for one in (a, b))) for name in names]
-    found = [one for one in rates if max(one.a, one.b) >= max(least, _TWICE * min(one.a, one.b))]
-    return tuple(sorted(found, key=lambda one: (-abs(one.a - one.b), one.name)))
+    least = _SHARE * max(sum(span.issued.values()) / span.us for span in (a, b)) * 1e6
+    differences = []
+    for cgroup in sorted({*a.issued, *b.issued}):
+        rates = a.issued.get(cgroup, 0) * 1e6 / a.us, b.issued.get(cgroup, 0) * 1e6 / b.us
+        if max(rates) >= max(least, _TWICE * min(rates)):
+            differences.append(CgroupDifference(cgroup, rates))
+    return tuple(sorted(differences, key=lambda row: (-_apart(row.iops), row.cgroup)))
+
+
+def _apart(sides: tuple[float, float]) -> float:
+    return abs(sides[0] - sides[1])
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessDifference:
-    """The share of a process in the traced I/Os, or in the bytes where I/Os were not counted, and its mean latency."""
+    """A process whose share and rate, or mean latency, is twice as large on one side."""
 
-    name: str
-    of: str
-    """`ios` or `bytes`."""
-    a: float
-    b: float
-    mean_a: float | None
-    """In us; None where fewer I/Os were timed than a mean needs."""
-    mean_b: float | None
+    comm: str
+    of: Literal["ios", "bytes"]
+    """What `share` is of: the traced I/Os, or the bytes where I/Os were not counted."""
+    share: Annotated[tuple[float, float], Digits(3)]
+    """Of A and of B, 0 to 1."""
+    mean_us: Annotated[tuple[float | None, float | None], Digits(1)]
+    """Mean latency in us of A's I/Os and of B's; null where fewer were timed than a mean needs."""
 
 
-def unlike_processes(a: CaptureSpan, b: CaptureSpan) -> tuple[ProcessDifference, ...]:
+def unlike_processes(a: CaptureSpan, b: CaptureSpan) -> tuple[ProcessDifference, ...] | None:
     """Return the processes whose share and rate, or mean latency, is twice as large in one span; those far apart first.
 
-    A share of less than a twentieth is not compared. Processes are traced for a part of a span, and of a fast device
-    one I/O in several: the rate is the share of the rate of all I/Os. A share alone changes with other processes' I/O.
+    None where a span has no I/O by process. A share of less than a twentieth is not compared. Processes are traced for
+    a part of a span, and of a fast device one I/O in several: the rate is the share of the rate of all I/Os. A share
+    alone changes with other processes' I/O.
     """
     sides = (a.processes, b.processes)
-    of = "ios" if all(any(io.count for io in one.values()) for one in sides) else "bytes"
-    totals = [sum(getattr(io, _FIELDS[of]) for io in one.values()) for one in sides]
+    if not all(sides):
+        return None
+    have_counts = all(any(io.count for io in side.values()) for side in sides)
+    of: Literal["ios", "bytes"] = "ios" if have_counts else "bytes"
+    totals = [sum(getattr(io, _FIELDS[of]) for io in side.values()) for side in sides]
     if not all(totals):
         return ()
-    loads = [getattr(device_load(one), _LOADS[of]) for one in (a, b)]
-    rates = loads if all(loads) else [total / max(one.us, 1) for one, total in zip((a, b), totals, strict=True)]
-    found = []
-    for name in sorted(a.processes.keys() | b.processes.keys()):
-        its = [one.get(name, _NO_IO) for one in sides]
-        shares = [getattr(io, _FIELDS[of]) / total for io, total in zip(its, totals, strict=True)]
-        means = [io.latency.mean if io.latency.count >= _OPERATIONS else None for io in its]
+    rates = [getattr(device_load(span), _LOADS[of]) for span in (a, b)]
+    if not all(rates):
+        rates = [total / max(span.us, 1) for span, total in zip((a, b), totals, strict=True)]
+    differences = []
+    for comm in sorted(a.processes.keys() | b.processes.keys()):
+        ios = [side.get(comm, _NO_IO) for side in sides]
+        shares = [getattr(io, _FIELDS[of]) / total for io, total in zip(ios, totals, strict=True)]
+        means = [io.latency.mean if io.latency.count >= _OPERATIONS else None for io in ios]
         more = _twice(*shares) and _twice(*(share * rate for share, rate in zip(shares, rates, strict=True)))
         if max(shares) >= _SHARE and (more or _twice(*means)):
-            found.append(ProcessDifference(name, of, shares[0], shares[1], means[0], means[1]))
-    return tuple(sorted(found, key=lambda one: (-abs(one.a - one.b), one.name)))
-
-
-_FIELDS, _LOADS = {"ios": "count", "bytes": "bytes"}, {"ios": "iops", "bytes": "mb_per_s"}
-_NO_IO = IssuedIO(0, 0)
+            differences.append(ProcessDifference(comm, of, (shares[0], shares[1]), (means[0], means[1])))
+    return tuple(sorted(differences, key=lambda row: (-_apart(row.share), row.comm)))
 
 
 def _twice(a: float | None, b: float | None) -> bool:
@@ -256,25 +281,54 @@ def _twice(a: float | None, b: float | None) -> bool:
     return a is not None and b is not None and max(a, b) >= _TWICE * min(a, b) and max(a, b) > 0
 
 
-def unlike_files(a: CaptureSpan, b: CaptureSpan) -> tuple[WhoDifference, ...]:
-    """Return `OP MOUNT` of the operations on files that take twice as long in the mean in one span, of enough each."""
-    found = []
+@dataclass(frozen=True, slots=True)
+class FileDifference:
+    """An operation on the files of a file system that takes twice as long on one side."""
+
+    operation: str
+    """`OP MOUNT`."""
+    mean_us: Annotated[tuple[float, float], Digits(1)]
+    """Mean time in us of A and of B."""
+
+
+def unlike_files(a: CaptureSpan, b: CaptureSpan) -> tuple[FileDifference, ...] | None:
+    """Return the operations on files that take twice as long on average in one span, of enough each.
+
+    None where a span has no operations on files.
+    """
+    if not (a.files and b.files):
+        return None
+    differences = []
     for mount, op in sorted(a.files.keys() & b.files.keys()):
-        (n, us), (m, other_us) = a.files[mount, op], b.files[mount, op]
-        means = us / n, other_us / m
-        if min(n, m) >= _OPERATIONS and _twice(*means):
-            found.append(WhoDifference(f"{op} {mount}", *means))
-    return tuple(found)
+        (count_a, us_a), (count_b, us_b) = a.files[mount, op], b.files[mount, op]
+        means = us_a / count_a, us_b / count_b
+        if min(count_a, count_b) >= _OPERATIONS and _twice(*means):
+            differences.append(FileDifference(f"{op} {mount}", means))
+    return tuple(differences)
 
 
-def unlike_kinds(a: CaptureSpan, b: CaptureSpan) -> dict[str, tuple[WhoDifference, ...]]:
-    """Return by device the kinds of I/Os (small, sequential) whose shares differ by a quarter of all I/Os or more."""
-    found: dict[str, tuple[WhoDifference, ...]] = {}
+@dataclass(frozen=True, slots=True)
+class KindDifference:
+    """A kind of I/Os of a device whose share differs by a quarter of all I/Os or more."""
+
+    device: str
+    kind: str
+    """`up to 16 KiB` or `sequential`."""
+    share: Annotated[tuple[float, float], Digits(3)]
+    """Of A's I/Os and of B's, 0 to 1."""
+
+
+def unlike_kinds(a: CaptureSpan, b: CaptureSpan) -> tuple[KindDifference, ...] | None:
+    """Return the kinds of I/Os whose shares differ much, sorted by device; None where a span has no kinds."""
+    if not (a.kinds and b.kinds):
+        return None
+    differences = []
     for device, kind in sorted(a.kinds.keys() & b.kinds.keys()):
-        (some, every), (other, of) = a.kinds[device, kind], b.kinds[device, kind]
-        if min(every, of) >= _OPERATIONS and abs(some / every - other / of) >= _PARTS:
-            found[device] = (*found.get(device, ()), WhoDifference(kind, some / every, other / of))
-    return found
+        (part_a, all_a), (part_b, all_b) = a.kinds[device, kind], b.kinds[device, kind]
+        shares = part_a / all_a, part_b / all_b
+        if min(all_a, all_b) >= _OPERATIONS and _apart(shares) >= _PARTS:
+            differences.append(KindDifference(device, kind, shares))
+    return tuple(differences)
 
 
 def _busy(period: CaptureSpan) -> set[str]:
@@ -304,14 +358,18 @@ def _rate(done: dict[Flow, tuple[int, int]], device: str) -> int:
     return sum(count for flow, (count, _) in done.items() if flow.device == device)
 
 
-class FindingsChange(NamedTuple):
-    """Summaries of findings of one side alone; subjects of those of both, and of those whose rule one side lacks."""
+@dataclass(frozen=True, slots=True)
+class FindingsChange:
+    """Findings of one side only, and of both."""
 
     gone: tuple[str, ...]
+    """Summaries of those of A only."""
     new: tuple[str, ...]
+    """Summaries of those of B only."""
     both: tuple[str, ...]
+    """Devices, or the host, and rules of those that both have."""
     unknown: tuple[str, ...]
-    """Subjects of findings whose rule was not evaluated on the other side."""
+    """Devices and rules of those whose rule was not evaluated on the other side."""
 
 
 def findings_change(a: CaptureSpan, b: CaptureSpan) -> FindingsChange | None:
@@ -329,19 +387,14 @@ def findings_change(a: CaptureSpan, b: CaptureSpan) -> FindingsChange | None:
     return FindingsChange(*map(tuple, (*sides, both, unknown)))
 
 
-_EXPECTED = {"clock", "host"}
-"""Sections that always differ."""
-_UNLIKE_SETTINGS = ("host name", "hostname", "name", "start")
-MOST = 200
-
-
 @dataclass(frozen=True, slots=True, order=True)
 class Difference:
-    """A setting that differs; empty on a side that doesn't record it."""
+    """A setting that differs."""
 
     section: str
     name: str
     a: str
+    """The value in A; empty where A doesn't record it."""
     b: str
 
 
@@ -350,9 +403,21 @@ def differing(a: CaptureSpan, b: CaptureSpan) -> tuple[Difference, ...]:
     headers = bool(a.settings) == bool(b.settings)  # older files have no settings, which is no difference of the hosts
     one, other = _reported(a, headers=headers), _reported(b, headers=headers)
     alone = {section for section, _ in one} ^ {section for section, _ in other}
-    names = sorted(key for key in {*one, *other} if not (key[0] in alone and key[0].startswith("device ")))
+    names = sorted(key for key in {*one, *other} if not (key[0] in alone and key[0].startswith(_DEVICE)))
     found = [Difference(*key, one.get(key, ""), other.get(key, "")) for key in names if one.get(key) != other.get(key)]
     return tuple(found[:MOST])
+
+
+def raised_limits(a: CaptureSpan, b: CaptureSpan) -> tuple[Difference, ...]:
+    """Return the limits of I/Os in flight that are higher in B, by device."""
+    raised = []
+    for section, before in a.settings.items():
+        later = b.settings.get(section, {})
+        for name in _LIMITS:
+            old, new = before.get(name, ""), later.get(name, "")
+            if section.startswith(_DEVICE) and old.isdecimal() and new.isdecimal() and int(old) < int(new):
+                raised.append(Difference(section, name, old, new))
+    return tuple(raised)
 
 
 def values_of(periods: Sequence[CaptureSpan], wanted: str) -> list[str]:
@@ -403,7 +468,7 @@ def _reported(one: CaptureSpan, *, headers: bool) -> Mapping[tuple[str, str], st
         if not (section in ("kernel", "tool") and name in _UNLIKE_SETTINGS)
     }
     reported |= {key: value for key, value in _of_origin(one.origin).items() if value}
-    both = {key for key in reported if key[0].startswith("device ")}
+    both = {key for key in reported if key[0].startswith(_DEVICE)}
     for device in one.devices.values():
         reported |= {key: value for key, value in _of_device(device).items() if value and key not in both}
     return reported
@@ -423,6 +488,6 @@ def _of_origin(origin: Origin) -> dict[tuple[str, str], str]:
 
 
 def _of_device(device: Device) -> dict[tuple[str, str], str]:
-    section = f"device {device.name}"
+    section = f"{_DEVICE}{device.name}"
     reported = {(section, name): getattr(device, name) for name in ("driver", "controller", "model", "serial")}
     return reported | {(section, limit.name): str(limit.value) for limit in device.limits}

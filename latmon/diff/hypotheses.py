@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import NormalDist, median
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from latmon.analysis import attribution
 from latmon.diff import blocks, statistics
@@ -24,6 +24,7 @@ from latmon.diff.blocks import TRACED, CaptureSpan
 from latmon.diff.statistics import CutRow, Survival
 from latmon.model.frame import Flow, Series
 from latmon.model.histogram import BITS, Histogram, bucket_bounds, bucket_index, merge
+from latmon.support.typed_json import HIDDEN, Digits
 
 PARTS = ("body", "tail")
 BODY = (0.25, 0.5, 0.75)
@@ -47,6 +48,10 @@ TRACED_FEWEST = 100
 """Traced I/Os of each side that a comparison of stages needs."""
 _COUNTS_MOST = 0.5
 """Share of the difference that a stage needs to explain it."""
+POWER = 0.8
+TAIL_SHARE = 0.001
+_BEYOND = NormalDist().inv_cdf(POWER)
+_FACTORS = (1.01, 1.02, 1.03, 1.05, 1.07, 1.1, 1.15, 1.2, 1.3, 1.4, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 6.0, 8.0, 16.0)
 
 
 class Cut(NamedTuple):
@@ -176,20 +181,16 @@ def _typical(cuts: Sequence[Cut]) -> Cut:
     return cuts[min(1, len(cuts) - 1)]
 
 
-POWER = 0.8
-TAIL_SHARE = 0.001
-_BEYOND = NormalDist().inv_cdf(POWER)
-_FACTORS = (1.01, 1.02, 1.03, 1.05, 1.07, 1.1, 1.15, 1.2, 1.3, 1.4, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 6.0, 8.0, 16.0)
-
-
 @dataclass(frozen=True, slots=True)
 class Detectable:
-    """Smallest factors that would have been found; None if even the largest tried would not."""
+    """The smallest changes that the test would have found in four of five cases."""
 
-    body: float | None = None
-    """Factor on all latencies."""
-    tail: float | None = None
-    """Factor on the slowest TAIL_SHARE only."""
+    all_times: float | None = None
+    """Factor on all latencies; null if even the largest that was tried would not have been found."""
+    tail_times: float | None = None
+    """Factor on the slowest I/Os only; null as `all_times`."""
+    tail_share: float = TAIL_SHARE
+    """Share of the I/Os that are the slowest ones."""
 
 
 class DetectionLimit(NamedTuple):
@@ -252,16 +253,20 @@ def _gain_of_tail(survival: Survival, us: int, factor: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Extreme:
-    """I/Os of `above_us` and more, of A and of B. `exact`: it is the threshold of both captures."""
+    """Very long I/Os, which only one side has."""
 
     above_us: int
+    """They take at least this long, in us."""
     count: tuple[int, int]
+    """Of A and of B."""
     max_us: tuple[int, int]
-    exact: bool = False
-    stages: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
-    """Stage -> share of the time of the slower side's traced ones."""
+    """Latency of the slowest I/O of A and of B, in us."""
+    exact: Annotated[bool, HIDDEN] = False
+    """Whether `above_us` is the threshold of both captures."""
+    stages: Annotated[Mapping[str, float], Digits(6)] = field(default_factory=lambda: MappingProxyType({}))
+    """Stage -> share of the time of the slower side's traced ones, 0 to 1."""
     includes: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
-    """Stages that these stages' time includes."""
+    """Stage -> the stages that its time includes."""
 
     @property
     def slower(self) -> int:
@@ -271,16 +276,19 @@ class Extreme:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """The stage with most of a difference. Times are per traced I/O, over I/Os of [low_us, high_us)."""
+    """The stage that explains most of the change of a total."""
 
     stage: str
     includes: tuple[str, ...]
-    share: float
-    """0..1 of the difference; of the time of the traced side if only one was traced."""
-    us: tuple[float | None, float | None]
-    """Times of A and of B; None if that side was not traced."""
-    low_us: int = 0
-    high_us: int | None = None
+    """Stages that its time includes."""
+    share: Annotated[float, Digits(6)]
+    """Of the difference, 0 to 1; of the time of the traced side if only one was traced."""
+    us_per_io: Annotated[tuple[float | None, float | None], Digits(1)]
+    """Time in us per traced I/O of A and of B; null if that side was not traced."""
+    above_us: int = 0
+    """These are I/Os that take at least this long, in us."""
+    below_us: Annotated[int | None, HIDDEN] = None
+    """And less than this; None: no limit."""
 
 
 def extreme(a: CaptureSpan, b: CaptureSpan, series: Series, totals: tuple[Histogram, Histogram]) -> Extreme | None:

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from latmon.diff import blocks
 from latmon.diff.comparison import DRIFTS, VARIES, Comparison, PartChange, SeriesChange, Shift
-from latmon.diff.hypotheses import FEWEST_EXTREME, Cause, Extreme
-from latmon.diff.statistics import Ratio
+from latmon.diff.hypotheses import FEWEST_EXTREME, Cause, Detectable, Extreme
 from latmon.model.histogram import Histogram, bucket_bounds
 from latmon.model.stages import called
 from latmon.support.units import UNKNOWN, bound, in_words, part, rate, significant, spelled
@@ -103,12 +102,14 @@ def _stage_clause(some: Sequence[Extreme]) -> str:
 
 def _causes(comparison: Comparison) -> list[str]:
     """Return a sentence per stage that explains changes, with all series that it explains."""
-    found: dict[tuple[str, str, bool], list[tuple[SeriesChange, Cause]]] = {}
+    groups: dict[tuple[str, str, bool], list[tuple[SeriesChange, Cause]]] = {}
     for change in comparison.changes:
-        if (one := change.cause) is not None:
-            both = None not in one.us
-            found.setdefault((called(one.stage, one.includes).sentence, _how(change), both), []).append((change, one))
-    return [_cause(name, how, group) for (name, how, _), group in found.items()]
+        cause = change.cause
+        if cause is not None:
+            both = None not in cause.us_per_io
+            key = called(cause.stage, cause.includes).sentence, _how(change), both
+            groups.setdefault(key, []).append((change, cause))
+    return [_cause(name, how, group) for (name, how, _), group in groups.items()]
 
 
 def _how(change: SeriesChange) -> str:
@@ -116,26 +117,26 @@ def _how(change: SeriesChange) -> str:
     if change.where == "tail":
         return f"the {'longer' if change.tail.direction == 1 else 'shorter'} tail"
     times = [shift for shift in change.shifts if shift.name == "p50"]
-    slower = any((one.b_us or 0) > (one.a_us or 0) for one in times)
+    slower = any((shift.b_us or 0) > (shift.a_us or 0) for shift in times)
     return "what is slower" if slower else "what is faster"
 
 
 def _cause(name: str, how: str, group: Sequence[tuple[SeriesChange, Cause]]) -> str:
     """Return `softirq explains what is faster: sda write 3.8 ms -> 8 us per traced I/O, >99% of the difference`."""
-    each = sorted(group, key=lambda one: -one[1].share)
+    largest_first = sorted(group, key=lambda pair: -pair[1].share)
     items = []
-    for number, (change, one) in enumerate(each):
-        a, b = one.us
-        above = f" above {spelled(one.low_us)}" if one.low_us else ""
+    for number, (change, cause) in enumerate(largest_first):
+        a, b = cause.us_per_io
+        above = f" above {spelled(cause.above_us)}" if cause.above_us else ""
         if a is None or b is None:
             traced, other = ("A", "B") if b is None else ("B", "A")
-            items.append(f"{subject(change)} {part(one.share)} of {traced}'s time{above} ({other} was not traced)")
+            items.append(f"{subject(change)} {part(cause.share)} of {traced}'s time{above} ({other} was not traced)")
             continue
-        below = f" below {spelled(one.high_us)}" if one.high_us else ""
-        times = "" if one.low_us else f" {spelled(a)} -> {spelled(b)} per traced I/O,"
+        below = f" below {spelled(cause.below_us)}" if cause.below_us else ""
+        times = "" if cause.above_us else f" {spelled(a)} -> {spelled(b)} per traced I/O,"
         what = f" of the difference{above}" if not number else ""
-        items.append(f"{subject(change)}{below}{times} {part(one.share)}{what}")
-    verb = "has most of" if None in each[0][1].us else "explains"
+        items.append(f"{subject(change)}{below}{times} {part(cause.share)}{what}")
+    verb = "has most of" if None in largest_first[0][1].us_per_io else "explains"
     return f"{name} {verb} {how}: {_several(items)}"
 
 
@@ -175,7 +176,9 @@ def mode(total: Histogram) -> tuple[int, int] | None:
 
 def shift(one: Shift) -> str:
     """Return `p99.9 12 ms -> 31 ms (x2.6; 95 %: 2.1 to 3.0)`."""
-    return f"{one.name} {_plain(one, named=False)}" if one.ratio is None else f"{_named(one)} ({ratio(one.ratio)})"
+    if one.ratio is None or one.interval is None:
+        return f"{one.name} {_plain(one, named=False)}"
+    return f"{_named(one)} ({ratio(one.ratio, one.interval)})"
 
 
 def sides(one: Shift) -> tuple[str, str]:
@@ -188,9 +191,10 @@ def sides(one: Shift) -> tuple[str, str]:
     return in_digits(one.a_us, one.tops[0]), in_digits(one.b_us, one.tops[1])
 
 
-def ratio(one: Ratio) -> str:
+def ratio(value: float, interval: tuple[float, float]) -> str:
     """Return `x2.6; 95 %: 2.1 to 3.0`."""
-    return f"x{factor(one.value)}; 95 %: {factor(one.low)} to {factor(one.high)}"
+    low, high = interval
+    return f"x{factor(value)}; 95 %: {factor(low)} to {factor(high)}"
 
 
 def factor(value: float) -> str:
@@ -202,12 +206,11 @@ def factor(value: float) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def seen(change: SeriesChange) -> str:
+def seen(smallest: Detectable) -> str:
     """Return the changes that would have been found in four of five cases."""
-    body, tail = change.seen.body, change.seen.tail
     parts = [
-        f"all I/Os x{factor(body)}" if body else "",
-        f"the slowest 0.1 % x{factor(tail)}" if tail else "",
+        f"all I/Os x{factor(smallest.all_times)}" if smallest.all_times else "",
+        f"the slowest 0.1 % x{factor(smallest.tail_times)}" if smallest.tail_times else "",
     ]
     reported = " or ".join(part for part in parts if part)
     return f"{reported} would have been found (80 %)" if reported else "only changes above x16 would have been found"
@@ -245,7 +248,7 @@ def _body(change: SeriesChange) -> str:
 def _none(change: SeriesChange) -> str:
     parts = [(name, _of(change, name)) for name in ("body", "tail")]
     missing = [f"the {name}: not enough data ({one.why})" for name, one in parts if one.direction is None]
-    return "; ".join(["no difference found", seen(change), *missing])
+    return "; ".join(["no difference found", seen(change.seen), *missing])
 
 
 def _unknown(change: SeriesChange) -> str:
@@ -261,7 +264,7 @@ def _still(change: SeriesChange, name: str) -> str:
     other = _of(change, name)
     if other.direction is None:
         return f"there is not enough data on the {name} ({other.why})"
-    least = change.seen.body if name == "body" else change.seen.tail
+    least = change.seen.all_times if name == "body" else change.seen.tail_times
     limit = f" (a change of x{factor(least)} would have been found)" if least else " that these data could show"
     return f"the {name} did not change{limit}"
 
@@ -281,8 +284,8 @@ def _shift(change: SeriesChange, name: str) -> str:
 
 def _body_shift(change: SeriesChange) -> str:
     """Return the change of the p50; empty where its interval does not exclude 1."""
-    one = next(one for one in change.shifts if one.name == "p50")
-    return shift(one) if one.ratio is None or _is_sure(one.ratio) else ""
+    p50 = next(each for each in change.shifts if each.name == "p50")
+    return shift(p50) if p50.interval is None or _is_sure(p50.interval) else ""
 
 
 def _tail_shift(change: SeriesChange) -> str:
@@ -290,17 +293,18 @@ def _tail_shift(change: SeriesChange) -> str:
 
     Empty where no interval excludes 1.
     """
-    able = [(one, one.ratio) for one in change.shifts if one.name in ("p99", "p99.9") and one.ratio]
+    able = [each for each in change.shifts if each.name in ("p99", "p99.9") and each.interval]
     if not able:
         return _shift(change, "max")
-    sure = [(one, by.value) for one, by in able if _is_sure(by)]
+    sure = [each for each in able if each.interval and _is_sure(each.interval)]
     furthest = max if (change.tail.direction or 1) > 0 else min
-    return shift(furthest(sure, key=lambda one: one[1])[0]) if sure else ""
+    return shift(furthest(sure, key=lambda each: each.ratio or 0.0)) if sure else ""
 
 
-def _is_sure(one: Ratio) -> bool:
-    """Return whether the interval excludes 1 and is narrow enough to give the size of the change."""
-    return not one.low <= 1 <= one.high and one.high <= _WIDEST * one.low
+def _is_sure(interval: tuple[float, float]) -> bool:
+    """Return whether the interval of a ratio excludes 1 and is narrow enough to give the size of the change."""
+    low, high = interval
+    return not low <= 1 <= high and high <= _WIDEST * low
 
 
 def _listed(*parts: str) -> str:

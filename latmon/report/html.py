@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from latmon import __version__
-from latmon.diff import output, verdict
+from latmon.diff import output
 from latmon.diff.comparison import COLUMNS as SWEEP_COLUMNS
-from latmon.diff.comparison import Comparison, SeriesChange, Sweep, SweepTable
+from latmon.diff.comparison import SweepTable
+from latmon.diff.report import SCHEMA as DIFF_SCHEMA
+from latmon.diff.report import Change, DiffReport, PairReport, SweepReport
 from latmon.findings.rule import NOT_RUN
 from latmon.model.frame import UNACCOUNTED
 from latmon.model.histogram import BITS, merge
@@ -633,46 +635,47 @@ def _rest(rows: int) -> str:
     return left_out(rows, MAX_ROWS)
 
 
-def write_diff(made: Callable[[], Comparison | Sweep], path: Path) -> int:
+def write_diff(made: Callable[[], DiffReport], path: Path) -> int:
     """Write the page of what `made` returns to a new file, or to stdout; the file is opened first."""
     with streams.output(path) as file:
-        found = made()
-        page = diff_page(found) if isinstance(found, Comparison) else sweep_page(found)
+        report = made()
+        page = diff_page(report) if isinstance(report, PairReport) else sweep_page(report)
         file.write(page.encode("utf-8", "replace"))
     return EXIT_DONE
 
 
-def diff_page(comparison: Comparison) -> str:
+def diff_page(report: PairReport) -> str:
     """Return the page of two spans, or of the runs of two sides."""
-    (_, users), *parts = output.paragraphs(comparison)
-    title = f"{comparison.a.name} against {comparison.b.name}"
-    body = [f"<h1>{text(title)}</h1>", *(f'<p class="verdict">{text(one)}</p>' for one in users)]
+    (_, users), *parts = output.paragraphs(report)
+    title = " against ".join(capture.name for capture in report.captures)
+    body = [f"<h1>{text(title)}</h1>", *(f'<p class="verdict">{text(sentence)}</p>' for sentence in users)]
     body += [f"<h2>{text(heading)}</h2>\n{_nested(sentences)}" for heading, sentences in parts]
-    body += [*_distributions(output.shown_totals(comparison))]
+    body += [*_distributions(output.shown_totals(report))]
     return document(title, body, _diff_footer(), look())
 
 
-def sweep_page(one: Sweep) -> str:
+def sweep_page(report: SweepReport) -> str:
     """Return the page of a sweep: a table and a picture of each device."""
-    title = f"Sweep of {one.setting}" if one.setting else f"{len(one.spans)} captures"
-    body = [f"<h1>{text(title)}</h1>", *(f'<p class="verdict lost">{text(w)}</p>' for w in output.sweep_warnings(one))]
-    return document(title, [*body, *map(_swept, output.shown_tables(one))], _diff_footer(), look())
+    title = f"Sweep of {report.setting}" if report.setting else f"{len(report.captures)} captures"
+    warnings = (f'<p class="verdict lost">{text(sentence)}</p>' for sentence in report.warnings)
+    tables = map(_swept, output.shown_tables(report))
+    return document(title, [f"<h1>{text(title)}</h1>", *warnings, *tables], _diff_footer(), look())
 
 
-def _swept(one: SweepTable) -> str:
-    names = [output.entry_name(entry) for entry in one.entries]
-    columns = {column: [entry.values[column] for entry in one.entries] for column in SWEEP_COLUMNS}
+def _swept(swept: SweepTable) -> str:
+    names = [output.row_name(row) for row in swept.rows]
+    columns = {column: [row.values[column] for row in swept.rows] for column in SWEEP_COLUMNS}
     rows = [
-        (text(name), *(text(output.sweep_cell(column, entry.values[column])) for column in SWEEP_COLUMNS))
-        for name, entry in zip(names, one.entries, strict=True)
+        (text(name), *(text(output.sweep_cell(column, row.values[column])) for column in SWEEP_COLUMNS))
+        for name, row in zip(names, swept.rows, strict=True)
     ]
     times = {column: columns[column] for column in ("p50", "p99", "max")}
     rates = {column: columns[column] for column in ("IOPS", "slow/day")}
-    title = output.sweep_title(one)
+    title = output.sweep_title(swept)
     return (
-        f"<h2>{text(one.device or 'all devices')}</h2>\n"
-        f"{table(text(title), (text(one.setting or 'capture'), *SWEEP_COLUMNS), rows)}"
-        f"{listed(map(text, output.trends(one)))}"
+        f"<h2>{text(swept.device or 'all devices')}</h2>\n"
+        f"{table(text(title), (text(swept.setting or 'capture'), *SWEEP_COLUMNS), rows)}"
+        f"{listed(map(text, output.trends(swept)))}"
         f"{figure(sweep_chart(title, names, times, rates), 'Latencies on a logarithmic axis; rates from 0.')}"
     )
 
@@ -688,25 +691,25 @@ def _nested(sentences: Sequence[str]) -> str:
     return listed(f"{first}{listed(more)}" for first, more in items)
 
 
-def _distributions(changes: Sequence[SeriesChange]) -> Iterator[str]:
+def _distributions(changes: Sequence[Change]) -> Iterator[str]:
     """Yield the table of quantiles and the pictures of A and of B."""
     if not changes:
         return
-    heads = ("", "I/Os", *(shift.name for shift in changes[0].shifts))
-    rows = [row for one in changes for row in ([text(verdict.subject(one))], *_rows(one))]
+    heads = ("", "I/Os", *changes[0].shift_us)
+    rows = [row for change in changes for row in ([text(change.subject)], *_rows(change))]
     yield f"<h2>Distributions</h2>\n{table('Quantiles of A and of B', heads, rows)}"
-    for one in changes:
-        yield f"<h3>{text(verdict.subject(one))}</h3>"
-        for which, side, other in (("A", one.a, one.b), ("B", one.b, one.a)):
-            yield figure(histogram(f"{verdict.subject(one)} of {which}", side, other), f"{which}: I/Os by latency")
+    for change in changes:
+        yield f"<h3>{text(change.subject)}</h3>"
+        for which, side, other in (("A", change.a, change.b), ("B", change.b, change.a)):
+            yield figure(histogram(f"{change.subject} of {which}", side, other), f"{which}: I/Os by latency")
 
 
-def _rows(one: SeriesChange) -> list[list[str]]:
-    return [list(map(text, row)) for row in output.quantile_rows(one)]
+def _rows(change: Change) -> list[list[str]]:
+    return [list(map(text, row)) for row in output.quantile_rows(change)]
 
 
 def _diff_footer() -> str:
     return (
         f'<footer class="small">Made by latmon {text(__version__)} from recordings; the numbers are also in '
-        f"`latmon diff --json` of them ({output.SCHEMA}).</footer>\n"
+        f"`latmon diff --json` of them ({DIFF_SCHEMA}).</footer>\n"
     )

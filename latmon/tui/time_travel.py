@@ -37,6 +37,7 @@ from latmon.views.units import clock
 
 if TYPE_CHECKING:
     from latmon.diff.blocks import CaptureSpan
+    from latmon.diff.comparison import Comparison
 
 AT_ONCE_S = 0.015
 """Most time of the event loop per part of reading, so that a key waits no longer."""
@@ -420,6 +421,8 @@ class Comparing:
         self._scene, self._show_message, self._mark = scene, show_message, mark
         self._read_settings, self._read_us = read_settings, 0
         self._sides: list[_Side] = []
+        self._pair: Comparison | None = None
+        """Of the first two sides: their settings may become known later, their latencies don't change."""
 
     def step(self) -> None:
         """Handle the key: set A, set B, or leave the comparison."""
@@ -445,7 +448,7 @@ class Comparing:
 
     def leave(self) -> None:
         """Show the panel again that the comparison replaced."""
-        self._scene.comparison, self._sides = None, []
+        self._scene.comparison, self._sides, self._pair = None, [], None
         self._scene.selection = replace(self._scene.selection, top=0)
 
     def arrived(self) -> None:
@@ -501,13 +504,16 @@ class Comparing:
     def _show(self) -> None:
         """Show two spans beside each other, or more as the rows of a sweep, with the settings that are known by now."""
         from latmon.diff.comparison import compare, sweep_of  # noqa: PLC0415
+        from latmon.diff.report import pair_report, sweep_report  # noqa: PLC0415
 
         _settle(self._sides)
         spans = [side.period for side in self._sides]
         if len(spans) > len("AB"):
-            self._scene.comparison = sweep_of(spans)
-        elif self._scene.comparison is None:
-            self._scene.comparison = compare(*spans)
+            self._scene.comparison = sweep_report(sweep_of(spans))
+            return
+        if self._pair is None:
+            self._pair = compare(*spans)
+        self._scene.comparison = pair_report(self._pair)
 
     def _since(self, one: _Side) -> list[Frame]:
         """Return the frames of B: of a live capture the last 2 min since A, else those shown that are in no span.

@@ -358,7 +358,9 @@ def label(style: MapStyle, row: int) -> Span:
 
 
 def nominal(us: int) -> str:
-    """Return a power of two by its usual name: 64us, 4ms for 4,096 us, 1s for 1,048,576 us, 1min for 67 s."""
+    """Return 0 or a power of two by its usual name: 64us, 4ms for 4,096 us, 1s for 1,048,576 us, 1min for 67 s."""
+    if not us:
+        return "0us"
     power = us.bit_length() - 1
     units = ((0, "us"), (10, "ms"), (20, "s"), (26, "min"), (32, "h"))
     begin, unit = next(one for one in reversed(units) if power >= one[0])

@@ -53,7 +53,7 @@ from latmon.views.status import Notices, TourBanner, banner_lines, findings, not
 from latmon.views.units import clock
 
 if TYPE_CHECKING:
-    from latmon.diff.comparison import Comparison, Sweep
+    from latmon.diff.report import DiffReport
 
 MIN_SIZE = (40, 10)
 _MAX_PATH = 200
@@ -133,7 +133,7 @@ class Scene:
         """Whether the worst minute of a recording is shown as soon as it is known."""
         self.selection = selection
         self.ink = ink
-        self.comparison: Comparison | Sweep | None = None
+        self.comparison: DiffReport | None = None
         """A comparison of two spans, or a sweep of more, that replaces the panel."""
         self.page = 1
         """Most lines that a key scrolls: less than half of the panel that was drawn last, so that no line is missed."""

@@ -681,7 +681,7 @@ async def test_a_hole_at_the_end_is_in_the_file_whatever_ends_it(tmp_path, probe
     assert isinstance(end_line, End)
     reported = summarise(open_recording(tmp_path / "x"))
     assert [one["reason"] for one in reported["gaps"]] == ["probe-silent"]
-    found, _ = survey(open_recording(tmp_path / "x"))
+    found = survey(open_recording(tmp_path / "x"))
     assert (found.gaps, found.clean) == (1, True)
 
 

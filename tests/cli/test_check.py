@@ -508,8 +508,8 @@ def test_thousands_of_damages_are_counted(check):
 def test_a_lock_that_is_given_back(tmp_path, whole):
     path = tmp_path / "r"
     path.write_bytes(whole)
-    found, passages = survey(open_recording(path))
-    assert (found.clean, passages.live) == (True, False)
+    found = survey(open_recording(path))
+    assert (found.clean, found.live) == (True, False)
     with path.open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
@@ -523,7 +523,7 @@ def agree(path, copy):
     items = list(recording)
     read = [item for item in items if isinstance(item, Frame)]
     copy.unlink(missing_ok=True)
-    found, _ = repair(recording, copy)
+    found = repair(recording, copy)
     assert found.windows == len(read)
     assert not (recording.damage and found.clean), recording.damage
     repaired = open_recording(copy)

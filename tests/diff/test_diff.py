@@ -23,8 +23,9 @@ from latmon.diff.command import compared, print_compared, read
 from latmon.diff.comparison import PartChange, SeriesChange, Shift, _latency, compare, sweep_of
 from latmon.diff.conditions import device_load, differing, findings_change, user_views
 from latmon.diff.hypotheses import Detectable
-from latmon.diff.output import _worst, render, render_sweep, summarise
-from latmon.diff.statistics import CutRow, QuantileInterval, Ratio, Survival, ratio, student, weigh
+from latmon.diff.output import _worst, render
+from latmon.diff.report import _change, pair_report, sweep_report
+from latmon.diff.statistics import CutRow, QuantileInterval, Survival, ratio, student, weigh
 from latmon.diff.verdict import sentence
 from latmon.findings.rule import DEFAULT
 from latmon.model import measurements
@@ -41,6 +42,7 @@ from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
 from latmon.report import summary as report_summary
 from latmon.support.errors import RecordingError, UsageError
+from latmon.support.typed_json import to_json
 from latmon.support.units import spelled, whole
 from latmon_backends.demo.backend import INCIDENTS
 
@@ -52,6 +54,14 @@ BIG = {"windows": 96, "ios": 11_000.0, "phi": 0.8, "tail": 0.001, "bursts": Fals
 def pair(seed, **changed):
     rng = Random(seed)
     return load(rng, **BIG), load(rng, **BIG, **changed, name="B")
+
+
+def rendered(comparison):
+    return render(pair_report(comparison))
+
+
+def printed(comparison):
+    return to_json(pair_report(comparison))
 
 
 def families(pairs, devices=24, made_by=load, **given):
@@ -103,7 +113,7 @@ def test_what_moved_by_less_than_a_bucket_is_no_difference_whatever_the_number_o
         given = {"devices": 1, "windows": 40, "rate": 20_000.0, "calm": True}
         change = compare(traffic(rng, **given), traffic(rng, **given, slower=factor)).changes[0]
         assert change.where == "none"
-        assert change.seen.body > factor
+        assert change.seen.all_times > factor
 
 
 def test_what_wanders_within_the_captures_gets_no_verdict():
@@ -126,7 +136,7 @@ def test_fewer_than_20_windows_are_reported_and_not_tested():
     rng = Random(1)
     comparison = compare(load(rng, windows=19), load(rng, windows=60, factor=3.0))
     assert not comparison.changes[0].changed
-    text = " ".join(render(comparison).split())
+    text = " ".join(rendered(comparison).split())
     assert "too few windows for a test: 19 where it takes 20" in text
     assert "p50 120 us -> 360 us (x2.9)" in text
 
@@ -136,7 +146,7 @@ def test_many_windows_of_a_moment_are_reported_and_not_tested():
     a, b = load(rng, windows=60), load(rng, windows=60, factor=3.0)
     for unit in a.units:
         unit.us = 100_000
-    text = " ".join(render(compare(a, b)).split())
+    text = " ".join(rendered(compare(a, b)).split())
     assert "too short for a test: 6 s where it takes 20 s" in text
 
 
@@ -162,15 +172,15 @@ def test_what_lies_before_a_mark_has_the_settings_that_it_reported(tmp_path):
 def test_all_of_it_faster():
     change = compare(*pair(1, factor=1 / 1.5)).changes[0]
     assert (change.where, change.body.direction, change.tail.direction) == ("whole", -1, -1)
-    shown = change.shifts[0].ratio
-    assert shown.low < 1 / 1.5 * 1.05 < shown.high * 1.1
+    low, high = change.shifts[0].interval
+    assert low < 1 / 1.5 * 1.05 < high * 1.1
 
 
 def moved(where, shares, **ratios):
     """A change of `where` alone: shares of I/Os above 8 us, and ratios of quantiles with their intervals."""
     ratios = {"p50": (1.1, 0.9, 1.2)} | ratios
     none, some = PartChange(0), PartChange(1 if shares[1] > shares[0] else -1, 0.001, 8, *shares)
-    shifts = [Shift(name, 100, 240, Ratio(*ratios[name])) for name in ratios]
+    shifts = [Shift(name, 100, 240, ratio, (low, high)) for name, (ratio, low, high) in ratios.items()]
     one = Histogram.of({40: 100}, 4_000, 40)
     body, tail = (some, none) if where == "body" else (none, some)
     return SeriesChange(
@@ -190,7 +200,11 @@ def test_a_quantile_whose_interval_does_not_exclude_1_is_no_evidence():
 
 def test_tails_come_before_bodies_in_the_list_and_in_the_sentence():
     body, tail = moved("body", (0.1, 0.9), p50=(9, 8, 10)), moved("tail", (0.01, 0.02), p99=(1.5, 1.3, 1.8))
-    assert [one.where for one in _worst([body, tail, body])] == ["tail", "body", "body"]
+    assert [one.where for one in _worst([_change(each, TESTED) for each in (body, tail, body)])] == [
+        "tail",
+        "body",
+        "body",
+    ]
     both = replace(
         moved("whole", (0.1, 0.9), p50=(2, 1.9, 2.1), p99=(2, 1.9, 2.1)), body=PartChange(1, 0.001, 8, 0.1, 0.9)
     )
@@ -206,8 +220,11 @@ def test_a_cut_between_nearly_all_and_nearly_none_is_all_of_it():
     assert text_of(moved("tail", (0.9, 0.0028), p99=(0.01, 0.009, 0.02))).startswith("the tail shrank: p99 ")
 
 
+TESTED = SimpleNamespace(tested=True)
+
+
 def text_of(change):
-    return sentence(change, SimpleNamespace(tested=True)).removeprefix("sda read hba: ")
+    return sentence(change, TESTED).removeprefix("sda read hba: ")
 
 
 def test_one_sick_device_of_many_is_the_only_one():
@@ -224,7 +241,7 @@ def test_too_few_ios_are_not_no_difference():
     a, b = load(rng, ios=0.4, windows=40), load(rng, ios=0.4, windows=40)
     comparison = compare(a, b)
     assert comparison.changes[0].where == "unknown"
-    text = render(comparison)
+    text = rendered(comparison)
     assert "not enough data: sd0 read" in text
     assert "no difference" not in text
 
@@ -233,11 +250,11 @@ def test_what_would_have_been_found_is_reported():
     comparison = compare(*pair(2))
     (change,) = comparison.changes
     assert change.where == "none"
-    assert 1.125 < change.seen.body <= 1.3
-    assert change.seen.tail <= 4
-    assert "would have been found (80 %)" in " ".join(render(comparison).split())
-    reported = summarise(comparison)["changes"][0]["would_have_found"]
-    assert reported["all_times"] == change.seen.body
+    assert 1.125 < change.seen.all_times <= 1.3
+    assert change.seen.tail_times <= 4
+    assert "would have been found (80 %)" in " ".join(rendered(comparison).split())
+    reported = printed(comparison)["changes"][0]["would_have_found"]
+    assert reported["all_times"] == change.seen.all_times
 
 
 def test_a_test_of_few_blocks_asks_all_relabellings_and_stays_within_them():
@@ -292,7 +309,7 @@ def test_two_tables_without_windows_name_tail_and_median_and_claim_no_test():
     (change,) = comparison.changes
     assert (change.a.count, change.b.count) == (377_506, 543_956)
     assert not comparison.tested
-    text = " ".join(render(comparison).split())
+    text = " ".join(rendered(comparison).split())
     most = "ssd0 other: 302 I/Os took 537 s or more in A, none of B's took more than 1.05 s"
     assert most in text
     assert text.index(most) < text.index("p50 270 ms -> 530 ms (x2)")
@@ -355,7 +372,7 @@ def test_loads_and_starting_points_that_differ_are_reported_first():
     rng = Random(1)
     a, b = load(rng, phi=0.2), load(rng, ios=2400.0, phi=0.2)
     b.origin = replace(ORIGIN, latency_from="issue", tier="C")
-    text = render(compare(a, b))
+    text = rendered(compare(a, b))
     assert "the loads differ, so the latencies below are of different work" in text
     assert "IOPS" in text
     assert "totals begin at another point" in text
@@ -370,8 +387,8 @@ def test_rates_of_an_assumed_length_are_left_out():
     for one in (a, b):
         one.origin = imported
         one.units[0].counts[Series("sd0", "read", "total")][bucket_index(200_000)] = 30
-    made, swept = summarise(compare(a, b)), sweep_of([a, b])
-    text = " ".join(render(compare(a, b)).split())
+    made, swept = printed(compare(a, b)), sweep_of([a, b])
+    text = " ".join(rendered(compare(a, b)).split())
     assert text.startswith("I/Os of 131 ms or more: 30 -> 30; the longest completed I/O: ")
     assert f"of A {why}: rates are left out" in text
     assert f"of B {why}: rates are left out" in text
@@ -380,11 +397,11 @@ def test_rates_of_an_assumed_length_are_left_out():
     assert (made["loads_differ"], len(made["warnings"])) == ([], 2)
     assert [(one["measured_s"], one["load"]["iops"]) for one in made["captures"]] == [(None, None)] * 2
     assert [(one["per_day"], one["iops"]) for one in made["users"]] == [(None, None)] * 2
-    rates = [[entry.values[name] for name in ("MB/s", "IOPS", "slow/day")] for entry in swept.tables[0].entries]
+    rates = [[row.values[name] for name in ("MB/s", "IOPS", "slow/day")] for row in swept.tables[0].rows]
     assert rates == [[None] * 3] * 2
-    assert render_sweep(swept).count("rates are left out") == 2
+    assert render(sweep_report(swept)).count("rates are left out") == 2
     a.origin = ORIGIN
-    assert " -> not known (counted: 30, 30)" in " ".join(render(compare(a, b)).split())
+    assert " -> not known (counted: 30, 30)" in " ".join(rendered(compare(a, b)).split())
 
 
 @cache
@@ -405,11 +422,11 @@ def slow_softirq():
 @pytest.mark.parametrize(("sick", "way"), [(0, "faster"), (1, "slower")])
 def test_the_traced_stage_that_explains_a_change_leads(slow_softirq, sick, way):
     """The always-on time from issue to completion went from 3.97 ms to 88 us, the traced hba not at all."""
-    text = " ".join(render(compare(slow_softirq[sick], slow_softirq[1 - sick])).split())
+    text = " ".join(rendered(compare(slow_softirq[sick], slow_softirq[1 - sick])).split())
     assert text.index(f"softirq explains what is {way}: nvme0n1") < text.index("the loads differ")
     assert text.index("the loads differ") < text.index("p50")
     assert "hba" not in text
-    reported = summarise(compare(slow_softirq[sick], slow_softirq[1 - sick]))
+    reported = printed(compare(slow_softirq[sick], slow_softirq[1 - sick]))
     change = next(one for one in reported["changes"] if one["op"] == "write" and one["stage"] == "total")
     assert change["cause"]["stage"] == "softirq"
     assert change["cause"]["share"] > 0.99
@@ -426,17 +443,17 @@ def without_tracing(name):
 
 def test_untraced_the_time_from_issue_to_completion_is_not_called_hba():
     comparison = compare(without_tracing("e810"), without_tracing("e810-healthy"))
-    text = " ".join(render(comparison).split())
+    text = " ".join(rendered(comparison).split())
     assert "nvme0n1 write issue to completion: all of it is faster" in text
     assert "hba" not in text
-    stages = [one for one in summarise(comparison)["changes"] if one["stage"] == "hba"]
+    stages = [one for one in printed(comparison)["changes"] if one["stage"] == "hba"]
     assert {(one["of"], *one["includes"]) for one in stages} == {("all", "irq", "softirq", "completion")}
 
 
 @pytest.mark.parametrize(("sick", "says"), [(True, True), (False, False)])
 def test_one_traced_side_says_where_its_time_is_if_it_is_the_slower_one(slow_softirq, sick, says):
     traced = slow_softirq[0 if sick else 1]
-    text = " ".join(render(compare(traced, without_tracing("e810-healthy" if sick else "e810"))).split())
+    text = " ".join(rendered(compare(traced, without_tracing("e810-healthy" if sick else "e810"))).split())
     assert ("softirq has most of what is faster: nvme0n1" in text) is says
     assert ("of A's time (B was not traced)" in text) is says
     assert "explains" not in text
@@ -445,7 +462,7 @@ def test_one_traced_side_says_where_its_time_is_if_it_is_the_slower_one(slow_sof
 def test_stages_that_hold_other_stages_are_not_compared():
     b = without_tracing("e810-healthy")
     b.includes = dict.fromkeys(b.includes, ())
-    text = " ".join(render(compare(without_tracing("e810"), b)).split())
+    text = " ".join(rendered(compare(without_tracing("e810"), b)).split())
     assert "the driver's time is D2C (issue to completion) in A, hba in B; the two are not compared" in text
     assert "issue to completion: all of it" not in text
 
@@ -475,7 +492,7 @@ def of_waits(name, slow, above=None, devices=(DISK,)):
 def test_the_longest_i_os_that_one_side_alone_has_come_before_any_quantile(flip, above):
     a, b = of_waits("A", 40, above), of_waits("B", 0, above)
     comparison = compare(*((b, a) if flip else (a, b)))
-    text = " ".join(render(comparison).split())
+    text = " ".join(rendered(comparison).split())
     counts = "0 -> 40" if flip else "40 -> 0"
     sides = ("B", "A") if flip else ("A", "B")
     most = (
@@ -486,9 +503,9 @@ def test_the_longest_i_os_that_one_side_alone_has_come_before_any_quantile(flip,
     assert most in text
     assert "100% of their time is queue" in text
     assert text.index(most) < text.index("no other difference found: sda write")
-    (total,) = [one for one in summarise(comparison)["changes"] if one["stage"] == "total"]
+    (total,) = [one for one in printed(comparison)["changes"] if one["stage"] == "total"]
     assert total["extreme"]["count"] == ([0, 40] if flip else [40, 0])
-    assert summarise(comparison)["lead"][0] in text
+    assert printed(comparison)["lead"][0] in text
 
 
 def test_the_stage_of_long_i_os_is_named_by_what_it_includes():
@@ -505,8 +522,8 @@ def test_the_stage_of_long_i_os_is_named_by_what_it_includes():
         made = [replace(one, traced=each) for one, each in zip(frames, traced, strict=True)]
         sides.append(period_of("A", BOX, (DISK,), made))
     comparison = compare(*sides)
-    assert "100% of their time is issue to completion" in " ".join(render(comparison).split())
-    (total,) = [one for one in summarise(comparison)["changes"] if one["stage"] == "total"]
+    assert "100% of their time is issue to completion" in " ".join(rendered(comparison).split())
+    (total,) = [one for one in printed(comparison)["changes"] if one["stage"] == "total"]
     assert total["extreme"]["includes"] == {"hba": list(held)}
 
 
@@ -517,7 +534,7 @@ def test_four_long_i_os_are_no_extreme(slow):
 
 def test_devices_of_one_side_alone_are_named():
     rng = Random(1)
-    text = render(compare(load(rng, devices=2, windows=20), load(rng, windows=20)))
+    text = rendered(compare(load(rng, devices=2, windows=20), load(rng, windows=20)))
     assert "only in A: sd1" in text
 
 
@@ -547,13 +564,13 @@ def test_cgroups_and_operations_on_files_that_differ_are_described():
     a = who({"/web": 100, "/backup": 0, "/rare": 1}, [1_000] * 20)
     b = who({"/web": 110, "/backup": 400, "/rare": 5}, [3_000] * 20, process=500)
     found = compare(a, b)
-    text = render(found)
+    text = rendered(found)
     assert "cgroups that issue twice as many I/Os on one side:" in text
     assert "  /backup: 0 -> 400 IOPS" in text
     assert "/web" not in text
     assert "/rare" not in text, "it is no twentieth of all"
     assert "  fsync /data: 1 ms -> 3 ms in the mean" in text
-    reported = summarise(found)
+    reported = printed(found)
     assert reported["cgroups_differ"] == [{"cgroup": "/backup", "iops": [0, 400]}]
     assert reported["files_differ"] == [{"operation": "fsync /data", "mean_us": [1000, 3000]}]
 
@@ -582,16 +599,16 @@ def processes(**each):
 def test_processes_whose_share_or_latency_differs_are_described():
     a = processes(postgres=(80, 0, 1_000), cron=(1, 0, 100), steady=(80, 0, 500))
     b = processes(postgres=(90, 0, 4_000), backup=(240, 0, 2_000), cron=(9, 0, 100), steady=(80, 0, 500))
-    text = render(compare(a, b))
+    text = rendered(compare(a, b))
     assert "processes whose share and rate of I/Os, or mean latency, is twice as large" in " ".join(text.split())
     assert "  backup: 0% -> 57% of the traced I/Os\n" in text
     assert "  postgres: 50% -> 21% of the traced I/Os; 1 ms -> 4 ms in the mean" in text
     assert "cron" not in text, "it is no twentieth of all"
-    reported = summarise(compare(a, b))["processes_differ"]
+    reported = printed(compare(a, b))["processes_differ"]
     assert [one["comm"] for one in reported] == ["backup", "postgres"], "steady issues as many"
     assert reported[0] == {"comm": "backup", "of": "ios", "share": [0, 0.573], "mean_us": [None, 2000]}
-    assert "processes_differ" not in summarise(compare(a, who({})))
-    assert summarise(compare(a, a))["processes_differ"] == []
+    assert "processes_differ" not in printed(compare(a, who({})))
+    assert printed(compare(a, a))["processes_differ"] == []
 
 
 def test_a_process_that_issues_as_many_ios_beside_a_new_one_does_not_differ():
@@ -613,7 +630,7 @@ def test_a_process_that_issues_as_many_ios_beside_a_new_one_does_not_differ():
             for at in range(10)
         )
         spans.append(period_of("x", BOX, (), made))
-    assert [one["comm"] for one in summarise(compare(*spans))["processes_differ"]] == ["new"]
+    assert [one["comm"] for one in printed(compare(*spans))["processes_differ"]] == ["new"]
 
 
 def test_processes_whose_ios_all_took_less_than_a_microsecond_do_not_differ():
@@ -624,16 +641,16 @@ def test_processes_whose_ios_all_took_less_than_a_microsecond_do_not_differ():
         (),
         (replace(frame(at), tables={**frame(at).tables, measurements.ISSUERS: issuers}) for at in range(10)),
     )
-    assert summarise(compare(one, one))["processes_differ"] == []
+    assert printed(compare(one, one))["processes_differ"] == []
 
 
 def test_operations_that_all_took_less_than_a_microsecond_do_not_differ():
     quick = who({}, [0] * 100)
-    assert summarise(compare(quick, quick))["files_differ"] == []
+    assert printed(compare(quick, quick))["files_differ"] == []
 
 
 def test_processes_that_proc_counts_have_shares_of_bytes():
-    found = summarise(compare(processes(dd=(0, 10, 0), cat=(0, 90, 0)), processes(dd=(0, 80, 0), cat=(0, 20, 0))))
+    found = printed(compare(processes(dd=(0, 10, 0), cat=(0, 90, 0)), processes(dd=(0, 80, 0), cat=(0, 20, 0))))
     shares = {one["comm"]: (one["of"], *one["share"]) for one in found["processes_differ"]}
     assert shares == {"cat": ("bytes", 0.9, 0.2), "dd": ("bytes", 0.1, 0.8)}
 
@@ -653,26 +670,26 @@ def kinds(small, sequential, every=200):
 
 
 def test_small_and_sequential_ios_whose_share_differs_are_described():
-    text = render(compare(kinds(180, 20), kinds(20, 190)))
+    text = rendered(compare(kinds(180, 20), kinds(20, 190)))
     assert "  sda: sequential 10% -> 95%, up to 16 KiB 90% -> 10%" in text
-    reported = summarise(compare(kinds(180, 20), kinds(170, 190)))
+    reported = printed(compare(kinds(180, 20), kinds(170, 190)))
     assert reported["kinds_differ"] == [{"device": "sda", "kind": "sequential", "share": [0.1, 0.95]}]
-    assert summarise(compare(kinds(180, 20), kinds(1, 9, every=9)))["kinds_differ"] == [], "90 I/Os are too few"
-    assert "kinds_differ" not in summarise(compare(kinds(180, 20), who({})))
+    assert printed(compare(kinds(180, 20), kinds(1, 9, every=9)))["kinds_differ"] == [], "90 I/Os are too few"
+    assert "kinds_differ" not in printed(compare(kinds(180, 20), who({})))
 
 
 def test_what_one_side_did_not_measure_is_no_difference():
     a, b = who({"/web": 100}, [1_000] * 20), who({})
-    reported = summarise(compare(a, b))
+    reported = printed(compare(a, b))
     assert not {"cgroups_differ", "files_differ"} & reported.keys()
-    assert "fsync" not in render(compare(a, b))
+    assert "fsync" not in rendered(compare(a, b))
     few = who({"/web": 100}, [9_000])
-    assert summarise(compare(a, few))["files_differ"] == [], "10 syncs are too few"
+    assert printed(compare(a, few))["files_differ"] == [], "10 syncs are too few"
 
 
 def test_the_first_line_is_what_changed_for_the_users():
     sick, healthy = without_tracing("e810"), without_tracing("e810-healthy")
-    first = " ".join(render(compare(sick, healthy)).partition("\n\n")[0].split())
+    first = " ".join(rendered(compare(sick, healthy)).partition("\n\n")[0].split())
     slow, fast = user_views((sick, healthy))
     assert first.startswith(
         f"I/Os of 2 ms or more per day: {whole(round(slow.per_day))} -> 0 (counted: {slow.above:,}, 0)"
@@ -702,14 +719,14 @@ def test_a_side_with_stuck_ios_does_not_look_better():
         ((stuck, free), f"the oldest {age} -> none known"),
         ((many, stuck), f"50 of unknown age -> the oldest {age}"),
     ):
-        first = " ".join(render(compare(*sides)).partition("\n\n")[0].split())
+        first = " ".join(rendered(compare(*sides)).partition("\n\n")[0].split())
         assert first == f"the longest completed I/O: 1 ms -> 1 ms; in flight at the end: {text}; IOPS: 100 -> 100"
     (view, joined) = user_views((stuck, of_runs([free, stuck])))
     assert (view.oldest_us, view.oldest_is_exact, view.unknown_age) == (stuck.end_us - 1_000, True, 0)
     assert joined.oldest_us == view.oldest_us
     few = period_of("x", BOX, (DISK,), frames_in_flight(5, followed=False))
-    assert "in flight" not in render(compare(few, free))
-    assert "in flight" not in render(compare(of_runs([few] * 5), free)), "rates of one run, and the I/Os of one run"
+    assert "in flight" not in rendered(compare(few, free))
+    assert "in flight" not in rendered(compare(of_runs([few] * 5), free)), "rates of one run, and the I/Os of one run"
 
 
 def test_what_a_side_does_not_measure_is_no_zero():
@@ -717,7 +734,7 @@ def test_what_a_side_does_not_measure_is_no_zero():
     none = period_of("x", BOX, (), (replace(frame(at), seen={}, kernel={}) for at in range(2)))
     timed, counted = user_views((none, counters))
     assert (timed.iops, counted.above, counted.per_day) == (None, None, None)
-    first = " ".join(render(compare(none, counters)).partition("\n\n")[0].split())
+    first = " ".join(rendered(compare(none, counters)).partition("\n\n")[0].split())
     assert "the longest completed I/O: 1.89 ms -> not timed" in first
     assert "IOPS: not known -> 1.93k" in first
 
@@ -736,9 +753,9 @@ def test_ios_of_a_volume_are_not_counted_again_beside_those_of_its_disk(disk_is_
     (view,) = user_views((span,))
     assert (view.above, view.iops) == (2 * iops, iops)
     whole, *each = sweep_of([span]).tables
-    assert (whole.entries[0].values["IOPS"], whole.above_us) == (iops, view.above_us)
+    assert (whole.rows[0].values["IOPS"], whole.above_us) == (iops, view.above_us)
     assert _latency(span, "").count == 2 * iops
-    assert [table.entries[0].values["IOPS"] for table in each] == ([50, 100] if disk_is_measured else [50])
+    assert [table.rows[0].values["IOPS"] for table in each] == ([50, 100] if disk_is_measured else [50])
 
 
 @pytest.mark.parametrize(
@@ -779,7 +796,7 @@ def test_a_finding_is_gone_only_if_its_rule_was_evaluated():
     change = findings_change(a, b)
     assert (change.gone, change.new, change.both) == (("slow (tick-quantum)",), ("y (x)",), ())
     assert change.unknown == ("nvme0n1 (softirq-delay), not evaluated in B",)
-    text = " ".join(render(compare(a, b)).split())
+    text = " ".join(rendered(compare(a, b)).split())
     assert "finding gone: slow (tick-quantum)" in text
     assert "finding of one side: nvme0n1 (softirq-delay), not evaluated in B" in text
     b.findings = {**b.findings, ("tick-quantum", "nvme0n1"): "slow"}
@@ -808,7 +825,7 @@ def test_missing_windows_are_the_gaps_that_the_report_finds(tmp_path):
     path = write(tmp_path / "holes.gz", [one for one in frames_of(1, length=200) if one.seq not in (30, 31, 170)])
     made, gaps = read(str(path)), report_summary.summarise(open_recording(path))["gaps"]
     assert (made.windows, made.gaps, len(gaps)) == (197, 2, 2)
-    assert "A is incomplete: 2 gaps" in render(compare(made, run(2)))
+    assert "A is incomplete: 2 gaps" in rendered(compare(made, run(2)))
 
 
 def frames_of(number, length=30, us=100, dt_us=1_000_000):
@@ -862,19 +879,19 @@ def test_a_coarser_run_makes_its_side_coarse():
 
 def test_differences_between_the_runs_of_a_side_are_stated():
     a, b = of_runs([run(1), run(2, us=140)]), of_runs([run(3, us=120), run(4, us=130)])
-    text = " ".join(render(compare(a, b)).split())
+    text = " ".join(rendered(compare(a, b)).split())
     assert "A 2 runs: r1, r2: box" in text
     assert "A r1: MB/s 0.4, IOPS 101, p50 104 us, p99 128 us, p99.9 5 ms, max 5 ms, slow/day 86.4k" in text
     assert re.search(r"the runs of A and B overlap in p50 \(104 us to 144 us -> 128 us to 144 us\)", text)
     slow = of_runs([run(3, us=520), run(4, us=550)])
     comparison = compare(a, slow)
-    text = " ".join(render(comparison).split())
+    text = " ".join(rendered(comparison).split())
     assert re.search(r"every run of B is above every run of A in p50 \(104 us to 144 us -> ", text)
-    reported = summarise(comparison)["runs"]
+    reported = printed(comparison)["runs"]
     assert [row["name"] for row in reported["a"]] == ["r1", "r2"]
     (p50,) = [one for one in reported["ranges"] if one["column"] == "p50"]
     assert (p50["direction"], tuple(p50["a"])) == (1, (104, 144))
-    assert "runs" not in summarise(compare(run(1), run(2)))
+    assert "runs" not in printed(compare(run(1), run(2)))
 
 
 def test_findings_of_a_side_are_those_of_any_run():
@@ -943,7 +960,7 @@ def test_a_few_slow_ios_are_no_rate_per_day_and_a_raised_limit_explains_longer_l
         if slow:
             span.units[0].counts[Series("sd0", "read", "total")][bucket_index(200_000)] = slow
         sides.append(span)
-    first, _, _ = render(compare(*sides)).partition("\n\n")
+    first, _, _ = rendered(compare(*sides)).partition("\n\n")
     text = " ".join(first.split())
     assert text.startswith("I/Os of 131 ms or more: 0 -> 13; ")
     assert "loop1 nr_requests 4 -> 128: with the higher limit I/Os wait where their latency is measured" in text

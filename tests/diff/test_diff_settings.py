@@ -11,6 +11,7 @@ from latmon.diff.command import read
 from latmon.diff.comparison import compare
 from latmon.diff.conditions import differing, with_marks
 from latmon.diff.output import render
+from latmon.diff.report import pair_report
 from latmon.model.frame import Mark
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
@@ -62,7 +63,7 @@ def test_the_text_has_the_first_settings_and_counts_the_rest():
     many = {"kernel": {f"key{n:02}": "1" for n in range(30)}}
     a = period_of("a", replace(ORIGIN, settings=many), (), [frame(0)])
     b = period_of("b", replace(ORIGIN, settings={"kernel": dict.fromkeys(many["kernel"], "2")}), (), [frame(0)])
-    text = render(compare(a, b))
+    text = render(pair_report(compare(a, b)))
     assert "kernel key14: 1 -> 2" in text
     assert "kernel key15" not in text
     assert "... and 15 more (--json has all)" in text

@@ -205,11 +205,11 @@ def test_diff_of_one_distribution_in_us_and_ns_is_no_change(tmp_path, name):
     text, options, _ = IN_NS[name]
     _, a = recorded(tmp_path, bpftrace_text(OCTAVES, US), replace(options, device="sda", op="read", unit="us"), "a")
     _, b = recorded(tmp_path, text, replace(options, device="sda", op="read"), "b")
-    comparison = compared([str(a), str(b)])
-    text = render(comparison)
+    report = compared([str(a), str(b)])
+    text = render(report)
     assert "x2" not in text
     assert "x0.5" not in text
-    shifts = only(comparison.changes).shifts
+    shifts = only(report.changes).shift_us.values()
     assert [shift.b_us for shift in shifts] == [shift.a_us for shift in shifts]
 
 

@@ -48,7 +48,7 @@ def frames(path):
 
 
 def damages(path):
-    return {one.what for one in survey(open_recording(path))[0].damages}
+    return {one.what for one in survey(open_recording(path)).damages}
 
 
 class Capture:

@@ -13,6 +13,7 @@ from workload import Capture, LoopDevice, fio
 from latmon.diff.blocks import period_of
 from latmon.diff.comparison import compare
 from latmon.diff.output import render
+from latmon.diff.report import pair_report
 from latmon.recording.reader import open_recording
 
 pytestmark = [
@@ -45,4 +46,4 @@ def test_neighbouring_spans_of_one_load_are_not_separated(tmp_path):
     assert len(pairs) >= SPANS - 2
     assert all(one.tested and one.changes for one in pairs)
     apart = [one for one in pairs if any(change.changed for change in one.changes)]
-    assert len(apart) <= 1, "\n".join(map(render, apart))
+    assert len(apart) <= 1, "\n".join(render(pair_report(pair)) for pair in apart)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import config_schema
 import pytest
+import typed_schema
 import yaml
 from json_schema import mistakes
 
@@ -82,11 +83,16 @@ def test_diffs_of_the_bundled_recordings_are_described(words, capsys):
     check_diff(capsys, BUNDLED[0].parent, *words.split())
 
 
-@pytest.mark.parametrize("name", ["report", "diff"])
-def test_no_key_is_described_that_nothing_prints(name):
+def test_no_key_is_described_that_nothing_prints():
     sources = "\n".join(path.read_text("utf-8") for path in (ROOT / "latmon").rglob("*.py"))
     words = {*re.findall(r"[\w./]+", sources)} | {"1 s", "10 s", "60 s"}
-    assert named(SCHEMAS[name]) - words == set()
+    assert named(SCHEMAS["report"]) - words == set()
+
+
+@pytest.mark.parametrize("name", typed_schema.schemas())
+def test_the_schema_is_that_of_the_types(name):
+    text = (data_dir("schemas") / f"{name}.json").read_text("utf-8")
+    assert text == typed_schema.text_of(typed_schema.schemas()[name]), "make it again: python contrib/typed_schema.py"
 
 
 def test_a_key_that_is_not_described_is_found():

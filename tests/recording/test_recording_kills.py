@@ -108,7 +108,7 @@ def test_a_kill_loses_nothing_that_was_written(tmp_path, kind, kills):
 def is_clean_but_for_its_end(path, copy, kept):
     """How many members were cut: one at most. The copy has all windows and is clean."""
     recording = open_recording(path)
-    found, _ = survey(recording)
+    found = survey(recording)
     *cut, last = found.damages
     assert last.what == UNCLOSED
     assert ["cut off" in one.what for one in cut] in ([], [True])
@@ -213,7 +213,7 @@ def test_a_capture_goes_on_when_a_full_disk_has_room_again(disk):
     frames = [item for item in items if isinstance(item, Frame)]
     assert gap.reason == "enospc"
     assert len(frames) + gap.seconds == frames[-1].seq + 1, "each second is in it, or in a gap"
-    found, _ = survey(recording)
+    found = survey(recording)
     assert [one.what for one in found.damages if one.what != UNCLOSED] == []
     fill(place)
     with pytest.raises(UnavailableError, match=r"can't write .*/copy: No space left on device$"):
@@ -237,6 +237,6 @@ def test_a_capture_ends_when_a_disk_stays_full(disk):
     assert "are free beside" in text
     assert "Traceback" not in text
     assert len(windows(path)) >= 9
-    found, _ = survey(open_recording(path))
+    found = survey(open_recording(path))
     # The closing line is written where the file's last block has room for it.
     assert {one.what for one in found.damages} <= {UNCLOSED}

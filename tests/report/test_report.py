@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 from recorded import DISK, ORIGIN, frame
 
-from latmon.cli.check import reported, survey
+from latmon.cli.check import contents, survey
 from latmon.cli.main import run as main
 from latmon.model import measurements
 from latmon.model.frame import Completed, Device, Flow, Health, Missing, Outstanding, Series
@@ -508,17 +508,17 @@ def test_a_window_that_was_read_late_is_no_gap(tmp_path):
     text = render_text(summary)
     assert "1 window was read late (reader-late), 13 s wide; nothing is missing" in " ".join(text.split())
     assert "INCOMPLETE" not in text
-    found, passages = survey(recording)
+    found = survey(recording)
     assert found.clean
-    assert any("2, 14 s in all, 1 read late" in line for line in reported(recording.path, found, passages))
+    assert any("2, 14 s in all, 1 read late" in line for line in contents(found))
 
 
 def test_check_counts_the_gaps_that_a_report_counts(tmp_path):
     restarted = replace(frame(5), dt_us=5_000_000, gap="probe-restart")
     recording = record(tmp_path / "r", frame(0), restarted, frame(8), gaps=(8,))
-    found, passages = survey(recording)
+    found = survey(recording)
     assert len(summarise(recording)["gaps"]) == found.gaps == 2
-    assert any("2 gaps of 7 s in all" in line for line in reported(recording.path, found, passages))
+    assert any("2 gaps of 7 s in all" in line for line in contents(found))
 
 
 def test_the_gauge_at_the_end_of_a_stop_does_not_stand_for_all_of_it(summary_of):
@@ -537,5 +537,5 @@ def test_a_clock_that_is_set_loses_nothing(tmp_path, step_s):
     summary = summarise(recording)
     assert (summary["gaps"], summary["duration_s"], incomplete(summary)) == ([], 6.0, False)
     assert "late" not in summary
-    found, _ = survey(recording)
+    found = survey(recording)
     assert (found.clean, found.windows, found.gaps) == (True, 6, 0)

@@ -20,6 +20,7 @@ from recorded import DISK, ORIGIN, frame
 from latmon.diff.command import read
 from latmon.diff.comparison import COLUMNS, compare, sweep_of
 from latmon.diff.output import paragraphs, quantile_rows, shown_totals, sweep_cell
+from latmon.diff.report import pair_report, sweep_report
 from latmon.model.frame import Completed, Device, Flow, Frame, Health, Limit, Mark, Outlier, Outstanding, Series
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import Depths
@@ -445,17 +446,17 @@ def flat(sentences):
 
 
 def test_the_page_of_a_diff_has_the_text_in_its_order_and_both_distributions():
-    comparison = compare(*recordings("bubbles", "serialised"))
-    page = Page(diff_page(comparison))
+    compared = pair_report(compare(*recordings("bubbles", "serialised")))
+    page = Page(diff_page(compared))
     shown = flat(page.text)
     at = 0
-    for _, sentences in paragraphs(comparison):
+    for _, sentences in paragraphs(compared):
         for one in sentences:
             at = shown.index(flat([one]), at)
-    for one in shown_totals(comparison):
+    for one in shown_totals(compared):
         assert all(row in page.tables[0] for row in quantile_rows(one))
     labels = [one["aria-label"] for one in page.every("svg")]
-    assert len(labels) == 2 * len(shown_totals(comparison)) > 0
+    assert len(labels) == 2 * len(shown_totals(compared)) > 0
     assert [one.split(":")[0].rsplit(" ", 1)[-1] for one in labels[:2]] == ["A", "B"]
     assert not page.every("script") + page.every("link") + page.every("img")
 
@@ -470,12 +471,12 @@ def test_both_distributions_have_the_same_axes():
 
 def test_the_page_of_a_sweep_has_its_table_and_a_picture():
     spans = recordings("bubbles", "serialised", "bubbles")
-    swept = sweep_of(spans)
+    swept = sweep_report(sweep_of(spans))
     page = Page(sweep_page(swept))
-    table = swept.tables[0]
+    table = swept.sweep[0]
     assert page.tables[0][0] == ["capture", *COLUMNS]
     assert [row[1:] for row in page.tables[0][1:]] == [
-        [sweep_cell(column, entry.values[column]) for column in COLUMNS] for entry in table.entries
+        [sweep_cell(column, row.values[column]) for column in COLUMNS] for row in table.rows
     ]
     (picture, *_) = re.findall(r"<svg.*?</svg>", sweep_page(swept), re.DOTALL)
     drawn = ET.fromstring(picture)
@@ -487,10 +488,10 @@ def test_the_page_of_a_sweep_has_its_table_and_a_picture():
 def test_foreign_text_is_inert_on_the_page_of_a_diff(tmp_path):
     a, b = recordings("bubbles", "bubbles")
     a.name, b.settings = EVIL[0], {"module x": {"y": EVIL[1]}}
-    page = Page(diff_page(compare(a, b)))
+    page = Page(diff_page(pair_report(compare(a, b))))
     assert not page.every("script")
     out = tmp_path / "d.html"
-    assert write_diff(lambda: sweep_of([a, b], "driver"), out) == EXIT_DONE
+    assert write_diff(lambda: sweep_report(sweep_of([a, b], "driver")), out) == EXIT_DONE
     assert stat.S_IMODE(out.stat().st_mode) == 0o600
     with pytest.raises(UnavailableError):
         write_diff(lambda: pytest.fail("read before the name was found taken"), out)

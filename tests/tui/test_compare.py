@@ -9,8 +9,9 @@ import pytest
 from frames import ORIGIN, PROCFS, Source, disks, frame, host
 
 from latmon.diff import output
-from latmon.diff.comparison import COLUMNS
-from latmon.diff.conditions import differing
+from latmon.diff.blocks import period_of
+from latmon.diff.comparison import COLUMNS, compare
+from latmon.diff.report import pair_report
 from latmon.findings.engine import Episode
 from latmon.findings.rule import Finding, Where
 from latmon.model.frame import Mark, Series
@@ -21,6 +22,7 @@ from latmon.tui.time_travel import Comparing
 from latmon.views.findings_state import NOTHING
 from latmon.views.heatmap import RAMP
 from latmon.views.lines import plain, width
+from latmon.views.panels.compare import panel
 from latmon.views.screen import Scene
 from latmon.views.selection import ScreenOptions, Selection
 
@@ -156,12 +158,12 @@ def test_the_numbers_of_a_sweep_are_those_of_the_text_and_its_marks_are_at_their
     scene, _, _ = swept
     table = next(one for one in output.shown_tables(scene.comparison) if one.device == "nvme1n1")
     text = plain_body(scene).split("nvme1n1 by ")[1].splitlines()
-    for entry, line in zip(table.entries, text[2:5], strict=True):
-        values = [output.sweep_cell(column, entry.values[column]) for column in COLUMNS]
+    for row, line in zip(table.rows, text[2:5], strict=True):
+        values = [output.sweep_cell(column, row.values[column]) for column in COLUMNS]
         assert line.split()[2 : 2 + len(COLUMNS)] == values
     labels = {one[0]: one.start() for one in re.finditer(r"\d+[um]s", text[1])}
     marks = text[2]
-    assert table.entries[0].values["p50"] == 120
+    assert table.rows[0].values["p50"] == 120
     assert labels["64us"] < marks.rindex(" 5") < labels["128us"]
 
 
@@ -246,7 +248,7 @@ def test_a_span_of_an_earlier_time_has_no_window_of_another_span(last, windows):
         assert sentences[-1].startswith(f"only {windows} windows ")
         assert shown[1].comparison is None
     else:
-        assert shown[1].comparison.b.windows == windows
+        assert shown[1].comparison.captures[1].windows == windows
 
 
 def test_the_kernels_counters_are_not_compared_with_the_probes_windows():
@@ -304,7 +306,7 @@ def pressed(reported, *, at="edge", noted=()):
             comparing.step()
             waiting = put[-1] if len(put) > known and put[-1] in reported else None
     assert scene.comparison is not None
-    return [(one.name, one.a, one.b) for one in differing(scene.comparison.a, scene.comparison.b)]
+    return [(one.name, one.a, one.b) for one in scene.comparison.settings]
 
 
 def test_what_was_set_before_a_is_no_difference_between_a_and_b():
@@ -339,8 +341,8 @@ def test_marks_that_are_not_on_the_screen_any_more_count_too():
     for one in host(1, 75, ios=10)[60:]:
         scene.append(one)
     comparing.step()
-    assert scene.comparison.a.settings == CHANGED
-    assert scene.comparison.b.settings == CHANGED
+    assert [side.period.settings for side in comparing._sides] == [CHANGED, CHANGED]
+    assert scene.comparison.settings == ()
 
 
 async def test_the_key_that_adds_a_span_names_the_key_before_it(both, monkeypatch):
@@ -399,6 +401,16 @@ async def test_a_comparison_scrolls_and_says_which_keys_have_no_effect(both, mon
             await pilot.press("pagedown")
         assert {int(number) for number in re.findall(r"sentence (\d+)", seen)} == set(range(40))
         assert "… PgDn: 31 more lines" in seen
+
+
+@pytest.mark.parametrize(("before", "after"), [("sda", "sdb"), ("sda", "sda")])
+def test_ios_of_0_us_and_sides_without_a_common_device_are_drawn(before, after):
+    sides = []
+    for device in (before, after):
+        quick = {Series(device, "read", "total"): Histogram.record([0] * 100)}
+        sides.append(period_of("x", ORIGIN, (), (frame(number, quick) for number in range(36))))
+    text = "\n".join(map(plain, panel(pair_report(compare(*sides)), Selection(), RAMP, 120, 40)))
+    assert ("0us" in text) is ("sda read" in text) is (before == after)
 
 
 def test_a_small_comparison_says_that_a_larger_terminal_shows_more(both):

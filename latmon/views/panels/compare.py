@@ -6,13 +6,12 @@ All strips, and all plots of a sweep, share one scale, latency across; A is abov
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from latmon.diff import output, verdict
-from latmon.diff.blocks import CaptureSpan
-from latmon.diff.comparison import COLUMNS, Comparison, Entry, SeriesChange, Sweep, SweepTable
-from latmon.diff.conditions import user_views
+from latmon.diff.comparison import COLUMNS, SweepRow, SweepTable, Where
 from latmon.diff.hypotheses import FEWEST_EXTREME
+from latmon.diff.report import Capture, Change, DiffReport, PairReport, SweepReport
 from latmon.model.histogram import BITS, Histogram, bucket_bounds, bucket_index
 from latmon.views.axes import level
 from latmon.views.bars import fine, share_bar
@@ -41,19 +40,28 @@ _OCTAVE = 1 << BITS
 _LABEL = 7
 """Cells from one label above the strips to the next: 512us and two blanks."""
 _KEYS = (Span("N", "accent"), Span(" adds a span  ", "dim"), Span("D", "accent"), Span(" leaves ", "dim"))
+_RESULTS: Mapping[Where, str] = {
+    "whole": "changed",
+    "body": "body changed",
+    "tail": "tail changed",
+    "opposed": "body and tail changed",
+    "none": "no difference found",
+    "unknown": "not enough I/Os",
+    "untested": "not tested",
+}
 _BRIEF_KEYS = (Span("N", "accent"), Span(" adds  ", "dim"), *_KEYS[2:])
 
 
-def panel(compared: Comparison | Sweep, selection: Selection, ink: Ink, width: int, room: int) -> list[Line]:
+def panel(report: DiffReport, selection: Selection, ink: Ink, width: int, room: int) -> list[Line]:
     """Return the panel in `room` lines, scrolled as selected; the selected device comes first."""
-    if isinstance(compared, Sweep):
-        return _sweep_panel(compared, selection, width, room)
-    return _pair_panel(compared, selection, ink, width, room)
+    if isinstance(report, SweepReport):
+        return _sweep_panel(report, selection, width, room)
+    return _pair_panel(report, selection, ink, width, room)
 
 
-def _pair_panel(comparison: Comparison, selection: Selection, ink: Ink, width: int, room: int) -> list[Line]:
-    head = heading(_heads((comparison.a, comparison.b), width), width, _KEYS, _BRIEF_KEYS)
-    sentences = list(_sentences(comparison, width))
+def _pair_panel(report: PairReport, selection: Selection, ink: Ink, width: int, room: int) -> list[Line]:
+    head = heading(_heads(report.captures, width), width, _KEYS, _BRIEF_KEYS)
+    sentences = list(_sentences(report, width))
     height = max(_SENTENCES, room // 2)
     if min(len(sentences), height) + 2 + _STRIPS > room:  # strips have no room
         larger = paragraph(_LARGER, width, "dim")
@@ -61,12 +69,14 @@ def _pair_panel(comparison: Comparison, selection: Selection, ink: Ink, width: i
         lines = [head, *shown_text, *larger]
         return [fit(line, width) for line in cut(lines, room)]
     lines = [head, *cut(sentences, height, selection.top, key=_REST), BLANK]
-    shown = _order(comparison, selection.selected)
+    shown = _order(report, selection.selected)
+    if not shown:  # no op of a device has I/Os on both sides
+        return [fit(line, width) for line in cut(lines, room)]
     cells = max(width - _STRIP_FROM - 1, 8)
     ends = _ends(shown)
     lines.append(_titles(ends, cells))
     fit_in = len(shown) if len(lines) + _PAIR * len(shown) <= room else max((room - len(lines) - 1) // _PAIR, 0)
-    lines += [line for one in shown[:fit_in] for line in _pair(one, comparison, ends, ink, cells)]
+    lines += [line for change in shown[:fit_in] for line in _pair(change, ends, ink, cells)]
     if left := len(shown) - fit_in:
         lines.append((Span(f" … {left} more: up and down select a device", "dim"),))
     if len(lines) < room:
@@ -80,33 +90,36 @@ def _colours(ink: Ink) -> Line:
     return (Span(" I/Os in a cell of a strip: 1 ", "dim"), *cells, Span(" all", "dim"))
 
 
-def _heads(spans: Sequence[CaptureSpan], cells: int) -> Line:
-    """Return the spans' names and times; a narrow panel has no room for their ends."""
-    whole = _named((one.name, f"{clock(one.start_wall)} to {clock(one.end_wall)}  ") for one in spans)
-    return whole if line_width(whole) < cells else _named((one.name, f"from {clock(one.start_wall)} ") for one in spans)
+def _heads(captures: Sequence[Capture], cells: int) -> Line:
+    """Return the captures' names and times; a narrow panel has no room for their ends."""
+    whole = _named((each.name, f"{clock(each.start_wall)} to {clock(each.end_wall)}  ") for each in captures)
+    if line_width(whole) < cells:
+        return whole
+    return _named((each.name, f"from {clock(each.start_wall)} ") for each in captures)
 
 
 def _named(times: Iterable[tuple[str, str]]) -> Line:
     return tuple(part for name, text in times for part in (Span(f" {name} ", "strong"), Span(text, "text")))
 
 
-def _sentences(comparison: Comparison, width: int) -> Iterator[Line]:
+def _sentences(report: PairReport, width: int) -> Iterator[Line]:
     """Yield the paragraphs of `latmon diff` but those on its captures and its method."""
-    for title, sentences in output.paragraphs(comparison):
+    for title, sentences in output.paragraphs(report):
         if title not in (output.SIDES, output.METHOD):
             for one in sentences:
                 margin = 1 + len(one) - len(one.lstrip())
                 yield from paragraph(one, width, _ROLES.get(title, "text"), margin=margin)
 
 
-def _order(comparison: Comparison, selected: str) -> list[SeriesChange]:
+def _order(report: PairReport, selected: str) -> list[Change]:
     """Return the latencies: of the selected device, then in the order of `latmon diff`."""
-    return sorted(output.ranked(comparison), key=lambda one: one.series.device != selected)
+    return sorted(output.ranked(report), key=lambda change: change.series.device != selected)
 
 
-def _ends(changes: Sequence[SeriesChange]) -> tuple[int, int]:
+def _ends(changes: Sequence[Change]) -> tuple[int, int]:
     """Return the octaves from the fastest to the slowest I/O of all strips."""
-    return _octaves(index for one in changes for side in (one.a, one.b) for index in fine(side))
+    sides = [side for change in changes for side in (change.a, change.b)]
+    return _octaves(index for side in sides for index in fine(side))
 
 
 def _octaves(indexes: Iterable[int]) -> tuple[int, int]:
@@ -133,29 +146,27 @@ def _axis(ends: tuple[int, int], cells: int) -> str:
     return "".join(text)
 
 
-def _pair(one: SeriesChange, comparison: Comparison, ends: tuple[int, int], ink: Ink, cells: int) -> list[Line]:
-    reported = {"whole": "changed", "opposed": "body and tail changed", "none": "no difference found"}
-    word = reported.get(one.where, f"{one.where} changed") if comparison.tested else "not tested"
-    longer = one.extreme is not None and one.extreme.count[one.extreme.slower] >= FEWEST_EXTREME
-    word = "the long I/Os alone differ" if comparison.tested and one.where == "none" and longer else word
-    word = "not enough I/Os" if comparison.tested and one.where == "unknown" else word
+def _pair(change: Change, ends: tuple[int, int], ink: Ink, cells: int) -> list[Line]:
+    extreme = change.extreme
+    longer = extreme is not None and extreme.count[extreme.slower] >= FEWEST_EXTREME
+    word = "the long I/Os alone differ" if change.where == "none" and longer else _RESULTS[change.where]
     head: Line = (
-        Span(f" {verdict.subject(one)}  ", "accent"),
-        Span(word, "strong" if one.changed else "dim"),
+        Span(f" {change.subject}  ", "accent"),
+        Span(word, "strong" if change.changed else "dim"),
     )
-    return [head, *(_side(name, one, (ends, ink, cells)) for name in ("A", "B"))]
+    return [head, *(_side(name, change, (ends, ink, cells)) for name in ("A", "B"))]
 
 
-def _side(name: str, one: SeriesChange, drawn: tuple[tuple[int, int], Ink, int]) -> Line:
-    side, (ends, ink, cells) = one.a if name == "A" else one.b, drawn
-    values = [verdict.sides(shift)[name == "B"] for shift in one.shifts]
+def _side(name: str, change: Change, drawn: tuple[tuple[int, int], Ink, int]) -> Line:
+    side, (ends, ink, cells) = change.a if name == "A" else change.b, drawn
+    values = [verdict.sides(shift)[name == "B"] for shift in change.shift_us.values()]
     total = count(side.count)
     numbers = "".join(f"{text:>{_CELL}} " for text in values)
     return (
         Span(f" {name} ", "dim"),
         Span(f"{total if len(total) <= _COUNT else count(side.count)[:_COUNT]:>{_COUNT}} "),
         Span(numbers),
-        *strip(side, ends, ink, cells, max(one.a.count, one.b.count)),
+        *strip(side, ends, ink, cells, max(change.count)),
     )
 
 
@@ -179,19 +190,20 @@ _BESIDE = 36
 _MARK_ROLES = {"5": "text", "9": "strong", "M": "accent"}
 
 
-def _sweep_panel(one: Sweep, selection: Selection, width: int, room: int) -> list[Line]:
+def _sweep_panel(report: SweepReport, selection: Selection, width: int, room: int) -> list[Line]:
     """Return the panel of a sweep: what changed for the users from row to row, then a table and a plot per device."""
-    by = f" sweep of {one.setting} " if one.setting else " sweep: no setting differs in each span "
-    begin, end = (min(each.start_wall for each in one.captures), max(each.end_wall for each in one.captures))
+    by = f" sweep of {report.setting} " if report.setting else " sweep: no setting differs in each span "
+    begin = min(capture.start_wall for capture in report.captures)
+    end = max(capture.end_wall for capture in report.captures)
     times = (Span(by, "strong"), Span(f" {clock(begin)} to {clock(end)}  ", "text"))
     head = heading(times, width, _KEYS, _BRIEF_KEYS)
-    lines = paragraph(output.for_users(user_views(one.spans)), width, "strong")
-    lines += [line for text in output.sweep_warnings(one) for line in paragraph(text, width, "bad")]
-    shown = sorted(output.shown_tables(one), key=lambda table: table.device != selection.selected)
-    marks = [us for table in shown for entry in table.entries for us in output.marked(entry).values()]
-    ends = _octaves(bucket_index(round(us)) for us in marks)
+    lines = paragraph(output.for_users(report.users), width, "strong")
+    lines += [line for text in report.warnings for line in paragraph(text, width, "bad")]
+    shown = sorted(output.shown_tables(report), key=lambda table: table.device != selection.selected)
+    rows = [row for table in shown for row in table.rows]
+    ends = _octaves(bucket_index(round(us)) for row in rows for us in output.marked(row).values())
     for number, table in enumerate(shown):
-        block = list(_swept(table, one, ends, width))
+        block = list(_swept(table, ends, width))
         if number and len(lines) + len(block) >= room - 1:
             left = len(shown) - number
             lines += [(Span(f" … {left} more: up and down select a device", "dim"),)]
@@ -200,32 +212,32 @@ def _sweep_panel(one: Sweep, selection: Selection, width: int, room: int) -> lis
     return [fit(line, width) for line in cut([head, *lines], room, selection.top, key=_REST)]
 
 
-def _swept(table: SweepTable, one: Sweep, ends: tuple[int, int], width: int) -> Iterator[Line]:
+def _swept(table: SweepTable, ends: tuple[int, int], width: int) -> Iterator[Line]:
     """Yield title, rows and trends of one device; the plot is beside the values, or below them where it doesn't fit."""
-    names = [_row_name(entry, span, one.setting) for entry, span in zip(table.entries, one.spans, strict=True)]
+    names = [_row_name(row, table.setting) for row in table.rows]
     wide = min(max(_NAME[0], *map(len, names)), _NAME[1])
     columns = _fitting(width - wide - 2)
     beside = width - wide - 3 - _VALUE * len(COLUMNS) - _BAR - 3
     cells = beside if beside >= _BESIDE else width - wide - _BAR - 6
-    most = max(entry.values["IOPS"] or 0 for entry in table.entries)
+    most = max(row.values.iops or 0 for row in table.rows)
     titles: Line = (Span(f"{'IOPS':<{_BAR}} "), Span(_axis(ends, cells)))
     plots: list[Line] = [
-        (*share_bar((entry.values["IOPS"] or 0) / (most or 1), _BAR), Span(" "), *_plotted(entry, ends, cells))
-        for entry in table.entries
+        (*share_bar((row.values.iops or 0) / (most or 1), _BAR), Span(" "), *_plotted(row, ends, cells))
+        for row in table.rows
     ]
     yield (Span(f" {output.sweep_title(table)}", "accent"),)
     head = (Span(f" {'':<{wide}} ", "dim"), Span("".join(f"{column:>{_VALUE}}" for column in columns), "dim"))
-    rows: list[Line] = [
-        (Span(f" {cell(name, wide)} "), *(Span(f"{_valued(column, entry):>{_VALUE}}") for column in columns))
-        for name, entry in zip(names, table.entries, strict=True)
+    lines: list[Line] = [
+        (Span(f" {cell(name, wide)} "), *(Span(f"{_valued(column, row):>{_VALUE}}") for column in columns))
+        for name, row in zip(names, table.rows, strict=True)
     ]
     gap = Span("  ")
     if beside >= _BESIDE:
         yield (*head, gap, *(Span(part.text, "dim") for part in titles))
-        yield from ((*row, gap, *plot) for row, plot in zip(rows, plots, strict=True))
+        yield from ((*line, gap, *plot) for line, plot in zip(lines, plots, strict=True))
     else:
         yield head
-        yield from rows
+        yield from lines
         yield (Span(f" {'':<{wide}} "), *(Span(part.text, "dim") for part in titles))
         yield from ((Span(f" {cell(name, wide)} "), *plot) for name, plot in zip(names, plots, strict=True))
     yield (Span(f" {'':<{wide}} "), Span(f"on the axis: {output.MARKED}", "dim"))
@@ -238,18 +250,18 @@ def _fitting(cells: int) -> list[str]:
     return [name for name in COLUMNS if name in fit_in]
 
 
-def _valued(column: str, entry: Entry) -> str:
-    return output.sweep_cell(column, entry.values[column])
+def _valued(column: str, row: SweepRow) -> str:
+    return output.sweep_cell(column, row.values[column])
 
 
-def _row_name(entry: Entry, span: CaptureSpan, setting: str) -> str:
+def _row_name(row: SweepRow, setting: str | None) -> str:
     """Return `mq-deadline (B)`, or `B` where the rows are not in the order of a setting."""
-    return f"{entry.name} ({span.name})" if setting else entry.name
+    return f"{row.name} ({row.capture})" if setting else row.name
 
 
-def _plotted(entry: Entry, ends: tuple[int, int], cells: int) -> Line:
+def _plotted(row: SweepRow, ends: tuple[int, int], cells: int) -> Line:
     """Return the times of a row at their places, with a line from the first to the last."""
-    places = {_place(us, ends, cells): mark for mark, us in output.marked(entry).items()}
+    places = {_place(us, ends, cells): mark for mark, us in output.marked(row).items()}
     between = range(min(places, default=0), max(places, default=-1))
     return runs(
         (places[at], _MARK_ROLES[places[at]]) if at in places else ("─", "frame") if at in between else (" ", "text")
