@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from functools import cache
 from typing import Annotated, Any, NamedTuple, TypeVar, get_origin, get_type_hints
 
 T = TypeVar("T")
@@ -52,6 +51,10 @@ class Field:
     """The type, without these annotations."""
 
 
+_FIELDS: dict[type[Any], tuple[Field, ...]] = {}
+"""Fields of the types that were printed: reading their annotations takes longer than printing a value."""
+
+
 def to_json(value: object) -> Any:
     """Return the value for `json.dumps`: dict, list, str, int, float, bool or None."""
     if isinstance(value, str | int | float | None):
@@ -71,9 +74,15 @@ def is_object(hint: object) -> bool:
     return isinstance(hint, type) and (hasattr(hint, "__dataclass_fields__") or hasattr(hint, "_fields"))
 
 
-@cache
 def fields_of(of: type[Any]) -> tuple[Field, ...]:
     """Return the fields of a dataclass or a NamedTuple, those of its bases first."""
+    fields = _FIELDS.get(of)
+    if fields is None:
+        fields = _FIELDS[of] = _read_fields(of)
+    return fields
+
+
+def _read_fields(of: type[Any]) -> tuple[Field, ...]:
     hints = get_type_hints(of, include_extras=True)
     names: tuple[str, ...] = getattr(of, "_fields", ()) or tuple(vars(of)["__dataclass_fields__"])
     return tuple(_field(name, hints[name]) for name in names)
