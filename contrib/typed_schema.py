@@ -16,12 +16,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
+from latmon.report.model.report import Report
 from latmon.support.typed_json import MERGED, Field, fields_of, is_object
 
 SCHEMAS = Path(__file__).resolve().parents[1] / "schemas"
 _Json = dict[str, Any]
 _NAMES = {str: "string", bool: "boolean", int: "integer", float: "number", types.NoneType: "null"}
 _REF = "#/$defs/"
+_WIDTH = 100
+"""Columns of a line, without the key and the comma."""
 
 
 def schema_of(root: type, title: str) -> _Json:
@@ -111,8 +114,8 @@ def _any_of(parts: Sequence[Any], types_below: dict[str, type]) -> _Json:
 
 def _own_docstring(of: type) -> str:
     """Return the docstring on one line; empty where there is only the signature, which dataclass() gives to a type."""
-    text = inspect.cleandoc(of.__doc__ or "")
-    return "" if text.startswith(f"{of.__name__}(") else text.replace("\n", " ")
+    text = " ".join((of.__doc__ or "").split())
+    return "" if text.startswith(f"{of.__name__}(") else text
 
 
 def _texts(of: type) -> dict[str, str]:
@@ -132,18 +135,35 @@ def _texts(of: type) -> dict[str, str]:
 
 def _text(statement: ast.stmt) -> str:
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
-        return inspect.cleandoc(str(statement.value.value)).replace("\n", " ")
+        return " ".join(str(statement.value.value).split())
     return ""
 
 
 def schemas() -> dict[str, _Json]:
     """Return the schemas by the name of their file."""
-    return {}
+    return {"report": schema_of(Report, "latmon report --json")}
 
 
 def text_of(schema: _Json) -> str:
-    """Return a schema as the file has it."""
-    return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
+    """Return a schema as the file has it: each part that fits is on one line."""
+    return _text_of(schema, "") + "\n"
+
+
+def _text_of(part: Any, indent: str) -> str:
+    line = json.dumps(part, ensure_ascii=False)
+    if len(indent) + len(line) <= _WIDTH or not isinstance(part, dict | list):
+        return line
+    deeper = f"{indent} "
+    if isinstance(part, list) and all(isinstance(entry, str) for entry in part):
+        inside = textwrap.fill(line[1:-1], _WIDTH, initial_indent=deeper, subsequent_indent=deeper)
+        return f"[\n{inside}\n{indent}]"
+    if isinstance(part, list):
+        inner, (begin, end) = [_text_of(entry, deeper) for entry in part], "[]"
+    else:
+        inner = [f"{json.dumps(key)}: {_text_of(value, deeper)}" for key, value in part.items()]
+        begin, end = "{}"
+    between = f",\n{deeper}"
+    return f"{begin}\n{deeper}{between.join(inner)}\n{indent}{end}"
 
 
 def main() -> None:
