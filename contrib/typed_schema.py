@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
 from latmon.diff.report import DiffReport
+from latmon.report.model.report import Report
 from latmon.support.typed_json import MERGED, Field, fields_of, is_object
 
 SCHEMAS = Path(__file__).resolve().parents[1] / "schemas"
@@ -149,7 +150,10 @@ def _text(statement: ast.stmt) -> str:
 def schemas() -> dict[str, _Json]:
     """Return the schemas by the name of their file."""
     diff = "Two captures compared, or several as a sweep. New keys may come with any release."
-    return {"diff": schema_of(DiffReport, "latmon diff --json", diff)}
+    return {
+        "diff": schema_of(DiffReport, "latmon diff --json", diff),
+        "report": schema_of(Report, "latmon report --json"),
+    }
 
 
 def text_of(schema: _Json) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from latmon.analysis.limits import wall
 from latmon.model.frame import OPS, Counted, Limit, Series
@@ -107,10 +107,14 @@ class MeanTimes(NamedTuple):
         return self.mean_us if self.longest_us is None else self.longest_us
 
 
+LawScope = Literal["all", "driver"]
+"""I/Os that a law is about: all, or those in the driver."""
+
+
 class LawCheck(NamedTuple):
     """Little's law for a device, and the I/Os that it is about: `all` of them, or those in the `driver`."""
 
-    of: str
+    of: LawScope
     law: Law
     lift: Lift | None
 
@@ -179,7 +183,8 @@ def of(
         return None
     rows = tuple(waiting)
     of_all = _law(None if queued is None else in_driver + queued, whole, time_us, rows, left)
-    name, found = ("all", of_all) if of_all else ("driver", _law(in_driver, driver, time_us, _issued(rows), left))
+    name: LawScope = "all" if of_all else "driver"
+    found = of_all or _law(in_driver, driver, time_us, _issued(rows), left)
     unknown = max(0, left - sum(one.count for one in rows))
     found = found and found._replace(error=_error(depths, span_us, with_queue=name == "all"), unknown_age=unknown)
     if found is None or not (found.agrees or time_us >= _ENOUGH_US):

@@ -61,9 +61,10 @@ from latmon.cli.config import Actions
 from latmon.findings.rule import SEVERITIES
 from latmon.recording.archive import Archive, completed
 from latmon.recording.writer import private_frame, private_origin, private_text
-from latmon.report.summary import finding_values
+from latmon.report.summary import reported_finding
 from latmon.support import privileges, signals, trust
 from latmon.support.streams import Log
+from latmon.support.typed_json import to_json
 from latmon.support.units import rfc3339
 
 _REPORTED_EVERY_US = 60_000_000
@@ -621,10 +622,10 @@ class Actor:
                 self._log(syslog.LOG_ERR, f"on_finding failed for {one.id}: {type(error).__name__}: {error}")
 
     def _values(self, one: Finding, wall: float, recording: Path | None) -> dict[str, Any]:
-        found = finding_values(one)
+        finding = to_json(reported_finding(one))
         host = "" if self._redaction else self._origin.host
         about = {"schema": SCHEMA, "host": host, "kernel": self._origin.kernel, "began": rfc3339(wall)}
-        return about | {"recording": None if recording is None else str(recording), "finding": found}
+        return about | {"recording": None if recording is None else str(recording), "finding": finding}
 
     async def _record(self, one: Finding, wall: float) -> Path | None:
         """Save the minutes before the finding; None where that fails, which is reported."""

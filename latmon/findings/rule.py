@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from latmon.support.units import spelled
 
@@ -92,7 +92,10 @@ def sd_walk(device: Device, *fields: str) -> str:
     return f"""echo '{walk} | ::print -at "struct sd_lun" {" ".join(fields)}' | mdb -k"""
 
 
-NOTICE, WARNING, CRITICAL = "notice", "warning", "critical"
+Severity = Literal["notice", "warning", "critical"]
+NOTICE: Final = "notice"
+WARNING: Final = "warning"
+CRITICAL: Final = "critical"
 SEVERITIES = (NOTICE, WARNING, CRITICAL)
 """Worth knowing; I/Os are slow because of it; I/Os are stuck, or nearly all of the time is lost."""
 
@@ -164,7 +167,7 @@ class Finding:
     """The result of a rule for one window. The same finding after consecutive blocks is one episode (engine.py)."""
 
     id: str
-    severity: str
+    severity: Severity
     device: str
     """The device that it is about; empty for the host."""
     summary: str

@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from latmon.support.units import part, rate, show_size
 
-SHARE, PER_S, BYTES = "share", "per_s", "bytes"
+ContextUnit = Literal["share", "per_s", "bytes"]
+SHARE: Final = "share"
+PER_S: Final = "per_s"
+BYTES: Final = "bytes"
 """Units: of the time or of the CPU time (0..1); events per second; bytes in the mean of the readings."""
 
 
@@ -56,7 +59,7 @@ class ContextKind(NamedTuple):
     """As users read it."""
     short: str
     """In five cells."""
-    unit: str
+    unit: ContextUnit
     includes: str
     """What is counted."""
     needs: str

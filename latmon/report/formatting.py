@@ -2,8 +2,7 @@
 
 `~` marks a value from a bucket of half an octave or more, `≥` one from a row without an upper bound.
 
-Each column of a table is defined once, and rendered as text here and as HTML by html_elements. A row is a row of the
-JSON report.
+Each column of a table is defined once, and rendered as text here and as HTML by html_elements.
 """
 
 from __future__ import annotations
@@ -11,10 +10,9 @@ from __future__ import annotations
 import textwrap
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from latmon.model.frame import Missing
-from latmon.model.histogram import BITS, MAX_US, Histogram
+from latmon.report.model.latency import Quantiles
 from latmon.support.units import NO_BREAK, UNKNOWN, bound, duration, part, rate, rough, spelled, unbroken, whole
 from latmon.views.units import count
 
@@ -30,67 +28,6 @@ LONG_US = 1_000_000
 MOST = 4
 """Devices by name; the others are counted."""
 T = TypeVar("T")
-_POWER_OF_NS = 1.024
-"""A power of two of ns, such as 2^20 ns, in the power of two of us that is just below it."""
-QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999, "p99.99": 0.9999}
-RAREST, _RAREST_Q = "p99.999", 0.99999
-"""A quantile of Q that is absent with fewer than 100,000 I/Os."""
-
-
-def quantiles(one: Histogram) -> dict[str, Any]:
-    """Return Q of the schema. A maximum that isn't exact is null, and `max_bound` is its upper bound.
-
-    `octave_parts`: buckets per octave, if they are fewer than latmon's own.
-    """
-    return {
-        "count": one.count,
-        **known_quantiles(one),
-        "max": one.max,
-        "mean": rounded(one.mean, 1),
-        **({"max_bound": one.max_bound} if one and one.max is None else {}),
-        **({"octave_parts": 2**one.bits} if one and one.bits < BITS else {}),
-    }
-
-
-def known_quantiles(one: Histogram) -> dict[str, int | None]:
-    """Return the quantiles in us, None with too few I/Os; the rarest one is left out then."""
-    rarest = one.quantile(_RAREST_Q)
-    return {name: one.quantile(q) for name, q in QUANTILES.items()} | ({RAREST: rarest} if rarest is not None else {})
-
-
-def opened(q: dict[str, Any], from_us: int) -> None:
-    """Change Q of imported values whose last row begins at `from_us` and has no upper bound."""
-    names = (*QUANTILES, RAREST)
-    more = [name for name in names if (q.get(name) or 0) > MAX_US]
-    if q.get("max_bound", 0) > MAX_US:
-        del q["max_bound"]
-        more.append("max")
-    q |= dict.fromkeys((name for name in more if name in names), from_us)
-    q |= {"open_from": from_us, "or_more": more} if more else {}
-
-
-def raised(q: dict[str, Any]) -> None:
-    """Change Q of imported values whose rows end at powers of two of ns, 1.024 times the edges of their buckets."""
-    most = q.get("max")
-    for name in (*QUANTILES, RAREST, "max_bound"):
-        if q.get(name) is not None and q[name] <= MAX_US:
-            us = round(q[name] * _POWER_OF_NS)
-            q[name] = us if most is None else min(us, most)
-
-
-def summed(one: Histogram) -> dict[str, Any]:
-    """Return Q and the sum."""
-    return quantiles(one) | {"sum": one.sum}
-
-
-def shares(found: Mapping[str, float]) -> dict[str, float]:
-    """Return shares, 0..1, rounded to a millionth."""
-    return {name: round(share, 6) for name, share in found.items()}
-
-
-def missing(found: Iterable[Missing]) -> list[dict[str, str]]:
-    """Return the missing probes with their reasons."""
-    return [{"name": one.name, "reason": one.reason} for one in found]
 
 
 def order(known: tuple[str, ...]) -> Callable[[str], tuple[int, str]]:
@@ -114,21 +51,23 @@ def per_second(many: float, seconds: float | None) -> str:
     return rate(many / seconds) if seconds else UNKNOWN
 
 
-def cell(q: Mapping[str, Any], name: str) -> str:
-    """Return a quantile of Q in at most six cells, or seven with `≥`."""
-    value = q[name]
-    if name in q.get("or_more", ()):
+def cell(latency: Quantiles, name: str) -> str:
+    """Return a quantile in at most six cells, or seven with `≥`."""
+    value = latency.quantile(name)
+    if name in latency.or_more:
         return f"≥{duration(value, 2, down=True)}"
-    if value is not None and value != q["max"] and q.get("octave_parts", 2**BITS) <= ROUGH:
-        return rough(value, q["max"])
-    return bound(value, q["max"])
+    if value is not None and value != latency.max and latency.parts <= ROUGH:
+        return rough(value, latency.max)
+    return bound(value, latency.max)
 
 
-def top(q: Mapping[str, Any]) -> str:
-    """Return the maximum of Q, or its bound."""
-    if "max" in q.get("or_more", ()):
-        return f"≥{duration(q['open_from'], 2, down=True)}"
-    return f"≤{duration(q['max_bound'], 2, up=True)}" if q.get("max_bound") is not None else duration(q["max"])
+def top(latency: Quantiles) -> str:
+    """Return the maximum, or its bound."""
+    if "max" in latency.or_more:
+        return f"≥{duration(latency.open_from, 2, down=True)}"
+    if latency.max_bound is not None:
+        return f"≤{duration(latency.max_bound, 2, up=True)}"
+    return duration(latency.max)
 
 
 def wrapped(text: str, indent: str = "") -> list[str]:
@@ -193,16 +132,16 @@ REST = -WIDTH
 WORDS = ("name", "words", "shares")
 """Formats that are aligned to the left."""
 _INDENT = " " * 6
-_Row = Mapping[str, Any]
+Row = TypeVar("Row")
 
 
-class Column(NamedTuple):
+class Column(NamedTuple, Generic[Row]):
     """Definition of a column: titles, how its value is made of a row, and the value's format."""
 
     title: str
     format: str
     """A key of FORMATS."""
-    value: Callable[[_Row], Any]
+    value: Callable[[Row], object]
     """A text where a number is expected replaces the rest of the row."""
     width: int = 0
     """Cells in the text report: negative for left-aligned, 0 for a column of the HTML report only."""
@@ -210,12 +149,19 @@ class Column(NamedTuple):
     """Title in the HTML report where it differs; None for a column of the text report only."""
 
 
-class ReportTable(NamedTuple):
+class NamedQuantile(NamedTuple):
+    """Value of a column: a quantile of a latency by its name, or `max`."""
+
+    latency: Quantiles
+    name: str
+
+
+class ReportTable(NamedTuple, Generic[Row]):
     """Rows and columns of a table, with its title and notes."""
 
     title: str
-    columns: Sequence[Column]
-    rows: Sequence[_Row]
+    columns: Sequence[Column[Row]]
+    rows: Sequence[Row]
     note: str = ""
     """Explains the titles."""
     more: str = ""
@@ -226,25 +172,26 @@ class ReportTable(NamedTuple):
     """Line of the text report if there are no rows."""
 
 
-def key(name: str) -> Callable[[_Row], Any]:
-    """Return a function that takes a column's value from that key of the row."""
-    return lambda row: row[name]
+def quantile(
+    latency: Callable[[Row], Quantiles | None], name: str, title: str, width: int = 0, html: str | None = ""
+) -> Column[Row]:
+    """Return a column with a quantile (or "max") of a latency of the row."""
 
+    def value(row: Row) -> NamedQuantile | None:
+        of_row = latency(row)
+        return None if of_row is None else NamedQuantile(of_row, name)
 
-def quantile(name: str, at: str, title: str, width: int = 0, html: str | None = "") -> Column:
-    """Return a column with a quantile (or "max") of the row's Q called `name`."""
-    return Column(title, "quantile", lambda row: (row[name], at), width, html)
+    return Column(title, "quantile", value, width, html)
 
 
 def most_first(counts: Mapping[str, int], limit: int) -> list[tuple[str, float]]:
     """Return the most frequent names with their shares, 0..1."""
-    every = sum(counts.values()) or 1
-    return [(name, n / every) for name, n in sorted(counts.items(), key=lambda one: -one[1])[:limit]]
+    whole = sum(counts.values()) or 1
+    return [(name, n / whole) for name, n in sorted(counts.items(), key=lambda item: -item[1])[:limit]]
 
 
-def _quantile(value: tuple[_Row, str]) -> str:
-    q, name = value
-    return top(q) if name == "max" else cell(q, name)
+def _quantile(value: NamedQuantile) -> str:
+    return top(value.latency) if value.name == "max" else cell(value.latency, value.name)
 
 
 FORMATS: Mapping[str, Callable[[Any], str]] = {
@@ -260,11 +207,11 @@ FORMATS: Mapping[str, Callable[[Any], str]] = {
 }
 
 
-def text_table(table: ReportTable) -> list[str]:
+def text_table(table: ReportTable[Row]) -> list[str]:
     """Return the table's lines with its note below it, and an empty line at the end; nothing without rows."""
     if not table.rows:
         return [table.none, ""] if table.none else []
-    shown = [one for one in table.columns if one.width]
+    shown = [column for column in table.columns if column.width]
     lines = [heads(shown)]
     for row in table.rows[:MAX_ROWS]:
         text = line(shown, row)
@@ -274,20 +221,20 @@ def text_table(table: ReportTable) -> list[str]:
     return [*lines, *wrapped(table.more), *wrapped(table.note), ""]
 
 
-def heads(columns: Sequence[Column]) -> str:
+def heads(columns: Sequence[Column[Row]]) -> str:
     """Return the titles, each in its cells."""
-    return "".join(_padded(one.title, one.width) for one in columns)
+    return "".join(_padded(column.title, column.width) for column in columns)
 
 
-def line(columns: Sequence[Column], row: _Row) -> str:
+def line(columns: Sequence[Column[Row]], row: Row) -> str:
     """Return a row's values, each in its cells."""
     text = ""
-    for one in columns:
-        value = one.value(row)
-        if isinstance(value, str) and one.format not in WORDS:
+    for column in columns:
+        value = column.value(row)
+        if isinstance(value, str) and column.format not in WORDS:
             text += f"  {value}"
             break
-        text += _padded(UNKNOWN if value is None else FORMATS[one.format](value), one.width)
+        text += _padded(UNKNOWN if value is None else FORMATS[column.format](value), column.width)
     return text.rstrip()
 
 

@@ -1,7 +1,7 @@
 """The report and the comparison of two captures as one HTML file each: no script, nothing from outside, prints on A4.
 
 First the report's page and its order, then the section of each device, then the tables of the whole capture. Numbers
-are from the summary, pictures from the totals and the columns of time. A section that was not measured is empty.
+are from the report, pictures from the totals and the columns of time. A section that was not measured is empty.
 
 `latmon diff --html` has the text's paragraphs in their order, then the distributions of A and B below each other on the
 same axes; of a sweep it has a table and a picture of each device.
@@ -11,24 +11,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from latmon import __version__
+from latmon.analysis.limits import Advice
 from latmon.diff import output
 from latmon.diff.comparison import COLUMNS as SWEEP_COLUMNS
 from latmon.diff.comparison import SweepTable
 from latmon.diff.report import SCHEMA as DIFF_SCHEMA
 from latmon.diff.report import Change, DiffReport, PairReport, SweepReport
 from latmon.findings.rule import NOT_RUN
-from latmon.model.frame import UNACCOUNTED
-from latmon.model.histogram import BITS, merge
+from latmon.model.frame import UNACCOUNTED, Series
+from latmon.model.histogram import BITS, Histogram, merge
 from latmon.model.inflight import MEANS, PROBE, SYSFS
 from latmon.model.measurements import LATENCIES
 from latmon.model.stages import COLUMNS, by_column
 from latmon.report import outliers as outlier_words
 from latmon.report import outstanding, sections
-from latmon.report.devices import LATENCY, NOT_MEASURED, NOT_PASSED, includes_of, latency_rows, stages_without, volume
+from latmon.report.files import file_table, operation_table
 from latmon.report.formatting import per_second
 from latmon.report.html_charts import (
     MapColumns,
@@ -61,9 +63,16 @@ from latmon.report.html_elements import (
     text,
     time_of,
 )
-from latmon.report.interrupts import cgroup_table, host_tables, process_table
-from latmon.report.outliers import file_table, operation_table
-from latmon.report.sections import changes, evaluated, fact_text, named, shown_on, when
+from latmon.report.interrupts import host_tables
+from latmon.report.issuers import cgroup_table, process_table
+from latmon.report.latency_table import LATENCY, includes_of, latency_rows, stages_without, volume
+from latmon.report.model.depth import DepthLatency, Depths, DepthsAtIssue, DepthShares, Outstanding, SampledDepths
+from latmon.report.model.device import NOT_MEASURED, NOT_PASSED, Device, Op
+from latmon.report.model.finding import Finding, Findings, NextStep
+from latmon.report.model.latency import Quantiles, SummedQuantiles
+from latmon.report.model.report import CountedTime, Report
+from latmon.report.model.request import SlowRequest
+from latmon.report.sections import changes, fact_text, named, shown_on, when
 from latmon.report.totals import Totals
 from latmon.support import streams
 from latmon.support.errors import EXIT_DONE
@@ -99,200 +108,196 @@ MAX_SETTINGS = 400
 """Sections of settings; the JSON report has all."""
 MAX_DEPTHS = 24
 MAX_WAITING = 20
-_WORDS = ("kind", "model", "driver", "controller", "serial", "label")
-_Json = Mapping[str, Any]
 
 
-def findings(summary: _Json) -> str:
+def findings(evaluated: Findings | None) -> str:
     """Return the section of the findings; empty if no rule was evaluated."""
-    if "findings" not in summary:
+    if evaluated is None:
         return ""
-    found = summary["findings"]
-    head = f'<section id="findings"><h2>Findings</h2>\n<p>{text(_headline(found, evaluated(summary)))}</p>\n'
-    rest = f"<p>and {len(found) - MAX_FINDINGS:,} more</p>\n" if len(found) > MAX_FINDINGS else ""
-    return f"{head}{''.join(map(_finding, found[:MAX_FINDINGS]))}{rest}</section>\n"
+    rows, by = evaluated.findings, sections.evaluated(evaluated.findings_by)
+    head = f'<section id="findings"><h2>Findings</h2>\n<p>{text(f"By {by}." if rows else f"None, by {by}.")}</p>\n'
+    rest = f"<p>and {len(rows) - MAX_FINDINGS:,} more</p>\n" if len(rows) > MAX_FINDINGS else ""
+    return f"{head}{''.join(map(_finding, rows[:MAX_FINDINGS]))}{rest}</section>\n"
 
 
-def _headline(found: list[_Json], by: str) -> str:
-    return f"By {by}." if found else f"None, by {by}."
-
-
-def _finding(one: _Json) -> str:
-    severity, about = text(one["severity"]), one["summary"].removeprefix(f"{one['device']}: ")
+def _finding(finding: Finding) -> str:
+    severity, about = text(finding.severity), finding.summary.removeprefix(f"{finding.device}: ")
+    title = f'{text(named(finding))} <span class="small {severity}">{severity}</span>'
     return (
-        f'<article class="finding {severity}"><h3>{text(named(one))} <span class="small {severity}">{severity}</span> '
-        f'<span class="small">{text(one["id"])}, {text(when(one))}</span></h3>\n'
+        f'<article class="finding {severity}"><h3>{title} '
+        f'<span class="small">{text(finding.id)}, {text(when(finding))}</span></h3>\n'
         f"<p><strong>{text(about)}.</strong></p>\n"
-        f"{listed(text(fact_text(fact)) for fact in one['evidence'].values())}"
-        f"<p>Shown on: {text(shown_on(one))}</p>\n"
-        f"<p>What to do next:</p>\n{listed(map(_step, one['next_steps']))}"
-        f"<p>What would refute it: {text(one['refuted_by'])}</p></article>\n"
+        f"{listed(text(fact_text(fact)) for fact in finding.evidence.values())}"
+        f"<p>Shown on: {text(shown_on(finding.view))}</p>\n"
+        f"<p>What to do next:</p>\n{listed(map(_step, finding.next_steps))}"
+        f"<p>What would refute it: {text(finding.refuted_by)}</p></article>\n"
     )
 
 
-def _step(step: _Json) -> str:
+def _step(step: NextStep) -> str:
     """Return what to do, its risk, and each command on a line of its own, so that it can be pasted."""
     not_run = f'<span class="risk">{NOT_RUN}</span>'
     commands = (
-        f'<br><code class="command">{text(one["line"])}</code>{"" if one["ran"] else not_run}'
-        for one in step.get("commands", ())
+        f'<br><code class="command">{text(command.line)}</code>{"" if command.ran else not_run}'
+        for command in step.commands
     )
-    what = text(step.get("what", step["text"]))
-    return f'{what} <span class="risk">Risk: {text(step["risk"])}.</span>{"".join(commands)}'
+    what = text(step.text if step.what is None else step.what)
+    return f'{what} <span class="risk">Risk: {text(step.risk)}.</span>{"".join(commands)}'
 
 
-def render_html(summary: _Json, totals: Totals, columns: MapColumns, parts: int = 1, shown: Look | None = None) -> str:
+def render_html(report: Report, totals: Totals, columns: MapColumns, parts: int = 1, shown: Look | None = None) -> str:
     """Return the whole page. `shown`: its colours; None: the default ones."""
     shown = shown or look()
     frame = map_frame(columns, shown.paper.ramp.steps, _marks(totals), _gaps(totals))
-    devices = _shown(summary)
-    start = f"{summary['start'][:10]} {summary['start'][11:16]} UTC" if summary["start"] else UNKNOWN
-    title = f"Storage latency of {summary['host']['name']}, {start}"
+    devices = _shown(report)
+    start = f"{report.start[:10]} {report.start[11:16]} UTC" if report.start else UNKNOWN
+    title = f"Storage latency of {report.host.name}, {start}"
     body = [
         f"<h1>{text(title)}</h1>",
-        _verdict(summary),
-        _facts(summary, parts),
-        findings(summary),
-        _overview(summary, devices),
-        _slow_hours(summary),
-        _mark_table(summary),
-        _trust(summary),
-        *(_device(at, each, summary, totals, frame) for at, each in enumerate(devices)),
-        _outliers(summary),
-        _issuers(summary),
-        _files(summary),
-        _interrupts(summary),
-        _settings(summary),
-        _meaning(summary, frame),
+        _verdict(report),
+        _facts(report, parts),
+        findings(report.evaluated),
+        _overview(report, devices),
+        _slow_hours(report),
+        _mark_table(report),
+        _trust(report),
+        *(_device(at, name, report, totals, frame) for at, name in enumerate(devices)),
+        _outliers(report),
+        _issuers(report),
+        _files(report),
+        _interrupts(report),
+        _settings(report),
+        _meaning(report, frame),
     ]
-    return document(title, body, _footer(summary), shown)
+    return document(title, body, _footer(report), shown)
 
 
-def _verdict(summary: _Json) -> str:
-    lost, old = sections.verdict(summary), _in_flight_at_end(summary)
+def _verdict(report: Report) -> str:
+    lost, old = sections.verdict(report), _in_flight_at_end(report)
     old = f'\n<p class="verdict lost">{text(old)}</p>' if old else ""
     if lost:
-        why = f"; gaps: {sections.gaps(summary)}" if summary["gaps"] else ""
+        why = f"; gaps: {sections.gaps(report)}" if report.gaps else ""
         return f'<p class="verdict lost">{text(lost)}{text(why)}.</p>{old}'
-    damage = " Some of the file could not be read." if "damage" in summary else ""
-    gap = f"there is no gap{sections.open_end(summary)}"
+    damage = " Some of the file could not be read." if report.damage else ""
+    gap = f"there is no gap{sections.open_end(report)}"
     return f'<p class="verdict">Complete: no event was lost, no map was full, {gap}.{damage}</p>{old}'
 
 
-def _in_flight_at_end(summary: _Json) -> str:
+def _in_flight_at_end(report: Report) -> str:
     """Return the sentence on old I/Os in flight at the end; empty without any."""
-    old = outstanding.older(summary)
+    old = outstanding.older(report)
     return old if old.startswith("IN FLIGHT") else ""
 
 
-def _facts(summary: _Json, parts: int) -> str:
-    host, tier = summary["host"], summary["health"]["tier"]
-    means = f" ({text(_TIERS[tier])})" if tier in _TIERS and summary["backend"] == "bpftrace" else ""
+def _facts(report: Report, parts: int) -> str:
+    host, tier = report.host, report.health.tier
+    means = f" ({text(_TIERS[tier])})" if tier in _TIERS and report.backend == "bpftrace" else ""
     how = f", tier {text(tier)}{means}" if tier else ""
     return facts(
         [
-            ("Host", name(host["name"])),
-            ("Kernel", name(host["kernel"])),
-            ("Measured by", f"{name(host['tool'] or summary['backend'])}{how}; latmon {text(host['latmon'])}"),
-            ("Why this way", text(summary.get("reason", ""))),
-            ("From", f"{text(summary['start'] or UNKNOWN)} to {text(sections.end(summary))}"),
-            ("Length", f"{summary['duration_s']:,} s, {text(sections.windows(summary))}"),
+            ("Host", name(host.name)),
+            ("Kernel", name(host.kernel)),
+            ("Measured by", f"{name(host.tool or report.backend)}{how}; latmon {text(host.latmon)}"),
+            ("Why this way", text(report.reason)),
+            ("From", f"{text(report.start or UNKNOWN)} to {text(sections.end(report))}"),
+            ("Length", f"{report.duration_s:,} s, {text(sections.windows(report))}"),
             ("Parts", f"{parts:,} files of one capture" if parts > 1 else ""),
-            ("Gaps", text(sections.gaps(summary))),
+            ("Gaps", text(sections.gaps(report))),
         ]
     )
 
 
-def _shown(summary: _Json) -> list[str]:
+def _shown(report: Report) -> list[str]:
     """Return the devices with a section: busy ones by name; of too many those with most I/Os."""
-    found = summary["devices"]
-    busy = [each for each, one in found.items() if outstanding.is_busy(one)]
-    busy.sort(key=lambda each: -sum(op["count"] for op in found[each]["ops"].values()))
+    devices = report.devices
+    busy = [name for name, device in devices.items() if outstanding.is_busy(device)]
+    busy.sort(key=lambda name: -sum(op.count for op in devices[name].ops.values()))
     return sorted(busy[:MAX_SECTIONS])
 
 
-def _overview(summary: _Json, shown: list[str]) -> str:
-    rows = [_line(each, one, summary["measured_s"], shown) for each, one in summary["devices"].items()]
+def _overview(report: Report, shown: list[str]) -> str:
+    rows = [_line(name, device, report.measured_s, shown) for name, device in report.devices.items()]
     if not rows:
         return "<p>No device was seen.</p>"
     heads = ("device", "what", "I/Os", "IOPS", "B/s", "slowest completed", "above threshold", "most in driver", "limit")
-    off = outstanding.off(summary)
+    off = outstanding.off(report)
     remarks = f"<h3>Limits that are off</h3>\n{listed(map(text, off))}" if off else ""
-    tails = [text(sections.tail_sentence(each, summary["devices"][each])) for each in shown]
-    slow = listed(each for each in tails if each)
+    tails = [text(sections.tail_sentence(name, report.devices[name])) for name in shown]
+    slow = listed(tail for tail in tails if tail)
     slow = f"<h3>Where the time of the slow I/Os goes</h3>\n{slow}" if slow else ""
     return f"<h2>Devices</h2>\n{table('All devices of the capture', heads, rows, words=(0, 1))}{slow}{remarks}"
 
 
-def _line(device: str, one: _Json, seconds: float | None, shown: list[str]) -> tuple[str, ...]:
-    ops = one["ops"].values()
-    count, moved = sum(op["count"] for op in ops), sum(op.get("bytes", 0) for op in ops)
-    figures = [op.get("latency_us") or op.get("of", {}).get("latency_us") for op in ops]
-    tops = [q for q in figures if q and q["count"]]
-    slowest = max(tops, key=lambda q: q["max"] or q.get("max_bound") or 0, default=None)
-    reported = one.get("outstanding", {})
-    is_limited = reported.get("held_at") is not None or reported.get("at_limit")
-    limit = number(reported.get("limit"))
-    most_us = (slowest["max"] or slowest.get("max_bound") or 0) if slowest else 0
-    old = outstanding.longest_in_flight(one)
-    is_older = old is not None and old["age_us"] > most_us
-    older = f'<br><span class="bad">in flight for {outstanding.age(old)}</span>' if old and is_older else ""
+def _line(label: str, device: Device, seconds: float | None, shown: list[str]) -> tuple[str, ...]:
+    ops = device.ops.values()
+    count, moved = sum(op.count for op in ops), sum(op.bytes or 0 for op in ops)
+    totals: list[Quantiles | None] = [op.latency_us or op.traced_us for op in ops]
+    tops = [latency for latency in totals if latency and latency.count]
+    slowest = max(tops, key=lambda latency: latency.highest_us or 0, default=None)
+    most_us = slowest.highest_us or 0 if slowest else 0
+    limit = number(outstanding.bound_of(device.outstanding))
+    old = outstanding.longest_in_flight(device)
+    is_older = old is not None and old.row.age_us > most_us
+    older = f'<br><span class="bad">in flight for {outstanding.age(old.row)}</span>' if old and is_older else ""
+    what = (device.label, device.model, device.driver)
     return (
-        f'<a href="#device-{shown.index(device)}">{name(device)}</a>' if device in shown else name(device),
-        " ".join(name(one[key]) for key in ("label", "model", "driver") if one.get(key)),
+        f'<a href="#device-{shown.index(label)}">{name(label)}</a>' if label in shown else name(label),
+        " ".join(name(word) for word in what if word),
         number(count),
         per_second(count, seconds),
         per_second(moved, seconds),
         (maximum(slowest) if slowest else UNKNOWN) + older,
-        number(sum(one["above"].values())) if "above" in one else UNKNOWN,
-        number(reported.get("max")),
-        f'<span class="bad">{limit}, reached</span>' if is_limited else limit,
+        UNKNOWN if device.above is None else number(sum(device.above.values())),
+        number(outstanding.highest(device.outstanding)),
+        f'<span class="bad">{limit}, reached</span>' if outstanding.is_limited(device.outstanding) else limit,
     )
 
 
-def _slow_hours(summary: _Json) -> str:
+def _slow_hours(report: Report) -> str:
     """Return the I/Os above the threshold and above an SLO, in a table with a row per day and a column per hour."""
-    found = list(sections.slow_times(summary))
-    body = "".join(f"<p>{text(sentence)}</p>\n{_day_table(slow)}" for slow, sentence in found)
-    return f"<h2>Slow I/Os by hour and day</h2>\n{body}" if found else ""
+    slow = list(sections.slow_times(report))
+    body = "".join(f"<p>{text(sentence)}</p>\n{_day_table(times)}" for times, sentence in slow)
+    return f"<h2>Slow I/Os by hour and day</h2>\n{body}" if slow else ""
 
 
-def _day_table(slow: _Json) -> str:
-    if not slow["worst_minute"] or len(slow["hours"]) <= 1:
+def _day_table(slow: CountedTime) -> str:
+    if not slow.worst_minute or len(slow.hours) <= 1:
         return ""
-    hours = {one["start"][:13]: one["count"] for one in slow["hours"]}
+    by_hour = {(hour.start or UNKNOWN)[:13]: hour.count for hour in slow.hours}
+    by_day = {(day.start or UNKNOWN)[:10]: day.count for day in slow.days}
     rows = [
-        (day, number(one["count"]), *(number(hours.get(f"{day}T{hour:02}")) for hour in range(24)))
-        for one in slow["days"]
-        if (day := one["start"][:10])
+        (day, number(count), *(number(by_hour.get(f"{day}T{hour:02}")) for hour in range(24)))
+        for day, count in by_day.items()
     ]
     heads = ("day (UTC)", "all", *(f"{hour:02}" for hour in range(24)))
     caption = f"Completed I/Os in each hour; {UNKNOWN}: not measured{left_out(len(rows), MAX_ROWS)}"
     return table(caption, heads, rows[:MAX_ROWS])
 
 
-def _trust(summary: _Json) -> str:
-    markup = listed(text(each) for each in sections.trust(summary) if each != _in_flight_at_end(summary))
-    notices = [f"{text(one['time'] or UNKNOWN)} {text(one['text'])}" for one in summary.get("notices", [])]
-    damage = [text(one) for one in summary.get("damage", [])]
-    found = f"<h2>How far to trust it</h2>\n{markup}{_gap_table(summary)}"
-    found += f"<h3>Notices</h3>\n{listed(notices[:MAX_NOTES])}" if notices else ""
-    return found + (f"<h3>Damage of the file</h3>\n{listed(damage[:MAX_NOTES])}" if damage else "")
+def _trust(report: Report) -> str:
+    old = _in_flight_at_end(report)
+    markup = listed(text(sentence) for sentence in sections.trust(report) if sentence != old)
+    notices = [f"{text(notice.time or UNKNOWN)} {text(notice.text)}" for notice in report.notices]
+    section = f"<h2>How far to trust it</h2>\n{markup}{_gap_table(report)}"
+    section += f"<h3>Notices</h3>\n{listed(notices[:MAX_NOTES])}" if notices else ""
+    damage = listed(map(text, report.damage[:MAX_NOTES]))
+    return section + (f"<h3>Damage of the file</h3>\n{damage}" if damage else "")
 
 
-def _device(at: int, device: str, summary: _Json, totals: Totals, frame: MapFrame) -> str:
-    one = summary["devices"][device]
-    limit = one.get("outstanding", {}).get("limit")
-    fixed_us = None if "threshold_range_us" in one else one.get("threshold_us")
-    drawn = heat_map(device, frame, fixed_us, limit, str(at))
-    caption = "No map: more devices than there is room for." if device in frame.columns.left_out else _map_text(frame)
-    figures = [each for series, each in totals[LATENCIES].items() if (series.device, series.stage) == (device, "total")]
-    if not any(figures):
-        traced = totals.traced.histograms.items()
-        figures = [each for series, each in traced if (series.device, series.stage) == (device, "total")]
-    whole = merge(figures)
-    pictures = _Pictures(drawn, caption, histogram(device, whole))
-    return _section(device, summary, pictures, f"device-{at}")
+def _device(at: int, label: str, report: Report, totals: Totals, frame: MapFrame) -> str:
+    device = report.devices[label]
+    limit = outstanding.bound_of(device.outstanding)
+    fixed_us = device.threshold_us if device.threshold_range_us is None else None
+    drawn = heat_map(label, frame, fixed_us, limit, str(at))
+    caption = "No map: more devices than there is room for." if label in frame.columns.left_out else _map_text(frame)
+    whole = merge(_totals_of(label, totals[LATENCIES]))
+    whole = whole or merge(_totals_of(label, totals.traced.histograms))
+    pictures = _Pictures(drawn, caption, histogram(label, whole))
+    return _section(label, report, pictures, f"device-{at}")
+
+
+def _totals_of(device: str, histograms: Mapping[Series, Histogram]) -> list[Histogram]:
+    return [latency for series, latency in histograms.items() if (series.device, series.stage) == (device, "total")]
 
 
 def _map_text(frame: MapFrame) -> str:
@@ -303,8 +308,8 @@ def _map_text(frame: MapFrame) -> str:
     )
 
 
-def _meaning(summary: _Json, frame: MapFrame) -> str:
-    sentences = [*sections.meaning(summary)[:-1], _ERROR, _map_meaning(frame)]
+def _meaning(report: Report, frame: MapFrame) -> str:
+    sentences = [*sections.meaning(report)[:-1], _ERROR, _map_meaning(frame)]
     head = "How it was measured, and what each number includes"
     return f'<section class="page" id="meaning"><h2>{head}</h2>\n{listed(map(text, sentences))}</section>'
 
@@ -322,10 +327,10 @@ def _map_meaning(frame: MapFrame) -> str:
     )
 
 
-def _footer(summary: _Json) -> str:
+def _footer(report: Report) -> str:
     return (
-        f'<footer class="small">Made by latmon {text(summary["host"]["latmon"])} from a recording; its numbers are '
-        f"also in `latmon report --json` of it ({text(summary['schema'])}).</footer>\n"
+        f'<footer class="small">Made by latmon {text(report.host.latmon)} from a recording; its numbers are '
+        f"also in `latmon report --json` of it ({text(report.schema)}).</footer>\n"
     )
 
 
@@ -352,72 +357,76 @@ class _Pictures(NamedTuple):
     histogram: str
 
 
-def _section(device: str, summary: _Json, drawn: _Pictures, anchor: str) -> str:
+def _section(label: str, report: Report, drawn: _Pictures, anchor: str) -> str:
     """Return a device's section of the page, as HTML."""
-    one = summary["devices"][device]
+    device = report.devices[label]
     pieces = [
-        f'<section class="device" id="{anchor}"><h2>{name(device)}</h2>',
-        _identity(one),
-        _reported(device, one),
+        f'<section class="device" id="{anchor}"><h2>{name(label)}</h2>',
+        _identity(device),
+        _reported(label, device),
         figure(drawn.heat_map, drawn.map_text, "map"),
-        _ops(one, summary["measured_s"], summary.get("latency_from", "")),
+        _ops(device, report.measured_s, report.latency_from),
         figure(drawn.histogram, "I/Os by latency, all operations together; both axes are logarithmic."),
-        _stages(device, one),
-        *_depths(device, one),
-        _in_flight(one),
-        _limits(one),
+        _stages(label, device),
+        *_depths(label, device.outstanding),
+        _in_flight(device),
+        _limits(device),
         "</section>",
     ]
     return "\n".join(piece for piece in pieces if piece)
 
 
-def _identity(one: _Json) -> str:
-    sentences = [text(one[word]) for word in _WORDS if one.get(word)]
-    sentences += [f"{one['major']}:{one['minor']}"] if "major" in one else []
-    sentences += ["on " + ", ".join(name(member) for member in one["members"])] if one.get("members") else []
-    found = f'<p class="what">{" &middot; ".join(sentences)}</p>\n' if sentences else ""
-    if not one.get("timed", True):
-        found += f"<p>Not timed by the always-on probe: {sections.why_untimed(one)}.</p>\n"
-    if "threshold_us" in one:
-        above = sum(one.get("above", {}).values())
-        found += f"<p>{number(above)} I/Os were above the threshold of {_threshold(one)}.</p>\n"
-    return found
+def _identity(device: Device) -> str:
+    words = (device.kind, device.model, device.driver, device.controller, device.serial, device.label)
+    sentences = [text(word) for word in words if word]
+    sentences += [] if device.major is None else [f"{device.major}:{device.minor}"]
+    sentences += ["on " + ", ".join(name(member) for member in device.members)] if device.members else []
+    markup = f'<p class="what">{" &middot; ".join(sentences)}</p>\n' if sentences else ""
+    if device.timed is False:
+        markup += f"<p>Not timed by the always-on probe: {sections.why_untimed(device)}.</p>\n"
+    if device.threshold_us is not None:
+        above = sum((device.above or {}).values())
+        threshold = _threshold(device.threshold_us, device.threshold_range_us)
+        markup += f"<p>{number(above)} I/Os were above the threshold of {threshold}.</p>\n"
+    return markup
 
 
-def _threshold(one: _Json) -> str:
+def _threshold(latest_us: int, bounds_us: tuple[int, int] | None) -> str:
     """Return the device's threshold, or the range of one that moved."""
-    if "threshold_range_us" not in one:
-        return spelled(one["threshold_us"])
-    return f"{' to '.join(map(spelled, one['threshold_range_us']))}, which moved with its latencies"
+    if bounds_us is None:
+        return spelled(latest_us)
+    return f"{' to '.join(map(spelled, bounds_us))}, which moved with its latencies"
 
 
-def _reported(device: str, one: _Json) -> str:
+def _reported(label: str, device: Device) -> str:
     """Return the sentences on the tail, Little's law and the issue order."""
-    sentences = [sections.tail_sentence(device, one), sections.admission_sentence(device, one)]
-    sentences += (*sections.stack_sentences(device, one), *sections.size_sentences(one), sections.reports_sentence(one))
-    sentences.append(one.get("outstanding", {}).get("littles_law", {}).get("sentence", ""))
-    order = one.get("issue_order", {})
-    sentences.append(f"issue order: {order['summary']}" if order.get("ascending") is not None else "")
-    return "".join(f'<p class="key">{text(each)}</p>\n' for each in sentences if each)
+    sentences = [sections.tail_sentence(label, device), sections.admission_sentence(label, device)]
+    sentences += (*sections.stack_sentences(label, device), *sections.size_sentences(device))
+    sentences.append(sections.reports_sentence(device))
+    law, order = outstanding.law_of(device.outstanding), device.issue_order
+    sentences.append(law.sentence if law else "")
+    sentences.append(f"issue order: {order.summary}" if order and order.ascending is not None else "")
+    return "".join(f'<p class="key">{text(sentence)}</p>\n' for sentence in sentences if sentence)
 
 
-def _ops(one: _Json, seconds: float | None, begins: str) -> str:
-    if not one["ops"]:
+def _ops(device: Device, seconds: float | None, begins: str) -> str:
+    ops = device.ops
+    if not ops:
         return "<p>No I/O completed.</p>"
-    absent = listed((_absent(why, stages) for why, stages in stages_without(one["ops"]).items()), "small")
-    if not any("latency_us" in op or "of" in op or op["stages"] for op in one["ops"].values()):
-        volumes = (f"<b>{text(op)}</b> {text(volume(figures, seconds))}" for op, figures in one["ops"].items())
+    absent = listed((_absent(why, stages) for why, stages in stages_without(ops).items()), "small")
+    if not any(op.latency_us or op.of or op.stages for op in ops.values()):
+        volumes = (f"<b>{text(name)}</b> {text(volume(op, seconds))}" for name, op in ops.items())
         return listed(volumes) + absent
-    rows = [row for op, figures in one["ops"].items() for row in _op(op, figures, seconds, begins)]
+    rows = chain.from_iterable(_op(name, op, seconds, begins) for name, op in ops.items())
     caption = "Latency by operation and stage; each time to the microsecond, as in the JSON report"
     return table(caption, ("", *(column.title for column in LATENCY)), rows) + absent
 
 
-def _op(op: str, one: _Json, seconds: float | None, begins: str) -> Iterator[tuple[str, ...]]:
+def _op(label: str, op: Op, seconds: float | None, begins: str) -> Iterator[tuple[str, ...]]:
     """Yield a row that heads the op's, then its total and its stages."""
-    yield (f'<b>{text(op)}</b> <span class="small">{text(volume(one, seconds))}</span>',)
-    for row in latency_rows(one, begins):
-        yield (f"&emsp;{text(row['name'])}", *cells(LATENCY, row))
+    yield (f'<b>{text(label)}</b> <span class="small">{text(volume(op, seconds))}</span>',)
+    for row in latency_rows(op, begins):
+        yield (f"&emsp;{text(row.name)}", *cells(LATENCY, row))
 
 
 def _absent(why: str, stages: list[str]) -> str:
@@ -425,20 +434,19 @@ def _absent(why: str, stages: list[str]) -> str:
     return f"{text(', '.join(stages))} {word}: {text(why.removeprefix(NOT_PASSED).removeprefix(NOT_MEASURED))}"
 
 
-def _stages(device: str, one: _Json) -> str:
+def _stages(label: str, device: Device) -> str:
     """Return the stages' shares of the time of all I/Os, and of the slow ones."""
-    whole = _shares(one["ops"])
-    tail = one.get("tail")
+    whole, tail = _shares(device.ops), device.tail
     rows: list[tuple[str, Mapping[str, float]]] = [("all I/O", whole)]
     if tail:
-        rows.append((f"above {spelled(tail['cut_us'])}", by_column(tail["share"], includes_of(one["ops"]))))
-    drawn = stage_bars(device, rows) if whole else ""
+        rows.append((f"above {spelled(tail.cut_us)}", by_column(tail.share, includes_of(device.ops))))
+    drawn = stage_bars(label, rows) if whole else ""
     if not drawn:
         return ""
     seen = [part for part in COLUMNS if any(part in parts for _, parts in rows)]
     legend = listed(swatches(seen), "parts")
-    of = "traced" if any("of" in op for op in one["ops"].values()) else "timed"
-    ios = f"; {tail['count']:,} I/Os are above {time_of(tail['cut_us'])}" if tail else ""
+    of = "traced" if any(op.of for op in device.ops.values()) else "timed"
+    ios = f"; {tail.count:,} I/Os are above {time_of(tail.cut_us)}" if tail else ""
     heads = ("stage", *(text(row) for row, _ in rows))
     figures = table(
         "Share of the time", heads, [(text(p), *(share(of.get(p)) for _, of in rows)) for p in seen], kind="narrow"
@@ -447,53 +455,53 @@ def _stages(device: str, one: _Json) -> str:
     return f"<h3>Where the time goes</h3>\n{pictured}{legend}{figures}"
 
 
-def _shares(ops: _Json) -> dict[str, float]:
+def _shares(ops: Mapping[str, Op]) -> dict[str, float]:
     """Return each stage's share of the time of all ops, by its column's name; empty if a sum is unknown."""
-    sums: dict[str, int] = {}
+    sums_us: dict[str, int] = {}
     for op in ops.values():
-        stages = op["stages"] | ({UNACCOUNTED: op["unaccounted"]} if UNACCOUNTED in op else {})
-        for stage, figures in by_column(stages, includes_of({"": op})).items():
-            if figures["sum"] is None:
+        stages: dict[str, SummedQuantiles] = {**op.stages}
+        if op.unaccounted:
+            stages[UNACCOUNTED] = op.unaccounted
+        for stage, latency in by_column(stages, includes_of({"": op})).items():
+            if latency.sum is None:
                 return {}
             if stage != "resume":
-                sums[stage] = sums.get(stage, 0) + figures["sum"]
-    whole = sum(sums.values())
-    return {stage: us / whole for stage, us in sums.items()} if whole else {}
+                sums_us[stage] = sums_us.get(stage, 0) + latency.sum
+    whole_us = sum(sums_us.values())
+    return {stage: us / whole_us for stage, us in sums_us.items()} if whole_us else {}
 
 
-def _depths(device: str, one: _Json) -> Iterator[str]:
-    if "outstanding" not in one:
+def _depths(label: str, depths: Outstanding | None) -> Iterator[str]:
+    if depths is None:
         return
-    reported = one["outstanding"]
-    limit = reported.get("limit")
-    yield f"<h3>Outstanding I/O</h3>\n{listed(map(text, outstanding.sentences(reported)))}"
-    if "source" in reported:
-        yield f'<p class="small">Counted by {_COUNTED_BY.get(reported["source"], _COUNTED_BY[SYSFS])}.</p>'
-    driver = {
-        int(depth): part for depth, part in reported.get("busy_time_share", reported.get("time_share", {})).items()
-    }
-    of = "of the time with any there" if "busy_time_share" in reported else "of the ends of the windows"
-    yield figure(depth_bars(device, driver, limit, "in the driver"), f"In the driver: share {of}, by number of I/Os.")
-    queued = {int(depth): part for depth, part in reported.get("queued", {}).get("busy_time_share", {}).items()}
-    drawn = depth_bars(device, queued, None, "queued above it")
-    yield figure(drawn, "Queued above the driver: share of the time with any there.")
-    yield _depth_table(reported)
+    yield f"<h3>Outstanding I/O</h3>\n{listed(map(text, outstanding.sentences(depths)))}"
+    if not isinstance(depths, SampledDepths):
+        yield f'<p class="small">Counted by {_COUNTED_BY.get(depths.source, _COUNTED_BY[SYSFS])}.</p>'
+    limit, of = outstanding.bound_of(depths), "of the ends of the windows"
+    driver: DepthShares = {}
+    if isinstance(depths, Depths):
+        driver, of = depths.busy_time_share, "of the time with any there"
+    elif isinstance(depths, SampledDepths):
+        driver = depths.time_share
+    yield figure(depth_bars(label, driver, limit, "in the driver"), f"In the driver: share {of}, by number of I/Os.")
+    if isinstance(depths, Depths) and depths.queued:
+        drawn = depth_bars(label, depths.queued.busy_time_share, None, "queued above it")
+        yield figure(drawn, "Queued above the driver: share of the time with any there.")
+    if isinstance(depths, Depths):
+        yield _depth_table(depths.busy_time_share, depths.at_issue, depths.latency_by_depth or {})
+    elif isinstance(depths, DepthsAtIssue):
+        yield _depth_table({}, depths.at_issue, {})
 
 
-def _depth_table(reported: _Json) -> str:
-    busy, issued, took = (
-        reported.get("busy_time_share", {}),
-        reported.get("at_issue", {}),
-        reported.get("latency_by_depth", {}),
-    )
-    depths = sorted({int(depth) for depth in (*busy, *issued, *took)})
+def _depth_table(busy: DepthShares, issued: Mapping[int, int], took: Mapping[int, DepthLatency]) -> str:
+    depths = sorted({*busy, *issued, *took})
     if not depths:
         return ""
     shown = depths[:MAX_DEPTHS]
     columns = [("depth", [number(at) for at in shown])]
-    columns += [("busy time", [share(busy.get(str(at), 0.0)) for at in shown])] * bool(busy)
-    columns += [("at issue", [number(issued.get(str(at), 0)) for at in shown])] * bool(issued)
-    means = [time_of(took[str(at)]["mean_us"]) if str(at) in took else "" for at in shown]
+    columns += [("busy time", [share(busy.get(at, 0.0)) for at in shown])] * bool(busy)
+    columns += [("at issue", [number(issued.get(at, 0)) for at in shown])] * bool(issued)
+    means = [time_of(took[at].mean_us) if at in took else "" for at in shown]
     columns += [("mean latency of I/Os by depth at their start", means)] * bool(took)
     more = f"; {len(depths) - MAX_DEPTHS:,} more depths are in the JSON report" if len(depths) > MAX_DEPTHS else ""
     caption = f"I/Os in the driver, and latency by all outstanding{more}"
@@ -502,131 +510,131 @@ def _depth_table(reported: _Json) -> str:
     return f"<details open><summary>The same in numbers</summary>{drawn}</details>"
 
 
-def _in_flight(one: _Json) -> str:
-    rows = [text(outstanding.waiting(row)) for row in one.get("in_flight", [])]
+def _in_flight(device: Device) -> str:
+    rows = [text(outstanding.waiting(row)) for row in outstanding.waiting_rows(device)]
     markup = listed(rows[:MAX_WAITING]) + (
         f"<p>and {len(rows) - MAX_WAITING:,} more</p>" if len(rows) > MAX_WAITING else ""
     )
     head = '<h3 class="bad">In flight at the end</h3>\n' if rows else ""
-    longest = outstanding.longest_in_flight(one)
+    longest = outstanding.longest_in_flight(device)
     if longest:
-        seen = text(longest["seen"] or "a time unknown")
-        markup += f"<p>Longest in flight: {text(outstanding.waiting(longest))}, seen at {seen}.</p>"
+        seen = text(longest.seen or "a time unknown")
+        markup += f"<p>Longest in flight: {text(outstanding.waiting(longest.row))}, seen at {seen}.</p>"
     return head + markup
 
 
-def _limits(one: _Json) -> str:
+def _limits(device: Device) -> str:
     """Return the settings as configured, and which limits are off."""
     rows = []
-    for setting in one.get("limits", []):
-        remarks = "; ".join(_remark(each) for each in setting.get("remarks", []))
-        rows.append((text(setting["name"]), text(setting["value"]), remarks, text(setting["source"])))
-    whole = listed(_remark(each) for each in one.get("limits_remarks", []))
+    for setting in device.limits or ():
+        remarks = "; ".join(map(_remark, setting.remarks))
+        limit = setting.limit
+        rows.append((text(limit.name), text(limit.value), remarks, text(limit.source)))
+    whole = listed(map(_remark, device.limits_remarks))
     if not rows and not whole:
         return ""
     heads = ("setting", "value", "remark", "read from")
     return f"<h3>Limits</h3>\n{whole}" + table("As configured", heads, rows, words=(0, 2, 3)) * bool(rows)
 
 
-def _remark(each: _Json) -> str:
-    caption = text(each["text"])
-    return caption if each["note"] else f'<span class="bad">off: {caption}</span>'
+def _remark(remark: Advice) -> str:
+    caption = text(remark.text)
+    return caption if remark.note else f'<span class="bad">off: {caption}</span>'
 
 
-def _outliers(summary: _Json) -> str:
+def _outliers(report: Report) -> str:
     """Return the section of the longest outliers, each with its stages as a ribbon and as a sum."""
-    every = summary.get("outliers", [])
-    if not every:
+    if not report.outliers:
         return ""
-    of = outlier_words.counts(summary)
+    of, shown = outlier_words.counts(report), report.outliers[:MAX_OUTLIERS]
     markup = (
         f"<p>{number(of.above)} I/Os were above their threshold; {number(of.recorded)} of them were recorded one by "
         f"one, {number(of.left_out)} were left out by the rate limit. "
-        f"The longest {min(MAX_OUTLIERS, len(every))} follow.</p>\n"
+        f"The longest {len(shown)} follow.</p>\n"
     )
-    passed = {name for one in every[:MAX_OUTLIERS] for name in _parts(one)}
+    passed = set(chain.from_iterable(map(_parts, shown)))
     markup += listed(swatches([part for part in COLUMNS if part in passed]), "parts")
-    rows = "".join(_outlier(at, one) for at, one in enumerate(every[:MAX_OUTLIERS], 1))
+    rows = "".join(_outlier(at, row) for at, row in enumerate(shown, 1))
     return f'<section class="page" id="outliers"><h2>Outliers</h2>\n{markup}{rows}</section>\n'
 
 
-def _outlier(at: int, one: _Json) -> str:
-    again = f" x{one['repeats']:,}" if one["repeats"] > 1 else ""
-    waits = "".join(f"<p>{name(sentence)}</p>" for sentence in outlier_words.waits(one))
+def _outlier(at: int, row: SlowRequest) -> str:
+    again = f" x{row.repeats:,}" if row.repeats > 1 else ""
+    waits = "".join(f"<p>{name(sentence)}</p>" for sentence in outlier_words.waits(row))
     return (
-        f'<div class="outlier"><p><b>{at}. {name(one["device"])} {time_of(one["total_us"])}</b> '
-        f"{text(until(one['stages_us']))}{again}: {text(', '.join(outlier_words.request(one)))}, "
-        f"by {name(outlier_words.issuer(one))}, began {text(one['time'] or UNKNOWN)}</p>\n"
-        f"{ribbon(_parts(one), one['unaccounted_us'], one['total_us'])}\n"
-        f'<p>{_sum(one)}</p>\n{waits}<p class="small">{text("; ".join(outlier_words.circumstances(one)))}</p></div>\n'
+        f'<div class="outlier"><p><b>{at}. {name(row.device)} {time_of(row.total_us)}</b> '
+        f"{text(until(row.stages_us))}{again}: {text(', '.join(outlier_words.request(row)))}, "
+        f"by {name(outlier_words.issuer(row))}, began {text(row.time or UNKNOWN)}</p>\n"
+        f"{ribbon(_parts(row), row.unaccounted_us, row.total_us)}\n"
+        f'<p>{_sum(row)}</p>\n{waits}<p class="small">{text("; ".join(outlier_words.circumstances(row)))}</p></div>\n'
     )
 
 
-def _parts(one: _Json) -> dict[str, int]:
+def _parts(row: SlowRequest) -> dict[str, int]:
     """Return the outlier's stages by their names in a column."""
-    return by_column(one["stages_us"], one["includes"])
+    return by_column(row.stages_us, row.includes)
 
 
-def _sum(one: _Json) -> str:
+def _sum(row: SlowRequest) -> str:
     """Return `queue 3 us + hba 85 us + unaccounted 2 us = 90 us`."""
-    found = outlier_words.sum_of(one)
-    if found is None:
+    stages = outlier_words.sum_of(row)
+    if stages is None:
         return outlier_words.NOT_TRACED
-    parts = " + ".join(f"{text(stage)} {time_of(us)}" for stage, us in found.parts.items())
-    return ", ".join(filter(None, (f"{parts} = {time_of(found.whole)}", off_total(found.missing))))
+    parts = " + ".join(f"{text(stage)} {time_of(us)}" for stage, us in stages.parts.items())
+    return ", ".join(filter(None, (f"{parts} = {time_of(stages.whole)}", off_total(stages.missing))))
 
 
-def _issuers(summary: _Json) -> str:
+def _issuers(report: Report) -> str:
     """Return the tables of cgroups and processes."""
-    found = "".join(column_table(one(summary), MAX_ROWS) for one in (cgroup_table, process_table))
-    return f'<section id="who"><h2>Who issued the I/Os</h2>\n{found}</section>\n' if found else ""
+    tables = column_table(cgroup_table(report), MAX_ROWS) + column_table(process_table(report), MAX_ROWS)
+    return f'<section id="who"><h2>Who issued the I/Os</h2>\n{tables}</section>\n' if tables else ""
 
 
-def _files(summary: _Json) -> str:
+def _files(report: Report) -> str:
     """Return the tables of operations on files, and of the slow ones."""
-    found = "".join(column_table(one(summary), MAX_ROWS) for one in (file_table, operation_table))
-    return f'<section id="files"><h2>What programs waited for</h2>\n{found}</section>\n' if found else ""
+    tables = column_table(file_table(report), MAX_ROWS) + column_table(operation_table(report), MAX_ROWS)
+    return f'<section id="files"><h2>What programs waited for</h2>\n{tables}</section>\n' if tables else ""
 
 
-def _interrupts(summary: _Json) -> str:
+def _interrupts(report: Report) -> str:
     """Return the tables of softirqs, handlers, wake-ups and task queues."""
-    found = "".join(column_table(one, MAX_ROWS) for one in host_tables(summary))
-    return f'<section id="interrupts"><h2>Interrupts and threads</h2>\n{found}</section>\n' if found else ""
+    tables = "".join(column_table(host_table, MAX_ROWS) for host_table in host_tables(report))
+    return f'<section id="interrupts"><h2>Interrupts and threads</h2>\n{tables}</section>\n' if tables else ""
 
 
-def _gap_table(summary: _Json) -> str:
-    rows = [(text(one["start"] or UNKNOWN), f"{one['duration_s']:,} s", text(one["reason"])) for one in summary["gaps"]]
+def _gap_table(report: Report) -> str:
+    rows = [(text(gap.start or UNKNOWN), f"{gap.duration_s:,} s", text(gap.reason)) for gap in report.gaps]
     caption = f"Gaps{_rest(len(rows))}"
     return table(caption, ("from", "for", "because"), rows[:MAX_ROWS], words=(0, 2)) if rows else ""
 
 
-def _mark_table(summary: _Json) -> str:
+def _mark_table(report: Report) -> str:
     """Return the table of marks, numbered as on the maps."""
     rows = [
         (
             str(at),
-            text(one["time"] or UNKNOWN),
-            name(one["text"] or "(no note)"),
-            "; ".join(map(text, changes(one["changed"]))),
+            text(mark.time or UNKNOWN),
+            name(mark.text or "(no note)"),
+            "; ".join(map(text, changes(mark.changed))),
         )
-        for at, one in enumerate(summary.get("marks", []), 1)
+        for at, mark in enumerate(report.marks, 1)
     ]
     heads = ("mark", "at", "note", "set otherwise than at the start")
     return table(f"Marks{_rest(len(rows))}", heads, rows[:MAX_ROWS], words=(0, 1, 2, 3)) if rows else ""
 
 
-def _settings(summary: _Json) -> str:
+def _settings(report: Report) -> str:
     """Return all settings in the capture's header, unfolded because a folded part is not printed."""
-    found = summary.get("settings", {})
+    sections = report.settings
     tables = [
         table(text(section), ("name", "value"), [(text(k), text(v)) for k, v in values.items()], words=(0, 1))
-        for section, values in list(found.items())[:MAX_SETTINGS]
+        for section, values in list(sections.items())[:MAX_SETTINGS]
     ]
     if not tables:
         return ""
-    names = sum(map(len, found.values()))
+    names = sum(map(len, sections.values()))
     head = f"<summary>All {number(names)} settings, as they were when the capture began</summary>"
-    rest = f"<p>and {len(found) - MAX_SETTINGS:,} more sections</p>" if len(found) > MAX_SETTINGS else ""
+    rest = f"<p>and {len(sections) - MAX_SETTINGS:,} more sections</p>" if len(sections) > MAX_SETTINGS else ""
     folded = f"<details open>{head}\n{''.join(tables)}{rest}</details>"
     return f'<section id="settings"><h2>Configuration</h2>\n{folded}</section>\n'
 

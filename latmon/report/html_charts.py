@@ -20,8 +20,9 @@ from latmon.aggregate.accumulator import Minute
 from latmon.model.frame import UNACCOUNTED, Frame
 from latmon.model.histogram import BITS, Histogram, bucket_bounds, bucket_index
 from latmon.model.stages import COLUMNS, LETTERS, drawn_as
-from latmon.report.formatting import known_quantiles, ordered
+from latmon.report.formatting import ordered
 from latmon.report.html_elements import LEVELS, number, share, text, time_of
+from latmon.report.model.latency import QUANTILES, RAREST, RAREST_Q
 from latmon.report.summary import Item
 from latmon.support.units import rate, spelled
 from latmon.views.axes import Extent, LatencyScale, begins, last_step, latency_scale, level, rows_of, tail_bucket
@@ -556,7 +557,8 @@ def histogram(device: str, one: Histogram, beside: Histogram | None = None) -> s
 
 
 def _quantiles(one: Histogram, x: object, top: int, bottom: int) -> Iterator[str]:
-    reported = [*known_quantiles(one).items(), ("max", one.max)]
+    quantiles = {**QUANTILES, RAREST: RAREST_Q}
+    reported = [*((name, one.quantile(q)) for name, q in quantiles.items()), ("max", one.max)]
     ends = [0.0, 0.0, 0.0]
     for name, us in reported:
         if us is None:

@@ -12,7 +12,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from latmon.model.histogram import BITS
-from latmon.report.formatting import WORDS, Column, ReportTable, cell, most_first
+from latmon.report.formatting import WORDS, Column, NamedQuantile, ReportTable, Row, cell, most_first
+from latmon.report.model.latency import Quantiles
 from latmon.support.paths import data_dir
 from latmon.support.theme import AUTO, Theme, load_ramp, read_theme, role_colours
 from latmon.support.units import UNKNOWN, in_words
@@ -92,7 +93,7 @@ def left_out(rows: int, limit: int) -> str:
     return f"; the first {limit} of {rows:,}, the JSON report has all" if rows > limit else ""
 
 
-def column_table(one: ReportTable, limit: int) -> str:
+def column_table(one: ReportTable[Row], limit: int) -> str:
     """Return a table of the report with at most `limit` rows; empty without rows."""
     if not one.rows:
         return ""
@@ -104,12 +105,12 @@ def column_table(one: ReportTable, limit: int) -> str:
     return table(f"{text(caption)}{left_out(len(one.rows), limit)}", heads, rows, words=words)
 
 
-def cells(columns: Sequence[Column], row: Mapping[str, Any]) -> list[str]:
+def cells(columns: Sequence[Column[Row]], row: Row) -> list[str]:
     """Return a row's values as HTML."""
     return [_cell(column, row) for column in columns]
 
 
-def _cell(column: Column, row: Mapping[str, Any]) -> str:
+def _cell(column: Column[Row], row: Row) -> str:
     value = column.value(row)
     if isinstance(value, str) and column.format not in WORDS:
         return text(value)
@@ -140,20 +141,25 @@ def figure(svg: str, caption: str, kind: str = "") -> str:
     return f"<figure{named}>\n{svg}\n<figcaption>{caption}</figcaption></figure>\n" if svg else ""
 
 
-def maximum(q: Any) -> str:
-    """Return the exact maximum of Q, or its upper (≤) or lower (≥) bound."""
-    if "max" in q.get("or_more", ()):
-        return f"≥ {time_of(q['open_from'])}"
-    return f"≤ {time_of(q['max_bound'])}" if q.get("max_bound") is not None else time_of(q["max"])
+def maximum(latency: Quantiles) -> str:
+    """Return the exact maximum, or its upper (≤) or lower (≥) bound."""
+    if "max" in latency.or_more:
+        return f"≥ {time_of(latency.open_from)}"
+    return f"≤ {time_of(latency.max_bound)}" if latency.max_bound is not None else time_of(latency.max)
 
 
-def quantile(q: Any, name: str) -> str:
-    """Return a quantile of Q: `≥` if its bucket has no upper bound, `~` as in the text report."""
-    if name in q.get("or_more", ()):
-        return f"≥ {time_of(q[name])}"
-    if q[name] is None or q[name] == q["max"]:
-        return time_of(q[name])
-    return in_words(cell(q, name)).replace("~", "~ ")
+def quantile(latency: Quantiles, name: str) -> str:
+    """Return a quantile: `≥` if its bucket has no upper bound, `~` as in the text report."""
+    us = latency.quantile(name)
+    if name in latency.or_more:
+        return f"≥ {time_of(us)}"
+    if us is None or us == latency.max:
+        return time_of(us)
+    return in_words(cell(latency, name)).replace("~", "~ ")
+
+
+def _quantile(value: NamedQuantile) -> str:
+    return maximum(value.latency) if value.name == "max" else quantile(value.latency, value.name)
 
 
 _FORMATS: Mapping[str, Callable[[Any], str]] = {
@@ -162,7 +168,7 @@ _FORMATS: Mapping[str, Callable[[Any], str]] = {
     "number": number,
     "time": time_of,
     "share": share,
-    "quantile": lambda value: maximum(value[0]) if value[1] == "max" else quantile(*value),
+    "quantile": _quantile,
     "name": name,
     "words": text,
     "shares": _shares,

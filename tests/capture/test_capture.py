@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 from recorded import ORIGIN, frame
+from report_json import summarised
 
 from latmon.capture import collector as module
 from latmon.capture.backend import Options
@@ -22,7 +23,6 @@ from latmon.model.frame import Frame, Health, Outlier
 from latmon.model.inflight import InFlight, InFlightList
 from latmon.recording.codec import End, Gap
 from latmon.recording.reader import open_recording
-from latmon.report.summary import summarise
 from latmon.support.errors import (
     EXIT_DONE,
     EXIT_FAILED,
@@ -679,7 +679,7 @@ async def test_a_hole_at_the_end_is_in_the_file_whatever_ends_it(tmp_path, probe
     assert (gap.reason, gap.mono_us, gap.wall) == ("probe-silent", window.mono_us, window.wall)
     assert 0.3 < gap.seconds < 30
     assert isinstance(end_line, End)
-    reported = summarise(open_recording(tmp_path / "x"))
+    reported = summarised(open_recording(tmp_path / "x"))
     assert [one["reason"] for one in reported["gaps"]] == ["probe-silent"]
     found = survey(open_recording(tmp_path / "x"))
     assert (found.gaps, found.clean) == (1, True)

@@ -817,13 +817,13 @@ def test_the_command_evaluates_the_rules_of_both(capsys):
 def test_the_findings_of_a_side_are_those_of_its_report(name):
     """The last seconds are a block too, and so is all of a recording shorter than one."""
     path = RECORDINGS / f"{name}.latmon.jsonl.gz"
-    reported = report_summary.summarise(open_recording(path))["findings"]
-    assert read(str(path)).findings.keys() == {(one["id"], one["device"]) for one in reported}
+    reported = report_summary.summarise(open_recording(path)).evaluated.findings
+    assert read(str(path)).findings.keys() == {(finding.id, finding.device) for finding in reported}
 
 
 def test_missing_windows_are_the_gaps_that_the_report_finds(tmp_path):
     path = write(tmp_path / "holes.gz", [one for one in frames_of(1, length=200) if one.seq not in (30, 31, 170)])
-    made, gaps = read(str(path)), report_summary.summarise(open_recording(path))["gaps"]
+    made, gaps = read(str(path)), report_summary.summarise(open_recording(path)).gaps
     assert (made.windows, made.gaps, len(gaps)) == (197, 2, 2)
     assert "A is incomplete: 2 gaps" in rendered(compare(made, run(2)))
 

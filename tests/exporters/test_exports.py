@@ -18,6 +18,7 @@ from dataclasses import replace
 
 import pyte
 import pytest
+from report_json import summarised
 
 from latmon.cli import arguments
 from latmon.cli import headless as cli_demo
@@ -42,7 +43,6 @@ from latmon.recording.codec import Gap
 from latmon.recording.members import pack
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
-from latmon.report.summary import summarise
 from latmon.support import streams
 from latmon.support.errors import RecordingError, UsageError
 from latmon.support.theme import load_theme, nearest
@@ -109,7 +109,7 @@ def rows(data):
 def counted(path):
     """DEVICE/OP/STAGE -> I/Os, as the report has them."""
     found = {}
-    for name, device in summarise(open_recording(path))["devices"].items():
+    for name, device in summarised(open_recording(path))["devices"].items():
         for op, reported in device["ops"].items():
             for stage, q in {"total": reported.get("latency_us")}.items():
                 if q and q.get("count"):

@@ -1,11 +1,11 @@
 """bottleneck-between: a text in which iostat of a guest and esxtop of its host contradict each other."""
 
 import pytest
+from report_json import summarised
 
 from latmon.importers.registry import import_command
 from latmon.importers.values import ImportOptions
 from latmon.recording.reader import open_recording
-from latmon.report.summary import summarise
 from latmon.support.errors import EXIT_DONE
 
 HEAD = "Device            r/s     w/s     rkB/s     wkB/s   r_await w_await  aqu-sz  %util\n"
@@ -31,7 +31,7 @@ def findings(tmp_path, text):
     (tmp_path / "ticket.txt").write_text(text)
     out = tmp_path / "out.latmon.jsonl.gz"
     assert import_command(tmp_path / "ticket.txt", out, ImportOptions()) == EXIT_DONE
-    return summarise(open_recording(out))
+    return summarised(open_recording(out))
 
 
 def test_the_layer_between_two_tools_is_named(tmp_path):

@@ -4,16 +4,18 @@ import json
 from pathlib import Path
 
 import pytest
+from report_json import summarised
 
 from latmon.importers.registry import import_command, read_text
 from latmon.importers.values import ImportOptions
 from latmon.model.frame import Series
-from latmon.model.histogram import MAX_US
+from latmon.model.histogram import MAX_US, Histogram
 from latmon.recording.reader import open_recording
 from latmon.report.command import render_text
 from latmon.report.html import render_html
 from latmon.report.html_charts import MapColumns
-from latmon.report.summary import added_up, apply_source_edges, summarise, summary_of
+from latmon.report.latencies import SourceEdges, quantiles
+from latmon.report.summary import added_up, report_of
 from latmon.support.errors import RecordingError
 from latmon.views.lines import cell_len
 
@@ -40,7 +42,7 @@ def only(found):
 
 
 def latency(recording):
-    return only(only(summarise(recording)["devices"].values())["ops"].values())["latency_us"]
+    return only(only(summarised(recording)["devices"].values())["ops"].values())["latency_us"]
 
 
 def test_what_is_in_a_row_without_an_end_is_that_or_more(tmp_path):
@@ -49,13 +51,13 @@ def test_what_is_in_a_row_without_an_end_is_that_or_more(tmp_path):
     assert (q["p99"], q["p99.9"], q["max"]) == (61440, 600_000, None)
     assert (q["open_from"], q["or_more"]) == (600_000, ["p99.9", "p99.99", "p99.999", "max"])
     assert "max_bound" not in q
-    text = " ".join(render_text(summarise(recording)).split())
+    text = " ".join(render_text(summarised(recording).report).split())
     assert "≥600ms" in text
     assert "≥: in a row of the source without an upper bound" in text
     assert "700 of 600,000 or more: how much more is not known" in text
     columns = MapColumns(recording.origin.interval_us)
     totals = added_up(recording, columns.add)
-    assert "≥ 600.000 ms" in render_html(summary_of(recording, totals), totals, columns)
+    assert "≥ 600.000 ms" in render_html(report_of(recording, totals), totals, columns)
 
 
 def test_a_row_without_an_end_that_is_empty_says_nothing(tmp_path):
@@ -68,9 +70,8 @@ def test_a_row_without_an_end_that_is_empty_says_nothing(tmp_path):
     "reported", [None, 7, {"open": 7}, {"open": [7, {"series": [1], "from_us": 5}, {"series": ["a", "b", "c"]}]}]
 )
 def test_a_header_that_reports_nonsense_is_passed_over(reported):
-    q = {"p50": MAX_US + 1}
-    apply_source_edges({"a": {"ops": {"b": {"latency_us": q, "stages": {"c": q}}}}}, reported)
-    assert q == {"p50": MAX_US + 1}
+    latency = quantiles(Histogram.record([MAX_US + 1]))
+    assert SourceEdges(reported).applied(Series("a", "b", "c"), latency) == latency
 
 
 def test_a_bin_of_fio_is_placed_by_its_last_value():
@@ -98,7 +99,7 @@ def test_fios_own_quantiles_are_never_above_ours():
 def test_the_widest_bucket_is_reported_as_it_is(tmp_path):
     recording = imported(tmp_path, OCTAVES, unit="us")
     assert latency(recording)["octave_parts"] == 1
-    text = render_text(summarise(recording))
+    text = render_text(summarised(recording).report)
     assert "up to an octave wide (~) where the source's are; it is rounded" in " ".join(text.split())
     assert "12.5 %" not in text
     assert " ~64us" in text
@@ -107,7 +108,7 @@ def test_the_widest_bucket_is_reported_as_it_is(tmp_path):
 def test_wide_characters_are_two_cells_of_the_eighty(tmp_path):
     text = OCTAVES.replace("value", "データベースの遅延\n" + "value", 1)
     recording = imported(tmp_path, text, unit="us", device="磁盘" * 30, host="数据库主机" * 20)
-    lines = render_text(summarise(recording)).split("\n")
+    lines = render_text(summarised(recording).report).split("\n")
     assert any("磁盘" in line for line in lines)
     assert max(map(cell_len, lines)) <= 80
     assert "\0" not in "".join(lines)
@@ -119,21 +120,21 @@ def test_untimed_depths_at_issue_are_in_the_report(tmp_path):
         "1,(scsi0:0)\nmin,1\nmax,4\nmean,1\ncount,40\nFrequency,Histogram Bucket Limit\n30,1\n0,2\n10,4\n"
     )
     recording = imported(tmp_path, text)
-    summary = summarise(recording)
+    summary = summarised(recording)
     reported = summary["devices"]["scsi0:0"]["outstanding"]
     assert (reported["max"], reported["at_issue"]) == (4, {"1": 30, "4": 10})
-    output = render_text(summary)
+    output = render_text(summary.report)
     assert "outstanding: max 4, for how long is not known" in output
     assert "        1        30   75%" in output
     columns = MapColumns(recording.origin.interval_us)
     totals = added_up(recording, columns.add)
-    assert "at issue" in render_html(summary_of(recording, totals), totals, columns)
+    assert "at issue" in render_html(report_of(recording, totals), totals, columns)
 
 
 def test_the_most_in_the_driver_is_in_the_report(tmp_path):
-    summary = summarise(imported(tmp_path, "sd2 1 sd0 70\n"))
+    summary = summarised(imported(tmp_path, "sd2 1 sd0 70\n"))
     assert summary["devices"]["sd0"]["outstanding"]["max"] == 70
-    assert "outstanding: max 70" in render_text(summary)
+    assert "outstanding: max 70" in render_text(summary.report)
 
 
 def test_a_text_without_a_table_is_refused_in_a_line(tmp_path):

@@ -5,6 +5,7 @@ import html
 from dataclasses import replace
 
 import pytest
+from report_json import summarised
 from test_imports import EMLXS, GOLDEN, INDENTED, POWERS, SCSI, SLOW, STRIPPED, TASKQ, frames, only, read, table
 
 from latmon.cli.main import run as main
@@ -13,7 +14,6 @@ from latmon.importers.registry import import_command, read_text
 from latmon.importers.values import Counts, ImportedTable, ImportOptions, Limits, Message, moment
 from latmon.model.frame import Flow, Frame, Limit, Series
 from latmon.recording.reader import open_recording
-from latmon.report.summary import summarise
 from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, EXIT_UNREADABLE, EXIT_USAGE, RecordingError
 
 PROSE = "The log writer waited for its disk, and nobody knew why.\n"
@@ -72,7 +72,7 @@ def test_waits_of_threads_are_taken_with_the_completions_that_waited(tmp_path):
     (tmp_path / "text").write_text(HBA)
     out = tmp_path / "out.latmon.jsonl.gz"
     import_command(tmp_path / "text", out, ImportOptions())
-    summary = summarise(open_recording(out))
+    summary = summarised(open_recording(out))
     (one,) = summary["findings"]
     assert (one["id"], one["device"]) == ("completion-wakeup", "emlxs")
     assert "threads took up to 2.1 s to resume" in one["summary"]
@@ -87,7 +87,7 @@ def test_a_wait_of_threads_without_an_upper_edge_is_that_or_more(tmp_path):
     (tmp_path / "text").write_text(HBA.replace(table(INDENTED.items()), linear))
     out = tmp_path / "out.latmon.jsonl.gz"
     import_command(tmp_path / "text", out, ImportOptions())
-    (finding,) = summarise(open_recording(out))["findings"]
+    (finding,) = summarised(open_recording(out))["findings"]
     assert "threads took 1 s or more to resume" in finding["summary"]
     assert "took 1 s or more in the same text" in finding["evidence"]["resume_max"]["text"]
 
@@ -107,7 +107,7 @@ def test_a_bubble_in_a_table_of_minutes_is_a_finding_without_blocks(tmp_path):
     source, out = tmp_path / "text", tmp_path / "out.latmon.jsonl.gz"
     source.write_text(f"the times are milliseconds:\n6597960853440\n{table(zip(POWERS, SLOW, strict=True))}")
     import_command(source, out, ImportOptions())
-    (one,) = summarise(open_recording(out))["findings"]
+    (one,) = summarised(open_recording(out))["findings"]
     assert (one["id"], one["severity"]) == ("bimodal-tail", "warning")
     assert "302 of 378k I/Os take" in one["summary"]
     assert "in one table" in one["evidence"]["blocks"]["text"]
@@ -159,7 +159,7 @@ def test_settings_alone_are_judged(tmp_path):
     (tmp_path / "text").write_text(SETTINGS)
     out = tmp_path / "out.latmon.jsonl.gz"
     assert import_command(tmp_path / "text", out, ImportOptions()) == EXIT_DONE
-    (one,) = summarise(open_recording(out))["findings"]
+    (one,) = summarised(open_recording(out))["findings"]
     assert (one["id"], one["device"]) == ("queue-depth-misconfigured", "device1")
     assert [*one["evidence"]] == ["un_throttle", "un_f_opt_queueing"]
 
@@ -291,7 +291,7 @@ def test_pairs_just_below_a_tick_are_a_finding_where_the_tick_is_known(tmp_path,
     source.write_text(pairs(600, 3966))
     asked = ImportOptions(events=("ib_cq_completion_softirq", "nvme_rdma_send_done"), hz=hz)
     assert import_command(source, out, asked) == EXIT_DONE
-    assert [one["id"] for one in summarise(open_recording(out))["findings"]] == ids
+    assert [one["id"] for one in summarised(open_recording(out))["findings"]] == ids
 
 
 def test_pairs_that_are_a_wait_for_a_softirq_are_judged_as_one(tmp_path):
@@ -299,7 +299,7 @@ def test_pairs_that_are_a_wait_for_a_softirq_are_judged_as_one(tmp_path):
     source.write_text(pairs(600, 3966))
     asked = ImportOptions(events=("ib_cq_completion_softirq", "nvme_rdma_send_done"), hz=250, stage="softirq")
     import_command(source, out, asked)
-    summary = summarise(open_recording(out))
+    summary = summarised(open_recording(out))
     (one,) = summary["findings"]
     assert one["id"] == "tick-quantum"
     assert "100% of I/Os wait just below one tick of 1/250 s (3.97 ms) for the softirq; which one" in one["summary"]
@@ -318,7 +318,7 @@ def test_what_comes_before_the_first_time_lies_just_before_it(tmp_path):
     (tmp_path / "text").write_text(HBA)
     out = tmp_path / "out.latmon.jsonl.gz"
     assert import_command(tmp_path / "text", out, ImportOptions()) == EXIT_DONE
-    assert not summarise(open_recording(out))["gaps"]
+    assert not summarised(open_recording(out))["gaps"]
 
 
 def by_line(change):

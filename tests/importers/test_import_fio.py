@@ -7,13 +7,13 @@ import json
 from itertools import pairwise
 
 import pytest
+from report_json import summarised
 from test_imports import GOLDEN, frames, only, read
 
 from latmon.importers.registry import import_command
 from latmon.importers.values import ImportOptions, Remark
 from latmon.model.frame import Completed, Flow, Frame, Series
 from latmon.recording.reader import open_recording
-from latmon.report.summary import summarise
 from latmon.support.errors import EXIT_DONE
 
 FIO = GOLDEN.parent / "fio"
@@ -139,7 +139,7 @@ def test_an_interval_without_an_io_is_a_window_with_0_ios(name, at, tmp_path):
     assert all(frame.dt_us == 1_000_000 for frame in every[place : place + 1] if at)
     assert not any(frame.marks for frame in every)
     shown = [device for device, _ in imported(every)]
-    assert shown == [*summarise(open_recording(out))["devices"]] * len(shown)
+    assert shown == [*summarised(open_recording(out))["devices"]] * len(shown)
 
 
 def test_ios_of_the_ramp_time_are_in_no_window():

@@ -6,6 +6,7 @@ import subprocess
 from dataclasses import replace
 
 import pytest
+from report_json import summarised
 
 from latmon.diff.command import compared
 from latmon.diff.output import render
@@ -14,7 +15,6 @@ from latmon.importers.values import ImportedTable, ImportOptions, Remark
 from latmon.model.histogram import MAX_US, bucket_bounds
 from latmon.recording.reader import open_recording
 from latmon.report.command import render_text
-from latmon.report.summary import summarise
 from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE
 
 OCTAVES = {7: 3, 8: 0, 9: 10, 10: 100, 11: 0, 12: 1, 14: 2}
@@ -171,7 +171,7 @@ def recorded(tmp_path, text, options, name):
 
 
 def latencies(recording):
-    return only(only(summarise(recording)["devices"].values())["ops"].values())["latency_us"]
+    return only(only(summarised(recording)["devices"].values())["ops"].values())["latency_us"]
 
 
 # edges
@@ -187,7 +187,7 @@ def test_powers_of_two_of_ns_are_in_the_octave_of_us_that_ends_with_them(tmp_pat
     code, out = recorded(tmp_path, text, options, "in_ns")
     q = latencies(open_recording(out))
     assert (q["p50"], q["max_bound"]) == (1_049, 16_777)  # 2^20 and 2^24 ns
-    report = " ".join(render_text(summarise(open_recording(out))).split())
+    report = " ".join(render_text(summarised(open_recording(out)).report).split())
     assert "powers of two of ns are counted as those of us, 2.4 % below" in report
     assert code == EXIT_DONE
 
@@ -254,7 +254,7 @@ def test_impossible_times_are_named_and_left_out(tmp_path, name):
     assert code == EXIT_INCOMPLETE
     recording = open_recording(out)
     assert latencies(recording)["count"] == sum(USUAL.values())
-    report = " ".join(render_text(summarise(recording)).split())
+    report = " ".join(render_text(summarised(recording).report).split())
     assert "12 of 1,052 took" in report
     assert "which is impossible" in report
     assert "min" not in report.partition("coverage")[2].replace("not understood", "")
@@ -327,7 +327,7 @@ def test_a_row_beyond_the_last_edge_is_at_least_that(tmp_path, name):
     q = latencies(recording)
     assert (q["count"], q["open_from"], q["or_more"]) == (1_052, from_us, ["p99", "p99.9", "max"])
     assert "max_bound" not in q
-    report = " ".join(render_text(summarise(recording)).split())
+    report = " ".join(render_text(summarised(recording).report).split())
     assert ("≥71min" if from_us == MAX_US else "≥68min") in report
     assert "72 min" not in report
     assert "at most" not in report.partition("not evaluated")[0]
@@ -342,7 +342,7 @@ def test_an_open_row_is_a_finding_from_its_lower_edge_on(tmp_path):
         ImportOptions(unit="ms"),
         "open",
     )
-    report = " ".join(render_text(summarise(open_recording(out))).split())
+    report = " ".join(render_text(summarised(open_recording(out)).report).split())
     assert "700 of 99.7k I/Os take" in report
     assert "67 min" not in report
     assert "the slowest took" not in report
@@ -493,7 +493,7 @@ def test_the_last_row_of_an_earlier_bpftrace_is_open(tmp_path, text):
 )
 def test_a_row_of_a_later_bpftrace_ends(tmp_path, text):
     _, out = recorded(tmp_path, text, ImportOptions(), "new")
-    assert "≥" not in render_text(summarise(open_recording(out)))
+    assert "≥" not in render_text(summarised(open_recording(out)).report)
 
 
 def test_the_row_of_2g_in_a_linear_table_ends():

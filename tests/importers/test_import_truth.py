@@ -4,6 +4,7 @@ import re
 
 import pytest
 import test_imports
+from report_json import summarised
 from test_imports import BLKPARSE, BOUNDS, EMLXS, HEAD, PAIR, SAMPLES, SCSI, SOLARIS, VSCSI, frames, only, read, table
 
 from latmon.exporters.latmon import write_buckets, write_jsonl
@@ -15,7 +16,6 @@ from latmon.model.inflight import MEANS
 from latmon.recording.reader import open_recording
 from latmon.report.command import render_text
 from latmon.report.outstanding import sentences
-from latmon.report.summary import summarise
 from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, EXIT_UNREADABLE, RecordingError
 
 GOLDEN = test_imports.GOLDEN
@@ -75,7 +75,7 @@ def test_without_x_what_iostat_does_not_print_is_absent(tmp_path, name):
     assert not first.outstanding
     assert not first.depths
     assert code == EXIT_DONE
-    device = summarise(recording)["devices"]["loop0"]
+    device = summarised(recording)["devices"]["loop0"]
     assert "outstanding" not in device
     assert "mean_us" not in device["ops"]["other"]["kernel"]
 
@@ -184,15 +184,15 @@ def test_solaris_wait_and_service_stay_apart(tmp_path):
     assert dict(depths.in_driver) == {3: 5000}
     assert dict(depths.queued) == {12: 4500, 13: 500}
     code, recording = imported(tmp_path, text, asked)
-    summary = summarise(recording)
+    summary = summarised(recording)
     device = summary["devices"]["c0t0d0"]
     kernel = device["ops"]["read"]["kernel"]
     assert (kernel["mean_us"], kernel["queue_mean_us"], kernel["driver_mean_us"]) == (100_000, 80_000, 20_000)
     assert device["outstanding"]["mean"] == 3
     assert device["outstanding"]["queued"] == {"mean": 12.1, "busy": 1.0}
     assert "time_share" not in device["outstanding"]  # a mean is no distribution
-    assert not any("max" in output for output in sentences(device["outstanding"]))
-    output = " ".join(render_text(summary).split())
+    assert not any("max" in output for output in sentences(summary.report.devices["c0t0d0"].outstanding))
+    output = " ".join(render_text(summary.report).split())
     assert "mean 100 ms by the kernel's own clock: 80 ms queued above the driver + 20 ms in it" in output
     assert "in the driver: mean 3, any for 100% of the time" in output
     finding = only(summary["findings"])
@@ -206,11 +206,11 @@ def test_solaris_wait_and_service_stay_apart(tmp_path):
 
 def test_aqu_sz_of_linux_is_a_mean_of_the_interval(tmp_path):
     code, recording = imported(tmp_path, golden("iostat_x.txt"))
-    summary = summarise(recording)
+    summary = summarised(recording)
     outstanding = summary["devices"]["loop0"]["outstanding"]
     assert (outstanding["source"], outstanding["mean"]) == (MEANS, pytest.approx(0.09, abs=0.02))
     assert "time_share" not in outstanding
-    text = " ".join(render_text(summary).split())
+    text = " ".join(render_text(summary.report).split())
     assert "outstanding, queued or in the driver: mean 0.0" in text
     assert "outstanding at the windows' ends" not in text
     assert summary["host"]["kernel"] == "unknown"
@@ -254,20 +254,20 @@ def test_vscsistats_exact_values_are_kept(tmp_path, csv):
             for a, _, b in [line.partition(",")]
         )
     _, recording = imported(tmp_path, text)
-    device = summarise(recording)["devices"]["scsi0:0"]
+    device = summarised(recording)["devices"]["scsi0:0"]
     latency = device["ops"]["other"]["latency_us"]
     assert (latency["mean"], latency["max"]) == (392, 51537)
     assert (device["outstanding"]["max"], device["outstanding"]["at_issue"]) == (3, {"1": 6, "2": 1, "3": 1})
     reported = [one["told"] for one in recording.origin.extra["imported"]["tables"]]
     assert {"min": 40, "max": 51537, "mean": 392, "count": 8} in reported
     assert {"min": 1, "max": 3, "mean": 2, "count": 8} in reported
-    assert "min 1, max 3, mean 2" in " ".join(render_text(summarise(recording)).split())
+    assert "min 1, max 3, mean 2" in " ".join(render_text(summarised(recording).report).split())
 
 
 def test_a_negative_count_of_dtrace_is_named_and_incomplete(tmp_path, capsys):
     text = "lat_us\n" + table([(0, 0), (1, 8), (2, -4), (4, 0)])
     code, recording = imported(tmp_path, text)
-    device = only(summarise(recording)["devices"].values())
+    device = only(summarised(recording)["devices"].values())
     assert only(device["ops"].values())["latency_us"]["count"] == 8
     assert only(device["ops"].values())["count"] == 8
     assert code == EXIT_INCOMPLETE
@@ -280,8 +280,8 @@ def test_times_below_0_of_dtrace_are_left_out_and_named(tmp_path, capsys):
     )
     text = "4 of 12 took less than 0 us, which is impossible"
     assert text in capsys.readouterr().err
-    assert text in " ".join(render_text(summarise(recording)).split())
-    assert only(only(summarise(recording)["devices"].values())["ops"].values())["latency_us"]["count"] == 8
+    assert text in " ".join(render_text(summarised(recording).report).split())
+    assert only(only(summarised(recording)["devices"].values())["ops"].values())["latency_us"]["count"] == 8
     assert code == EXIT_INCOMPLETE
 
 
@@ -332,9 +332,9 @@ def test_a_rest_that_never_completes_is_outstanding_at_the_end():
 def test_events_that_ftrace_lost_are_counted(tmp_path):
     asked = ImportOptions(events=("block_rq_issue", "block_rq_complete"), key="sector")
     code, recording = imported(tmp_path, golden("ftrace_lost.txt"), asked)
-    summary = summarise(recording)
+    summary = summarised(recording)
     assert summary["health"]["lost_events"] == 945 + 189
-    assert "INCOMPLETE" in render_text(summary)
+    assert "INCOMPLETE" in render_text(summary.report)
     assert code == EXIT_INCOMPLETE
 
 
@@ -360,7 +360,7 @@ def test_no_pair_reaches_over_lost_events(line):
 )  # fmt: skip
 def test_what_other_tools_lost_is_counted(tmp_path, text, lost):
     code, recording = imported(tmp_path, text)
-    assert summarise(recording)["health"]["lost_events"] == lost
+    assert summarised(recording)["health"]["lost_events"] == lost
     assert code == EXIT_INCOMPLETE
 
 
@@ -436,7 +436,9 @@ def test_an_unknown_distribution_beside_a_known_table_is_exit_4(tmp_path, capsys
         for words in [line.partition("lines ")[2].split()]
     )
     assert begin <= first < last == begin + unknown.count("\n") - 1
-    assert f"lines {first} to {last} look like a distribution" in " ".join(render_text(summarise(recording)).split())
+    assert f"lines {first} to {last} look like a distribution" in " ".join(
+        render_text(summarised(recording).report).split()
+    )
 
 
 @pytest.mark.parametrize("unknown", [RANGES, EDGES, PERCENTILES, PROSE])
@@ -475,7 +477,7 @@ def test_a_damaged_row_leaves_out_the_whole_table_of_bpftrace(tmp_path, capsys, 
     damaged = BPFTRACE.replace(BPFTRACE.splitlines()[3], row)
     code, recording = imported(tmp_path, OTHER + damaged)
     assert code == EXIT_INCOMPLETE
-    assert {one for one, device in summarise(recording)["devices"].items() if device["ops"]} == {"us[sdb]"}
+    assert {one for one, device in summarised(recording)["devices"].items() if device["ops"]} == {"us[sdb]"}
     assert "the table @us[sda] is damaged in line 10: all of it is left out" in capsys.readouterr().err
     with pytest.raises(RecordingError, match="damaged in line 4"):
         imported(tmp_path, damaged, name="alone")

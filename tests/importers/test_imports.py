@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from report_json import summarised
 
 from latmon.cli.main import run as main
 from latmon.exporters.latmon import write_buckets, write_jsonl
@@ -18,7 +19,6 @@ from latmon.model.frame import Flow, Frame, Origin, Series, Traced
 from latmon.model.histogram import Histogram
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
-from latmon.report.summary import summarise
 from latmon.support.errors import EXIT_INCOMPLETE, EXIT_UNREADABLE, LatmonError, RecordingError, UsageError
 from latmon.support.text import is_clean
 
@@ -158,7 +158,7 @@ def test_a_row_of_seven_columns_is_an_io_with_its_stages():
 def test_identical_rows_are_folded_in_the_report(tmp_path):
     (tmp_path / "text").write_text(EMLXS * 8)
     import_command(tmp_path / "text", tmp_path / "out", ImportOptions())
-    assert only(summarise(open_recording(tmp_path / "out"))["outliers"])["repeats"] == 8
+    assert only(summarised(open_recording(tmp_path / "out"))["outliers"])["repeats"] == 8
 
 
 def test_stripped_and_indented_tables_keep_their_counts_and_their_highest_bucket():

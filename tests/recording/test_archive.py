@@ -19,7 +19,7 @@ from latmon.recording.codec import Gap, encode_frame, to_bytes
 from latmon.recording.packed_tables import slowest_us
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
-from latmon.report.summary import summarise, summary_of
+from latmon.report.summary import report_of, summarise
 from latmon.report.totals import Totals
 from latmon.support.errors import UnavailableError, UsageError
 from latmon.support.units import wall_of
@@ -156,9 +156,9 @@ def test_what_is_saved_is_a_recording_of_those_frames(tmp_path):
     assert [replace(one, marks=(), devices=()) for one in windows] == [
         replace(one, marks=(), devices=()) for one in FRAMES[15:45]
     ]
-    reported, read = summary_of(saved, shown), summarise(saved)
-    assert reported["devices"] == read["devices"]
-    assert reported["marks"] == read["marks"]
+    reported, read = report_of(saved, shown), summarise(saved)
+    assert reported.devices == read.devices
+    assert reported.marks == read.marks
     assert path.stat().st_mode & 0o777 == 0o600
 
 

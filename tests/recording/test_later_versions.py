@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from report_json import summarised
 
 from latmon.cli.main import run as main
 from latmon.exporters.registry import FORMATS, SCREENS
 from latmon.recording import members
 from latmon.recording.reader import open_recording
-from latmon.report.summary import summarise
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 KNOWN, LATER = b'"hba"', b'"fabric"'
@@ -56,7 +56,7 @@ def test_each_export_is_written(recording, tmp_path, form):
 def test_it_is_checked_and_compared(recording, capsys):
     assert main(["check", str(recording)]) == 0
     assert main(["diff", str(recording), str(recording)]) == 0
-    known = summarise(open_recording(GOLDEN / "recording-1.1-stages.latmon.jsonl.gz"))
+    known = summarised(open_recording(GOLDEN / "recording-1.1-stages.latmon.jsonl.gz"))
     assert "everything in it can be read" in capsys.readouterr().out
-    later = summarise(open_recording(recording))
+    later = summarised(open_recording(recording))
     assert len(later["devices"]) == len(known["devices"])

@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
+from report_json import summarised
 
 from latmon.model.frame import Completed, Device, Flow, Frame, Health, Mark, Missing, Origin, Outstanding, Series
 from latmon.model.histogram import Histogram
@@ -26,7 +27,6 @@ from latmon.recording.codec import End, Gap
 from latmon.recording.parts import open_parts
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
-from latmon.report.summary import summarise
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "recording-1.1.latmon.jsonl.gz"
 KINDS = GOLDEN.parent / "recordings"
@@ -104,7 +104,7 @@ def test_the_writer_still_writes_version_1_1(tmp_path):
 
 
 def test_version_1_1_is_summarised_with_the_numbers_that_are_in_it():
-    summary = summarise(open_recording(GOLDEN))
+    summary = summarised(open_recording(GOLDEN))
     read = summary["devices"]["sda"]["ops"]["read"]
     assert (read["count"], read["bytes"], read["latency_us"]["count"]) == (18, 73_728, 15)
     assert read["latency_us"]["max"] == 3_600_000_000
@@ -139,7 +139,7 @@ def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
 @pytest.mark.parametrize("kind", REPORTS)
 def test_a_report_of_each_kind_has_the_numbers_that_it_had(kind):
     paths = [*KINDS.glob(f"{kind}.*latmon.jsonl.gz"), *GOLDEN.parent.glob(f"{kind}.latmon.jsonl.gz")]
-    report = json.loads(json.dumps(summarise(open_parts(paths))))
+    report = json.loads(json.dumps(summarised(open_parts(paths))))
     assert list(differences(REPORTS[kind], report)) == []
 
 

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 from recorded import ORIGIN
+from report_json import summarised
 
 from latmon.aggregate.accumulator import Minute
 from latmon.model.frame import Completed, Device, Flow, Frame, Outstanding, Series
 from latmon.model.histogram import Histogram
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
-from latmon.report.summary import summarise
 
 SECONDS = 360
 START_US = 10**9
@@ -72,7 +72,7 @@ def test_its_report_reads_two_minutes_of_six(hour):
     items = list(open_recording(hour).summed())
     assert sum(isinstance(item, Minute) for item in items) >= 4
     assert sum(isinstance(item, Frame) for item in items) <= 120
-    assert summarise(open_recording(hour))["duration_s"] == SECONDS
+    assert summarised(open_recording(hour))["duration_s"] == SECONDS
 
 
 def test_a_seek_finds_one_window(hour):
@@ -82,7 +82,7 @@ def test_a_seek_finds_one_window(hour):
 @pytest.mark.slow  # times, which a busy host makes longer
 def test_a_report_a_window_and_a_seek_take_little_cpu(hour):
     recording = open_recording(hour)
-    took, _ = _cpu(lambda: summarise(recording))
+    took, _ = _cpu(lambda: summarised(recording))
     assert took < 2
     took, windows = _cpu(lambda: sum(isinstance(item, Frame) for item in recording))
     assert took / windows < 0.006

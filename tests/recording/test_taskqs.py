@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from recorded import NAMES, ORIGIN, frame
+from report_json import summarised
 
 from latmon.aggregate import accumulator as sums
 from latmon.aggregate.accumulator import TaskqSums, summed
@@ -18,7 +19,6 @@ from latmon.recording.reader import open_recording
 from latmon.recording.validate import parse
 from latmon.recording.writer import Writer
 from latmon.report.command import render_text
-from latmon.report.summary import summarise
 from latmon.support.errors import RecordingError
 from latmon.support.text import is_clean
 
@@ -125,7 +125,7 @@ def summary_of(tmp_path):
         for seq, one in enumerate(frames):
             writer.append(replace(one, seq=seq, mono_us=6_000_000 + seq * 1_000_000))
         writer.close()
-        found = summarise(open_recording(tmp_path / "r"))
+        found = summarised(open_recording(tmp_path / "r"))
         json.dumps(found, allow_nan=False)
         return found
 
@@ -135,13 +135,13 @@ def summary_of(tmp_path):
 def test_a_report_of_a_host_without_task_queues_says_nothing(summary_of):
     summary = summary_of(frame(0))
     assert not {"taskqs", "taskqs_left_out"} & set(summary)
-    assert "task queue" not in render_text(summary)
+    assert "task queue" not in render_text(summary.report)
 
 
 def test_a_report_says_that_none_was_busy(summary_of):
     summary = summary_of(replace(frame(0), taskqs=()))
     assert summary["taskqs"] == []
-    assert "no task queue was busy" in render_text(summary)
+    assert "no task queue was busy" in render_text(summary.report)
 
 
 def test_a_report_of_busy_ones(summary_of):
@@ -152,7 +152,7 @@ def test_a_report_of_busy_ones(summary_of):
     }  # fmt: skip
     loops = summary["taskqs"][1]
     assert (loops["permanent_loops"], loops["mean_run_us"], loops["active_max"]) == (True, None, 8)
-    lines = render_text(summary).splitlines()
+    lines = render_text(summary.report).splitlines()
     at = next(i for i, line in enumerate(lines) if line.startswith("task queue"))
     assert lines[at : at + 4] == [
         "task queue                prio threads active waiting   most executed mean run",
@@ -166,7 +166,7 @@ def test_the_text_of_hostile_numbers_fits(summary_of):
     huge = 2**63 - 1
     most = Taskq("n" * 200, huge, huge, huge, huge, huge, huge, huge, 1, huge, huge, huge)
     summary = summary_of(replace(frame(0), taskqs=(most, *(replace(ZIO, instance=at) for at in range(30)))))
-    text = render_text(summary)
+    text = render_text(summary.report)
     assert "and 19 more (--json has them)" in text
     lines = text.splitlines()
     at = next(i for i, line in enumerate(lines) if line.startswith("task queue"))
@@ -177,4 +177,4 @@ def test_what_there_was_no_room_for_is_reported(summary_of, monkeypatch):
     monkeypatch.setattr(sums, "MAX_QUEUES", 1)
     summary = summary_of(replace(frame(0), taskqs=(QLC, ZIO)))
     assert summary["taskqs_left_out"] == 1200
-    assert "1,200 tasks of other queues" in render_text(summary)
+    assert "1,200 tasks of other queues" in render_text(summary.report)

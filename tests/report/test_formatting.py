@@ -13,6 +13,7 @@ from latmon.report.formatting import (
     wrapped,
 )
 from latmon.report.html_elements import quantile
+from latmon.report.model.latency import Quantiles
 from latmon.views.lines import wrap
 
 S = 1_000_000
@@ -46,8 +47,10 @@ def test_more_devices_than_a_line_has_room_for_are_a_number():
     ("top_us", "text", "page"), [(150, "~130us", "~ 130 us"), (129, "129us", "129 us"), (None, "~130us", "~ 130 us")]
 )
 def test_a_quantile_of_a_wide_bucket_is_not_above_the_maximum(top_us, text, page):
-    q = {"p50": 128, "max": top_us, "octave_parts": 1}
-    assert (cell(q, "p50"), quantile(q, "p50")) == (text, page)
+    latency = Quantiles(
+        count=1, p50=128, p90=None, p99=None, p99_9=None, p99_99=None, max=top_us, mean=None, octave_parts=1
+    )
+    assert (cell(latency, "p50"), quantile(latency, "p50")) == (text, page)
 
 
 @pytest.mark.parametrize("unit", ["us", "ms", "s", "min", "IOPS", "kB", "MB/s", "GiB"])

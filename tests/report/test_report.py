@@ -10,10 +10,12 @@ from dataclasses import replace
 
 import pytest
 from recorded import DISK, ORIGIN, frame
+from report_json import ReportJson, summarised
 
 from latmon.cli.check import contents, survey
 from latmon.cli.main import run as main
 from latmon.model import measurements
+from latmon.model.devices import Coverage
 from latmon.model.frame import Completed, Device, Flow, Health, Missing, Outstanding, Series
 from latmon.model.histogram import Histogram
 from latmon.model.measurements.issued_io import IssuedIO
@@ -23,8 +25,7 @@ from latmon.recording.writer import Writer
 from latmon.report.command import render_text, report_command
 from latmon.report.html import render_html
 from latmon.report.html_charts import MapColumns
-from latmon.report.summary import added_up, incomplete, summarise
-from latmon.report.summary import summary_of as summary_of_totals
+from latmon.report.summary import added_up, incomplete, report_of
 from latmon.support.errors import EXIT_DONE, RecordingError
 from latmon.support.units import rfc3339
 
@@ -58,7 +59,7 @@ def record(path, *frames, origin=ORIGIN, gaps=(), close=True):
 
 @pytest.fixture
 def summary_of(tmp_path):
-    return lambda *frames, **options: summarise(record(tmp_path / "r", *frames, **options))
+    return lambda *frames, **options: summarised(record(tmp_path / "r", *frames, **options))
 
 
 def counted(seq, **counts):
@@ -121,7 +122,7 @@ def test_merges_are_beside_the_requests_that_they_went_into(summary_of):
     some = [frame(n, kernel={Flow("sda", "read"): Completed(100, 0, 1, merged=m)}) for n, m in enumerate((1200, 34))]
     summary = summary_of(*some)
     assert summary["devices"]["sda"]["ops"]["read"]["kernel"]["merged"] == 1234
-    assert "1,234 more were merged into them" in " ".join(render_text(summary).split())
+    assert "1,234 more were merged into them" in " ".join(render_text(summary.report).split())
 
 
 def test_merges_are_unknown_where_a_window_has_none(summary_of):
@@ -134,7 +135,7 @@ def test_merges_are_unknown_where_a_window_has_none(summary_of):
 def test_where_the_probe_has_no_sums_the_text_has_the_kernel_s_mean(summary_of, us, shown):
     kernel = {Flow("sda", "read"): Completed(10, 40_960, 15_000)}
     one = frame(0, histograms={Series("sda", "read", "total"): Histogram.of({80: 10}, us, 1100)}, kernel=kernel)
-    text = " ".join(render_text(summary_of(one)).split())
+    text = " ".join(render_text(summary_of(one).report).split())
     assert ("mean 1.5 ms by the kernel's own clock, which includes the queue" in text) == shown
 
 
@@ -161,7 +162,7 @@ def test_the_kernel_s_count_is_compared_in_windows_that_have_both(summary_of, ke
     summary = summary_of(first, frame(1, seen={flow: Completed(100, 1)}, kernel={flow: Completed(kernels, 1)}))
     read = summary["devices"]["sda"]["ops"]["read"]
     assert (read["count"], read["kernel"]["count"], read["kernel"]["seen_alone"]) == (150, kernels, 50)
-    text = " ".join(render_text(summary).split())
+    text = " ".join(render_text(summary.report).split())
     assert ("; the kernel counted" in text) == bool(said)
     assert said in text
 
@@ -179,13 +180,13 @@ def test_coverage_never_hides_what_was_counted_twice(summary_of):
     summary = summary_of(frame(0, seen={Flow("sda", "read"): Completed(150, 1)}))
     assert summary["health"]["coverage"] == 1.0
     assert summary["health"]["completions"] == {"seen": 150, "kernel": 100}
-    assert "counted twice" in render_text(summary)
+    assert "counted twice" in render_text(summary.report)
 
 
 def test_counters_that_are_read_at_two_moments_are_not_counted_twice(summary_of):
     """Seen: 2,717 of 2,670 in 5 s, with a coverage of 100 %."""
     frames = [frame(n, seen={Flow("sda", "read"): Completed(101 + (n == 0), 1)}) for n in range(5)]
-    assert "counted twice" not in render_text(summary_of(*frames))
+    assert "counted twice" not in render_text(summary_of(*frames).report)
 
 
 def test_without_a_probe_there_is_no_coverage_and_no_distribution(summary_of):
@@ -198,7 +199,7 @@ def test_without_a_probe_there_is_no_coverage_and_no_distribution(summary_of):
     assert ops["read"]["stages"] == {}
     assert set(ops["read"]["stages_absent"]) == {"total", "hba"}
     assert ops["read"]["kernel"]["mean_us"] == 1500.0
-    text = render_text(summary)
+    text = render_text(summary.report)
     assert "why this backend: bpftrace is not installed" in text
     assert "mean 1.5 ms by the kernel's own clock" in text
 
@@ -207,7 +208,7 @@ def test_an_empty_recording_has_a_report(summary_of):
     summary = summary_of()
     assert (summary["intervals"], summary["duration_s"], summary["devices"]) == (0, 0.0, {})
     assert summary["start"] == "1970-01-12T13:46:40.000Z"
-    assert render_text(summary)
+    assert render_text(summary.report)
 
 
 def test_outstanding_is_weighed_by_time(summary_of):
@@ -248,9 +249,9 @@ def test_rates_are_of_the_measured_time(tmp_path):
     recorded = record(tmp_path / "r", *(frame(n, tables={measurements.ISSUERS: issuers}) for n in (0, 1, 6, 7)))
     columns = MapColumns(1_000_000)
     totals = added_up(recorded, columns.add)
-    summary = summary_of_totals(recorded, totals)
+    summary = ReportJson(report_of(recorded, totals))
     assert (summary["duration_s"], summary["measured_s"]) == (8.0, 4.0)
-    text, page = render_text(summary), render_html(summary, totals, columns)
+    text, page = render_text(summary.report), render_html(summary.report, totals, columns)
     assert "read: 400 I/Os, 100/s, 410kB/s" in text
     assert "/s: per second of the windows, of 4 s in all" in text
     assert re.search(r"^/a +400 +100 +0.4 ", text, re.MULTILINE)
@@ -266,9 +267,9 @@ def test_rates_of_an_assumed_length_are_left_out(tmp_path):
     recorded = record(tmp_path / "r", *frames, origin=replace(ORIGIN, extra=imported))
     columns = MapColumns(1_000_000)
     totals = added_up(recorded, columns.add)
-    summary = summary_of_totals(recorded, totals)
+    summary = ReportJson(report_of(recorded, totals))
     assert (summary["duration_s"], summary["measured_s"]) == (8.0, None)
-    text, page = render_text(summary), render_html(summary, totals, columns)
+    text, page = render_text(summary.report), render_html(summary.report, totals, columns)
     assert "read: 400 I/Os\n" in text
     assert re.search(r"^/a +400 +- +- ", text, re.MULTILINE)
     assert '<td class="n">400</td><td class="n">-</td><td class="n">-</td>' in page
@@ -287,28 +288,28 @@ def test_rates_of_an_assumed_length_are_left_out(tmp_path):
 )
 def test_what_makes_a_capture_incomplete(summary_of, health, gap, lost):
     summary = summary_of(frame(0, health=health, gap=gap))
-    assert incomplete(summary) is lost
-    text = " ".join(render_text(summary).split())
+    assert incomplete(summary.report) is lost
+    text = " ".join(render_text(summary.report).split())
     causes = ("1 event lost",) * bool(health.lost_events) + ("1 map update lost",) * bool(health.map_full)
     causes += ("s in 1 gap",) * bool(gap)
     assert all(f"INCOMPLETE: {one}" in text or f"{one}; sums and counts" in text for one in causes)
     assert ("INCOMPLETE" in text) is lost
-    assert ("records dropped 9" in " ".join(render_text(summary).split())) is bool(health.dropped_records)
+    assert ("records dropped 9" in " ".join(render_text(summary.report).split())) is bool(health.dropped_records)
 
 
 def test_a_full_table_of_the_tracer_is_named_and_leaves_the_capture_complete(summary_of):
     full = Health(full_tables={"wakeups_a_delay": 1})
     summary = summary_of(frame(0), frame(1, health=full), frame(2, health=full))
-    assert not incomplete(summary)
+    assert not incomplete(summary.report)
     assert summary["health"]["full_tables"] == {"wakeups_a_delay": 2}
-    text = " ".join(render_text(summary).split())
+    text = " ".join(render_text(summary.report).split())
     assert "full tables of the tracer: wakeups_a_delay in 2 windows; threads, processes or stages" in text
     assert "counts and latencies of I/Os are not" in text
     assert "INCOMPLETE" not in text
 
 
 def test_mere_coverage_makes_nothing_incomplete(summary_of):
-    assert not incomplete(summary_of(frame(0, seen={Flow("sda", "read"): Completed(1, 1)})))
+    assert not incomplete(summary_of(frame(0, seen={Flow("sda", "read"): Completed(1, 1)})).report)
 
 
 def test_counters_are_summed_and_gauges_averaged(summary_of):
@@ -330,7 +331,7 @@ def test_what_was_reported_while_it_measured_is_listed(summary_of):
     summary = summary_of(counted(0), text, counted(2))
     (one,) = summary["notices"]  # and nothing of windows without a notice
     assert (one["text"], one["time"]) == ("stages: nothing was traced for 3.0 s", rfc3339(text.wall))
-    assert "notices: 1970" in " ".join(render_text(summary).split())
+    assert "notices: 1970" in " ".join(render_text(summary.report).split())
 
 
 def test_a_notice_that_several_windows_have_is_listed_with_the_first(summary_of):
@@ -343,28 +344,28 @@ def test_what_is_still_written_is_not_called_killed(tmp_path):
     path = tmp_path / "live"
     writer = Writer.create(path, ORIGIN)
     writer.append(frame(0))
-    summary = summarise(open_recording(path))
+    summary = summarised(open_recording(path))
     assert summary["live"]
     assert "damage" not in summary
-    assert "still being written" in render_text(summary)
+    assert "still being written" in render_text(summary.report)
     writer.close()
-    assert "live" not in summarise(open_recording(path))
+    assert "live" not in summarised(open_recording(path))
 
 
 def test_damage_is_in_the_report(summary_of):
     summary = summary_of(frame(0), close=False)
     assert summary["damage"] == [UNCLOSED]
-    assert UNCLOSED in render_text(summary)
+    assert UNCLOSED in render_text(summary.report)
     assert "gaps: none, but the file has no closing line: its end is not known" in " ".join(
-        render_text(summary).split()
+        render_text(summary.report).split()
     )
-    assert "1 window of 1 s" in " ".join(render_text(summary).split())
-    assert not incomplete(summary)
+    assert "1 window of 1 s" in " ".join(render_text(summary.report).split())
+    assert not incomplete(summary.report)
 
 
 def test_a_stamp_beyond_the_calendar_has_no_date(summary_of):
     assert rfc3339(-1e12) is None
-    assert "from - to -, " in render_text(summary_of(frame(0)) | {"start": None})
+    assert "from - to -, " in render_text(replace(summary_of(frame(0)).report, start=None))
 
 
 def test_the_text_fits_a_ticket(summary_of):
@@ -380,7 +381,7 @@ def test_the_text_fits_a_ticket(summary_of):
         )
         for i in range(3)
     ]
-    text = render_text(summary_of(*frames, gaps=range(3)))
+    text = render_text(summary_of(*frames, gaps=range(3)).report)
     assert max(map(len, text.splitlines())) <= 80
     assert text.endswith("\n")
 
@@ -388,13 +389,15 @@ def test_the_text_fits_a_ticket(summary_of):
 def test_probes_that_are_missing_for_one_reason_share_a_line(summary_of):
     needs = "needs tier A: bpftrace 0.19 or newer, kernel BTF"
     missing = [Missing("softirqs", needs), Missing("files", "lost"), Missing("wakeups", needs), Missing("uring", needs)]
-    text = " ".join(render_text(summary_of(frame(0), origin=replace(ORIGIN, probes_missing=tuple(missing)))).split())
+    text = " ".join(
+        render_text(summary_of(frame(0), origin=replace(ORIGIN, probes_missing=tuple(missing))).report).split()
+    )
     assert f"probes not attached: softirqs, wakeups, uring ({needs})" in text
     assert "probe not attached: files (lost)" in text
 
 
 def test_the_text_says_what_each_number_includes(summary_of):
-    text = " ".join(render_text(summary_of(frame(0))).split())
+    text = " ".join(render_text(summary_of(frame(0)).report).split())
     assert "total: from the moment the request was queued to its completion" in text
     assert "hba+ (hba with its interrupt) includes irq, softirq" in text
     assert "not measured: resume (no probe for it)" in text
@@ -403,11 +406,11 @@ def test_the_text_says_what_each_number_includes(summary_of):
 
 
 def test_less_coverage_names_where_its_causes_are(summary_of):
-    summary = summary_of(frame(0))
+    report = summary_of(frame(0)).report
 
     def text(seen):
-        share = {"coverage": seen / 10_000, "completions": {"seen": seen, "kernel": 10_000}}
-        return " ".join(render_text({**summary, "health": {**summary["health"], **share}}).split())
+        health = replace(report.health, coverage=seen / 10_000, completions=Coverage(seen, 10_000))
+        return " ".join(render_text(replace(report, health=health)).split())
 
     assert "causes: docs/COVERAGE.md" in text(9_989)
     assert "docs/COVERAGE.md" not in text(9_991)
@@ -416,33 +419,33 @@ def test_less_coverage_names_where_its_causes_are(summary_of):
 @pytest.mark.parametrize("known", [True, False])
 def test_a_mean_that_is_not_known_says_why(summary_of, known):
     values = Histogram.record([300] * 100) if known else Histogram.of({40: 100})
-    text = render_text(summary_of(frame(0, histograms={Series("sda", "read", "total"): values})))
+    text = render_text(summary_of(frame(0, histograms={Series("sda", "read", "total"): values})).report)
     assert ("mean -: the sum of some window is unknown" in text) is not known
 
 
 def test_a_device_without_requests_says_where_its_time_is(summary_of):
     volume = Device("dm-0", 253, 0, "dm", members=("sda",), timed=False)
     one = frame(0, kernel={Flow("dm-0", "read"): Completed(5, 1)}, devices=(DISK, volume))
-    text = render_text(summary_of(one))
+    text = render_text(summary_of(one).report)
     assert "its I/O is timed at the devices below it" in text
     assert text.count("p99.99") == 1  # the titles of sda: those of dm-0 would have no row below them
 
 
 def test_a_mean_below_a_microsecond_does_not_touch_the_count(summary_of):
     values = Histogram.record([0] * 99_999 + [1] * 20_000)
-    text = render_text(summary_of(frame(0, histograms={Series("sda", "read", "total"): values})))
+    text = render_text(summary_of(frame(0, histograms={Series("sda", "read", "total"): values})).report)
     [row] = [line for line in text.splitlines() if line.startswith("    total")]
     assert row.split()[:3] == ["total", "119,999", "0.2us"]
 
 
 def test_a_capture_without_ios_says_so(summary_of):
     bare = frame(0, histograms={}, seen={}, kernel={}, outstanding={})
-    assert "no I/O completed on any device in this time: sda" in render_text(summary_of(bare))
+    assert "no I/O completed on any device in this time: sda" in render_text(summary_of(bare).report)
 
 
 def test_no_quantile_is_printed_above_the_maximum(summary_of):
     one = frame(0, histograms={Series("sda", "read", "total"): Histogram.record([2370] * 10)})
-    [row] = [line for line in render_text(summary_of(one)).splitlines() if line.startswith("    total")]
+    [row] = [line for line in render_text(summary_of(one).report).splitlines() if line.startswith("    total")]
     assert row.split()[2:] == ["2.37ms", "2.37ms", "2.37ms", "-", "-", "-", "2.37ms"]
 
 
@@ -494,7 +497,7 @@ def test_what_was_seen_and_not_timed_is_reported(summary_of):
     series = Series("sda", "write", "total")
     summary = summary_of(frame(0, seen=seen, histograms={series: Histogram.of({40: 100})}))
     assert summary["devices"]["sda"]["ops"]["write"]["untimed"] == 10
-    text = render_text(summary)
+    text = render_text(summary.report)
     assert "10 of them not timed" in text
     assert "the empty write of each fsync" in text
 
@@ -502,10 +505,10 @@ def test_what_was_seen_and_not_timed_is_reported(summary_of):
 def test_a_window_that_was_read_late_is_no_gap(tmp_path):
     wide = replace(frame(1), dt_us=13_000_000, mono_us=frame(0).mono_us + 13_000_000, late=True)
     recording = record(tmp_path / "r", frame(0), wide)
-    summary = summarise(recording)
-    assert (summary["gaps"], incomplete(summary)) == ([], False)
+    summary = summarised(recording)
+    assert (summary["gaps"], incomplete(summary.report)) == ([], False)
     assert summary["late"] == [{"start": rfc3339(wide.wall - 13), "duration_s": 13.0, "reason": "reader-late"}]
-    text = render_text(summary)
+    text = render_text(summary.report)
     assert "1 window was read late (reader-late), 13 s wide; nothing is missing" in " ".join(text.split())
     assert "INCOMPLETE" not in text
     found = survey(recording)
@@ -517,7 +520,7 @@ def test_check_counts_the_gaps_that_a_report_counts(tmp_path):
     restarted = replace(frame(5), dt_us=5_000_000, gap="probe-restart")
     recording = record(tmp_path / "r", frame(0), restarted, frame(8), gaps=(8,))
     found = survey(recording)
-    assert len(summarise(recording)["gaps"]) == found.gaps == 2
+    assert len(summarised(recording)["gaps"]) == found.gaps == 2
     assert any("2 gaps of 7 s in all" in line for line in contents(found))
 
 
@@ -534,8 +537,8 @@ def test_a_clock_that_is_set_loses_nothing(tmp_path, step_s):
     frames = [frame(number) for number in range(6)]
     frames = [replace(one, wall=one.wall + step_s * (one.seq >= 3)) for one in frames]
     recording = record(tmp_path / "r", *frames)
-    summary = summarise(recording)
-    assert (summary["gaps"], summary["duration_s"], incomplete(summary)) == ([], 6.0, False)
+    summary = summarised(recording)
+    assert (summary["gaps"], summary["duration_s"], incomplete(summary.report)) == ([], 6.0, False)
     assert "late" not in summary
     found = survey(recording)
     assert (found.clean, found.windows, found.gaps) == (True, 6, 0)

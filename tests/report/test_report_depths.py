@@ -6,12 +6,12 @@ import re
 
 import pytest
 from recorded import ORIGIN, frame
+from report_json import summarised
 from test_report import record
 
 from latmon.model.frame import Device, Limit
 from latmon.model.inflight import PROBE, Depths
 from latmon.report.command import render_text
-from latmon.report.summary import summarise
 
 NONE = Limit("scheduler", "none", "queue/scheduler")
 TAGS = Limit("nr_tags", 512, "mq/0/nr_tags")
@@ -30,7 +30,7 @@ def reported(tmp_path):
             frame(n, depths={"sda": one}, devices=(device,) if n == 0 else ())
             for n, one in enumerate((*[depths] * 5, *more))
         ]
-        return summarise(record(tmp_path / f"r{len([*tmp_path.iterdir()])}", *frames, origin=ORIGIN))
+        return summarised(record(tmp_path / f"r{len([*tmp_path.iterdir()])}", *frames, origin=ORIGIN))
 
     return summary
 
@@ -49,7 +49,7 @@ def test_at_the_tags_without_a_scheduler_the_report_doesn_t_say_that_more_is_not
     summary = reported(Depths({0: 10, 4: 990}, {0: 1000}), disk(TAGS, Limit("nr_requests", 4, "queue/nr_requests")))
     found = summary["devices"]["sda"]["outstanding"]
     assert (found["at_limit"], found["limit"], "held_at" in found) == (True, 4, False)
-    text = " ".join(render_text(summary).split())
+    text = " ".join(render_text(summary.report).split())
     assert "at its limit of 4 for most of the busy time; I/Os that wait above aren't counted here" in text
 
 
@@ -58,18 +58,18 @@ def test_when_the_most_were_seen(reported):
     summary = reported(low, disk(TAGS), high, low, high)
     found = summary["devices"]["sda"]["outstanding"]
     assert (found["max"], found["max_at"]) == (9, "1970-01-12T13:46:46.000Z")
-    assert "max 9 (reached by 1970-01-12T13:46:46.000Z), mostly 1" in " ".join(render_text(summary).split())
+    assert "max 9 (reached by 1970-01-12T13:46:46.000Z), mostly 1" in " ".join(render_text(summary.report).split())
 
 
 def test_what_is_queued_now_and_then_doesn_t_read_as_always(reported):
     rarely = Depths({1: 1000}, {0: 997, 1: 3})
-    text = " ".join(render_text(reported(rarely, disk(TAGS))).split())
+    text = " ".join(render_text(reported(rarely, disk(TAGS)).report).split())
     assert "queued above it: any for <1% of the time, max 1, then mostly 1 (100%); mean of all time 0.003" in text
 
 
 def test_the_most_frequent_depth_is_mostly_there_only_for_half_of_the_time(reported):
     spread = Depths({0: 100, 1: 80, 2: 70, 3: 50}, {0: 700, 1: 110, 2: 100, 3: 90})
-    text = " ".join(render_text(reported(spread, disk(TAGS))).split())
+    text = " ".join(render_text(reported(spread, disk(TAGS)).report).split())
     assert "most often 1 (40.00% of the busy time)" in text
     assert "then most often 1 (36.67%)" in text
     assert "mostly" not in text
@@ -77,22 +77,22 @@ def test_the_most_frequent_depth_is_mostly_there_only_for_half_of_the_time(repor
 
 def test_depths_at_issue_are_there_without_a_busy_sample(reported):
     idle = Depths({0: 1000}, {0: 1000}, {1: 30, 3: 10}, source=PROBE)
-    text = render_text(reported(idle, disk(TAGS)))
+    text = render_text(reported(idle, disk(TAGS)).report)
     assert "in the driver: none in any sample, up to 3 at issue; limited to 512" in text
-    none = render_text(reported(Depths({0: 1000}, {0: 1000}), disk(TAGS)))
+    none = render_text(reported(Depths({0: 1000}, {0: 1000}), disk(TAGS)).report)
     assert "in the driver: none was seen; limited to 512" in none
 
 
 def test_a_depth_at_issue_that_was_never_a_busy_one_has_a_row_or_is_counted(reported):
-    few = render_text(reported(Depths({0: 900, 1: 100}, {}, {1: 30, 7: 10}, source=PROBE), disk(TAGS)))
+    few = render_text(reported(Depths({0: 900, 1: 100}, {}, {1: 30, 7: 10}, source=PROBE), disk(TAGS)).report)
     assert re.search(r"^ +7 +0% +25%", few, re.MULTILINE)
     many = Depths({0: 900, 1: 100}, {}, dict.fromkeys(range(1, 21), 5), source=PROBE)
-    assert "and 12 more depths" in render_text(reported(many, disk(TAGS)))
+    assert "and 12 more depths" in render_text(reported(many, disk(TAGS)).report)
 
 
 def test_a_remark_names_the_model(reported):
     limited = disk(Limit("queue_depth", 3, "device/queue_depth"), model="LUN 7")
-    text = " ".join(render_text(reported(Depths({3: 1000}, {9: 1000}), limited)).split())
+    text = " ".join(render_text(reported(Depths({3: 1000}, {9: 1000}), limited).report).split())
     assert "sda (LUN 7): at its limit of 3 (device/queue_depth) while more I/Os waited" in text
 
 
@@ -109,5 +109,5 @@ def test_a_queue_depth_that_fell_meanwhile_is_reported(tmp_path):
     began = [Limit("cmd_per_lun", 30, "host0/cmd_per_lun"), Limit("queue_depth", 30, "device/queue_depth")]
     lowered = [began[0], began[1]._replace(value=17)]
     frames = [frame(n, devices=(disk(*(lowered if n else began)),)) for n in range(3)]
-    text = " ".join(render_text(summarise(record(tmp_path / "r", *frames, origin=ORIGIN))).split())
+    text = " ".join(render_text(summarised(record(tmp_path / "r", *frames, origin=ORIGIN)).report).split())
     assert "sda: queue_depth 17 is below the 30 that its host begins with (cmd_per_lun), and was 30" in text

@@ -1,12 +1,12 @@
 """Findings in the report as JSON, text and HTML; by windows in a short recording, by minutes in a long one."""
 
 import html
-import json
 import re
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from report_json import summarised
 
 from latmon.aggregate.accumulator import Minute
 from latmon.findings import engine
@@ -19,7 +19,9 @@ from latmon.report.command import findings as as_text
 from latmon.report.command import report_command
 from latmon.report.html import findings as as_html
 from latmon.report.html_elements import look, style_sheet
-from latmon.report.summary import Evaluated, summarise
+from latmon.report.model.finding import Evaluation, Findings
+from latmon.report.summary import Evaluated
+from latmon.support.typed_json import to_json
 
 ORIGIN = Origin("bpftrace", "box", "6.1", "0.1")
 OFF = frozenset({"bimodal-tail"})
@@ -57,12 +59,12 @@ def evaluated(monkeypatch, found, *, n=15, minutes=False):
         one.add(Frame(i, 1e9 + i, (i + 1) * 1_000_000, 1_000_000))
     if minutes:
         one.add(Minute(Frame(n, 1e9, (n + 60) * 1_000_000, 60_000_000), 60, 1_000_000, 1_000_000))
-    return one.summary()
+    return one.findings()
 
 
 def test_json(monkeypatch):
-    summary = evaluated(monkeypatch, (SICK,))
-    (one,) = json.loads(json.dumps(summary))["findings"]
+    summary = to_json(evaluated(monkeypatch, (SICK,)))
+    (one,) = summary["findings"]
     assert (one["id"], one["severity"], one["device"], one["summary"]) == (
         "completion-wakeup",
         WARNING,
@@ -91,8 +93,8 @@ def test_json(monkeypatch):
 def test_a_command_keeps_its_blanks_and_has_a_line_of_its_own(monkeypatch):
     line = 'ssd-config-list = "VENDOR  PRODUCT", "throttle-max:2, disksort:false, physical-block-size:4096";'
     step = Step("set it in ssd.conf", "it needs a reboot", (line, "dmesg | tail -n 50"))
-    summary = evaluated(monkeypatch, (replace(SICK, steps=(step,)),))
-    assert summary["findings"][0]["next_steps"] == [
+    findings = evaluated(monkeypatch, (replace(SICK, steps=(step,)),))
+    assert to_json(findings.findings[0].next_steps) == [
         {
             "text": f"set it in ssd.conf: {line} (not run here), dmesg | tail -n 50",
             "risk": "it needs a reboot",
@@ -100,15 +102,15 @@ def test_a_command_keeps_its_blanks_and_has_a_line_of_its_own(monkeypatch):
             "commands": [{"line": line, "ran": False}, {"line": "dmesg | tail -n 50", "ran": True}],
         }
     ]
-    assert {f"        {line} (not run here)", "        dmesg | tail -n 50"} <= set(as_text(summary))
-    page = as_html(summary)
+    assert {f"        {line} (not run here)", "        dmesg | tail -n 50"} <= set(as_text(findings))
+    page = as_html(findings)
     assert f'<code class="command">{html.escape(line)}</code><span class="risk"> (not run here)</span>' in page
     assert ".command{white-space:pre-wrap}" in style_sheet(look())
 
 
 def test_none_is_reported_where_rules_were_asked(monkeypatch):
-    assert evaluated(monkeypatch, ())["findings"] == []
-    assert evaluated(monkeypatch, (), n=0) == {}
+    assert evaluated(monkeypatch, ()).findings == ()
+    assert evaluated(monkeypatch, (), n=0) is None
     text = " ".join(" ".join(as_text(evaluated(monkeypatch, (), minutes=True))).split()).replace("- ", "-")
     assert text == (
         "findings: none (0 of 16 rules evaluated, minute by minute; not evaluated: tick-quantum, bottleneck-between, "
@@ -120,19 +122,27 @@ def test_none_is_reported_where_rules_were_asked(monkeypatch):
         "traced, which screen 2 and --stages all do), small-random-writes (sizes and order of I/Os were not traced); "
         "off by the config: bimodal-tail)"
     )
-    assert as_text({}) == []
-    assert as_html({}) == ""
+    assert as_text(None) == []
+    assert as_html(None) == ""
     assert "None, by 0 of 16 rules evaluated, every 5 s" in as_html(evaluated(monkeypatch, ()))
 
 
 def test_what_failed_or_was_left_out_is_reported():
-    by = {"rules": 11, "judged": 10, "judged_by": "windows", "not_judged": {}}
-    more = by | {"failed": {"starved-io": "KeyError: 'x'"}, "episodes_left_out": 1200}
-    assert " ".join(" ".join(as_text({"findings": [], "findings_by": more})).split()) == (
+    by = Evaluation(
+        rules=11,
+        judged=10,
+        judged_by="windows",
+        not_judged={},
+        partly_evaluated={},
+        rules_off=(),
+        failed={"starved-io": "KeyError: 'x'"},
+        episodes_left_out=1200,
+    )
+    assert " ".join(" ".join(as_text(Findings((), by))).split()) == (
         "findings: none (10 of 11 rules evaluated, every 5 s over the last minute; not evaluated: starved-io (it "
         "failed: KeyError: 'x'); 1,200 episodes left out)"
     )
-    assert as_text({"findings": [], "findings_by": by | {"judged": 11}}) == [
+    assert as_text(Findings((), replace(by, judged=11, failed={}, episodes_left_out=0))) == [
         "findings: none (11 rules, every 5 s over the last minute)"
     ]
 
@@ -144,7 +154,7 @@ def test_all_forms_judge_the_same_items(monkeypatch, tmp_path):
     for i in range(1, 25):
         writer.append(Frame(i, 1e9 + 10 * i, i * 10_000_000, 10_000_000))
     writer.close("asked")
-    reported = summarise(open_recording(path))["findings_by"]
+    reported = summarised(open_recording(path))["findings_by"]
     assert reported["judged_by"] == "minutes"
     page = tmp_path / "a.html"
     report_command([path], html=page)

@@ -16,6 +16,7 @@ import yaml
 from on_demand_frames import DISK as SDC_WRITE
 from on_demand_frames import outlier, traced_disk
 from recorded import DISK, ORIGIN, frame
+from report_json import summarised
 
 from latmon.diff.command import read
 from latmon.diff.comparison import COLUMNS, compare, sweep_of
@@ -29,11 +30,11 @@ from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
 from latmon.report import formatting
 from latmon.report.command import render_text, report_command
-from latmon.report.formatting import QUANTILES
 from latmon.report.html import diff_page, render_html, sweep_page, write_diff
 from latmon.report.html_charts import MapColumns, histogram
 from latmon.report.html_elements import LEVELS, look, style_sheet, time_of
-from latmon.report.summary import added_up, summarise, summary_of
+from latmon.report.model.latency import QUANTILES
+from latmon.report.summary import added_up, report_of, summarise
 from latmon.support.errors import EXIT_DONE, UnavailableError, UsageError
 from latmon.support.paths import data_dir
 from latmon.support.theme import load_ramp
@@ -88,7 +89,7 @@ def page_of(path, *, whole=True):
     recording = open_recording(path)
     columns = MapColumns(recording.origin.interval_us)
     totals = added_up(recording, columns.add, whole=whole)
-    return render_html(summary_of(recording, totals), totals, columns)
+    return render_html(report_of(recording, totals), totals, columns)
 
 
 def record(path, *frames, origin=ORIGIN, gap_before=None):
@@ -188,30 +189,31 @@ def test_foreign_text_is_text(hostile):
 
 def quantile_text(q, name):
     """Format as the text report does, but a quantile that is the exact maximum to the digit."""
-    exact = q[name] is None or q[name] == q["max"]
-    return time_of(q[name]) if exact else in_words(formatting.cell(q, name))
+    us = q.quantile(name)
+    exact = us is None or us == q.max
+    return time_of(us) if exact else in_words(formatting.cell(q, name))
 
 
 def test_every_number_is_that_of_the_json_and_a_quantile_has_the_text_s_digits(rich):
-    summary = summarise(open_recording(rich))
+    report = summarise(open_recording(rich))
     parsed = Page(page_of(rich))
     tables = [table for table in parsed.tables if table[0][1:3] == ["timed", "mean"]]
-    busy = [one for one in summary["devices"].values() if one["ops"]]
+    busy = [device for device in report.devices.values() if device.ops]
     assert len(tables) == len(busy) == 2
     for table, device in zip(tables, busy, strict=True):
         heads = [at for at, row in enumerate(table) if len(row) == 1]
-        assert [table[at][0].split()[0] for at in heads] == [*device["ops"]]
-        for (at, end), one in zip(pairwise([*heads, len(table)]), device["ops"].values(), strict=True):
+        assert [table[at][0].split()[0] for at in heads] == [*device.ops]
+        for (at, end), one in zip(pairwise([*heads, len(table)]), device.ops.values(), strict=True):
             reported = {row[0].strip(): row[1:] for row in table[at + 1 : end]}
-            total = {"total": one["latency_us"]} if "latency_us" in one else {}
-            rows = total | ({"of traced": one["of"]["latency_us"]} if "of traced" in reported else {})
-            rows |= {called(stage, q["includes"]).column: q for stage, q in one["stages"].items()}
+            total = {"total": one.latency_us} if one.latency_us else {}
+            rows = total | ({"of traced": one.traced_us} if "of traced" in reported else {})
+            rows |= {called(stage, q.includes).column: q for stage, q in one.stages.items()}
             for name, q in rows.items():
                 expected = [
-                    f"{q['count']:,}",
-                    time_of(q["mean"]),
+                    f"{q.count:,}",
+                    time_of(q.mean),
                     *(quantile_text(q, at) for at in QUANTILES),
-                    time_of(q["max"]),
+                    time_of(q.max),
                 ]
                 assert reported[name][: len(expected)] == expected
 
@@ -429,10 +431,10 @@ def test_the_time_from_issue_to_completion_is_not_called_hba_in_text_or_html(tmp
     held = {Series("sda", "read", stage): Histogram.record([900] * 200) for stage in ("queue", "hba", "total")}
     only = Frame(0, 1.7e9, 20_000_000, 1_000_000, held, outliers=(late,), thresholds_us={"sda": 500})
     path = record(tmp_path / "r", only, origin=origin)
-    summary = summarise(open_recording(path))
+    summary = summarised(open_recording(path))
     assert summary["devices"]["sda"]["ops"]["read"]["stages"]["hba"]["includes"] == ["irq", "softirq", "completion"]
     html = re.sub(r"<style.*?</style>|<[^>]*>", " ", page_of(path), flags=re.DOTALL)
-    for text in (" ".join(render_text(summary).split()), html):
+    for text in (" ".join(render_text(summary.report).split()), html):
         assert "hba" not in text
         assert "D2C (issue to completion) includes irq, softirq, completion" in text
 

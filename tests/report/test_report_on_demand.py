@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from on_demand_frames import DISK, ON_DEMAND, of, outlier, traced_disk
 from recorded import ORIGIN, frame
+from report_json import summarised
 
 from latmon.capture.backend import Options
 from latmon.model import measurements
@@ -28,12 +30,14 @@ from latmon.recording.writer import Writer
 from latmon.report import interrupts
 from latmon.report import outliers as rows
 from latmon.report.command import render_text, text_table
+from latmon.report.files import OPERATIONS
 from latmon.report.formatting import WIDTH
 from latmon.report.interrupts import WAKEUPS
-from latmon.report.interrupts import issuers as reported_issuers
+from latmon.report.issuers import process_table, processes
+from latmon.report.model.request import LateWakeup
 from latmon.report.outliers import waits
-from latmon.report.summary import summarise
 from latmon.report.totals import MAX_REPORTS, Totals
+from latmon.support.typed_json import to_json
 from latmon.views.units import exact
 
 NEW_KEYS = {"softirqs", "irqs", "wakeups", "wakeups_left_out", "outliers", "outliers_left_out", "host_context"}
@@ -46,7 +50,7 @@ def summary_of(tmp_path):
         for seq, one in enumerate(frames):
             writer.append(replace(one, seq=seq, mono_us=6_000_000 + seq * 1_000_000))
         writer.close()
-        found = summarise(open_recording(tmp_path / "r"))
+        found = summarised(open_recording(tmp_path / "r"))
         json.dumps(found, allow_nan=False)
         return found
 
@@ -90,7 +94,7 @@ def test_cgroups_have_their_devices_and_ops(summary_of):
     (process,) = summary["processes"]
     assert (process["pid"], process["comm"], process["cgroup"], process["count"]) == (7, "fio", "/a", 4)
     assert process["devices"]["sda"]["ops"]["read"]["bytes"] == 16_384
-    table = "\n".join(text_table(interrupts.process_table(summary)))
+    table = "\n".join(text_table(process_table(summary.report)))
     assert "behind" not in table, "it is of cgroups alone"
     assert re.search(r"fio 7 +/a +4 ", table)
     assert len(table.splitlines()[0]) <= WIDTH, "a longer row is wrapped"
@@ -126,7 +130,7 @@ def test_latencies_by_size_are_of_each_op(summary_of):
         (None, 2, 18_000),
     ]
     assert found["pattern"] == {"issued": 16, "sequential": 4, "sync": 16, "ahead": 0, "unaligned": 8}
-    text = " ".join(render_text(summary).split())
+    text = " ".join(render_text(summary.report).split())
     assert "write by size: 60% up to 4 KiB (p50 120us, p99 -)" in text, "two digits, as every quantile"
     assert "a bucket at most 12.5 % wide (by size 25 %); it is rounded up to two digits" in text
     assert "25% sequential, 100% flagged SYNC, 50% not aligned to physical blocks" in text
@@ -159,19 +163,19 @@ def test_latency_from_submission_is_a_series_of_its_own(summary_of, tmp_path):
     assert op["admission_us"]["sum"] == 1500
     before = plain["devices"]["sdc"]["ops"]["write"]
     assert {key: op[key] for key in before} == before, "nothing else has it"
-    shown = render_text(summary)
+    shown = render_text(summary.report)
     rows = [shown.index(f"\n    {name} ") for name in ("whole*", "admission*", "of traced")]
     assert rows == sorted(rows)
     assert "* the wait for a cgroup's limit is before both, and not measured here" in " ".join(shown.split())
     (tmp_path / "r").unlink()
     throttling = summary_of(replace(ON_DEMAND, traced=replace(traced, includes={"admission": ("throttling",)})))
-    complete = render_text(throttling)
+    complete = render_text(throttling.report)
     assert "\n    whole " in complete
     assert "whole*" not in complete
     op = throttling["devices"]["sdc"]["ops"]["write"]
     assert op["latency_whole_us"]["includes"] == op["admission_us"]["includes"] == ["throttling"]
     assert "whole: traced I/Os from submission" in shown
-    assert "    whole " not in render_text(plain)
+    assert "    whole " not in render_text(plain.report)
 
 
 def test_stages_are_those_of_the_traced_requests(summary_of):
@@ -192,7 +196,7 @@ def test_the_tail_says_which_stage_makes_it(summary_of):
     assert found == summary["devices"]["sdc"]["ops"]["write"]["tail"]
     assert (found["cut_us"], found["count"]) == (28_672, 2)
     assert found["share"]["softirq"] == pytest.approx(0.9969, abs=1e-4)
-    assert "sdc above 28.7 ms: >99% softirq (2 I/Os)" in render_text(summary)
+    assert "sdc above 28.7 ms: >99% softirq (2 I/Os)" in render_text(summary.report)
 
 
 @pytest.mark.parametrize(("threshold_us", "cut_us", "count"), [(100, 104, 2), (0, 0, 100)])
@@ -226,7 +230,7 @@ def test_a_stage_without_a_number_says_why(summary_of):
         "resume": "no wake-ups here",
     }
     assert read["stages"]["hba"]["includes"] == ["irq"]
-    text = " ".join(render_text(summary).split())
+    text = " ".join(render_text(summary.report).split())
     assert "traced 1 I/Os (1 in 4)" in text
     assert "softirq, completion (completes in the hard interrupt)" in text
     assert "not measured: resume (no wake-ups here)" in text
@@ -237,7 +241,7 @@ def test_what_was_not_followed_is_reported_with_its_reasons(summary_of):
     summary = summary_of(frame(0, traced=lost), frame(1))
     assert summary["health"]["untraced_share"] == 0.1
     assert summary["health"]["traced"] == {"count": 100, "one_in": 1, "unfollowed": {"polled": 10}, "off": 2}
-    assert "not followed: 10 polled" in render_text(summary)
+    assert "not followed: 10 polled" in render_text(summary.report)
 
 
 def test_what_admission_waited_for_is_added_up(summary_of, tmp_path):
@@ -247,10 +251,10 @@ def test_what_admission_waited_for_is_added_up(summary_of, tmp_path):
     summary = summary_of(*(replace(ON_DEMAND, traced=one) for one in waited))
     assert summary["devices"]["sdc"]["traced"]["admission_causes"] == {"no tag free": 3600, "iocost": 400}
     named = "sdc: 75% of the time from submission is admission (80% no tag free, 9% iocost)"
-    assert named in " ".join(render_text(summary).split())
+    assert named in " ".join(render_text(summary.report).split())
     (tmp_path / "r").unlink()
     volume = summary_of(replace(ON_DEMAND, traced=replace(ON_DEMAND.traced, admission_causes={"sdc": {"other": 9}})))
-    assert "is admission" not in render_text(volume), "a volume's I/Os have no requests"
+    assert "is admission" not in render_text(volume.report), "a volume's I/Os have no requests"
 
 
 def test_the_functions_that_complete_and_raise_are_the_most_frequent(summary_of):
@@ -263,7 +267,7 @@ def test_the_functions_that_complete_and_raise_are_the_most_frequent(summary_of)
     traced = summary["devices"]["sdc"]["traced"]
     assert traced["completers"] == {**{f"f{n} < g": 20 - 2 * n for n in range(5)}, "other": 18}
     assert traced["raisers"] == {"BLOCK": {"lo_rw_aio < f": 6}}
-    words = " ".join(render_text(summary).split())
+    words = " ".join(render_text(summary.report).split())
     assert "sdc is completed by f0 < g (20%), f1 < g (18%)" in words
     assert "softirq BLOCK is raised outside of interrupts on this host by lo_rw_aio < f (100%)" in words
 
@@ -273,7 +277,7 @@ def test_a_rate_that_changed_is_reported_as_a_range(summary_of):
     summary = summary_of(*(frame(n, traced=replace(traced_disk(), one_in=one)) for n, one in enumerate(rates)))
     for reported in (summary["health"]["traced"], summary["devices"]["sdc"]["ops"]["write"]["of"]):
         assert (reported["one_in_least"], reported["one_in"]) == (1, 8)
-    assert "traced 1,800 I/Os (1 in 1 to 8, weighed)" in " ".join(render_text(summary).split())
+    assert "traced 1,800 I/Os (1 in 1 to 8, weighed)" in " ".join(render_text(summary.report).split())
 
 
 def test_an_outlier_has_all_that_is_known_of_it(summary_of):
@@ -292,21 +296,21 @@ def test_an_outlier_of_latmons_own_is_a_row_of_its_own_and_says_so(summary_of):
     mine = replace(outlier(), own=True, comm="bpftrace")
     summary = summary_of(frame(0, outliers=(mine, outlier())))
     assert sorted(one.get("own", False) for one in summary["outliers"]) == [False, True]
-    assert "latmon's bpftrace/4211" in render_text(summary)
-    assert "latmon's ora_lgwr" not in render_text(summary)
+    assert "latmon's bpftrace/4211" in render_text(summary.report)
+    assert "latmon's ora_lgwr" not in render_text(summary.report)
 
 
 def test_the_text_reports_where_an_outliers_total_ends_and_whether_it_was_traced(summary_of):
     bare = replace(outlier(), stages_us={}, unaccounted_us=0, waits=())
     waited = replace(outlier(), stages_us={"hba": 5, "resume": outlier().total_us - 5}, unaccounted_us=0, waits=())
-    text = render_text(summary_of(frame(0, outliers=(bare, waited))))
+    text = render_text(summary_of(frame(0, outliers=(bare, waited))).report)
     assert text.count("stages were not traced then") == 1
     assert f"total {exact(bare.total_us)} to completion" in text
     assert f"total {exact(waited.total_us)} to its waiter" in text
 
 
 def test_the_text_says_what_shares_and_means_are_of(summary_of):
-    text = " ".join(render_text(summary_of(ON_DEMAND)).split())
+    text = " ".join(render_text(summary_of(ON_DEMAND).report).split())
     assert "share: of the summed time of the I/Os whose stages were measured" in text
     assert "of traced: I/Os whose stages were traced" in text
 
@@ -315,7 +319,7 @@ def test_the_text_says_what_shares_and_means_are_of(summary_of):
 def test_totals_that_begin_elsewhere_are_both_reported(summary_of, begins):
     """On tier C the latency begins at the issue, the traced total with the queue: of as many I/Os they still differ."""
     same = replace(ON_DEMAND, histograms={Series("sdc", "write", "total"): of(*[95] * 98, *[30_095] * 2)})
-    text = render_text(summary_of(same, origin=replace(ORIGIN, latency_from=begins)))
+    text = render_text(summary_of(same, origin=replace(ORIGIN, latency_from=begins)).report)
     assert (["of", "traced"] in [line.split()[:2] for line in text.splitlines()]) is (begins == "issue")
     assert ("begins with the queue" in " ".join(text.split())) is (begins == "issue")
 
@@ -324,7 +328,7 @@ def test_neighbours_are_one_row_and_the_worst_is_the_first(summary_of):
     same = tuple(outlier(10_000_000 + n) for n in range(8))
     summary = summary_of(frame(0, outliers=(outlier(1, total_us=50_000, stages_us={}), *same)), frame(1))
     assert [(one["total_us"], one["repeats"]) for one in summary["outliers"]] == [(1_238_999, 8), (50_000, 1)]
-    assert "x8" in render_text(summary)
+    assert "x8" in render_text(summary.report)
 
 
 def test_the_worst_are_kept_and_the_others_counted(monkeypatch):
@@ -333,9 +337,9 @@ def test_the_worst_are_kept_and_the_others_counted(monkeypatch):
     worst = rows.Worst()
     for n in range(500):
         worst.add(outlier(n * 10_000_000, total_us=n, stages_us={}))
-    reported = rows.outliers(worst)
-    assert [one["total_us"] for one in reported["outliers"]] == list(range(499, 489, -1))
-    assert reported["outliers_left_out"] == 490
+    reported = rows.slow_requests(worst)
+    assert [row.total_us for row in reported.rows] == list(range(499, 489, -1))
+    assert reported.left_out == 490
 
 
 def test_measured_and_none_is_an_empty_list(summary_of):
@@ -352,14 +356,14 @@ def test_interrupts_softirqs_and_wakeups_are_summed(summary_of):
     assert block["delay_us"]["max"] == 3990
     assert [one["thread"] for one in summary["wakeups"]] == ["emlxs_thread", "ora_lgwr"]
     assert summary["wakeups"][0]["instead"] == {"zpool-data (prio 99)": 2}
-    text = render_text(summary)
+    text = render_text(summary.report)
     assert "100% ksoftirqd" in text
     assert "shared with nvme0q1" in " ".join(text.split())
 
 
 def test_a_table_that_is_cut_says_how_many_more(summary_of):
     woken = tuple(Wakeups(Thread(pid, "x", "", 120), of(1)) for pid in range(20))
-    text = render_text(summary_of(frame(0, tables={measurements.WAKEUPS: by_thread(woken)})))
+    text = render_text(summary_of(frame(0, tables={measurements.WAKEUPS: by_thread(woken)})).report)
     assert "and 8 more (--json has them)" in text
     assert "from woken to running" in text
 
@@ -377,13 +381,13 @@ def test_threads_beyond_a_limit_are_a_number(summary_of, monkeypatch):
     ]
     summary = summary_of(*frames)
     assert (len(summary["wakeups"]), summary["wakeups_left_out"]) == (5, 7)
-    assert "7 wake-ups of other threads" in render_text(summary)
+    assert "7 wake-ups of other threads" in render_text(summary.report)
 
 
 def test_wake_ups_that_no_row_reports_are_a_number(monkeypatch):
     monkeypatch.setattr(interrupts, "MAX_THREADS", 2)
     reported = interrupts.wakeups(tuple(Wakeups(Thread(n, "x", "", 120), of(n)) for n in range(5)), left_out=7)
-    assert ([one["pid"] for one in reported["wakeups"]], reported["wakeups_left_out"]) == ([4, 3], 7 + 3)
+    assert ([row.pid for row in reported.rows], reported.left_out) == ([4, 3], 7 + 3)
 
 
 def test_the_text_of_anything_fits_a_ticket(summary_of):
@@ -409,7 +413,7 @@ def test_the_text_of_anything_fits_a_ticket(summary_of):
             health=Health(suppressed=10**9),
         )
     )
-    text = render_text(summary)
+    text = render_text(summary.report)
     assert max(map(len, text.splitlines())) <= 80
     assert "INCOMPLETE" not in text
 
@@ -427,7 +431,7 @@ def test_the_text_of_anything_fits_a_ticket(summary_of):
 def test_a_name_that_does_not_fit_is_cut_where_it_can_be_read(summary_of, instead, shown, ran_us):
     times = {instead: ran_us} if ran_us else {}
     one = Wakeups(Thread(14, "ksoftirqd/0", "other", 120), of(206), {instead: 1}, times)
-    text = render_text(summary_of(ON_DEMAND.with_tables({measurements.WAKEUPS: by_thread((one,))})))
+    text = render_text(summary_of(ON_DEMAND.with_tables({measurements.WAKEUPS: by_thread((one,))})).report)
     line = next(line for line in text.splitlines() if line.startswith("ksoftirqd/0"))
     assert line.endswith(shown)
     assert len(line) <= 79
@@ -439,7 +443,7 @@ def test_a_thread_that_is_only_known_to_have_run_last_did_not_run_instead(summar
     late = Wakeups(Thread(14, "late", "other", 120), of(206), {"cat (prio 120)": 3})
     timed = replace(late, thread=Thread(15, "timed", "other", 120), ran_us={"hog (prio 120)": 40_000})
     summary = summary_of(ON_DEMAND.with_tables({measurements.WAKEUPS: by_thread((late, timed))}))
-    last, longest = ({column.title: column.value(row) for column in WAKEUPS} for row in summary["wakeups"])
+    last, longest = ({column.title: column.value(row) for column in WAKEUPS} for row in summary.report.wakeups)
     assert (last["instead"], last["ran instead"]) == ("after cat (prio 120)", None)
     assert last["ran after"] == {"cat (prio 120)": 3}
     assert (longest["instead"], longest["ran after"]) == ("hog (prio 120)", None)
@@ -455,8 +459,17 @@ def test_a_thread_that_is_only_known_to_have_run_last_did_not_run_instead(summar
     ],
 )
 def test_a_wait_has_the_thread_that_ran_longest_or_the_one_before_it(ran_us, words):
-    wait = {"stage": "irq", "thread": "late", "priority": 120, "delay_us": 40_000, "instead": "hog (prio 49)"}
-    (sentence,) = waits({"waits": [{**wait, "ran_us": ran_us or None}]})
+    wait = LateWakeup(
+        stage="irq",
+        thread="late",
+        pid=7,
+        priority=120,
+        woken_mono_us=0,
+        delay_us=40_000,
+        instead="hog (prio 49)",
+        ran_us=ran_us or None,
+    )
+    (sentence,) = waits(SimpleNamespace(waits=(wait,)))
     assert sentence == f"irq: late (prio 120) woken, {words}"
 
 
@@ -464,7 +477,7 @@ def test_windows_that_are_longer_than_the_interval_are_reported(summary_of):
     interval = ORIGIN.interval_us
     summary = summary_of(frame(0), replace(frame(0), dt_us=2 * interval))
     assert summary["longest_s"] == 2 * interval / 1e6
-    assert "2 windows of 1 s, the longest 2.0 s" in " ".join(render_text(summary).split())
+    assert "2 windows of 1 s, the longest 2.0 s" in " ".join(render_text(summary.report).split())
 
 
 def test_the_host_s_context_has_means_the_highest_window_and_what_is_missing(summary_of):
@@ -479,7 +492,7 @@ def test_the_host_s_context_has_means_the_highest_window_and_what_is_missing(sum
     }
     absent = {one["name"]: one["reason"] for one in summary["host_context_absent"]}
     assert absent.keys() == CONTEXT.keys() - {"steal", "dirty"}
-    text = " ".join(render_text(summary).split())
+    text = " ".join(render_text(summary.report).split())
     assert "CPU steal 20% 40% CPU time in which the hypervisor ran others" in text
     assert "ZFS ARC (no ZFS module is loaded)" in text
 
@@ -489,7 +502,7 @@ def test_of_a_fleet_the_context_has_the_host_in_its_rows(summary_of):
         replace(frame(0), host_context={"db1:steal": interval_value(1, 2), "x:y": interval_value(1, 2)})
     )
     assert summary["host_context"].keys() == {"db1:steal"}
-    assert "db1 CPU steal" in render_text(summary)
+    assert "db1 CPU steal" in render_text(summary.report)
 
 
 def test_without_context_there_is_no_table(summary_of):
@@ -510,7 +523,7 @@ def test_what_a_device_reports_has_its_first_value_and_whether_it_was_read_until
         {"name": "media_errors", "value": 2, "read_until_end": False, "source": "nvme"},
         {"name": "ioerr_cnt", "value": 5, "first": 1, "source": "device/ioerr_cnt"},
     ]
-    text = " ".join(render_text(summary).split())
+    text = " ".join(render_text(summary.report).split())
     assert (
         "by its own reports: state running, media_errors 2 (not read until the end), ioerr_cnt 5 (1 at first)" in text
     )
@@ -526,7 +539,7 @@ def test_a_recording_with_any_number_of_reports_has_some_of_them():
 
 def test_processes_without_a_probe_have_bytes_alone():
     one = {Issuer("", "read", "/web.service", "", 7, "dd"): IssuedIO(0, 8192)}
-    (row,) = reported_issuers(one, {})["processes"]
+    (row,) = map(to_json, processes(one, {}).rows)
     assert (row["comm"], row["count"], row["bytes"], row["devices"]) == ("dd", None, 8192, {})
     assert not {"share", "latency_us"} & row.keys()
 
@@ -534,7 +547,7 @@ def test_processes_without_a_probe_have_bytes_alone():
 @pytest.mark.parametrize(("driver", "is_named"), [("usb-storage", True), ("mpt3sas", False)])
 def test_a_thread_that_does_a_device_s_io_is_named(summary_of, driver, is_named):
     known = (Device("sdc", 8, 32, driver=driver),)
-    text = " ".join(render_text(summary_of(replace(ON_DEMAND, devices=known))).split())
+    text = " ".join(render_text(summary_of(replace(ON_DEMAND, devices=known)).report).split())
     assert ("hba of sdc contains the waits of usb-storage's thread for a CPU" in text) is is_named
 
 
@@ -543,5 +556,5 @@ def test_a_thread_that_does_a_device_s_io_is_named(summary_of, driver, is_named)
     [("device", "sda", "I/O+waits on sda"), ("device", None, "I/O+waits"), ("cached", "sda", "cached")],
 )
 def test_a_slow_operation_does_not_wait_for_its_device_alone(wait, device, text):
-    column = next(one for one in rows.OPERATIONS if one.title == "waited")
-    assert column.value({"wait": wait, "device": device}) == text
+    column = next(one for one in OPERATIONS if one.title == "waited")
+    assert column.value(SimpleNamespace(wait=wait, device=device)) == text

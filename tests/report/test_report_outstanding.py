@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from recorded import ORIGIN, frame
+from report_json import ReportJson, summarised
 from test_report import record
 
 from latmon.aggregate.depth_sum import DepthTimes
@@ -17,8 +18,7 @@ from latmon.report.command import render_text
 from latmon.report.html import render_html
 from latmon.report.html_charts import MapColumns
 from latmon.report.sections import slow_times
-from latmon.report.summary import added_up, summarise
-from latmon.report.summary import summary_of as summary_of_totals
+from latmon.report.summary import added_up, report_of
 from latmon.report.totals import OutstandingSums
 
 LIMITS = (
@@ -53,7 +53,7 @@ def serial(seq, **changed):
 @pytest.fixture
 def summary_of(tmp_path):
     origin = replace(ORIGIN, measured={"hba": ("completion",)})
-    return lambda *frames, **changed: summarise(record(tmp_path / "r", *frames, origin=replace(origin, **changed)))
+    return lambda *frames, **changed: summarised(record(tmp_path / "r", *frames, origin=replace(origin, **changed)))
 
 
 def test_the_schema_s_keys(summary_of):
@@ -214,7 +214,7 @@ def test_a_few_samples_are_counted(summary_of, depths, dt_us, text):
     frames = [serial(n, depths={}, outstanding={"sda": Outstanding(depth, None)}) for n, depth in enumerate(depths)]
     last = frames[-1]
     frames[-1] = replace(last, dt_us=dt_us, mono_us=last.mono_us - last.dt_us + dt_us)
-    assert f"outstanding at the windows' ends: {text}" in " ".join(render_text(summary_of(*frames)).split())
+    assert f"outstanding at the windows' ends: {text}" in " ".join(render_text(summary_of(*frames).report).split())
 
 
 def held(seq, **changed):
@@ -241,7 +241,7 @@ def test_a_request_that_never_completes_is_in_the_report(summary_of):
     assert reported["in_flight_oldest_us"] == 30_500_000
     assert summary["health"]["in_flight_older"] == {"1 s": 1, "10 s": 1, "60 s": 0, "at_least": False}
     assert row["overtaken_by"] is None
-    text = render_text(summary)
+    text = render_text(summary.report)
     assert "IN FLIGHT at the end: sdb: 1 I/O for 30.5 s (1 for more than 1 s, 1 for" in text
     assert "in flight at the end: write sync fua 4,096 B sector 81,920" in text
     assert "no I/O: sdb" not in text
@@ -251,7 +251,7 @@ def test_a_request_of_latmons_own_says_so_in_the_report(summary_of):
     own = HELD._replace(own=True, comm="bpftrace")
     summary = summary_of(*(held(n, in_flight=InFlightList((own,), {1: 1}, 1)) for n in range(31)))
     assert summary["devices"]["sdb"]["in_flight"][0]["own"] is True
-    assert "latmon's bpftrace/4211" in " ".join(render_text(summary).split())
+    assert "latmon's bpftrace/4211" in " ".join(render_text(summary.report).split())
 
 
 def test_when_it_began_is_reported_by_the_frame_s_two_clocks(summary_of):
@@ -268,7 +268,7 @@ def test_what_overtook_it_is_reported_while_it_waits(summary_of):
     still = InFlightList((HELD._replace(overtaken_by=4120),), {1: 1}, 1)
     summary = summary_of(*(held(n, in_flight=still) for n in range(9)))
     assert summary["devices"]["sdb"]["in_flight"][0]["overtaken_by"] == 4120
-    assert "in the driver, overtaken by 4,120" in " ".join(render_text(summary).split())
+    assert "in the driver, overtaken by 4,120" in " ".join(render_text(summary.report).split())
 
 
 @pytest.mark.parametrize(("total_us", "is_listed"), [(9_000_000, True), (11_000_000, False)])
@@ -281,7 +281,7 @@ def test_the_longest_io_is_described_once(summary_of, total_us, is_listed):
     burst = tuple(Issue(last + n, 8 * n, 4096, "write", 8_000_000 if n == 40 else 0) for n in range(41))
     over = held(11, outstanding={"sdb": Outstanding(0, 0)}, outliers=(done,), issues={"sdb": burst})
     summary = summary_of(*waits, over)
-    text = " ".join(render_text(summary).split())
+    text = " ".join(render_text(summary.report).split())
     assert summary["devices"]["sdb"]["in_flight_longest"]["age_us"] == 10_000_000
     assert ("longest in flight: write" in text) is is_listed
     assert summary["devices"]["sdb"]["issue_order"]["longest_wait_us"] == 8_000_000
@@ -304,7 +304,7 @@ def test_an_unknown_age_is_no_empty_list(summary_of, still):
     assert not {"in_flight", "in_flight_oldest_us"} & reported.keys()
     assert summary["health"]["in_flight_older"] == {"1 s": 0, "10 s": 0, "60 s": 0, "at_least": True}
     assert summary["health"]["in_flight_of_unknown_age"] == 6
-    assert "in flight at the end: 6 of unknown age" in render_text(summary)
+    assert "in flight at the end: 6 of unknown age" in render_text(summary.report)
 
 
 def test_an_empty_list_has_no_old_io_and_the_number_of_all_ages_is_beside_it(summary_of):
@@ -312,13 +312,13 @@ def test_an_empty_list_has_no_old_io_and_the_number_of_all_ages_is_beside_it(sum
     assert summary["devices"]["sdb"]["in_flight_count"] == 6
     assert (summary["devices"]["sdb"]["in_flight"], summary["devices"]["sdb"]["in_flight_oldest_us"]) == ([], None)
     assert summary["health"]["in_flight_older"]["at_least"] is False
-    assert "in flight at the end" not in render_text(summary)
+    assert "in flight at the end" not in render_text(summary.report)
 
 
 def test_without_a_probe_it_has_a_least_age(summary_of):
     summary = summary_of(*(held(n) for n in range(31)))
     assert summary["devices"]["sdb"]["in_flight"] == [{"age_us": 30_000_000, "at_least": True, "count": 1}]
-    text = render_text(summary)
+    text = render_text(summary.report)
     assert "1 I/O for at least 30 s" in text
     assert "at least 1 for more than 1 s" in " ".join(text.split())
 
@@ -344,12 +344,12 @@ def test_ios_in_flight_are_beside_the_slow_ones_that_completed(tmp_path, held_us
     recorded = record(tmp_path / "r", *frames)
     columns = MapColumns(1_000_000)
     totals = added_up(recorded, columns.add, slo_us=slo_us)
-    summary = summary_of_totals(recorded, totals)
-    text = " ".join(render_text(summary).split())
+    summary = ReportJson(report_of(recorded, totals))
+    text = " ".join(render_text(summary.report).split())
     assert text.count("no completed I/O took ") == 2
-    slow = [sentence for _, sentence in slow_times(summary)]
+    slow = [sentence for _, sentence in slow_times(summary.report)]
     assert [one.partition("; ")[2] for one in slow] == [then, then if slo_us < 8_000_000 else ""]
-    page = render_html(summary, totals, columns)
+    page = render_html(summary.report, totals, columns)
     assert '>-<br><span class="bad">in flight for at least 8 s</span></td>' in page
 
 
@@ -362,7 +362,7 @@ def test_what_was_held_in_the_middle_is_still_reported(summary_of):
     assert reported["in_flight_longest"] == {
         "seen": "1970-01-12T13:47:11.000Z", "age_us": 30_000_000, "at_least": True, "count": 1
     }  # fmt: skip
-    assert "longest in flight: 1 I/O for at least 30 s, seen at 1970-01-12T13:47:11" in render_text(summary)
+    assert "longest in flight: 1 I/O for at least 30 s, seen at 1970-01-12T13:47:11" in render_text(summary.report)
 
 
 def test_limits_have_their_remarks_and_the_text_reports_what_is_off(summary_of):
@@ -375,7 +375,7 @@ def test_limits_have_their_remarks_and_the_text_reports_what_is_off(summary_of):
         "wbt_lat_usec": ["writeback-throttling"],
     }
     assert [one["id"] for one in reported["limits_remarks"]] == ["ceiling-reached"]
-    text = render_text(summary)
+    text = render_text(summary.report)
     assert "limits that are off:" in text
     assert "at its limit of 3 (device/queue_depth) while more I/Os waited" in text
     assert "background writes" not in text
@@ -390,14 +390,14 @@ def test_the_order_of_issue_is_summed_up(summary_of):
 def test_the_order_of_a_few_has_no_line(summary_of):
     summary = summary_of(serial(0, issues={"sda": (Issue(5_500_000, 8, 4096, "read", 10),)}))
     assert summary["devices"]["sda"]["issue_order"]["ascending"] is None
-    assert "issue order" not in render_text(summary)
+    assert "issue order" not in render_text(summary.report)
 
 
 def test_the_text_fits_a_ticket(summary_of):
     busy = Depths(
         {n: 10 + n for n in range(40)}, {0: 1, 400: 9}, dict.fromkeys(range(1, 40), 5), {900: Took(1, 5)}, 39, 0, PROBE
     )
-    text = render_text(summary_of(*(serial(n, depths={"sda": busy}) for n in range(3))))
+    text = render_text(summary_of(*(serial(n, depths={"sda": busy}) for n in range(3))).report)
     assert [line for line in text.splitlines() if len(line) > 80] == []
     assert "and 31 more depths" in text
     json.dumps(text)
@@ -455,7 +455,7 @@ def test_a_volume_s_limit_is_the_sum_of_its_disks(summary_of, sampled, depth):
     reported = summary["devices"]["md0"]["outstanding"]
     assert (reported["limit"], reported["limit_of_disks"], reported.get("max")) == (8, {"sdx": 4, "sdy": 4}, depth)
     assert "held_at" not in reported
-    assert "its disks take 8 (sdx 4, sdy 4)" in " ".join(render_text(summary).split())
+    assert "its disks take 8 (sdx 4, sdy 4)" in " ".join(render_text(summary.report).split())
 
 
 def test_a_volume_with_a_disk_of_unknown_limit_has_none(summary_of):

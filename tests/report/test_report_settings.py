@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 from recorded import ORIGIN, frame
+from report_json import summarised
 
 from latmon.model.frame import Mark
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
 from latmon.report.command import render_text
-from latmon.report.summary import summarise
 from latmon.support.text import encodable
 
 SETTINGS = {
@@ -30,7 +30,7 @@ def summary(tmp_path):
     for seq in range(4):
         writer.append(frame(seq, marks=(MARK,) if seq == 2 else ()))
     writer.close()
-    return summarise(open_recording(tmp_path / "r"))
+    return summarised(open_recording(tmp_path / "r"))
 
 
 def test_marks_and_settings_are_keys_of_their_own(summary):
@@ -46,7 +46,7 @@ def test_marks_and_settings_are_keys_of_their_own(summary):
 
 
 def test_the_text_reports_them(summary):
-    text = render_text(summary)
+    text = render_text(summary.report)
     assert (
         "  1970-01-12T13:46:42.500Z  scheduler off\n    device sda: scheduler is now none, nr_requests is gone" in text
     )
@@ -58,10 +58,10 @@ def test_the_text_reports_them(summary):
 def test_without_any_nothing_is_reported(tmp_path):
     writer = Writer.create(tmp_path / "r", ORIGIN)
     writer.close()
-    summary = summarise(open_recording(tmp_path / "r"))
+    summary = summarised(open_recording(tmp_path / "r"))
     assert "settings" not in summary
     assert "marks" not in summary
-    assert "marks" not in render_text(summary)
+    assert "marks" not in render_text(summary.report)
 
 
 def test_what_a_terminal_cannot_show_takes_no_more_room():
@@ -75,6 +75,6 @@ def test_a_mark_reports_whether_settings_were_read(tmp_path):
     writer = Writer.create(tmp_path / "r", replace(ORIGIN, settings=SETTINGS))
     writer.append(frame(0, marks=(Mark("unread", 5_500_000, 1.0), Mark("as before", 5_600_000, 1.1, {}))))
     writer.close()
-    summary = summarise(open_recording(tmp_path / "r"))
+    summary = summarised(open_recording(tmp_path / "r"))
     assert [one["changed"] for one in summary["marks"]] == [None, {}]
-    assert "  1970-01-01T00:00:01.100Z  as before" in render_text(summary)
+    assert "  1970-01-01T00:00:01.100Z  as before" in render_text(summary.report)

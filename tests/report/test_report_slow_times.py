@@ -3,10 +3,12 @@
 import json
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from json_schema import mistakes
 from recorded import DISK, ORIGIN, frame
+from report_json import summarised
 
 from latmon.aggregate.accumulator import Minute
 from latmon.cli.main import run as main
@@ -15,13 +17,16 @@ from latmon.model.histogram import Histogram, bucket_index
 from latmon.model.measurements import ABOVE
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
-from latmon.report.command import _slow
-from latmon.report.devices import volume
-from latmon.report.formatting import quantiles
-from latmon.report.summary import _slow_times, summarise
+from latmon.report.command import slow as slow_text
+from latmon.report.latencies import quantiles
+from latmon.report.latency_table import volume
+from latmon.report.model.device import Op
+from latmon.report.model.report import CountedSpan
+from latmon.report.summary import report_of, slow_ios
 from latmon.report.totals import SlowTimes, Totals
 from latmon.support.errors import EXIT_DONE
 from latmon.support.paths import data_dir
+from latmon.support.typed_json import to_json
 from latmon.support.units import rfc3339
 
 DAY = 1_767_571_200.0
@@ -37,16 +42,20 @@ def slow_frames(*rows):
         yield replace(frame(seq), **when, tables={ABOVE: {flow: above}}, thresholds_us={DISK.name: 2000})
 
 
+def slow_lines(totals):
+    recording = SimpleNamespace(origin=ORIGIN, is_live=False, damage=())
+    return slow_text(report_of(recording, totals))
+
+
 def test_slow_ios_by_hour_and_day_and_the_worst_minute():
     totals = Totals(60_000_000, {DISK.name: DISK})
     for one in slow_frames((0, 1), (1, 2), (1.5, 5), (25, 4), (26, 0)):
         totals.add(one)
-    slow = _slow_times(totals)["slow"]
-    assert [one["count"] for one in slow["hours"]] == [1, 7, 4, 0]
-    assert [one["count"] for one in slow["days"]] == [8, 4]
-    assert (slow["above_us"], slow["worst_minute"]["count"]) == (2000, 5)
-    assert slow["worst_minute"]["start"] == rfc3339(DAY + 5400)
-    text = " ".join(" ".join(_slow({"slow": slow, "devices": {}})).split())
+    slow = slow_ios(totals)
+    assert [hour.count for hour in slow.times.hours] == [1, 7, 4, 0]
+    assert [day.count for day in slow.times.days] == [8, 4]
+    assert (slow.above_us, slow.times.worst_minute) == (2000, CountedSpan(rfc3339(DAY + 5400), 5))
+    text = " ".join(" ".join(slow_lines(totals)).split())
     assert "completed I/Os of 2 ms or longer: 12; most in the minute from 2026-01-05T01:30:00Z: 5" in text
     assert "by hour (UTC): 2026-01-05 00 1, 2026-01-05 01 7, 2026-01-06 01 4, 2026-01-06 02 0" in text
     assert "by day (UTC): 2026-01-05 8, 2026-01-06 4" in text
@@ -68,11 +77,11 @@ def test_of_a_threshold_that_moved_the_range_is_reported(tmp_path):
     writer.close()
     recording = open_recording(path)
     assert any(isinstance(item, Minute) for item in recording.summed())
-    report = summarise(recording)
+    report = summarised(recording)
     slow, disk = report["slow"], report["devices"][DISK.name]
     assert (slow["above_us"], slow["above_range_us"]) == (None, [3_100, 44_400])
     assert (disk["threshold_us"], disk["threshold_range_us"]) == (44_400, [3_100, 44_400])
-    text = " ".join(" ".join(_slow(report)).split())
+    text = " ".join(" ".join(slow_text(report.report)).split())
     assert "completed I/Os of their device's threshold at the time (3.1 ms to 44.4 ms) or longer: 180" in text
     assert [*mistakes(report, json.loads((data_dir("schemas") / "report.json").read_text()))] == []
     assert main(["report", str(path), "--html", str(tmp_path / "page.html")]) == EXIT_DONE
@@ -106,7 +115,7 @@ def test_of_many_hours_the_worst_are_listed():
     totals = Totals(60_000_000, {DISK.name: DISK})
     for one in slow_frames(*((hour, hour) for hour in range(40))):
         totals.add(one)
-    text = " ".join(" ".join(_slow({"slow": _slow_times(totals)["slow"], "devices": {}})).split())
+    text = " ".join(" ".join(slow_lines(totals)).split())
     assert "by hour (UTC), the worst: 2026-01-06 04 28, " in text
     assert text.count("2026-01-06 ") >= 12
 
@@ -116,16 +125,15 @@ def test_a_volume_is_not_counted_again_and_no_threshold_is_no_count():
     totals = Totals(60_000_000, {DISK.name: DISK, volume.name: volume})
     (one,) = slow_frames((0, 3))
     totals.add(replace(one, tables={ABOVE: {**one[ABOVE], Flow("dm-0", "read"): 3}}))
-    assert _slow_times(totals)["slow"]["days"][0]["count"] == 3
+    assert slow_ios(totals).times.days[0].count == 3
     alone = Totals(60_000_000, {DISK.name: DISK, volume.name: volume})
     alone.add(replace(one, tables={ABOVE: {Flow("dm-0", "read"): 3}}, thresholds_us={"dm-0": 2000}, histograms={}))
-    assert _slow_times(alone)["slow"]["days"][0]["count"] == 3  # its disk is known and not measured
-    assert not _slow_times(Totals(60_000_000))
+    assert slow_ios(alone).times.days[0].count == 3  # its disk is known and not measured
+    assert slow_ios(Totals(60_000_000)) is None
     (none,) = slow_frames((0, 0))
     totals = Totals(60_000_000)
     totals.add(none)
-    found = {"slow": _slow_times(totals)["slow"], "devices": {}}
-    assert _slow(found) == ["no completed I/O took 2 ms or longer"]
+    assert slow_lines(totals) == ["no completed I/O took 2 ms or longer"]
 
 
 READS = Flow(DISK.name, "read")
@@ -218,7 +226,8 @@ def test_an_slo_is_a_time(wrong, capsys):
 
 def test_the_rarest_quantile_takes_100_000_ios():
     few, many = (Histogram.of({80: n - 1, 120: 1}) for n in (99_999, 100_000))
-    assert "p99.999" not in quantiles(few)
-    assert quantiles(many)["p99.999"] == many.quantile(0.99999)
-    text = volume({"count": 100_000, "latency_us": quantiles(Histogram.of({80: 99_998, 120: 2}))}, 0)
+    assert "p99.999" not in to_json(quantiles(few))
+    assert to_json(quantiles(many))["p99.999"] == many.quantile(0.99999)
+    latency = quantiles(Histogram.of({80: 99_998, 120: 2}))
+    text = volume(Op(count=100_000, latency_us=latency, stages={}, stages_absent={}), 0)
     assert re.search(r"100,000 I/Os, p99.999 \d+ ms", text)

@@ -8,6 +8,7 @@ import re
 import pytest
 from fake_dtrace import GOLDEN, Fake, manifests
 from panels import scene
+from report_json import summarised
 from test_screens import press
 
 from latmon.capture.backend import Options
@@ -17,7 +18,6 @@ from latmon.model.frame import NAMED_FROM, STAGES, UNACCOUNTED, Frame
 from latmon.model.measurements import WAKEUPS
 from latmon.recording.reader import open_recording
 from latmon.report.command import render_text
-from latmon.report.summary import summarise
 from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE
 from latmon.views.selection import Selection
 from latmon_backends.dtrace import backend as dtrace_backend
@@ -185,7 +185,7 @@ async def test_a_replay_is_the_recording(illumos, frames):
 
 
 def test_the_report_in_json(illumos):
-    summary = summarise(open_recording(illumos))
+    summary = summarised(open_recording(illumos))
     text = json.dumps(summary, allow_nan=False)
     assert summary["schema"] == "latmon.report/1"
     assert not any(int(pid) >= NAMED_FROM for pid in re.findall(r'"pid": (\d+)', text))
@@ -202,7 +202,7 @@ def test_the_report_in_json(illumos):
 
 
 def test_the_report_in_words(illumos):
-    text = " ".join(render_text(summarise(open_recording(illumos))).split())
+    text = " ".join(render_text(summarised(open_recording(illumos)).report).split())
     assert "sd2: un_throttle 3 is below its own minimum of 8 (un_min_throttle)" in text
     assert "tagged queueing is off, only the adapter queues; sd sends it 3 at most" in text
     assert "limited to 3 in the driver while more were queued" in text
@@ -293,7 +293,7 @@ def test_linux_and_illumos_have_the_same_series(illumos, linux, frames):
     measured = [set(open_recording(path).origin.measured) for path in (illumos, linux)]
     assert measured[0] - measured[1] == {"requeue"}
     own = {"irqs", "wakeups", "taskqs", "notices", "late", "files", "file_operations", "file_operations_left_out"}
-    keys = [set(summarise(open_recording(path))) - own for path in (illumos, linux)]
+    keys = [set(summarised(open_recording(path))) - own for path in (illumos, linux)]
     assert keys[0] == keys[1]
 
 
@@ -303,9 +303,9 @@ def test_freebsd_from_the_golden_to_the_screens(freebsd):
     frames = [one for one in recording if isinstance(one, Frame)]
     assert {d.name for one in frames for d in one.devices} >= {"da0", "nda0", "ada0"}
     assert all(one.health.undecoded_lines == 0 for one in frames)
-    summary = summarise(open_recording(freebsd))
+    summary = summarised(open_recording(freebsd))
     assert {"queue", "hba", "completion", "requeue"} <= set(summary["devices"]["da0"]["ops"]["write"]["stages"])
-    assert "total 30.530 ms" in " ".join(render_text(summary).split())
+    assert "total 30.530 ms" in " ".join(render_text(summary.report).split())
     seen = [
         press(scene(frames, Selection(), recording.origin, mode="REPLAY"), *steps, size=(160, 50))
         for steps in (["screen:0"], ["screen:1", "enter"], ["screen:2"], ["screen:3", "read"])

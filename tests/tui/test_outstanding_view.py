@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 from frames import ORIGIN, PROCFS, SECOND, Lazy, Source, frame, host
 from panels import scene
+from report_json import summarised
 from test_app import make, pressed, settled, whole
 from test_screens import press, text
 
@@ -17,7 +18,6 @@ from latmon.model.histogram import Histogram
 from latmon.model.inflight import PROBE, SYSFS, Aged, Ages, Depths, InFlight, InFlightList, Issue, Took
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
-from latmon.report.summary import summarise
 from latmon.views import heatmap
 from latmon.views.axes import Timeline
 from latmon.views.device_table import Subject, of_limit, order
@@ -535,7 +535,7 @@ def test_the_screen_and_the_report_give_one_law(tmp_path):
     for one in frames:
         writer.append(one)
     writer.close()
-    reported = summarise(open_recording(path))["devices"][CROWDED]["outstanding"]["littles_law"]
+    reported = summarised(open_recording(path))["devices"][CROWDED]["outstanding"]["littles_law"]
     assert (reported["of"], reported["agrees"], reported["lift"]["depth"]) == ("all", True, 16)
     assert words(reported["sentence"]) in words(press(scene(frames, OPEN), size=(200, 50)))
 

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 from frames import ORIGIN, SECOND, START_MONO, START_WALL, Commands, Lazy, Source, host, line_of, on_demand_host
+from report_json import ReportJson, summarised
 
 from latmon.capture.backend import Options
 from latmon.capture.registry import Request
@@ -21,7 +22,7 @@ from latmon.model.redaction import Redaction
 from latmon.recording.archive import Archive, Stamps, TimelineEvent
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
-from latmon.report.summary import Evaluated, summarise, summary_of
+from latmon.report.summary import Evaluated, report_of
 from latmon.report.totals import Totals
 from latmon.support.errors import LatmonError
 from latmon.support.paths import data_dir
@@ -602,8 +603,8 @@ async def test_a_live_capture_and_its_recording_report_the_same(tmp_path, backen
     evaluated = Evaluated(source)
     for one in frames:
         evaluated.add(one)
-    shown = summary_of(source, live) | evaluated.summary()
-    read = summarise(recording)
+    shown = ReportJson(report_of(source, live, evaluated.findings()))
+    read = summarised(recording)
     assert read["intervals"] >= 5
     assert read["marks"]
     assert shown == read
@@ -612,7 +613,7 @@ async def test_a_live_capture_and_its_recording_report_the_same(tmp_path, backen
         async for one in replay.frames():
             for item in (*one.marks, replace(one, marks=())):
                 replayed.add(item)
-    assert read.items() >= summary_of(recording, replayed).items()
+    assert read.items() >= ReportJson(report_of(recording, replayed)).items()
 
 
 WORST = 60

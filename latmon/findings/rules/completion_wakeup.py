@@ -26,6 +26,7 @@ from latmon.findings.rule import (
     Fact,
     Finding,
     Rule,
+    Severity,
     Step,
     Threshold,
     Thresholds,
@@ -166,7 +167,7 @@ def _thread(facts: Facts, delayed: _DelayedIos, limits: Thresholds) -> Completio
 def _finding(facts: Facts, group: list[_DelayedIos], woken: CompletionThread | None, limits: Thresholds) -> Finding:
     delayed = group[0]
     longest = max(one.longest_us for one in group)
-    severity = NOTICE if woken is None else CRITICAL if longest >= limits["critical_us"] else WARNING
+    severity: Severity = NOTICE if woken is None else CRITICAL if longest >= limits["critical_us"] else WARNING
     return Finding(
         ID,
         severity,

@@ -24,6 +24,7 @@ from latmon.findings.rule import (
     Fact,
     Finding,
     Rule,
+    Severity,
     Step,
     Threshold,
     Thresholds,
@@ -83,7 +84,7 @@ def _finding(facts: Facts, device: Device, refused: Histogram, total: Histogram,
     )
 
 
-def _severity(lost: float, limits: Thresholds) -> str:
+def _severity(lost: float, limits: Thresholds) -> Severity:
     return CRITICAL if lost >= limits["critical"] else WARNING if lost >= limits["warning"] else NOTICE
 
 

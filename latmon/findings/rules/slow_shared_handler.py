@@ -22,6 +22,7 @@ from latmon.findings.rule import (
     Fact,
     Finding,
     Rule,
+    Severity,
     Step,
     Threshold,
     Thresholds,
@@ -151,11 +152,15 @@ def _tail(facts: Facts, device: str) -> SlowIos | None:
 
 def _finding(shared: _SharedVector, limits: Thresholds, host: str, *, is_sun: bool) -> Finding:
     share = max(shared.tail_share, shared.lost)
-    severe = CRITICAL if shared.tail_share >= limits["critical"] else WARNING if share >= limits["warning"] else NOTICE
+    severity: Severity = NOTICE
+    if shared.tail_share >= limits["critical"]:
+        severity = CRITICAL
+    elif share >= limits["warning"]:
+        severity = WARNING
     device = shared.devices[0]
     return Finding(
         ID,
-        severe,
+        severity,
         device,
         _summary(shared),
         tuple(_facts(shared)),

@@ -22,6 +22,7 @@ from latmon.findings.rule import (
     Fact,
     Finding,
     Rule,
+    Severity,
     Step,
     Threshold,
     Thresholds,
@@ -491,7 +492,7 @@ def _silent_finding(facts: Facts, device: Device, silent: SilentDevice, limits: 
     if facts.is_sun:
         look = Step("look at its paths and errors", commands=("iostat -En", "fmadm faulty", "mpathadm list lu"))
     # Gauges give a lower bound of the age, and don't show the op: a discard of a whole device may take a minute.
-    severity = CRITICAL if silent.known and silent.us >= limits["critical_us"] else WARNING
+    severity: Severity = CRITICAL if silent.known and silent.us >= limits["critical_us"] else WARNING
     unknown = "" if silent.known else "; which operations they are is not known here"
     return Finding(
         ID,

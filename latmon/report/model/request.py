@@ -1,0 +1,107 @@
+"""Single requests of a report: outliers, and slow operations on files with their latencies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from latmon.report.model.latency import SummedQuantiles
+from latmon.support.typed_json import IfAny, OrAbsent
+
+
+@dataclass(frozen=True, kw_only=True)
+class LateWakeup:
+    """A thread that was woken and ran late."""
+
+    stage: str
+    thread: str
+    pid: int | None
+    priority: int
+    woken_mono_us: int
+    delay_us: int
+    instead: str | None
+    ran_us: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlowRequest:
+    """An I/O above the threshold, with similar neighbours."""
+
+    time: str | None
+    mono_us: int
+    device: str
+    op: str
+    flags: tuple[str, ...]
+    sector: int | None
+    bytes: int | None
+    pid: int | None
+    comm: str | None
+    cpu_issue: int | None
+    cpu_complete: int | None
+    outstanding_at_issue: int | None
+    overtaken_by: int | None
+    total_us: int
+    stages_us: Mapping[str, int]
+    unaccounted_us: int
+    repeats: int
+    """Similar neighbours in this row."""
+    path: str | None
+    includes: Mapping[str, tuple[str, ...]]
+    waits: tuple[LateWakeup, ...]
+    own: IfAny[bool] = False
+    """latmon issued it."""
+    admission_us: OrAbsent[int] = None
+    inserted_us: OrAbsent[int] = None
+
+
+@dataclass(frozen=True)
+class FileWait:
+    """Operations that waited in the same way."""
+
+    count: int
+    share: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileLatency:
+    """Operations on the files of one file system."""
+
+    mount: str
+    type: str | None
+    device: str | None
+    op: str
+    count: int
+    latency_us: SummedQuantiles
+    waits: Mapping[str, FileWait]
+
+
+@dataclass(frozen=True)
+class OwnRequest:
+    """An outlier that an operation on a file waited for."""
+
+    mono_us: int
+    op: str
+    total_us: int
+    stages_us: Mapping[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlowOperation:
+    """A slow operation on a file."""
+
+    time: str | None
+    mono_us: int
+    op: str
+    total_us: int
+    wait: str
+    mount: str
+    type: str | None
+    path: str
+    pid: int | None
+    comm: str | None
+    bytes: int | None
+    offset: int | None
+    device: str | None
+    sectors: tuple[int, int] | None
+    requests: tuple[OwnRequest, ...]
+    waits: tuple[LateWakeup, ...]
