@@ -11,7 +11,7 @@ from report_json import summarised
 from test_app import make, pressed, settled, whole
 from test_screens import press, text
 
-from latmon.aggregate.histogram_sum import DepthSum
+from latmon.aggregate.depth_sum import DepthSum
 from latmon.aggregate.history import MAX_BURST, DepthLog, Window
 from latmon.model.frame import Device, Limit, Outstanding, Series, Traced
 from latmon.model.histogram import Histogram
