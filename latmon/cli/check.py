@@ -26,6 +26,7 @@ from latmon.capture import target
 from latmon.model.frame import Frame, Mark, Origin
 from latmon.model.measurements import LATENCIES, TABLES
 from latmon.model.packed import Packed
+from latmon.model.packed_frame import pack
 from latmon.recording import codec, members, validate
 from latmon.recording.codec import FORMAT, End, Gap
 from latmon.recording.members import GIVEN_UP, MemberPart, Members, head_of, is_written, unpack
@@ -279,14 +280,17 @@ def line_of(raw: bytes, position: ReadPosition, *, imported: bool) -> tuple[Item
     return item, "" if item is not None else _kind(raw)
 
 
+_COARSE = tuple(table for table in TABLES if table.histogram_places and table is not LATENCIES)
+"""Tables with histograms whose buckets may be octaves."""
+
+
 def _compare(frame: Frame) -> None:
     """Raise RecordingError where a sum or a maximum contradicts the buckets beside it."""
     if found := Packed.of(frame.histograms).contradiction():
         raise RecordingError(f"{' '.join(found[0])} has {found[1]}")
-    for table in TABLES:
-        rows = frame[table]
-        for place in table.histogram_places if rows and table is not LATENCIES else ():
-            if found := Packed.of(table.column(rows, place)).contradiction(coarse=True):
+    for table, rows in pack(frame, _COARSE).tables.items():
+        for histograms in rows.histograms.values():
+            if found := histograms.contradiction(coarse=True):
                 raise RecordingError(f"{table.row_title} has {found[1]}")
 
 
