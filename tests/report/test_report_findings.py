@@ -10,7 +10,8 @@ from report_json import summarised
 
 from latmon.aggregate.accumulator import Minute
 from latmon.findings import engine
-from latmon.findings.rule import WARNING, Fact, Finding, Settings, Step, Where, sized
+from latmon.findings.rule import MISSING, WARNING, Fact, Finding, Settings, Step, Where, sized
+from latmon.findings.rules import RULES
 from latmon.model.frame import Frame, Origin
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
@@ -25,16 +26,10 @@ from latmon.support.typed_json import to_json
 
 ORIGIN = Origin("bpftrace", "box", "6.1", "0.1")
 OFF = frozenset({"bimodal-tail"})
-SILENT = {
-    "latencies": ["tick-quantum", "bottleneck-between", "peer-outlier", "device-disagrees"],
-    "traced": ["starved-io", "completion-wakeup", "softirq-delay", "slow-shared-handler", "requeue-storm"],
-    "depths": ["outstanding-ceiling", "bottleneck-above-device"],
-    "limits": ["queue-depth-misconfigured"],
-    "cgroups": ["io-throttled"],
-    "issuers": ["noisy-neighbour"],
-    "files": ["fsync-bound"],
-    "patterns": ["small-random-writes"],
+SILENT: dict[str, list[str]] = {
+    needs: [rule.id for rule in RULES if rule.needs == needs and rule.id not in OFF] for needs in MISSING
 }
+"""Input that is missing -> the rules that need it."""
 SICK = Finding(
     "completion-wakeup",
     WARNING,
@@ -82,7 +77,7 @@ def test_json(monkeypatch):
     assert one["view"] == {"screen": "stages", "device": "sdc", "low_us": 100_000}
     assert (one["begin"], one["end"], one["episodes"]) == ("2001-09-09T01:46:41.000Z", "2001-09-09T01:46:54.000Z", 1)
     assert summary["findings_by"] == {
-        "rules": 16,
+        "rules": len(RULES) - len(OFF),
         "judged": 0,
         "judged_by": "windows",
         "not_judged": SILENT,
@@ -112,19 +107,15 @@ def test_none_is_reported_where_rules_were_asked(monkeypatch):
     assert evaluated(monkeypatch, ()).findings == ()
     assert evaluated(monkeypatch, (), n=0) is None
     text = " ".join(" ".join(as_text(evaluated(monkeypatch, (), minutes=True))).split()).replace("- ", "-")
+    silent = [f"{', '.join(rules)} ({MISSING[needs]})" for needs, rules in SILENT.items()]
     assert text == (
-        "findings: none (0 of 16 rules evaluated, minute by minute; not evaluated: tick-quantum, bottleneck-between, "
-        "peer-outlier, device-disagrees (no latencies were timed), starved-io, completion-wakeup, softirq-delay, "
-        "slow-shared-handler, requeue-storm "
-        "(stages were not traced), outstanding-ceiling, bottleneck-above-device (outstanding I/Os were not counted), "
-        "queue-depth-misconfigured (no device reported a limit of its driver), io-throttled (limits of cgroups were "
-        "not read), noisy-neighbour (no latencies were timed by cgroup), fsync-bound (no operations on files were "
-        "traced, which screen 2 and --stages all do), small-random-writes (sizes and order of I/Os were not traced); "
+        f"findings: none (0 of {len(RULES) - len(OFF)} rules evaluated, minute by minute; not evaluated: "
+        f"{', '.join(silent)}; "
         "off by the config: bimodal-tail)"
     )
     assert as_text(None) == []
     assert as_html(None) == ""
-    assert "None, by 0 of 16 rules evaluated, every 5 s" in as_html(evaluated(monkeypatch, ()))
+    assert f"None, by 0 of {len(RULES) - len(OFF)} rules evaluated, every 5 s" in as_html(evaluated(monkeypatch, ()))
 
 
 def test_what_failed_or_was_left_out_is_reported():

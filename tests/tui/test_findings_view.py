@@ -30,6 +30,7 @@ from latmon.recording.archive import Archive, Stamp
 from latmon.support.errors import LatmonError
 from latmon.tui.app import FindingsEvaluation
 from latmon.tui.time_travel import Travel
+from latmon.views import findings_state
 from latmon.views.findings_state import CurrentFindings, findings_at
 from latmon.views.lines import plain, width
 from latmon.views.panels.findings import evidence, listed, urgent
@@ -206,7 +207,8 @@ def test_an_empty_list_says_what_could_not_be_evaluated(ruled):
     shown = " ".join(press(made, "screen:5").split())
     assert "none now" in shown
     assert "No finding in the last 20 s, all that was captured by now." in shown
-    assert "5 of 17 rules evaluated for 3 devices." in shown
+    evaluated = sum(rule.needs == LATENCIES or not rule.needs for rule in RULES)
+    assert f"{evaluated} of {len(RULES)} rules evaluated for 3 devices." in shown
     assert "Not evaluated: starved-io, completion-wakeup, softirq-delay" in shown
     assert "stages are not traced: press S, or --stages all." in shown
     assert "outstanding I/Os are not counted here" in shown
@@ -676,6 +678,11 @@ async def _evaluated(pilot, keys):
     await painted(pilot)
 
 
+@pytest.fixture
+def as_many_rules_as_in_the_pictures(monkeypatch):
+    monkeypatch.setattr(findings_state, "RULES", RULES[:1] * 17)
+
+
 @pytest.mark.parametrize(
     ("keys", "size", "depth"),
     [
@@ -686,6 +693,7 @@ async def _evaluated(pilot, keys):
     ],
     ids=["overview-none", "list-16", "list-wide", "evidence"],
 )
+@pytest.mark.usefixtures("as_many_rules_as_in_the_pictures")
 def test_pictures_of_findings(snap_compare, ruled, keys, size, depth):
     ruled(lambda *_: (WAKE_UP, replace(CEILING, id="completion-wakeup")))
     app = make(Source(FRAMES, origin=BEGUN), depth=depth, findings=DEFAULT)
