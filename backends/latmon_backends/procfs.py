@@ -13,7 +13,6 @@ from typing import Self
 
 from latmon import __version__
 from latmon.capture.backend import Options
-from latmon.model import measurements
 from latmon.model.frame import ISSUERS, STAGES, Device, Frame, Health, Missing, Origin, Settings
 from latmon.support import host
 from latmon_backends.kernel import settings as kernel_settings
@@ -108,7 +107,7 @@ class ProcfsBackend:
             depths=interval.depths,
             cgroup_limits=interval.cgroup_limits,
             host_context=interval.host_context,
-            tables={measurements.ISSUERS: interval.issuers},
+            tables=interval.tables,
             devices=_merge(self._news, interval),
             removed=interval.removed,
             health=Health(undecoded_lines=interval.undecoded, notice=notice),

@@ -47,7 +47,7 @@ from latmon.model.packed_frame import (
     RowCounts,
     pack,
 )
-from latmon.model.table import NO_TABLES, AnyTable
+from latmon.model.table import AnyTable, Row, Table
 
 MAX_OUTLIERS = 10_000
 """About 9 MB; a flood at the probes' own rate limit fills them in 100 s."""
@@ -383,7 +383,6 @@ _MAX_IN_FLIGHT = 1 << 12
 _WITHOUT_ON_DEMAND: dict[str, Any] = {
     "outliers": (),
     "traced": Traced(),
-    "tables": NO_TABLES,
     "file_operations": (),
     "files_left_out": 0,
     "depths": {},
@@ -425,7 +424,8 @@ class Store:
         self.on_demand.append(frame)
         self.depths.append(frame)
         waiting = self._waiting(frame.in_flight)
-        kept = replace(frame, histograms=self._wanted(frame), in_flight=waiting, **_WITHOUT_ON_DEMAND)
+        tables = {table: rows for table, rows in frame.tables.items() if table in COMPLETION_TABLES}
+        kept = replace(frame, histograms=self._wanted(frame), in_flight=waiting, tables=tables, **_WITHOUT_ON_DEMAND)
         self.frames.append(kept)
         while self.frames[0].mono_us < frame.mono_us - KEEP_US:
             self.frames.popleft()
@@ -605,6 +605,10 @@ class Window:
         if found is None:
             found = self._completed[key] = counted(self._sums, Flow(device, op))
         return found
+
+    def __getitem__(self, table: Table[Row, V]) -> Mapping[Row, V]:
+        """Return the sums of one of COMPLETION_TABLES."""
+        return self._sums[table]
 
     def seen(self, device: str, op: str) -> Completed | None:
         return self._sums[SEEN].get(Flow(device, op))

@@ -16,7 +16,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from latmon.model.devices import Coverage, WithIdle, busy_rows, by_device
 from latmon.model.frame import Completed, Flow, Frame, Traced
-from latmon.model.measurements import KERNEL, LATENCIES, SEEN, TABLES
+from latmon.model.measurements import LATENCIES, SEEN, TABLES
 from latmon.model.measurements.completions import COMPLETED
 from latmon.model.packed import UNKNOWN, Packed, numbers
 from latmon.model.table import DEVICE, OP, TEXT, AnyTable, Part, Row, Table, Unit, always, count, never, record
@@ -62,9 +62,10 @@ COVERAGE: Table[str, Coverage] = Table(
     counts_ios=False,
 )
 """Completions by the probe and by the kernel, of the devices that the kernel counted."""
-COMPLETION_TABLES: tuple[AnyTable, ...] = (LATENCIES, SEEN, KERNEL, SEEN_ALONE, COVERAGE)
 SUMMED: tuple[AnyTable, ...] = (COUNTERS, RATES, SEEN_ALONE, COVERAGE, *TABLES)
 """The tables that are added up."""
+COMPLETION_TABLES: tuple[AnyTable, ...] = (LATENCIES, *(table for table in SUMMED if table.group == SEEN.group))
+"""Those of each frame of the history, which the windows of the device table add up."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,6 +163,8 @@ class Cell:
     @property
     def empty(self) -> Any:
         """Return what a row has where nothing was counted."""
+        if self.may_be_unknown:
+            return None
         return self.unknown if self.unit is Unit.FACT else _EMPTY.get(self.unit, 0)
 
     def sum_contents(self, contents: Sequence[Any]) -> Any:
@@ -308,7 +310,7 @@ def record(
     cells = tuple(
         declared if isinstance(declared, Cell) else Cell(name, declared, bits) for name, declared in fields.items()
     )
-    return Value(cells, make, attrgetter(*fields), impossible)
+    return Value(cells, make, _splitter(tuple(fields)), impossible)
 
 
 def record_of_counts(make: Callable[..., V]) -> Value[V]:
@@ -321,8 +323,15 @@ def record_of_counts(make: Callable[..., V]) -> Value[V]:
         unit = Unit.MICROSECONDS if declared.name.endswith("_us") else Unit.IOS
         if declared.name.endswith("bytes"):
             unit = Unit.BYTES
-        cells.append(Cell(declared.name, unit, may_be_unknown=declared.default is None))
-    return Value(tuple(cells), make, attrgetter(*(cell.name for cell in cells)))
+        is_optional = declared.default is None
+        cells.append(Cell(declared.name, unit, may_be_unknown=is_optional, is_optional=is_optional))
+    return Value(tuple(cells), make, _splitter([cell.name for cell in cells]))
+
+
+def _splitter(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
+    """Return a getter of the attributes with these names, as a tuple also where it is one."""
+    getter = attrgetter(*names)
+    return getter if len(names) > 1 else lambda value: (getter(value),)
 
 
 def never(_: object) -> bool:

@@ -14,7 +14,7 @@ from operator import itemgetter
 from typing import Any
 
 from latmon.model.measurements import TABLES
-from latmon.model.packed import Packed, numbers
+from latmon.model.packed import UNKNOWN, Packed, numbers
 from latmon.model.packed_frame import PackedRows, PackedTable, RowCounts
 from latmon.model.table import AnyTable, Cell, Meaning, Part, Tables, Unit
 from latmon.recording import validate
@@ -30,6 +30,7 @@ from latmon.recording.validate import (
     label,
     mapped,
     one_of,
+    optional,
     text,
     within,
 )
@@ -52,7 +53,7 @@ def reader_of_cell(cell: Cell) -> Read:
     if cell.unit is Unit.NAMED:
         return mapped(count, cell.most)
     if cell.unit is not Unit.FACT:
-        return count
+        return optional(count) if cell.may_be_unknown else count
     if isinstance(cell.unknown, tuple):
         return few_labels(cell.most)
     if isinstance(cell.unknown, bool):
@@ -94,9 +95,10 @@ class TableCodec:
 
     def __init__(self, declared: AnyTable) -> None:
         self._table = declared
+        self._parts_of = declared.parts_of
         names, shared = declared.part_names, declared.named_once
         own = tuple(name for name in names if name not in shared)
-        self._shared, self._defaults = shared, declared.key._field_defaults
+        self._shared, self._defaults = shared, getattr(declared.key, "_field_defaults", {})
         self._shared_parts = _picker([names.index(name) for name in shared])
         self._own_parts = _picker([names.index(name) for name in own])
         cells = declared.value.cells
@@ -137,7 +139,7 @@ class TableCodec:
         places: dict[Cells, int] = {}
         if self._shared:
             for key in rows:
-                places.setdefault(self._shared_parts(key), len(places))
+                places.setdefault(self._shared_parts(self._parts_of(key)), len(places))
             line["by"] = [self._without_defaults(parts) for parts in places]
         line["rows"] = [self._encode_row(key, value, places) for key, value in rows.items()]
         arrays = {name: encode_table(Packed.of(self._table.column(rows, place))) for name, place in self._histograms}
@@ -166,7 +168,7 @@ class TableCodec:
 
     def _key(self, written: Cells) -> Any:
         """Return the key of its parts in the order of a line."""
-        return self._table.key._make(self._key_parts(written))
+        return self._table.key_of(self._key_parts(written))
 
     def _checked(
         self, keys: list[Any], rows: list[Cells], columns: Mapping[int, Packed[Any]], key: str
@@ -181,7 +183,7 @@ class TableCodec:
             return declared.value.unpack(histograms)
         counts: list[int] = []
         for cells in rows:
-            counts += self._counts_of(cells)
+            counts += [UNKNOWN if n is None else n for n in self._counts_of(cells)]
         named: dict[int, RowCounts[tuple[Any, str]]] = {}
         for place in declared.named_places:
             at = self._in_row[place]
@@ -204,11 +206,11 @@ class TableCodec:
                 raise RecordingError(f"{key!r} {why}")
 
     def _encode_row(self, key: Any, value: Any, places: Mapping[Cells, int]) -> list[Any]:
-        place = [places[self._shared_parts(key)]] if self._shared else []
+        place = [places[self._shared_parts(self._parts_of(key))]] if self._shared else []
         contents = self._contents_of(self._table.value.split(value))
         if self._writers:
             contents = tuple(write(cell) for write, cell in zip(self._writers, contents, strict=True))
-        row = [*place, *self._own_parts(key), *contents]
+        row = [*place, *self._own_parts(self._parts_of(key)), *contents]
         for empty in reversed(self._optional):
             if row[-1] != empty:
                 break

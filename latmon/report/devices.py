@@ -27,7 +27,7 @@ from latmon.model.frame import (
 )
 from latmon.model.histogram import Histogram, merge
 from latmon.model.inflight import Depths
-from latmon.model.measurements import ABOVE, KERNEL, LATENCIES, PATTERNS, SEEN, SIZES
+from latmon.model.measurements import ABOVE, DEVICE_COUNTERS, KERNEL, LATENCIES, PATTERNS, SEEN, SIZES
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.patterns import Pattern
 from latmon.model.measurements.sizes import SizeClass
@@ -96,6 +96,8 @@ def _device(name: str, ops: _Ops, made: _Devices) -> device.Device:
     above = {flow.op: n for flow, n in totals[ABOVE].items() if flow.device == name}
     longest = totals.worst.longest.get(name)
     audited = made.audited.get(name)
+    counters = totals[DEVICE_COUNTERS].get(name)
+    active_us = None if counters is None else counters.active_us
     return device.Device(
         controller=named.controller,
         driver=named.driver,
@@ -113,6 +115,8 @@ def _device(name: str, ops: _Ops, made: _Devices) -> device.Device:
         threshold_us=None if threshold is None else totals.thresholds_us[name],
         threshold_range_us=(threshold.least_us, threshold.most_us) if threshold and has_moved else None,
         above=None if threshold is None else above,
+        active_us=active_us,
+        active_share=None if active_us is None or not totals.measured_us else _share(active_us, totals.measured_us),
         outstanding=_outstanding(name, ops, origin, totals),
         in_flight_count=depths.in_flight_count(name, totals.last),
         at_end=depths.in_flight_at_end(name, totals.outstanding, totals.last),
@@ -124,6 +128,11 @@ def _device(name: str, ops: _Ops, made: _Devices) -> device.Device:
         limits_remarks=audited.remarks if audited else (),
         reports=_reports(known, totals.reports.get(name, {})),
     )
+
+
+def _share(part_us: int, whole_us: int) -> float:
+    """Return a part of the time; clocks of kernel and latmon differ a little."""
+    return round(min(1.0, part_us / whole_us), 6)
 
 
 def _reports(known: Device | None, reports: Mapping[str, tuple[int | str, DeviceReport]]) -> tuple[Reported, ...]:

@@ -38,6 +38,8 @@ _DEPTH_BAR = 20
 def lines(device: ReportedDevice) -> Iterator[str]:
     """Yield the text report's lines of a device: depths, Little's law, issue order, I/Os in flight."""
     outstanding = device.outstanding
+    if device.active_share is not None:
+        yield f"  active: {part(device.active_share)} of the time with any I/O, by the kernel's counter"
     for sentence in sentences(outstanding):
         yield from wrapped(sentence, "  ")
     if isinstance(outstanding, Depths):

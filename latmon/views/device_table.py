@@ -16,6 +16,7 @@ from latmon.analysis.limits import ceiling
 from latmon.analysis.peers import Order, Rank, natural, shares
 from latmon.model.devices import host_and_device
 from latmon.model.frame import OPS, Device, Outstanding
+from latmon.model.measurements import DEVICE_COUNTERS
 from latmon.support.units import UNKNOWN, duration, part, rate, whole
 from latmon.views.lines import TIME, Field, Line, Placed, Span, as_wide, cell, heading, heads, layout, left_over
 from latmon.views.lines import row as field_row
@@ -82,6 +83,13 @@ class Subject:  # of thousands of devices in each second: a frozen one takes thr
         return sum(known) if known and len(known) == len(found) else None
 
     @property
+    def active_share(self) -> float | None:
+        """Return the part of the time with any I/O, by the kernel's counter; None where that is not known."""
+        counted = self.window[DEVICE_COUNTERS].get(self.device.name)
+        active_us = None if counted is None else counted.active_us
+        return None if active_us is None else min(1.0, active_us / max(self.window.covered_us, 1))
+
+    @property
     def mean_us(self) -> float | None:
         """Return the mean from the histograms where there are any, else from the kernel's sums."""
         histogram = self.window.latency(self.device.name, self.selection.ops)
@@ -140,6 +148,10 @@ def _number(value: int | None) -> str:
 
 def _merged(subject: Subject, _cells: int) -> str:
     return UNKNOWN if subject.merged is None else rate(subject.merged * subject.per_second)
+
+
+def _active(subject: Subject, _cells: int) -> str:
+    return UNKNOWN if subject.active_share is None else part(subject.active_share)
 
 
 def _mean(subject: Subject, _cells: int) -> str:
@@ -252,6 +264,7 @@ _MEAN_ONLY: tuple[Field[Subject], ...] = (Field("mean", TIME, _mean),)
 """Instead of the quantiles, where the source has no distribution."""
 _ASKED: tuple[Field[Subject], ...] = (
     Field("merged", 6, _merged),
+    Field("active", 6, _active),
     Field("mix", MIX, lambda s, _: mix(s.counts), right=False, role="dim"),
 )
 """Columns that are shown only where the user asks for them."""
@@ -351,7 +364,7 @@ _ROOMY = 30
 """Lines of a panel from which on the table has a title."""
 TITLES = tuple(dict.fromkeys(field.title for field in COLUMNS))
 """Titles of all columns, as users name them."""
-OF_DEVICE = (_OUT, "queue", "peers", "reads", "writes", "others", "mix")
+OF_DEVICE = (_OUT, "queue", "peers", "reads", "writes", "others", "mix", "active")
 """Titles of columns that are not known per op."""
 TREND_MIN = 6
 TREND_MAX = 60

@@ -140,6 +140,7 @@ _NUMBERS = (
         "in a table of groups: their number, those with I/O, sums; the latencies are of the group's worst device",
     ),
     ("merged", "I/Os per second that were merged into those counted (only with --columns)"),
+    ("active", "part of the time with any I/O, by the kernel's own counter (only with --columns)"),
     (
         "reads writes",
         "their shares of the I/Os; others: flushes, discards and other ops; column `mix`: each op by name",

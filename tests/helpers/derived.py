@@ -77,7 +77,7 @@ def declared_rows(
     rnd: random.Random, table: AnyTable, devices: Sequence[str], histogram: Callable[[int], Histogram]
 ) -> dict[Any, Any]:
     """Return random rows of a declared table; `histogram` makes one of a scale."""
-    keys = {table.key(*(_part(rnd, part, devices) for part in table.parts)) for _ in range(rnd.randrange(1, _MANY))}
+    keys = {table.key_of(_part(rnd, part, devices) for part in table.parts) for _ in range(rnd.randrange(1, _MANY))}
     return {key: _declared_value(rnd, table, key, histogram) for key in sorted(keys)}
 
 

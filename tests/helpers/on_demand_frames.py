@@ -124,7 +124,7 @@ def _declared_value(draw: st.DrawFn, table: AnyTable, key: Any) -> Any:
 
 
 def _declared(table: AnyTable) -> st.SearchStrategy[Any]:
-    keys = st.lists(st.tuples(*map(_parts, table.parts)).map(table.key._make), max_size=4, unique=True)
+    keys = st.lists(st.tuples(*map(_parts, table.parts)).map(table.key_of), max_size=4, unique=True)
 
     def rows(drawn: list[Any]) -> st.SearchStrategy[Any]:
         values = st.tuples(*(_declared_value(table, key) for key in drawn))

@@ -5,7 +5,6 @@ from fake_host import FakeHost, columns
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from latmon.model import measurements
 from latmon.model.frame import Completed, Flow, Frame, Outstanding
 from latmon.recording import validate
 from latmon.recording.codec import decode_frame, encode_frame, to_bytes
@@ -416,7 +415,7 @@ def test_what_a_recording_can_not_hold_never_leaves_the_sampler(tmp_path_factory
             cgroup_limits=interval.cgroup_limits,
             host_context=interval.host_context,
             devices=kernel.devices,
-            tables={measurements.ISSUERS: interval.issuers},
+            tables=interval.tables,
         )
         assert Flow("loop0", "read") in interval.kernel
         assert decode_frame(validate.parse(to_bytes(encode_frame(frame)))).kernel == interval.kernel

@@ -3,7 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from latmon.model.frame import Completed
-from latmon_backends.kernel.diskstats import Counters, DeviceNumber, difference, parse
+from latmon.model.measurements.device_counters import DeviceCounters
+from latmon_backends.kernel.diskstats import Counters, DeviceNumber, device_difference, difference, parse
 
 LINE_6_18 = (
     b" 254 0 vda 1436870 12207 17533770 634211 1496406 71637 33117968 632104 3 113044 1302165"
@@ -33,6 +34,7 @@ def test_a_line_of_today_has_four_ops_and_bytes():
         },
         in_flight=3,
         number=DeviceNumber(254, 0),
+        active_us=113_044_000,
     )
 
 
@@ -177,3 +179,12 @@ def test_whatever_was_added_is_what_comes_out(before, more):
     count, sectors, ms = (a + b for a, b in zip(before, more, strict=True))
     expected = {"read": totals(more[0], more[1] * 512, more[2])}
     assert difference(counters(*before), counters(count, sectors, ms % 2**32)) == expected
+
+
+def test_the_time_with_any_io_is_that_between_two_readings():
+    before, after = Counters("vda", {}, active_us=4_000), Counters("vda", {}, active_us=9_000)
+    assert device_difference(before, after) == DeviceCounters(5_000)
+    assert device_difference(None, after) == DeviceCounters(9_000)
+    wrapped = Counters("vda", {}, active_us=1_000)
+    almost = Counters("vda", {}, active_us=(2**32 - 1) * 1000)
+    assert device_difference(almost, wrapped) == DeviceCounters(2_000)

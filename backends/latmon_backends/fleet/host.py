@@ -351,6 +351,7 @@ class ShellCounters:
             dt_us=interval.dt_us,
             kernel=interval.kernel,
             outstanding=interval.outstanding,
+            tables=interval.tables,
             devices=tuple(one for name, one in known.items() if name not in interval.removed),
             removed=interval.removed,
             health=Health(undecoded_lines=interval.undecoded + tree.undecoded),

@@ -24,8 +24,9 @@ from latmon.model.devices import IdleRows, WithIdle, busy_rows
 from latmon.model.frame import CgroupLimit, Completed, Device, Flow, Outstanding
 from latmon.model.host_context import NO_CONTEXT, ContextValue, HostContext, interval_value
 from latmon.model.inflight import Depths
-from latmon.model.measurements.issued_io import IssuedIO
-from latmon.model.measurements.issuers import Issuer
+from latmon.model.measurements import DEVICE_COUNTERS, ISSUERS
+from latmon.model.measurements.device_counters import DeviceCounters
+from latmon.model.table import NO_TABLES, Tables
 from latmon.support.errors import UnavailableError
 from latmon.support.paths import content
 from latmon_backends.kernel import block_devices, cgroups, depth_sampler, diskstats
@@ -123,7 +124,7 @@ class CounterInterval:
     depths: Mapping[str, Depths] = field(default_factory=dict)
     cgroup_limits: tuple[CgroupLimit, ...] | None = None
     host_context: HostContext = field(default_factory=lambda: NO_CONTEXT)
-    issuers: Mapping[Issuer, IssuedIO] = field(default_factory=dict)
+    tables: Tables = field(default_factory=lambda: NO_TABLES)
 
 
 class CounterSampler:
@@ -367,6 +368,7 @@ def difference(before: Sample, after: Sample) -> CounterInterval:
     moved += before.skipped | after.skipped
     named = after.shown.union(after.maybe).difference(lost)
     unknown: set[str] = set()
+    of_devices: dict[str, DeviceCounters] = {}
     names = sorted(named.intersection(moved).union(_replaced(before, after) & named)) if idle.queued else sorted(named)
     for name in names:
         spans = _completed(name, before, after)
@@ -374,8 +376,14 @@ def difference(before: Sample, after: Sample) -> CounterInterval:
             unknown.add(name)
         elif name in after.shown or any(span.count for span in spans.values()):
             busy |= {Flow(name, op): span for op, span in spans.items()}
+            earlier = None if _replugged(name, before, after) else before.counters.get(name)
+            of_devices[name] = diskstats.device_difference(earlier, after.counters[name])
     dt_us = after.mono_us - before.mono_us
     depths = _depths(before.spent, after.spent, {*names, *gauges} if idle.queued else after.spent.keys(), dt_us)
+    issuers = {
+        **cgroups.ios_between(before.cgroup_ios, after.cgroup_ios),
+        **cgroups.bytes_between(before.process_ios, after.process_ios),
+    }
     return CounterInterval(
         dt_us,
         WithIdle(busy, idle.without(frozenset(lost | unknown)).kernel) if idle.queued else busy,
@@ -386,10 +394,7 @@ def difference(before: Sample, after: Sample) -> CounterInterval:
         WithIdle(depths, idle.depths(dt_us)) if idle.queued and after.spent else depths,
         cgroups.difference(before.cgroup_limits, after.cgroup_limits),
         context_difference(before.host_context, after.host_context),
-        {
-            **cgroups.ios_between(before.cgroup_ios, after.cgroup_ios),
-            **cgroups.bytes_between(before.process_ios, after.process_ios),
-        },
+        {ISSUERS: issuers, DEVICE_COUNTERS: of_devices},
     )
 
 

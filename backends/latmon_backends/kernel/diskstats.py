@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from latmon.model.frame import Completed, Outstanding
 from latmon.model.inflight import MAX_DEPTH
+from latmon.model.measurements.device_counters import DeviceCounters
 from latmon.support.paths import content
 from latmon.support.text import clean
 
@@ -28,6 +29,7 @@ _MS = 1000
 _TIME_WORD = 2**32 * _MS
 """Times are printed as 32 bits of ms on every kernel: they wrap after 49 days of summed I/O time."""
 _IN_FLIGHT = 11
+_ACTIVE = 12
 _COLUMNS = 14
 _DISCARD, _FLUSH = 14, 18  # columns since 4.18 and since 5.5
 _HIGHEST = 2**64 - 1
@@ -61,6 +63,8 @@ class Counters:
     in_flight: int | None = 0
     """Requests in the driver up to about 6.9, queued ones too from then on (see column_has_queued); None: not known."""
     number: DeviceNumber = UNNUMBERED
+    active_us: int = 0
+    """Time in which it had any I/O: the kernel's io_ticks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +108,7 @@ def _counters(columns: list[bytes]) -> Counters:
         ops["flush"] = Completed(count, 0, time_ms * _MS, merged=0)
     if len(columns) < _COLUMNS:
         raise ValueError("fewer columns than any supported kernel prints")
-    return Counters(clean(columns[2]), ops, gauge(in_flight), number)
+    return Counters(clean(columns[2]), ops, gauge(in_flight), number, numbers[_ACTIVE - 3] * _MS)
 
 
 def _tally(numbers: list[int], at: int) -> Completed:
@@ -128,6 +132,13 @@ def difference(before: Counters | None, after: Counters, word: int = WORD) -> di
             return _possible(after.ops) if _has_restarted(before, after) else None
         spans[op] = span
     return _possible(spans)
+
+
+def device_difference(before: Counters | None, after: Counters) -> DeviceCounters:
+    """Return what was counted of a device between two readings, apart from its ops; what fell is not known."""
+    earlier_us = 0 if before is None or before.name != after.name else before.active_us
+    span_us = _forward(earlier_us, after.active_us, _TIME_WORD)
+    return DeviceCounters(None if span_us is None or span_us > MOST_GAINED else span_us)
 
 
 def is_near_0(counters: Counters) -> bool:

@@ -20,7 +20,8 @@ from latmon.capture.backend import Options
 from latmon.manifest import Manifest
 from latmon.model.devices import busy_rows, rows_kept
 from latmon.model.frame import Completed, Device, Flow, Frame, Health
-from latmon.model.measurements import ABOVE, ISSUERS, LATENCIES, SEEN
+from latmon.model.measurements import ABOVE, LATENCIES, SEEN
+from latmon.model.table import filled
 from latmon.support import host
 from latmon.support.errors import ProbeGoneError, UnavailableError, UntrustedError
 from latmon.support.paths import matching
@@ -109,10 +110,9 @@ class FrameBuilder:
         counts_bytes = any(spec.role == "bytes" for spec in manifest.maps)
         interval = kernel_counters.difference(begin.sample, end.sample)
         kernel = interval.kernel
-        tables = dict(window.interval.tables)
-        tables[ISSUERS] = tables.get(ISSUERS) or interval.issuers
+        tables = {**interval.tables, **filled(window.interval.tables)}
         if bent:
-            tables = {ABOVE: tables.get(ABOVE, {})}
+            tables = {ABOVE: window.interval.tables.get(ABOVE, {})}
         seen = window.interval.seen if counts_bytes else _with_bytes(window.interval.seen, kernel)
         frame = Frame(
             seq=self._seq,

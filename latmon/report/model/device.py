@@ -174,6 +174,10 @@ class Device:
     """The least and the greatest threshold; only where it moved."""
     above: OrAbsent[Mapping[str, int]] = None
     """op -> I/Os above the threshold."""
+    active_us: OrAbsent[int] = None
+    """Time with any I/O, by the kernel's own counter."""
+    active_share: OrAbsent[float] = None
+    """The same as part of the time, 0 to 1."""
     outstanding: OrAbsent[Outstanding] = None
     in_flight_count: OrAbsent[int] = None
     """I/Os in flight at the end, of any age, by the kernel's gauges."""
