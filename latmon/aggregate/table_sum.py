@@ -404,7 +404,7 @@ class Sum:
 
     def add(self, packed: PackedFrame, stamp: int = 0) -> None:
         """Add a frame, or a sum of frames; `stamp` grows from one to the next."""
-        self._multiply(self.rates.count(packed.one_in))
+        self._multiply(self.rates.add(packed.frames_by_rate))
         factor = self._factor(packed)
         for table, rows in packed.tables.items():
             sums = self.tables.get(table)
@@ -419,11 +419,11 @@ class Sum:
             sums = self.tables.get(table)
             if sums is not None:
                 sums.subtract(rows, stamp, factor)
-        self._multiply(self.rates.count(packed.one_in, -1))
+        self._multiply(self.rates.add(packed.frames_by_rate, -1))
 
     def weigh_as(self, one_in: int) -> None:
         """Have each row of the sample stand for `one_in` I/Os, a divisor of what it stands for now."""
-        self._multiply(self.rates.count(one_in))
+        self._multiply(self.rates.add({one_in: 1}))
 
     def forget(self, devices: Collection[str]) -> None:
         """Drop the rows of devices."""
@@ -439,7 +439,7 @@ class Sum:
     def packed(self) -> PackedFrame:
         """Return the sum in the form of one frame."""
         tables = {table: sums.packed for table, sums in self.tables.items() if sums}
-        return replace(self.latest, tables=tables, one_in=self.one_in)
+        return replace(self.latest, tables=tables, frames_by_rate=dict(self.rates.frames))
 
     def __getitem__(self, table: Table[Row, V]) -> Mapping[Row, V]:
         """Return the sums of a table, which are valid until the next change."""

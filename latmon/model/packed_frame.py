@@ -10,8 +10,10 @@ import zlib
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import chain, islice
+from math import gcd
+from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from latmon.model.devices import Coverage, WithIdle, busy_rows, by_device
@@ -196,8 +198,13 @@ class PackedFrame:
     traced: Traced = field(default_factory=Traced)
     """State of the tracer, without its tables."""
     thresholds_us: Mapping[str, int] = field(default_factory=dict)
-    one_in: int = 0
-    """I/Os that each one of the rows of the sample stands for; 0: there is none."""
+    frames_by_rate: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
+    """Sampling rate -> frames that have rows of the sample. A sum of them is subtracted like its frames."""
+
+    @property
+    def one_in(self) -> int:
+        """I/Os that each one of the rows of the sample stands for; 0: there is none."""
+        return gcd(*self.frames_by_rate)
 
 
 def pack(frame: Frame, tables: Iterable[AnyTable] = SUMMED) -> PackedFrame:
@@ -208,7 +215,7 @@ def pack(frame: Frame, tables: Iterable[AnyTable] = SUMMED) -> PackedFrame:
         rows = frame[table] if derive is None else derive(frame)
         if rows or isinstance(rows, WithIdle):
             packed[table] = pack_table(table, rows)
-    return PackedFrame(packed, state_of(frame.traced), frame.thresholds_us, one_in_of(frame))
+    return PackedFrame(packed, state_of(frame.traced), frame.thresholds_us, frames_by_rate(frame))
 
 
 def _counters(frame: Frame) -> Mapping[str, int]:
@@ -248,6 +255,17 @@ def one_in_of(frame: Frame) -> int:
     """Return how many I/Os each one of the frame's sampled rows stands for; 0 where it has none."""
     has_sample = frame.traced.off or any(_has_sample(table, frame[table]) for table in _SAMPLED)
     return max(frame.traced.one_in, 1) if has_sample else 0
+
+
+def frames_by_rate(frame: Frame) -> Mapping[int, int]:
+    """Return the frame's sampling rate -> 1; empty where it has no sample."""
+    return _one_frame(one_in_of(frame))
+
+
+@lru_cache(64)
+def _one_frame(one_in: int) -> Mapping[int, int]:
+    """Return one object for all frames with a rate."""
+    return MappingProxyType({one_in: 1} if one_in else {})
 
 
 _SAMPLED = tuple(table for table in TABLES if table.is_sampled is not never)

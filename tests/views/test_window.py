@@ -21,9 +21,10 @@ from latmon.model import measurements
 from latmon.model.frame import Frame, Health, Series, Traced
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import Depths
-from latmon.model.measurements import ABOVE, HANDLERS, SOFTIRQS, WAKEUPS
+from latmon.model.measurements import ABOVE, HANDLERS, SIZES, SOFTIRQS, WAKEUPS
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import Issuer
+from latmon.model.measurements.sizes import SizeClass
 from latmon.model.measurements.softirqs import SoftirqCpu, SoftirqRuns
 from latmon.model.packed_frame import Pressed, pack
 from latmon.views.history import PATIENCE, OnDemandWindow
@@ -132,6 +133,25 @@ def test_rates_are_those_of_all_that_was_traced_in_the_window():
         window.advance(second * SECOND)
         seen.append(window.traced.sampled)
     assert seen == [(1, 1), (1, 8), (1, 8), (8, 8), (8, 256), (256, 256), (256, 256)]
+
+
+def test_a_long_window_forgets_a_finer_sample_with_its_frames():
+    """Entries that are a minute old are merged, and were subtracted as one frame: counts were 16 times as many."""
+    log = OnDemandLog()
+    window = OnDemandWindow(120 * SECOND, log)
+    size, total = SizeClass("sda", "read", 4096), Series("sda", "read", "total")
+    sizes = {SIZES: {size: IssuedIO(10, 40_960)}}
+    for second in range(1, 362):
+        one_in = 1 if 90 <= second < 100 else 16
+        traced = Traced({total: Histogram.record([100])}, one_in=one_in)
+        log.append(at(second, traced=traced, tables=sizes))
+        window.advance(second * SECOND)
+        assert window[SIZES][size]
+        assert window.traced
+        if second == 151:
+            assert window[SIZES][size].count == 10 * (10 + 110 * 16)
+    assert window[SIZES][size].count == 10 * 120
+    assert window.traced.histograms[total].count == 120
 
 
 def test_one_in_is_what_it_is_now():

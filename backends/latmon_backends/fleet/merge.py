@@ -33,7 +33,7 @@ from latmon.model.histogram import MAX_COUNT
 from latmon.model.host_context import ContextValue
 from latmon.model.inflight import Depths, InFlightList, Issue
 from latmon.model.measurements import PATHS, TABLES
-from latmon.model.packed_frame import one_in_of, pack
+from latmon.model.packed_frame import frames_by_rate, one_in_of, pack
 from latmon.model.sample import SampleRates, weighed
 from latmon.model.table import Meaning, Tables, filled, sum_tables
 from latmon.recording.codec import decode_frame, encode_frame, to_bytes
@@ -137,7 +137,7 @@ def _weighed_alike(
     """Return the frames with the weights of their samples beside each other, and the `one_in` that all then have."""
     rates = SampleRates()
     for _, frame in taken:
-        rates.count(one_in_of(frame))
+        rates.add(frames_by_rate(frame))
     one_in = rates.one_in
     return [(part, weighed(frame, (one_in_of(frame) or one_in or 1) // (one_in or 1))) for part, frame in taken], one_in
 
