@@ -207,6 +207,15 @@ class TableSum(Mapping[Row, V]):
                     self._facts.pop(key, None)
         self._add_counts(packed, -1, factor)
 
+    def replace_parts(self, parts: Sequence[tuple[PackedTable, int]], whole: tuple[PackedTable, int]) -> None:
+        """Have `whole` be subtracted in place of `parts`, as Sum.replace_parts; each is rows and their factor."""
+        rows, factor = whole
+        for place, histograms in rows.histograms.items():
+            if histograms.sums and UNKNOWN not in histograms.sums:
+                continue
+            columns = [self._weighed(part.histograms[place], weight) for part, weight in parts]
+            self.histograms[place].replace_parts(columns, self._weighed(histograms, factor))
+
     def multiply(self, factor: Fraction) -> None:
         """Multiply what is of the sample by a factor that leaves it whole."""
         is_sampled = self.table.is_sampled
@@ -420,6 +429,14 @@ class Sum:
             if sums is not None:
                 sums.subtract(rows, stamp, factor)
         self._multiply(self.rates.add(packed.frames_by_rate, -1))
+
+    def replace_parts(self, parts: Sequence[PackedFrame], whole: PackedFrame) -> None:
+        """Have `whole` be subtracted in place of `parts`, which were added one by one and whose sum it is."""
+        for table, rows in whole.tables.items():
+            sums = self.tables.get(table)
+            if sums is not None:
+                weighed = [(part.tables[table], self._factor(part)) for part in parts if table in part.tables]
+                sums.replace_parts(weighed, (rows, self._factor(whole)))
 
     def weigh_as(self, one_in: int) -> None:
         """Have each row of the sample stand for `one_in` I/Os, a divisor of what it stands for now."""

@@ -154,6 +154,22 @@ def test_a_long_window_forgets_a_finer_sample_with_its_frames():
     assert window.traced.histograms[total].count == 120
 
 
+def test_a_long_window_forgets_unknown_sums_with_their_frames():
+    """A merged entry without a sum left the sums of its other frames behind: 101.3 us for latencies of 100 us."""
+    log = OnDemandLog()
+    window = OnDemandWindow(120 * SECOND, log)
+    issuer, latencies = Issuer("sda", "read", "/a"), Histogram.record([100] * 10)
+    means = []
+    for second in range(1, 362):
+        latency = replace(latencies, sum=None) if second in (90, 92, 93) else latencies
+        log.append(at(second, tables={measurements.ISSUERS: {issuer: IssuedIO(10, 40_960, latency)}}))
+        window.advance(second * SECOND)
+        means.append(window[measurements.ISSUERS][issuer].latency.mean)
+    assert means[:89] == [100] * 89
+    assert means[92:210] == [None] * 118
+    assert means[215:] == [100] * 146
+
+
 def test_one_in_is_what_it_is_now():
     log = OnDemandLog()
     for second, one in enumerate((traced_disk(), Traced())):
