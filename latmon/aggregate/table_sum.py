@@ -253,6 +253,11 @@ class TableSum(Mapping[Row, V]):
         )
 
     @property
+    def is_empty(self) -> bool:
+        """Whether nothing is in the sum, not even counts of rows that are not timed yet."""
+        return not self and not self.counts.sums and not any(named.sums for named in self._named.values())
+
+    @property
     def is_uniform(self) -> bool:
         """Whether of each row all histograms have an exact maximum or none has."""
         return all(sums.is_uniform for sums in self.histograms.values())
@@ -455,7 +460,7 @@ class Sum:
     @property
     def packed(self) -> PackedFrame:
         """Return the sum in the form of one frame."""
-        tables = {table: sums.packed for table, sums in self.tables.items() if sums}
+        tables = {table: sums.packed for table, sums in self.tables.items() if not sums.is_empty}
         return replace(self.latest, tables=tables, frames_by_rate=dict(self.rates.frames))
 
     def __getitem__(self, table: Table[Row, V]) -> Mapping[Row, V]:

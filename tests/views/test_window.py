@@ -100,6 +100,17 @@ def test_bytes_of_a_request_that_has_not_completed_are_its_cgroup_s():
     assert both[measurements.ISSUERS] == {issuer: IssuedIO(1, 4608, Histogram.record([9]))}
 
 
+def test_a_softirq_that_has_only_been_raised_is_in_a_sum_of_sums():
+    where = SoftirqCpu("BLOCK", 0)
+    raised = SoftirqRuns(Histogram(), Histogram(), {}, {"irq": 1})
+    ran = SoftirqRuns(Histogram.record([5]), Histogram.record([7]), {"irq_exit": 1})
+    frames = [at(second, tables={SOFTIRQS: {where: runs}}) for second, runs in ((1, raised), (2, ran))]
+    sums = FrameSums()
+    for frame in frames:
+        sums.add(FrameSums([frame]).packed)
+    assert sums[SOFTIRQS] == FrameSums(frames)[SOFTIRQS] == {where: replace(ran, raised_in={"irq": 1})}
+
+
 def test_the_always_on_stages_are_summed_beside_the_total():
     hba, whole = Series("sda", "read", "hba"), Series("sda", "read", "total")
     log = OnDemandLog()
