@@ -26,7 +26,7 @@ from latmon.analysis.issue_order import LbaOrder
 from latmon.model.devices import Coverage
 from latmon.model.frame import Frame, Taskq
 from latmon.model.inflight import Aged, AgedAt, Took
-from latmon.model.packed_frame import COVERAGE, RATES, SEEN_ALONE, PackedFrame
+from latmon.model.packed_frame import COVERAGE, RATES, PackedFrame
 from latmon.recording import codec, validate
 from latmon.recording.codec import encode_frame, to_bytes
 from latmon.recording.records import REQUEST, by_name
@@ -326,8 +326,10 @@ def _comparable(packed: PackedFrame) -> dict[str, list[Any]]:
     """Return all sums in a form without the order of rows; windows by tracing rate are counted by the minute."""
     comparable: dict[str, list[Any]] = {}
     for table, rows in packed.tables.items():
-        if table is not RATES and table is not SEEN_ALONE:
-            counted = {key: counts for key, counts in rows.counts.by_row.items() if any(counts)}
-            comparable[table.name] = [dict(rows.histograms), counted, rows.facts]
-            comparable[table.name] += [counts.by_row for counts in rows.named.values()]
+        if table is not RATES:
+            counted = {key: counts for key, counts in rows.counts.by_row.items() if any(n > 0 for n in counts)}
+            parts = [dict(rows.histograms), counted, rows.facts]
+            parts += [counts.by_row for counts in rows.named.values()]
+            if any(parts):
+                comparable[table.name] = parts
     return comparable

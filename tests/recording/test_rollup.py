@@ -133,6 +133,7 @@ def test_so_it_is_with_many_more(tmp_path, seed):
 
 
 ODD = {
+    "without counters": lambda one: replace(one, seen={Flow("sda", "read"): Completed(100, 51_200)}, kernel={}),
     "gap": lambda one: replace(one, gap="probe-restart"),
     "late": lambda one: replace(one, late=True),
     "notice": lambda one: replace(one, health=replace(one.health, notice="a word")),
