@@ -96,11 +96,8 @@ class Block:
         """Return the rows of a declared table."""
         return self.once(table, lambda: rows_of(self.packed, table))
 
-    def completed(self, device: str, *ops: str) -> Completed | None:
-        """Return the completions, as `Facts.completed`."""
-        return _completed((self[KERNEL], self[SEEN]), device, ops)
-
     def counted(self, flow: Flow) -> Counted:
+        """Return the completions for a rate, as `Facts.counted`."""
         return counted(self, flow)
 
 
