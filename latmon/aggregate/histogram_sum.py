@@ -248,8 +248,6 @@ class HistogramSums(Mapping[K, Histogram]):
     def packed(self) -> Packed[K]:
         """Return `Packed.of` the sums, in half of the time: without their histograms."""
         rows = self.sums.values()
-        if any(row.bits > BITS for row in rows):
-            return Packed.of(self)
         indices, counts, ends = bytearray(), list[int](), list[int]()
         for row in rows:
             in_order = sorted(row.counts)

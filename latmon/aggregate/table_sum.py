@@ -413,9 +413,9 @@ class Sum:
         other.rates, other.latest = self.rates.copy(), self.latest
         return other
 
-    def add_frame(self, frame: Frame, stamp: int = 0) -> None:
-        """Add a frame; `stamp` as of `add`."""
-        self.add(pack(frame, self.tables), stamp)
+    def add_frame(self, frame: Frame) -> None:
+        """Add a frame to a sum without peaks, or one of which nothing is subtracted."""
+        self.add(pack(frame, self.tables))
 
     def add(self, packed: PackedFrame, stamp: int = 0) -> None:
         """Add a frame, or a sum of frames; `stamp` grows from one to the next."""

@@ -327,7 +327,6 @@ class Pressed:
 
     def __init__(self, packed: PackedFrame) -> None:
         self._whole = replace(packed, tables={})
-        self._shapes: list[tuple[str, int]] = []
         self._tables = {table: _rows_alone(one) for table, one in packed.tables.items()}
         arrays = [numbers_of for table in packed.tables.values() for numbers_of in _arrays_of(table)]
         self._shapes = [(one.typecode, len(one) * one.itemsize) for one in arrays]
