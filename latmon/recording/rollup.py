@@ -103,20 +103,20 @@ class MinuteSums:
         if sums.taskqs.left_out or sums.cgroup_limits.left_out or sums.windows < MIN_WINDOWS or not uniform:
             return None
         return Minute(
-            sums.frame,
-            sums.windows,
-            sums.longest_us,
-            sums.first.dt_us,
-            sums[COVERAGE],
-            sums.gauges,
-            sums.depths,
-            sums.orders,
-            self._longest,
-            sums.taskqs.in_order if sums.taskqs.read else None,
-            sums.cpu,
-            sums.probe_cpu,
-            sums.probe_ns,
-            sums.thresholds,
+            frame=sums.frame,
+            windows=sums.windows,
+            longest_us=sums.longest_us,
+            first_dt_us=sums.first.dt_us,
+            coverage=sums[COVERAGE],
+            gauges=sums.gauges,
+            depths=sums.depths,
+            orders=sums.orders,
+            longest=self._longest,
+            taskqs=sums.taskqs.in_order if sums.taskqs.read else None,
+            cpu=sums.cpu,
+            probe_cpu=sums.probe_cpu,
+            probe_ns=sums.probe_ns,
+            thresholds=sums.thresholds,
         )
 
     @property
@@ -184,7 +184,7 @@ def decode_minute(line: Json) -> Minute:
     if max(values["longest_us"], values["first_dt_us"]) > frame.dt_us:
         raise RecordingError("'sums' has a window that is longer than all windows together")
     values["taskqs"] = _taskqs(values["taskqs"], frame.taskqs)
-    return Minute(dataclasses.replace(frame, taskqs=None), **values)
+    return Minute(frame=dataclasses.replace(frame, taskqs=None), **values)
 
 
 def _sum_pairs(value: Any, key: str) -> Counter[int]:
