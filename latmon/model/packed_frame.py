@@ -326,17 +326,12 @@ class Pressed:
     """A compressed PackedFrame of a few kB, for values that are rarely read again."""
 
     def __init__(self, packed: PackedFrame) -> None:
-        self._whole = replace(packed, tables={})
-        self._tables = {table: _rows_alone(one) for table, one in packed.tables.items()}
-        arrays = [numbers_of for table in packed.tables.values() for numbers_of in _arrays_of(table)]
-        self._shapes = [(one.typecode, len(one) * one.itemsize) for one in arrays]
+        self._without_tables = replace(packed, tables={})
+        self._tables = {table: _rows_alone(rows) for table, rows in packed.tables.items()}
+        arrays = list(chain.from_iterable(map(_arrays_of, packed.tables.values())))
+        self._shapes = [(column.typecode, len(column) * column.itemsize) for column in arrays]
         # level 1: half the time of the default for 10 % more bytes
-        self.numbers = zlib.compress(b"".join([one.tobytes() for one in arrays]), 1)
-
-    @property
-    def facts(self) -> PackedFrame:
-        """Return all but the tables."""
-        return self._whole
+        self.numbers = zlib.compress(b"".join([column.tobytes() for column in arrays]), 1)
 
     @property
     def rows(self) -> Iterator[tuple[Any, ...]]:
@@ -348,15 +343,15 @@ class Pressed:
     def packed(self) -> PackedFrame:
         arrays = self._arrays()
         tables = {table: _with_arrays(rows_alone, arrays) for table, rows_alone in self._tables.items()}
-        return replace(self._whole, tables=tables)
+        return replace(self._without_tables, tables=tables)
 
     def _arrays(self) -> Iterator[array[int]]:
-        whole, at = zlib.decompress(self.numbers), 0
+        content, begin = zlib.decompress(self.numbers), 0
         for code, size in self._shapes:
-            one = array(code)
-            one.frombytes(whole[at : at + size])
-            at += size
-            yield one
+            column: array[int] = array(code)
+            column.frombytes(content[begin : begin + size])
+            begin += size
+            yield column
 
 
 _PER_HISTOGRAM = 6
