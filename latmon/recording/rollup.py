@@ -96,6 +96,10 @@ class MinuteSums:
         sums = self._sums
         if not self.plain or len(self._probes) > 1 or len(self._rates) > 1 or sums.first is None:
             return None
+        # each hole is shorter than half a window, but rates are per measured time, for which a roll-up has its length
+        frame = sums.frame
+        if frame.dt_us - sums.measured_us > sums.longest_us // 2:
+            return None
         one_in = sums.sums.one_in
         if one_in and self._rates - {one_in}:
             return None
@@ -103,7 +107,7 @@ class MinuteSums:
         if sums.taskqs.left_out or sums.cgroup_limits.left_out or sums.windows < MIN_WINDOWS or not uniform:
             return None
         return Minute(
-            frame=sums.frame,
+            frame=frame,
             windows=sums.windows,
             longest_us=sums.longest_us,
             first_dt_us=sums.first.dt_us,

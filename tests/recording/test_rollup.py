@@ -164,6 +164,13 @@ def test_a_minute_that_is_not_plain_is_read_by_its_windows(tmp_path, kind):
     assert windows >= 30
 
 
+def test_a_minute_with_many_short_holes_is_read_by_its_windows(tmp_path):
+    """Rates by its roll-up were 30 % lower: 59.7 s of 42 s that were measured."""
+    short = Load(5, on_demand=False).frames(40, odd=lambda one: replace(one, dt_us=one.dt_us * 7 // 10))
+    used, windows = both(written(tmp_path / "r", short))
+    assert (used, windows) == (0, 40)
+
+
 def test_a_minute_with_tables_of_two_scales_has_a_roll_up(tmp_path):
     """Sizes always have half of the buckets of other tables, and one row may have both scales in a minute."""
 
