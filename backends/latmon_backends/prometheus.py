@@ -33,10 +33,10 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 from latmon import __version__
 from latmon.aggregate.request_age import Waiting
+from latmon.manifest import TABLE_ROLES
 from latmon.metrics.families import SCHEMA, native_index
 from latmon.model.frame import (
     STAGES,
-    TABLES,
     Completed,
     Device,
     Flow,
@@ -686,7 +686,7 @@ class PrometheusBackend:
             start_mono_us=round(begin * 1e6),
             measured=MappingProxyType({"total": ()}),
             absent=tuple(Missing(one, _NO_STAGES) for one in STAGES if one != "total"),
-            untraced=tuple(Missing(one, _NO_STAGES) for one in (*STAGES, *TABLES) if one != "total"),
+            untraced=tuple(Missing(one, _NO_STAGES) for one in (*STAGES, *TABLE_ROLES) if one != "total"),
             latency_from="issue" if begins == {"issue"} else "queued",
         )
 

@@ -236,7 +236,7 @@ def thresholds_of(frame: Frame) -> dict[str, ThresholdRange]:
     return {device: ThresholdRange(us, us) for device, us in frame.thresholds_us.items()}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Minute:
     """Roll-up of the frames of one minute: `frame` is their sum, the other fields are what a frame can't express.
 

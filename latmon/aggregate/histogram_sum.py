@@ -198,6 +198,24 @@ class HistogramSums(Mapping[K, Histogram]):
             begin = end
         return gone
 
+    def replace_parts(self, parts: Iterable[Packed[K]], whole: Packed[K]) -> None:
+        """Have `whole`, the sum of the summed `parts`, be subtracted in their place.
+
+        A row of it without a sum in us would leave the sums of its parts behind, so they are forgotten now.
+        """
+        lacking = {key for key, (total, _, _) in zip(whole.rows, _known(whole), strict=False) if total < 0}
+        lacking &= self.sums.keys()
+        if not lacking:
+            return
+        for part in parts:
+            for (key, span), (total, _, _) in zip(part.parts(), _known(part), strict=False):
+                if key in lacking and span.begin < span.end:
+                    row = self.sums[key]
+                    row.sum -= max(total, 0)
+                    row.unknown_sums -= total < 0
+        for key in lacking:
+            self.sums[key].unknown_sums += 1
+
     def multiply(self, factor: Fraction, wanted: Callable[[K], bool]) -> None:
         """Multiply the counts and sums of the wanted rows by a factor that leaves them whole."""
         self._made = {}
@@ -230,8 +248,6 @@ class HistogramSums(Mapping[K, Histogram]):
     def packed(self) -> Packed[K]:
         """Return `Packed.of` the sums, in half of the time: without their histograms."""
         rows = self.sums.values()
-        if any(row.bits > BITS for row in rows):
-            return Packed.of(self)
         indices, counts, ends = bytearray(), list[int](), list[int]()
         for row in rows:
             in_order = sorted(row.counts)

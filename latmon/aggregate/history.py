@@ -562,6 +562,9 @@ class Window:
             if us not in here:
                 self._sums.add_frame(one)
         self.frames = deque(wanted.values())
+        if self.last is not None and isinstance(self.last.kernel, WithIdle):
+            # the frame that was added last is an earlier one where the window moved back
+            self._sums.tables[KERNEL].idle = self.last.kernel.idle
         self._peaks.clear()
         self._forget()
 

@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 from latmon.aggregate.histogram_sum import HistogramSums
+from latmon.model.devices import WithIdle
 from latmon.model.frame import Frame, Series, Traced
 from latmon.model.histogram import Histogram
 from latmon.model.measurements import (
@@ -175,8 +176,8 @@ class TableSum(Mapping[Row, V]):
         self.counts: CountSums[Row] = CountSums(may_be_unknown, keeps_zeros=table.counts_nothing_too)
         self._named: dict[int, NamedSums[Row]] = {place: NamedSums() for place in table.named_places}
         self._facts: dict[Row, tuple[Any, ...]] = {}
-        self._idle: Mapping[Row, V] = MappingProxyType({})
-        """Rows of idle devices in the latest frame that has any: they add nothing."""
+        self.idle: Mapping[Row, V] = MappingProxyType({})
+        """Rows of idle devices in the frame that was added last and has any: they add nothing."""
         self._made: dict[Row, V] = {}
         self._empty = [cell.empty for cell in cells]
 
@@ -184,7 +185,7 @@ class TableSum(Mapping[Row, V]):
         other = TableSum(self.table, peaks=self._peaks, wanted=self._wanted)
         other.histograms = {place: sums.copy() for place, sums in self.histograms.items()}
         other._named = {place: sums.copy() for place, sums in self._named.items()}
-        other.counts, other._facts, other._idle = self.counts.copy(), self._facts.copy(), self._idle
+        other.counts, other._facts, other.idle = self.counts.copy(), self._facts.copy(), self.idle
         return other
 
     def add(self, packed: PackedTable, stamp: int = 0, factor: int = 1) -> None:
@@ -195,7 +196,7 @@ class TableSum(Mapping[Row, V]):
         self._add_counts(packed, 1, factor)
         self._facts.update(packed.facts)
         if packed.idle is not None:
-            self._idle = packed.idle
+            self.idle = packed.idle
 
     def subtract(self, packed: PackedTable, stamp: int = 0, factor: int = 1) -> None:
         """Subtract rows that were added with `stamp` and `factor`."""
@@ -206,6 +207,15 @@ class TableSum(Mapping[Row, V]):
                 if not self._is_timed(key):
                     self._facts.pop(key, None)
         self._add_counts(packed, -1, factor)
+
+    def replace_parts(self, parts: Sequence[tuple[PackedTable, int]], whole: tuple[PackedTable, int]) -> None:
+        """Have `whole` be subtracted in place of `parts`, as Sum.replace_parts; each is rows and their factor."""
+        rows, factor = whole
+        for place, histograms in rows.histograms.items():
+            if histograms.sums and UNKNOWN not in histograms.sums:
+                continue
+            columns = [self._weighed(part.histograms[place], weight) for part, weight in parts]
+            self.histograms[place].replace_parts(columns, self._weighed(histograms, factor))
 
     def multiply(self, factor: Fraction) -> None:
         """Multiply what is of the sample by a factor that leaves it whole."""
@@ -240,8 +250,13 @@ class TableSum(Mapping[Row, V]):
             self.counts.packed if self.table.count_places else RowCounts(),
             {place: sums.packed for place, sums in self._named.items()},
             dict(self._facts),
-            self._idle or None,
+            self.idle or None,
         )
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is in the sum, not even counts of rows that are not timed yet."""
+        return not self and not self.counts.sums and not any(named.sums for named in self._named.values())
 
     @property
     def is_uniform(self) -> bool:
@@ -264,15 +279,15 @@ class TableSum(Mapping[Row, V]):
         if self.table.is_timed:
             return self._is_timed(key)
         is_counted = key in self.counts.sums or any(key in named.sums for named in self._named.values())
-        return is_counted or self._is_timed(key) or key in self._idle
+        return is_counted or self._is_timed(key) or key in self.idle
 
     def __iter__(self) -> Iterator[Row]:
         rows = self._rows
-        return chain(rows, (key for key in self._idle if key not in rows)) if self._idle else iter(rows)
+        return chain(rows, (key for key in self.idle if key not in rows)) if self.idle else iter(rows)
 
     def __len__(self) -> int:
         rows = self._rows
-        return len(rows) + sum(key not in rows for key in self._idle)
+        return len(rows) + sum(key not in rows for key in self.idle)
 
     @property
     def busy(self) -> Collection[Row]:
@@ -308,7 +323,7 @@ class TableSum(Mapping[Row, V]):
                 cells[place] = content
             is_summed = is_summed or not table.is_timed
         if not is_summed:
-            return self._idle[key]
+            return self.idle[key]
         for place, content in zip(table.fact_places, self._facts.get(key, ()), strict=False):
             cells[place] = content
         return table.value.make(*cells)
@@ -398,13 +413,13 @@ class Sum:
         other.rates, other.latest = self.rates.copy(), self.latest
         return other
 
-    def add_frame(self, frame: Frame, stamp: int = 0) -> None:
-        """Add a frame; `stamp` as of `add`."""
-        self.add(pack(frame, self.tables), stamp)
+    def add_frame(self, frame: Frame) -> None:
+        """Add a frame to a sum without peaks, or one of which nothing is subtracted."""
+        self.add(pack(frame, self.tables))
 
     def add(self, packed: PackedFrame, stamp: int = 0) -> None:
         """Add a frame, or a sum of frames; `stamp` grows from one to the next."""
-        self._multiply(self.rates.count(packed.one_in))
+        self._multiply(self.rates.add(packed.frames_by_rate))
         factor = self._factor(packed)
         for table, rows in packed.tables.items():
             sums = self.tables.get(table)
@@ -419,11 +434,19 @@ class Sum:
             sums = self.tables.get(table)
             if sums is not None:
                 sums.subtract(rows, stamp, factor)
-        self._multiply(self.rates.count(packed.one_in, -1))
+        self._multiply(self.rates.add(packed.frames_by_rate, -1))
+
+    def replace_parts(self, parts: Sequence[PackedFrame], whole: PackedFrame) -> None:
+        """Have `whole` be subtracted in place of `parts`, which were added one by one and whose sum it is."""
+        for table, rows in whole.tables.items():
+            sums = self.tables.get(table)
+            if sums is not None:
+                weighed = [(part.tables[table], self._factor(part)) for part in parts if table in part.tables]
+                sums.replace_parts(weighed, (rows, self._factor(whole)))
 
     def weigh_as(self, one_in: int) -> None:
         """Have each row of the sample stand for `one_in` I/Os, a divisor of what it stands for now."""
-        self._multiply(self.rates.count(one_in))
+        self._multiply(self.rates.add({one_in: 1}))
 
     def forget(self, devices: Collection[str]) -> None:
         """Drop the rows of devices."""
@@ -438,8 +461,8 @@ class Sum:
     @property
     def packed(self) -> PackedFrame:
         """Return the sum in the form of one frame."""
-        tables = {table: sums.packed for table, sums in self.tables.items() if sums}
-        return replace(self.latest, tables=tables, one_in=self.one_in)
+        tables = {table: sums.packed for table, sums in self.tables.items() if not sums.is_empty}
+        return replace(self.latest, tables=tables, frames_by_rate=dict(self.rates.frames))
 
     def __getitem__(self, table: Table[Row, V]) -> Mapping[Row, V]:
         """Return the sums of a table, which are valid until the next change."""
@@ -467,14 +490,15 @@ class Sum:
 
 
 def rows_of(packed: PackedFrame, table: Table[Row, V]) -> Mapping[Row, V]:
-    """Return the rows of one table of a packed frame."""
+    """Return the rows of one table of a packed frame, with those of idle devices."""
     rows = packed.tables.get(table)
     if rows is None:
         return {}
     if table.value.unpack is not None:
         (histograms,) = rows.histograms.values()
         return table.value.unpack(histograms)
-    return PackedRows(table, rows)
+    busy = PackedRows(table, rows)
+    return busy if rows.idle is None else WithIdle(busy, rows.idle)
 
 
 def traced_of(state: Traced, sums: Sum, counters: Sum) -> Traced:

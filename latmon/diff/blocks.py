@@ -361,7 +361,7 @@ def weigh_alike(runs: Iterable[CaptureSpan]) -> None:
     every = list(runs)
     rates = SampleRates()
     for run in every:
-        rates.merge(run.sums.rates)
+        rates.add(run.sums.rates.frames)
     for run in every:
         run.weigh_as(rates.one_in)
 

@@ -43,7 +43,7 @@ T = TypeVar("T")
 V = TypeVar("V")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
     """Sums over [begin_us, end_us] on CLOCK_MONOTONIC; `wall` is the Unix time of its end."""
 
@@ -96,40 +96,37 @@ class Block:
         """Return the rows of a declared table."""
         return self.once(table, lambda: rows_of(self.packed, table))
 
-    def completed(self, device: str, *ops: str) -> Completed | None:
-        """Return the completions, as `Facts.completed`."""
-        return _completed((self[KERNEL], self[SEEN]), device, ops)
-
     def counted(self, flow: Flow) -> Counted:
+        """Return the completions for a rate, as `Facts.counted`."""
         return counted(self, flow)
 
 
 def block_of(sums: Accumulator, waiting: Waiting) -> Block:
     """Return the sums of at least one frame as a block; `waiting` was fed with the same frames.
 
-    Raises ValueError without a frame.
+    The block keeps parts of `sums`, which takes no more frames then. Raises ValueError without a frame.
     """
     first, last = sums.first, sums.last
     if first is None or last is None:
         raise ValueError("a block needs at least one frame")
     ages = waiting.ages
     return Block(
-        first.mono_us - first.dt_us,
-        last.mono_us,
-        last.wall,
-        sums.measured_us,
-        sums.sums.packed,
-        sums.idle.filled(sums.busy_depths, sums.busy_depths),
-        sums.orders,
-        tuple(sums.outliers),
-        ages.oldest,
-        ages.older,
-        {name: now.known for name, now in busy_rows(last.outstanding).items()},
-        ages.unlisted,
-        sums.cgroup_limits.rows,
-        sums.cgroup_limits.read_us,
-        sums.host_context,
-        sums.idle,
+        begin_us=first.mono_us - first.dt_us,
+        end_us=last.mono_us,
+        wall=last.wall,
+        span_us=sums.measured_us,
+        packed=sums.sums.packed,
+        depth_sums=sums.idle.filled(sums.busy_depths, sums.busy_depths),
+        orders=sums.orders,
+        outliers=tuple(sums.outliers),
+        waiting=ages.oldest,
+        older=ages.older,
+        in_flight={name: now.known for name, now in busy_rows(last.outstanding).items()},
+        unlisted=ages.unlisted,
+        cgroup_limits=sums.cgroup_limits.rows,
+        limits_us=sums.cgroup_limits.read_us,
+        host_context=sums.host_context,
+        idle=sums.idle,
     )
 
 
@@ -137,16 +134,17 @@ def of_minute(minute: Minute, waiting: Waiting) -> Block:
     """Return a roll-up of one minute as a block, and advance `waiting` to its end."""
     frame = minute.frame
     waiting.take(frame, minute.gauges)
+    longest = (aged.row for aged in minute.longest.values())
     return Block(
-        frame.mono_us - frame.dt_us,
-        frame.mono_us,
-        frame.wall,
-        frame.dt_us,
-        minute.packed,
-        minute.depths,
-        minute.orders,
-        frame.outliers[:MAX_OUTLIERS],
-        tuple(sorted((one.row for one in minute.longest.values()), key=lambda row: (-row.age_us, row.device))),
+        begin_us=frame.mono_us - frame.dt_us,
+        end_us=frame.mono_us,
+        wall=frame.wall,
+        span_us=frame.dt_us,
+        packed=minute.packed,
+        depth_sums=minute.depths,
+        orders=minute.orders,
+        outliers=frame.outliers[:MAX_OUTLIERS],
+        waiting=tuple(sorted(longest, key=lambda row: (-row.age_us, row.device))),
         cgroup_limits=frame.cgroup_limits,
         limits_us=0 if frame.cgroup_limits is None else frame.dt_us,
         host_context=frame.host_context,

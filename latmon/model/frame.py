@@ -50,8 +50,7 @@ class Mark:
 
 
 ISSUERS, PROCESSES, SIZES, FILES = "issuers", "processes", "sizes", "files"
-TABLES = ("softirqs", "handlers", "wake-ups", "issues", ISSUERS, PROCESSES, SIZES, FILES)
-"""Tables that probes of a host may report in addition to stages."""
+"""Names in `Origin.untraced` of what probes of a host may report in addition to stages."""
 
 
 class Series(NamedTuple):
@@ -679,7 +678,7 @@ class Origin:
     """Stages that are not measured on this host, and why."""
     probes_missing: tuple[Missing, ...] = ()
     untraced: tuple[Missing, ...] = ()
-    """Stages and tables (TABLES) that no tracer of this host can report, and why."""
+    """Stages and tables (TABLE_ROLES of latmon/manifest.py) that no tracer of this host can report, and why."""
     latency_from: str = ""
     """Begin of `total`: `queued` (the time stamp in the request) or `issue` (tier C). Empty: not measured."""
     reason: str = ""

@@ -10,8 +10,10 @@ import zlib
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import chain, islice
+from math import gcd
+from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from latmon.model.devices import Coverage, WithIdle, busy_rows, by_device
@@ -197,8 +199,13 @@ class PackedFrame:
     traced: Traced = field(default_factory=Traced)
     """State of the tracer, without its tables."""
     thresholds_us: Mapping[str, int] = field(default_factory=dict)
-    one_in: int = 0
-    """I/Os that each one of the rows of the sample stands for; 0: there is none."""
+    frames_by_rate: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
+    """Sampling rate -> frames that have rows of the sample. A sum of them is subtracted like its frames."""
+
+    @property
+    def one_in(self) -> int:
+        """I/Os that each one of the rows of the sample stands for; 0: there is none."""
+        return gcd(*self.frames_by_rate)
 
 
 def pack(frame: Frame, tables: Iterable[AnyTable] = SUMMED) -> PackedFrame:
@@ -209,7 +216,7 @@ def pack(frame: Frame, tables: Iterable[AnyTable] = SUMMED) -> PackedFrame:
         rows = frame[table] if derive is None else derive(frame)
         if rows or isinstance(rows, WithIdle):
             packed[table] = pack_table(table, rows)
-    return PackedFrame(packed, state_of(frame.traced), frame.thresholds_us, one_in_of(frame))
+    return PackedFrame(packed, state_of(frame.traced), frame.thresholds_us, frames_by_rate(frame))
 
 
 def _counters(frame: Frame) -> Mapping[str, int]:
@@ -249,6 +256,17 @@ def one_in_of(frame: Frame) -> int:
     """Return how many I/Os each one of the frame's sampled rows stands for; 0 where it has none."""
     has_sample = frame.traced.off or any(_has_sample(table, frame[table]) for table in _SAMPLED)
     return max(frame.traced.one_in, 1) if has_sample else 0
+
+
+def frames_by_rate(frame: Frame) -> Mapping[int, int]:
+    """Return the frame's sampling rate -> 1; empty where it has no sample."""
+    return _one_frame(one_in_of(frame))
+
+
+@lru_cache(64)
+def _one_frame(one_in: int) -> Mapping[int, int]:
+    """Return one object for all frames with a rate."""
+    return MappingProxyType({one_in: 1} if one_in else {})
 
 
 _SAMPLED = tuple(table for table in TABLES if table.is_sampled is not never)
@@ -309,18 +327,12 @@ class Pressed:
     """A compressed PackedFrame of a few kB, for values that are rarely read again."""
 
     def __init__(self, packed: PackedFrame) -> None:
-        self._whole = replace(packed, tables={})
-        self._shapes: list[tuple[str, int]] = []
-        self._tables = {table: _rows_alone(one) for table, one in packed.tables.items()}
-        arrays = [numbers_of for table in packed.tables.values() for numbers_of in _arrays_of(table)]
-        self._shapes = [(one.typecode, len(one) * one.itemsize) for one in arrays]
+        self._without_tables = replace(packed, tables={})
+        self._tables = {table: _rows_alone(rows) for table, rows in packed.tables.items()}
+        arrays = list(chain.from_iterable(map(_arrays_of, packed.tables.values())))
+        self._shapes = [(column.typecode, len(column) * column.itemsize) for column in arrays]
         # level 1: half the time of the default for 10 % more bytes
-        self.numbers = zlib.compress(b"".join([one.tobytes() for one in arrays]), 1)
-
-    @property
-    def facts(self) -> PackedFrame:
-        """Return all but the tables."""
-        return self._whole
+        self.numbers = zlib.compress(b"".join([column.tobytes() for column in arrays]), 1)
 
     @property
     def rows(self) -> Iterator[tuple[Any, ...]]:
@@ -332,15 +344,15 @@ class Pressed:
     def packed(self) -> PackedFrame:
         arrays = self._arrays()
         tables = {table: _with_arrays(rows_alone, arrays) for table, rows_alone in self._tables.items()}
-        return replace(self._whole, tables=tables)
+        return replace(self._without_tables, tables=tables)
 
     def _arrays(self) -> Iterator[array[int]]:
-        whole, at = zlib.decompress(self.numbers), 0
+        content, begin = zlib.decompress(self.numbers), 0
         for code, size in self._shapes:
-            one = array(code)
-            one.frombytes(whole[at : at + size])
-            at += size
-            yield one
+            column: array[int] = array(code)
+            column.frombytes(content[begin : begin + size])
+            begin += size
+            yield column
 
 
 _PER_HISTOGRAM = 6

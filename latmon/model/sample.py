@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 from math import gcd
@@ -19,32 +20,28 @@ class SampleRates:
     """
 
     def __init__(self) -> None:
-        self._frames = Counter[int]()
+        self.frames = Counter[int]()
+        """Sampling rate -> frames that have a sample of it."""
 
     def copy(self) -> SampleRates:
         other = SampleRates()
-        other._frames = self._frames.copy()
+        other.frames = self.frames.copy()
         return other
 
     @property
     def one_in(self) -> int:
         """I/Os that each counted one stands for; 0 without a frame that has a sample."""
-        return gcd(*self._frames)
+        return gcd(*self.frames)
 
-    def count(self, one_in: int, sign: int = 1) -> Fraction:
-        """Add a frame with this rate, or with -1 as `sign` remove one; return the factor of what was summed up."""
+    def add(self, frames: Mapping[int, int], sign: int = 1) -> Fraction:
+        """Add frames by their rate, or with -1 as `sign` remove them; return the factor of what was summed up."""
+        if not frames:
+            return Fraction(1)
         before = self.one_in
-        if one_in:
-            self._frames[one_in] += sign
-            if not self._frames[one_in]:
-                del self._frames[one_in]
-        now = self.one_in
-        return Fraction(before, now) if before and now else Fraction(1)
-
-    def merge(self, other: SampleRates) -> Fraction:
-        """Add the rates of another sum; return the factor of what was summed up."""
-        before = self.one_in
-        self._frames.update(other._frames)
+        for one_in, n in frames.items():
+            self.frames[one_in] += sign * n
+            if not self.frames[one_in]:
+                del self.frames[one_in]
         now = self.one_in
         return Fraction(before, now) if before and now else Fraction(1)
 

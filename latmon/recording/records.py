@@ -53,7 +53,6 @@ from latmon.recording.packed_tables import (
 )
 from latmon.recording.validate import (
     NOTHING,
-    Json,
     Line,
     RecordCodec,
     RecordField,
@@ -102,7 +101,6 @@ _UNKNOWN = -1
 """A number that isn't known, in rows."""
 
 Key = TypeVar("Key")
-Rows = list[Any]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -228,14 +226,6 @@ OUTLIER = RecordCodec(
     RecordField("own", flag, default=False),
     *fields(_OPTIONAL, "admission_us", "inserted_us", default=None),
 )
-
-
-def _rows(rows: Rows) -> Line:
-    return {"rows": rows} if rows else {}
-
-
-def _read_rows(line: Json, row: RowDecoder[Any]) -> Rows:
-    return [row.read(one, "rows") for one in validate.items(line.get("rows", []), "rows")]
 
 
 TRACED = RecordCodec(

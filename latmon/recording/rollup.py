@@ -26,7 +26,7 @@ from latmon.analysis.issue_order import LbaOrder
 from latmon.model.devices import Coverage
 from latmon.model.frame import Frame, Taskq
 from latmon.model.inflight import Aged, AgedAt, Took
-from latmon.model.packed_frame import COVERAGE, RATES, SEEN_ALONE, PackedFrame
+from latmon.model.packed_frame import COVERAGE, RATES, PackedFrame
 from latmon.recording import codec, validate
 from latmon.recording.codec import encode_frame, to_bytes
 from latmon.recording.records import REQUEST, by_name
@@ -96,6 +96,10 @@ class MinuteSums:
         sums = self._sums
         if not self.plain or len(self._probes) > 1 or len(self._rates) > 1 or sums.first is None:
             return None
+        # each hole is shorter than half a window, but rates are per measured time, for which a roll-up has its length
+        frame = sums.frame
+        if frame.dt_us - sums.measured_us > sums.longest_us // 2:
+            return None
         one_in = sums.sums.one_in
         if one_in and self._rates - {one_in}:
             return None
@@ -103,20 +107,20 @@ class MinuteSums:
         if sums.taskqs.left_out or sums.cgroup_limits.left_out or sums.windows < MIN_WINDOWS or not uniform:
             return None
         return Minute(
-            sums.frame,
-            sums.windows,
-            sums.longest_us,
-            sums.first.dt_us,
-            sums[COVERAGE],
-            sums.gauges,
-            sums.depths,
-            sums.orders,
-            self._longest,
-            sums.taskqs.in_order if sums.taskqs.read else None,
-            sums.cpu,
-            sums.probe_cpu,
-            sums.probe_ns,
-            sums.thresholds,
+            frame=frame,
+            windows=sums.windows,
+            longest_us=sums.longest_us,
+            first_dt_us=sums.first.dt_us,
+            coverage=sums[COVERAGE],
+            gauges=sums.gauges,
+            depths=sums.depths,
+            orders=sums.orders,
+            longest=self._longest,
+            taskqs=sums.taskqs.in_order if sums.taskqs.read else None,
+            cpu=sums.cpu,
+            probe_cpu=sums.probe_cpu,
+            probe_ns=sums.probe_ns,
+            thresholds=sums.thresholds,
         )
 
     @property
@@ -184,7 +188,7 @@ def decode_minute(line: Json) -> Minute:
     if max(values["longest_us"], values["first_dt_us"]) > frame.dt_us:
         raise RecordingError("'sums' has a window that is longer than all windows together")
     values["taskqs"] = _taskqs(values["taskqs"], frame.taskqs)
-    return Minute(dataclasses.replace(frame, taskqs=None), **values)
+    return Minute(frame=dataclasses.replace(frame, taskqs=None), **values)
 
 
 def _sum_pairs(value: Any, key: str) -> Counter[int]:
@@ -326,8 +330,10 @@ def _comparable(packed: PackedFrame) -> dict[str, list[Any]]:
     """Return all sums in a form without the order of rows; windows by tracing rate are counted by the minute."""
     comparable: dict[str, list[Any]] = {}
     for table, rows in packed.tables.items():
-        if table is not RATES and table is not SEEN_ALONE:
-            counted = {key: counts for key, counts in rows.counts.by_row.items() if any(counts)}
-            comparable[table.name] = [dict(rows.histograms), counted, rows.facts]
-            comparable[table.name] += [counts.by_row for counts in rows.named.values()]
+        if table is not RATES:
+            counted = {key: counts for key, counts in rows.counts.by_row.items() if any(n > 0 for n in counts)}
+            parts = [dict(rows.histograms), counted, rows.facts]
+            parts += [counts.by_row for counts in rows.named.values()]
+            if any(parts):
+                comparable[table.name] = parts
     return comparable

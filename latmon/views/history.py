@@ -131,7 +131,14 @@ class RunningSums(ABC, Generic[K, S, V]):
         waits for it.
         """
         while self.closed and self.closed[0][-1].mono_us <= until_us - self._fine_us:
-            self.merged.append(combined(self.closed.popleft(), self._combine))
+            parts = self.closed.popleft()
+            whole = combined(parts, self._combine)
+            if len(parts) > 1:
+                self._replace_parts(parts, whole)
+            self.merged.append(whole)
+
+    def _replace_parts(self, parts: Sequence[LogEntry[V]], whole: LogEntry[V]) -> None:
+        """Have `whole` be subtracted from the sums in place of the entries that it consists of."""
 
     def drop_unread(self) -> None:
         """Count one step, and drop the sums that were not read in PATIENCE steps."""
@@ -208,6 +215,11 @@ class _GroupSums(RunningSums[str, Sum, OnDemandValues]):
         packed = packed_of(entry)
         for one in sums.values():
             (one.add if sign > 0 else one.subtract)(packed, entry.mono_us)
+
+    def _replace_parts(self, parts: Sequence[LogEntry[OnDemandValues]], whole: LogEntry[OnDemandValues]) -> None:
+        packed_parts, packed_whole = [packed_of(part) for part in parts], packed_of(whole)
+        for sums in self.sums.values():
+            sums.replace_parts(packed_parts, packed_whole)
 
 
 class OnDemandWindow(RunningWindow[str, Sum, OnDemandValues]):

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from latmon.aggregate.history import Store, Window
-from latmon.model.frame import OPS, Completed, Flow, Frame, Health, Series
+from latmon.model.devices import IdleRows, WithIdle
+from latmon.model.frame import OPS, Completed, Device, Flow, Frame, Health, Series
 from latmon.model.histogram import Histogram, merge
 from latmon.model.measurements import KERNEL, LATENCIES, SEEN
 from latmon.model.packed_frame import COVERAGE
@@ -113,6 +114,20 @@ def test_devices_whose_rows_count_nothing_are_idle():
     assert Window(10**6, [first]).moved == {"nvme0n1"}
     assert Window(10**6, [first]).completed("sd0", "read") == Completed(0, 0, 0)
     assert Window(10**6, [IdleReader().decode(IdleWriter().encode(first))]).moved == {"nvme0n1"}
+
+
+def test_a_window_that_moves_back_has_the_idle_devices_of_its_last_frame():
+    """Back by a second, the frame that is added is the oldest one: a device of the frames after it had no row."""
+    devices = [Device("sda", 8, 0), Device("sdb", 8, 16)]
+    of_one = IdleRows.of(devices[:1], ("read",), has_queued=True)
+    of_both = IdleRows.of(devices, ("read",), has_queued=True)
+    rows = [of_one.kernel] * 3 + [of_both.kernel] * 7
+    frames = [replace(frame(i), kernel=WithIdle({}, idle)) for i, idle in enumerate(rows)]
+    window = Window(5 * 10**6, frames[:8])
+    window.move(frames[:7])
+    assert window.completed("sdb", "read") == Completed(0, 0, 0, merged=0)
+    window.move(frames[:2])
+    assert window.completed("sdb", "read") is None
 
 
 def test_health_adds_up_over_the_window_and_forgets():

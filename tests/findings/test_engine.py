@@ -66,14 +66,14 @@ def test_another_boot_ends_what_lasts():
 
 @pytest.mark.usefixtures("reported")
 def test_frames_behind_a_minute_are_blocks_as_ever():
-    minute = Minute(frame(160, dt_us=60 * S), windows=60, longest_us=S, first_dt_us=S)
+    minute = Minute(frame=frame(160, dt_us=60 * S), windows=60, longest_us=S, first_dt_us=S)
     one = fed([*seconds(98, 100), minute, *seconds(160, 170)])
     assert spans(one) == [(98, 100), (100, 160), (160, 165), (165, 170)]
     assert one.facts.span_us == 70 * S, "a roll-up can't be cut: it stays until there is most of a minute behind it"
     for each in seconds(170, 205):
         one.take(each)
     assert one.facts.span_us == 45 * S
-    late = Minute(frame(300, dt_us=60 * S), windows=60, longest_us=S, first_dt_us=S)
+    late = Minute(frame=frame(300, dt_us=60 * S), windows=60, longest_us=S, first_dt_us=S)
     one.take(late)
     assert spans(one) == [(240, 300)]
 

@@ -133,6 +133,7 @@ def test_so_it_is_with_many_more(tmp_path, seed):
 
 
 ODD = {
+    "without counters": lambda one: replace(one, seen={Flow("sda", "read"): Completed(100, 51_200)}, kernel={}),
     "gap": lambda one: replace(one, gap="probe-restart"),
     "late": lambda one: replace(one, late=True),
     "notice": lambda one: replace(one, health=replace(one.health, notice="a word")),
@@ -161,6 +162,13 @@ def test_a_minute_that_is_not_plain_is_read_by_its_windows(tmp_path, kind):
     used, windows = both(written(tmp_path / "r", frames))
     assert used == 1
     assert windows >= 30
+
+
+def test_a_minute_with_many_short_holes_is_read_by_its_windows(tmp_path):
+    """Rates by its roll-up were 30 % lower: 59.7 s of 42 s that were measured."""
+    short = Load(5, on_demand=False).frames(40, odd=lambda one: replace(one, dt_us=one.dt_us * 7 // 10))
+    used, windows = both(written(tmp_path / "r", short))
+    assert (used, windows) == (0, 40)
 
 
 def test_a_minute_with_tables_of_two_scales_has_a_roll_up(tmp_path):

@@ -53,7 +53,8 @@ def evaluated(monkeypatch, found, *, n=15, minutes=False):
     for i in range(n):
         one.add(Frame(i, 1e9 + i, (i + 1) * 1_000_000, 1_000_000))
     if minutes:
-        one.add(Minute(Frame(n, 1e9, (n + 60) * 1_000_000, 60_000_000), 60, 1_000_000, 1_000_000))
+        frame = Frame(n, 1e9, (n + 60) * 1_000_000, 60_000_000)
+        one.add(Minute(frame=frame, windows=60, longest_us=1_000_000, first_dt_us=1_000_000))
     return one.findings()
 
 

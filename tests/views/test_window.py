@@ -21,9 +21,10 @@ from latmon.model import measurements
 from latmon.model.frame import Frame, Health, Series, Traced
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import Depths
-from latmon.model.measurements import ABOVE, HANDLERS, SOFTIRQS, WAKEUPS
+from latmon.model.measurements import ABOVE, HANDLERS, SIZES, SOFTIRQS, WAKEUPS
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import Issuer
+from latmon.model.measurements.sizes import SizeClass
 from latmon.model.measurements.softirqs import SoftirqCpu, SoftirqRuns
 from latmon.model.packed_frame import Pressed, pack
 from latmon.views.history import PATIENCE, OnDemandWindow
@@ -99,6 +100,17 @@ def test_bytes_of_a_request_that_has_not_completed_are_its_cgroup_s():
     assert both[measurements.ISSUERS] == {issuer: IssuedIO(1, 4608, Histogram.record([9]))}
 
 
+def test_a_softirq_that_has_only_been_raised_is_in_a_sum_of_sums():
+    where = SoftirqCpu("BLOCK", 0)
+    raised = SoftirqRuns(Histogram(), Histogram(), {}, {"irq": 1})
+    ran = SoftirqRuns(Histogram.record([5]), Histogram.record([7]), {"irq_exit": 1})
+    frames = [at(second, tables={SOFTIRQS: {where: runs}}) for second, runs in ((1, raised), (2, ran))]
+    sums = FrameSums()
+    for frame in frames:
+        sums.add(FrameSums([frame]).packed)
+    assert sums[SOFTIRQS] == FrameSums(frames)[SOFTIRQS] == {where: replace(ran, raised_in={"irq": 1})}
+
+
 def test_the_always_on_stages_are_summed_beside_the_total():
     hba, whole = Series("sda", "read", "hba"), Series("sda", "read", "total")
     log = OnDemandLog()
@@ -132,6 +144,41 @@ def test_rates_are_those_of_all_that_was_traced_in_the_window():
         window.advance(second * SECOND)
         seen.append(window.traced.sampled)
     assert seen == [(1, 1), (1, 8), (1, 8), (8, 8), (8, 256), (256, 256), (256, 256)]
+
+
+def test_a_long_window_forgets_a_finer_sample_with_its_frames():
+    """Entries that are a minute old are merged, and were subtracted as one frame: counts were 16 times as many."""
+    log = OnDemandLog()
+    window = OnDemandWindow(120 * SECOND, log)
+    size, total = SizeClass("sda", "read", 4096), Series("sda", "read", "total")
+    sizes = {SIZES: {size: IssuedIO(10, 40_960)}}
+    for second in range(1, 362):
+        one_in = 1 if 90 <= second < 100 else 16
+        traced = Traced({total: Histogram.record([100])}, one_in=one_in)
+        log.append(at(second, traced=traced, tables=sizes))
+        window.advance(second * SECOND)
+        assert window[SIZES][size]
+        assert window.traced
+        if second == 151:
+            assert window[SIZES][size].count == 10 * (10 + 110 * 16)
+    assert window[SIZES][size].count == 10 * 120
+    assert window.traced.histograms[total].count == 120
+
+
+def test_a_long_window_forgets_unknown_sums_with_their_frames():
+    """A merged entry without a sum left the sums of its other frames behind: 101.3 us for latencies of 100 us."""
+    log = OnDemandLog()
+    window = OnDemandWindow(120 * SECOND, log)
+    issuer, latencies = Issuer("sda", "read", "/a"), Histogram.record([100] * 10)
+    means = []
+    for second in range(1, 362):
+        latency = replace(latencies, sum=None) if second in (90, 92, 93) else latencies
+        log.append(at(second, tables={measurements.ISSUERS: {issuer: IssuedIO(10, 40_960, latency)}}))
+        window.advance(second * SECOND)
+        means.append(window[measurements.ISSUERS][issuer].latency.mean)
+    assert means[:89] == [100] * 89
+    assert means[92:210] == [None] * 118
+    assert means[215:] == [100] * 146
 
 
 def test_one_in_is_what_it_is_now():

@@ -33,7 +33,7 @@ from latmon.model.histogram import MAX_COUNT
 from latmon.model.host_context import ContextValue
 from latmon.model.inflight import Depths, InFlightList, Issue
 from latmon.model.measurements import PATHS, TABLES
-from latmon.model.packed_frame import one_in_of, pack
+from latmon.model.packed_frame import frames_by_rate, one_in_of, pack, state_of
 from latmon.model.sample import SampleRates, weighed
 from latmon.model.table import Meaning, Tables, filled, sum_tables
 from latmon.recording.codec import decode_frame, encode_frame, to_bytes
@@ -137,7 +137,7 @@ def _weighed_alike(
     """Return the frames with the weights of their samples beside each other, and the `one_in` that all then have."""
     rates = SampleRates()
     for _, frame in taken:
-        rates.count(one_in_of(frame))
+        rates.add(frames_by_rate(frame))
     one_in = rates.one_in
     return [(part, weighed(frame, (one_in_of(frame) or one_in or 1) // (one_in or 1))) for part, frame in taken], one_in
 
@@ -148,16 +148,9 @@ def without_counts(part: HostFrame) -> HostFrame:
     A crowded host's frames come late, two at a time; its probes and its tracer run all the same.
     """
     frame, health = part.frame, part.frame.health
-    traced = Traced(
-        one_in=frame.traced.one_in,
-        devices=frame.traced.devices,
-        includes=frame.traced.includes,
-        bio_includes=frame.traced.bio_includes,
-        absent=frame.traced.absent,
-    )
     probes = Health(probes_attached=health.probes_attached, probes_wanted=health.probes_wanted)
     state = Frame(frame.seq, frame.wall, frame.mono_us, frame.dt_us, thresholds_us=frame.thresholds_us)
-    return replace(part, frame=replace(state, traced=traced, health=probes))
+    return replace(part, frame=replace(state, traced=state_of(frame.traced), health=probes))
 
 
 def _labelled(texts: Iterable[tuple[str, str]]) -> str:
