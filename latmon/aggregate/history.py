@@ -139,6 +139,9 @@ OnDemandValues = PackedFrame | Pressed | Frame
 """On-demand values of an entry: a frame only in a brief log, whose tables may never be read."""
 _LOGGED: tuple[AnyTable, ...] = (LATENCIES, *(table for table in SUMMED if table not in COMPLETION_TABLES))
 """Tables of a log: of latencies it has the stages, because the store's frames have the totals, and completions."""
+for _table in _LOGGED:
+    if any(cell.may_be_unknown for cell in _table.value.cells):  # merged entries can't be subtracted exactly then
+        raise TypeError(f"{_table.name}: counts that may be unknown need the group {SEEN.group}")
 
 
 def packed_of(entry: LogEntry[OnDemandValues]) -> PackedFrame:

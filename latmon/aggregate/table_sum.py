@@ -239,8 +239,12 @@ class TableSum(Mapping[Row, V]):
             sums.forget(gone)
         for key in gone:
             self.counts.sums.pop(key, None)
+            self._facts.pop(key, None)
             for named in self._named.values():
                 named.sums.pop(key, None)
+        if self.idle:
+            dropped = frozenset(gone)
+            self.idle = {key: value for key, value in self.idle.items() if key not in dropped}
 
     @property
     def packed(self) -> PackedTable:

@@ -280,7 +280,7 @@ class OnDemandWindow(RunningWindow[str, Sum, OnDemandValues]):
 
     @cached_property
     def traced_stages(self) -> frozenset[str]:
-        """Names of the stages of traced requests; needs no sum."""
+        """Names of the stages that the tracer or the always-on probe measured; needs no sum."""
         every = {id(rows): rows for entry in self._sums.entries for rows in rows_of(entry.reported)}
         return frozenset(one.stage for rows in every.values() for one in rows if isinstance(one, Series))
 

@@ -17,7 +17,7 @@ from frame_sums import FrameSums
 
 from latmon.model.frame import Frame
 from latmon.model.histogram import EMPTY, Histogram
-from latmon.model.measurements import HANDLERS, SOFTIRQS, TABLES, WAKEUPS
+from latmon.model.measurements import ABOVE, HANDLERS, SOFTIRQS, TABLES, WAKEUPS, require_distinct
 from latmon.model.measurements.handlers import Handler, HandlerRuns
 from latmon.model.packed_frame import pack
 from latmon.model.table import DEVICE, TEXT, Meaning, Part, Table, Unit, fact, latencies, record
@@ -191,3 +191,8 @@ def test_a_table_with_facts_has_no_row_without_latencies():
 def test_no_two_tables_have_a_name_in_common():
     for names in ([table.name for table in TABLES], [table.export_name for table in TABLES]):
         assert len(set(names)) == len(names)
+
+
+def test_two_tables_of_one_name_are_refused():
+    with pytest.raises(TypeError, match="several tables have the name above"):
+        require_distinct((*TABLES, ABOVE))

@@ -34,6 +34,18 @@ TABLES: tuple[AnyTable, ...] = (
 )
 """All of them, in the order of a recording's line."""
 
+
+def require_distinct(tables: tuple[AnyTable, ...]) -> None:
+    """Raise TypeError where two tables have one name, or one name in exports and in the roles of probes' maps."""
+    for attribute in ("name", "export_name"):
+        names = [getattr(table, attribute) for table in tables]
+        twice = {name for name in names if names.count(name) > 1}
+        if twice:
+            raise TypeError(f"several tables have the {attribute} {', '.join(sorted(twice))}")
+
+
+require_distinct(TABLES)
+
 __all__ = [
     "ABOVE",
     "ADMISSION_CAUSES",
