@@ -474,6 +474,12 @@ class Manifest:
     def stages(self) -> tuple[str, ...]:
         return tuple(sorted({stage for spec in self.maps for stage in spec.stages} - {UNACCOUNTED}))
 
+    @property
+    def counted_tables(self) -> tuple[str, ...]:
+        """Names of the declared tables whose rows are made of maps of this script."""
+        printed = {spec.role for spec in self.maps}
+        return tuple(table.name for table in TABLES if not printed.isdisjoint(table.roles))
+
     def path_name(self, code: int) -> str:
         """Return how a request completed, by a path part's code; empty for a code that the manifest doesn't list."""
         followed = code < UNFOLLOWED_FROM

@@ -8,6 +8,7 @@ from __future__ import annotations
 from latmon.model.measurements.above import ABOVE
 from latmon.model.measurements.behind import BEHIND
 from latmon.model.measurements.completions import KERNEL, LATENCIES, SEEN
+from latmon.model.measurements.errors import ERRORS
 from latmon.model.measurements.files import FILES
 from latmon.model.measurements.handlers import HANDLERS
 from latmon.model.measurements.issuers import ISSUERS
@@ -29,7 +30,7 @@ from latmon.model.table import AnyTable
 TABLES: tuple[AnyTable, ...] = (
     *(LATENCIES, SEEN, KERNEL),
     *(TRACED_LATENCIES, STAGE_TIMES, UNFOLLOWED, PATHS, ADMISSION_CAUSES, COMPLETERS, RAISERS),
-    *(ABOVE, HANDLERS, SOFTIRQS, WAKEUPS, ISSUERS, BEHIND, SIZES, PATTERNS, FILES),
+    *(ABOVE, ERRORS, HANDLERS, SOFTIRQS, WAKEUPS, ISSUERS, BEHIND, SIZES, PATTERNS, FILES),
 )
 """All of them, in the order of a recording's line."""
 
@@ -38,6 +39,7 @@ __all__ = [
     "ADMISSION_CAUSES",
     "BEHIND",
     "COMPLETERS",
+    "ERRORS",
     "FILES",
     "HANDLERS",
     "ISSUERS",
