@@ -58,6 +58,14 @@ def status_name(code: int) -> str:
     return _BY_ERRNO[_ERRNO_OF_STATUS[code]] if 0 < code < len(_ERRNO_OF_STATUS) else f"status {code}"
 
 
+def in_words(statuses: Mapping[str, int]) -> str:
+    """Return a single status as it is, several with their I/Os, the most frequent one first."""
+    if len(statuses) == 1:
+        return next(iter(statuses))
+    most_first = sorted(statuses, key=lambda status: -statuses[status])
+    return ", ".join(f"{status} {statuses[status]:,}" for status in most_first)
+
+
 ERRORS = Table(
     "errors",
     FailedIO,
