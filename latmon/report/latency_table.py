@@ -95,9 +95,9 @@ def volume(op: Op, seconds: float | None) -> str:
     if op.latency_us and op.latency_us.p99_999 is not None:
         text += f", {RAREST} {in_words(cell(op.latency_us, RAREST))}"
     if op.failed:
-        text += f"; {op.failures:,} of them failed ({errors.in_words(op.failed)}) and are in no latency"
+        text += f"; {op.failures:,} of them failed ({errors.in_words(op.failed)}) and are not timed"
     if op.untimed > op.failures:
-        text += f"; {op.untimed - op.failures:,} of them not timed"
+        text += f"; {op.untimed - op.failures:,} {'others' if op.failures else 'of them'} not timed"
     return text + (_kernel_text(op, op.kernel) if op.kernel else "")
 
 

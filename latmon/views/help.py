@@ -139,7 +139,7 @@ _NUMBERS = (
         "devices",
         "in a table of groups: their number, those with I/O, sums; the latencies are of the group's worst device",
     ),
-    ("failed", "I/Os that failed in the window; they are counted, in no latency (shown once an I/O failed)"),
+    ("failed", "I/Os that failed in the window; counted and not timed (shown as soon as one failed)"),
     ("merged", "I/Os per second that were merged into those counted (only with --columns)"),
     (
         "reads writes",

@@ -137,7 +137,7 @@ def test_failed_ios_are_named_by_status_and_apart_from_others_that_are_not_timed
     assert (ops["read"]["untimed"], ops["read"]["failed"]) == (12, {"I/O error": 6, "time-out": 2})
     assert "failed" not in ops["write"]
     text = " ".join(render_text(summary.report).split())
-    assert "8 of them failed (I/O error 6, time-out 2) and are in no latency; 4 of them not timed" in text
+    assert "8 of them failed (I/O error 6, time-out 2) and are not timed; 4 others not timed" in text
 
 
 def test_no_failed_io_is_said_where_they_are_counted(summary_of):

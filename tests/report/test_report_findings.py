@@ -11,6 +11,7 @@ from report_json import summarised
 from latmon.aggregate.accumulator import Minute
 from latmon.findings import engine
 from latmon.findings.rule import WARNING, Fact, Finding, Settings, Step, Where, sized
+from latmon.findings.rules import RULES
 from latmon.model.frame import Frame, Origin
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
@@ -34,6 +35,7 @@ SILENT = {
     "issuers": ["noisy-neighbour"],
     "files": ["fsync-bound"],
     "patterns": ["small-random-writes"],
+    "errors": ["io-errors"],
 }
 SICK = Finding(
     "completion-wakeup",
@@ -82,7 +84,7 @@ def test_json(monkeypatch):
     assert one["view"] == {"screen": "stages", "device": "sdc", "low_us": 100_000}
     assert (one["begin"], one["end"], one["episodes"]) == ("2001-09-09T01:46:41.000Z", "2001-09-09T01:46:54.000Z", 1)
     assert summary["findings_by"] == {
-        "rules": 16,
+        "rules": len(RULES) - 1,
         "judged": 0,
         "judged_by": "windows",
         "not_judged": SILENT,
@@ -113,18 +115,18 @@ def test_none_is_reported_where_rules_were_asked(monkeypatch):
     assert evaluated(monkeypatch, (), n=0) is None
     text = " ".join(" ".join(as_text(evaluated(monkeypatch, (), minutes=True))).split()).replace("- ", "-")
     assert text == (
-        "findings: none (0 of 16 rules evaluated, minute by minute; not evaluated: tick-quantum, bottleneck-between, "
+        f"findings: none (0 of {len(RULES) - 1} rules evaluated, minute by minute; not evaluated: tick-quantum, bottleneck-between, "
         "peer-outlier, device-disagrees (no latencies were timed), starved-io, completion-wakeup, softirq-delay, "
         "slow-shared-handler, requeue-storm "
         "(stages were not traced), outstanding-ceiling, bottleneck-above-device (outstanding I/Os were not counted), "
         "queue-depth-misconfigured (no device reported a limit of its driver), io-throttled (limits of cgroups were "
         "not read), noisy-neighbour (no latencies were timed by cgroup), fsync-bound (no operations on files were "
-        "traced, which screen 2 and --stages all do), small-random-writes (sizes and order of I/Os were not traced); "
-        "off by the config: bimodal-tail)"
+        "traced, which screen 2 and --stages all do), small-random-writes (sizes and order of I/Os were not traced), "
+        "io-errors (failed I/Os were not counted); off by the config: bimodal-tail)"
     )
     assert as_text(None) == []
     assert as_html(None) == ""
-    assert "None, by 0 of 16 rules evaluated, every 5 s" in as_html(evaluated(monkeypatch, ()))
+    assert f"None, by 0 of {len(RULES) - 1} rules evaluated, every 5 s" in as_html(evaluated(monkeypatch, ()))
 
 
 def test_what_failed_or_was_left_out_is_reported():

@@ -117,7 +117,7 @@ def _evidence(facts: Facts, device: str, flows: Mapping[Flow, Mapping[str, int]]
     still = sum(ios for row, ios in rows.items() if row.device == device and _is_failure(row))
     yield Fact("still_failed", still, f"in the last {newest.span_us / 1e6:.0f} s: {still:,}", "ios")
     failed = sum(map(_sum, flows.values()))
-    yield Fact("left_out", failed, f"counted, and in no latency: {failed:,}", "ios")
+    yield Fact("left_out", failed, f"counted and not timed: {failed:,}", "ios")
 
 
 def _steps(device: str, flows: Mapping[Flow, Mapping[str, int]]) -> Iterator[Step]:

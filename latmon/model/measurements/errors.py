@@ -75,4 +75,4 @@ ERRORS = Table(
     export_name="error",
     row_title="a failed I/O",
 )
-"""I/Os that completed with an error. They are among the completions (SEEN), and no latency has them."""
+"""I/Os that completed with an error. They are among the completions (SEEN); the always-on probe times none of them."""

@@ -92,7 +92,7 @@ class Op:
     untimed: IfAny[int] = 0
     """I/Os that were counted and not timed, failed ones included."""
     failed: OrAbsent[Mapping[str, int]] = None
-    """Status -> I/Os that failed with it, which are in no latency; empty where none failed, absent where they were not
+    """Status -> I/Os that failed with it, which are not timed; empty where none failed, absent where they were not
     counted."""
     bytes: OrAbsent[int] = None
     latency_us: OrAbsent[Quantiles] = None
