@@ -115,9 +115,9 @@ def test_none_is_reported_where_rules_were_asked(monkeypatch):
     assert evaluated(monkeypatch, (), n=0) is None
     text = " ".join(" ".join(as_text(evaluated(monkeypatch, (), minutes=True))).split()).replace("- ", "-")
     assert text == (
-        f"findings: none (0 of {len(RULES) - 1} rules evaluated, minute by minute; not evaluated: tick-quantum, bottleneck-between, "
-        "peer-outlier, device-disagrees (no latencies were timed), starved-io, completion-wakeup, softirq-delay, "
-        "slow-shared-handler, requeue-storm "
+        f"findings: none (0 of {len(RULES) - 1} rules evaluated, minute by minute; not evaluated: tick-quantum, "
+        "bottleneck-between, peer-outlier, device-disagrees (no latencies were timed), starved-io, completion-wakeup, "
+        "softirq-delay, slow-shared-handler, requeue-storm "
         "(stages were not traced), outstanding-ceiling, bottleneck-above-device (outstanding I/Os were not counted), "
         "queue-depth-misconfigured (no device reported a limit of its driver), io-throttled (limits of cgroups were "
         "not read), noisy-neighbour (no latencies were timed by cgroup), fsync-bound (no operations on files were "
