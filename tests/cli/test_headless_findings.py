@@ -71,12 +71,12 @@ def test_none_is_reported_of_what_was_long_enough():
     assert sentences(one) == []
     assert lines(one, 5) == []
     (last,) = sentences(one)
-    assert last.startswith("no finding; 0 of 17 rules evaluated; not evaluated: tick-quantum, ")
+    assert last.startswith(f"no finding; 0 of {len(NEEDS)} rules evaluated; not evaluated: tick-quantum, ")
     assert last.endswith(
         "(outstanding I/Os were not counted), queue-depth-misconfigured (no device reported a limit of its driver), "
         "io-throttled (limits of cgroups were not read), noisy-neighbour (no latencies were timed by cgroup), "
         "fsync-bound (no operations on files were traced, which screen 2 and --stages all do), "
-        "small-random-writes (sizes and order of I/Os were not traced)"
+        "small-random-writes (sizes and order of I/Os were not traced), io-errors (failed I/Os were not counted)"
     )
 
 
