@@ -85,7 +85,8 @@ def summed(frames, table):
 
 
 @each_bpftrace
-def test_failed_ios_are_counted_by_status_and_in_no_latency(suite, tmp_path):
+@pytest.mark.parametrize("stages", ["basic", "all"])
+def test_failed_ios_are_counted_by_status_and_not_timed(suite, stages, tmp_path):
     with (
         FullFileSystem(tmp_path / "full") as full,
         LoopDevice(tmp_path / "half", SIZE) as half,
@@ -96,7 +97,10 @@ def test_failed_ios_are_counted_by_status_and_in_no_latency(suite, tmp_path):
         full.fill()
         names = (half.name, whole.name, thin.name)
         watched = [word for name in names for word in ("--device", name)]
-        with Capture(tmp_path, *watched, LATMON_BPFTRACE=tool(suite, tmp_path).path) as capture:
+        words = (*watched, "--stages", stages)
+        with Capture(tmp_path, *words, LATMON_BPFTRACE=tool(suite, tmp_path).path) as capture:
+            if stages == "all":
+                assert wait_for(lambda: any(frame.traced.one_in for frame in capture.frames()), 120.0, 0.5)
             before = diskstats()
             failed = read_blocks(half.path, HALF), read_blocks(half.path, 0), read_blocks(whole.path, 0)
             failed_writes = write_blocks(thin.path), write_blocks(whole.path)
@@ -108,7 +112,7 @@ def test_failed_ios_are_counted_by_status_and_in_no_latency(suite, tmp_path):
     assert (failed, failed_writes) == ((IOS, 0, 0), (IOS, 0))
     skipped = sum(frame.health.skipped or 0 for frame in frames)
     errors, seen, timed = (summed(frames, table) for table in (lambda frame: frame[ERRORS], _seen, _timed))
-    print(suite, errors, seen, timed, "skipped", skipped)
+    print(suite, stages, errors, seen, timed, "skipped", skipped)
     bad_reads, bad_writes = FailedIO(half.name, "read", "I/O error"), FailedIO(thin.name, "write", "no space")
     assert errors.keys() == {bad_reads, bad_writes}
     for row in (bad_reads, bad_writes):
