@@ -29,8 +29,9 @@ TOOLS = ("bpftrace", "dtrace")
 COSTS = ("cheap", "moderate", "invasive")
 CLOCKS = ("monotonic", "boottime", "hrtime")
 """hrtime: the tool's own clock, which is neither of the others."""
+ALWAYS = "always"
 _SCRIPT_GROUPS = (
-    "always",
+    ALWAYS,
     "inflight",
     "stages",
     "wakeups",
@@ -44,8 +45,8 @@ _SCRIPT_GROUPS = (
     "sizes",
     "trace",
 )
-DECLARED_GROUPS = tuple(dict.fromkeys(table.group for table in TABLES if table.roles))
-"""Groups of the tables whose rows are made of their declarations: a script may be of one of them."""
+DECLARED_GROUPS = tuple(dict.fromkeys(table.group for table in TABLES if table.roles and table.group != ALWAYS))
+"""Groups of the tables whose rows are made of their declarations: a script of the tracer may be of one of them."""
 GROUPS = tuple(dict.fromkeys((*_SCRIPT_GROUPS, *DECLARED_GROUPS)))
 """always: from the first frame to the last. trace: `latmon trace` alone. The others are traced on demand."""
 DECODERS = ("dev_t", "op", "bucket", "depth", "integer", "name")
@@ -130,9 +131,13 @@ _TABLE_ROLES = {
 }
 TABLE_ROLES: dict[str, str] = {
     **_TABLE_ROLES,
-    **{table.name: f"{table.export_name}_" for table in TABLES if table.roles and table.name not in _TABLE_ROLES},
+    **{
+        table.name: f"{table.export_name}_"
+        for table in TABLES
+        if table.group in DECLARED_GROUPS and table.roles and table.name not in _TABLE_ROLES
+    },
 }
-"""Table -> the beginning of the roles of its maps, or of its record's name."""
+"""Table of the tracer -> the beginning of the roles of its maps, or of its record's name."""
 STACKS = ("cause", "completer", "raiser")
 """Roles whose script has a kernel stack in place of the code in `context`."""
 FEED_STAGES = ("histogram", "sum", "max", "by_total")
@@ -473,6 +478,12 @@ class Manifest:
     @property
     def stages(self) -> tuple[str, ...]:
         return tuple(sorted({stage for spec in self.maps for stage in spec.stages} - {UNACCOUNTED}))
+
+    @property
+    def counted_tables(self) -> tuple[str, ...]:
+        """Names of the declared tables whose rows are made of maps of this script."""
+        printed = {spec.role for spec in self.maps}
+        return tuple(table.name for table in TABLES if not printed.isdisjoint(table.roles))
 
     def path_name(self, code: int) -> str:
         """Return how a request completed, by a path part's code; empty for a code that the manifest doesn't list."""

@@ -154,6 +154,7 @@ class ProbeBackend(ABC):
             probes_missing=self._programs.choice().missing,
             untraced=self._programs.untraced(),
             latency_from=manifest.latency_from,
+            counted=manifest.counted_tables,
             reason=self._why(refusals),
             settings=settings,
             extra={"probe": self._probe_name, "refused": refusals, **options.fixed},

@@ -231,9 +231,9 @@ Thresholds = Mapping[str, float]
 """Values of a rule's thresholds by name."""
 
 LATENCIES, TRACED, DEPTHS, LIMITS = "latencies", "traced", "depths", "limits"
-CGROUPS, ISSUERS, FILES, PATTERNS = "cgroups", "issuers", "files", "patterns"
+CGROUPS, ISSUERS, FILES, PATTERNS, ERRORS = "cgroups", "issuers", "files", "patterns", "errors"
 """Inputs: latency histograms; requests traced on demand; counts of outstanding I/Os; limits of drivers, of cgroups;
-latencies by cgroup; operations on files; sizes and order of I/Os."""
+latencies by cgroup; operations on files; sizes and order of I/Os; the status of each I/O."""
 
 MISSING: Mapping[str, str] = MappingProxyType(
     {
@@ -245,6 +245,7 @@ MISSING: Mapping[str, str] = MappingProxyType(
         ISSUERS: "no latencies were timed by cgroup",
         FILES: "no operations on files were traced, which screen 2 and --stages all do",
         PATTERNS: "sizes and order of I/Os were not traced",
+        ERRORS: "failed I/Os were not counted",
     }
 )
 """Input -> the reason to print for rules that were not evaluated because it is missing."""

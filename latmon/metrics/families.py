@@ -29,7 +29,7 @@ from latmon.findings.rule import Settings
 from latmon.model.devices import NONE
 from latmon.model.frame import Device, Frame, Origin, Series
 from latmon.model.histogram import Histogram, bucket_bounds
-from latmon.model.measurements import ABOVE, KERNEL, LATENCIES, TRACED_LATENCIES
+from latmon.model.measurements import ABOVE, ERRORS, KERNEL, LATENCIES, TRACED_LATENCIES
 from latmon.model.packed_frame import COVERAGE, PackedFrame, pack_table
 from latmon.support.process import own_cost
 
@@ -263,7 +263,7 @@ class HostMetrics:
         self._origin, self._stages = origin, stages
         self._engine = RuleEngine(origin, (), settings)
         wanted = {} if stages else {LATENCIES: _is_total}
-        self._sums = Sum((LATENCIES, KERNEL, COVERAGE), peaks=False, wanted=wanted)
+        self._sums = Sum((LATENCIES, KERNEL, COVERAGE, ERRORS), peaks=False, wanted=wanted)
         self._traced = Sum((TRACED_LATENCIES,), peaks=False)
         self._outliers = Counter[str]()
         self._counters = Counter[str]()
@@ -360,6 +360,12 @@ class HostMetrics:
         compared = sorted(self._last.thresholds_us.keys() & self._devices.keys())
         above = tuple(MetricSample({"device": name}, self._outliers[name]) for name in compared)
         yield Family("latmon_outliers", COUNTER, "I/Os above their device's threshold.", above)
+        failed = tuple(
+            MetricSample(row._asdict(), ios)
+            for row, ios in sorted(self._sums[ERRORS].items())
+            if row.device in self._devices
+        )
+        yield Family("latmon_failed_ios", COUNTER, "I/Os that failed; no latency has them.", failed)
         kernel = Counter[str]()
         for flow, done in self._sums[KERNEL].items():
             if flow.device in self._devices:

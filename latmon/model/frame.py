@@ -681,6 +681,8 @@ class Origin:
     """Stages and tables (TABLE_ROLES of latmon/manifest.py) that no tracer of this host can report, and why."""
     latency_from: str = ""
     """Begin of `total`: `queued` (the time stamp in the request) or `issue` (tier C). Empty: not measured."""
+    counted: tuple[str, ...] = ()
+    """Declared tables that the always-on probe counts all the time: one without rows says that there was nothing."""
     reason: str = ""
     """Reason why a better backend was not used; empty when this is the best one."""
     settings: Settings = field(default_factory=lambda: NO_SETTINGS)

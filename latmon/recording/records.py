@@ -484,6 +484,7 @@ HEADER = RecordCodec(
     RecordField("window", within(1), "interval_us", default=1_000_000, always=True),
     RecordField("scale", lambda value, _: value, get=lambda _: SCALE),
     RecordField("latency_from", text, default="", always=True),
+    RecordField("counted", labels, write=list, default=()),
     RecordField("measured", mapped(labels), write=_LISTS, default=NOTHING, always=True),
     _missing("absent", always=True),
     _missing("probes_missing", always=True),

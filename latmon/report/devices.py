@@ -27,7 +27,7 @@ from latmon.model.frame import (
 )
 from latmon.model.histogram import Histogram, merge
 from latmon.model.inflight import Depths
-from latmon.model.measurements import ABOVE, DEVICE_COUNTERS, KERNEL, LATENCIES, PATTERNS, SEEN, SIZES
+from latmon.model.measurements import ABOVE, DEVICE_COUNTERS, ERRORS, KERNEL, LATENCIES, PATTERNS, SEEN, SIZES
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.patterns import Pattern
 from latmon.model.measurements.sizes import SizeClass
@@ -169,6 +169,7 @@ def _op(flow: Flow, by_stage: Mapping[str, Histogram], cut_us: int | None, made:
     return Op(
         count=count,
         untimed=0 if latency is None else max(0, count - latency.count),
+        failed=_failed(flow, made),
         bytes=counted.bytes if counted else None,
         latency_us=total,
         stages={stage: edges.applied(Series(*flow, stage), figures) for stage, figures in of_op.stages.items()},
@@ -181,6 +182,14 @@ def _op(flow: Flow, by_stage: Mapping[str, Histogram], cut_us: int | None, made:
         kernel=_kernel(kernel, totals[SEEN_ALONE].get(flow)) if kernel else None,
         sizes=made.sizes.get(flow),
     )
+
+
+def _failed(flow: Flow, made: _Devices) -> dict[str, int] | None:
+    """Return the failed I/Os by status; None where they were not counted."""
+    failed = {row.status: ios for row, ios in made.totals[ERRORS].items() if (row.device, row.op) == flow and ios}
+    if not failed and ERRORS.name not in made.origin.counted:
+        return None
+    return failed
 
 
 def _sizes(totals: Totals) -> dict[Flow, Sizes]:

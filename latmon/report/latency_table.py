@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 from latmon.model.frame import (
     UNACCOUNTED,
 )
+from latmon.model.measurements import errors
 from latmon.model.stages import ADMISSION, AFTER_LIMIT, WHOLE, called
 from latmon.report.formatting import Column, cell, quantile
 from latmon.report.model.device import (
@@ -93,8 +94,10 @@ def volume(op: Op, seconds: float | None) -> str:
         text += f", {rate(op.bytes / seconds)}B/s" if op.bytes else ""
     if op.latency_us and op.latency_us.p99_999 is not None:
         text += f", {RAREST} {in_words(cell(op.latency_us, RAREST))}"
-    if op.untimed:
-        text += f"; {op.untimed:,} of them not timed"
+    if op.failed:
+        text += f"; {op.failures:,} of them failed ({errors.in_words(op.failed)}) and are not timed"
+    if op.untimed > op.failures:
+        text += f"; {op.untimed - op.failures:,} {'others' if op.failures else 'of them'} not timed"
     return text + (_kernel_text(op, op.kernel) if op.kernel else "")
 
 

@@ -349,7 +349,7 @@ def _words(report: Report) -> Iterator[str]:
     """Yield definitions of the terms that occur."""
     ops = _ops(report)
     traced = [op for op in ops if op.of]
-    if any(op.untimed for op in ops):
+    if any(op.untimed > op.failures for op in ops):
         yield _UNTIMED
     if any(op.stages for op in ops):
         yield _SHARE

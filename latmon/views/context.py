@@ -15,6 +15,7 @@ from latmon.analysis.peers import Order, in_flight_us, natural
 from latmon.capture.registry import compiling
 from latmon.model.frame import OPS, PROBES_STARTING, TRACER_STARTING, Device, Frame, Origin, Traced
 from latmon.model.histogram import Histogram
+from latmon.model.measurements import ERRORS
 from latmon.recording.archive import Past, TimelineEvent
 from latmon.views.device_table import Group, Subject, group_names, groups, order
 from latmon.views.findings_state import NOTHING, CurrentFindings
@@ -72,7 +73,8 @@ def no_map(subject: Subject, origin: Origin) -> str:
         return without
     what = "" if selection.op == "all" else f"{selection.op} "
     if subject.ios:
-        return f"{count(subject.ios)} {what}I/Os completed, but the probe timed none of them"
+        failed = f", and {count(subject.failed)} of them failed" if subject.failed else ""
+        return f"{count(subject.ios)} {what}I/Os completed, but the probe timed none of them{failed}"
     in_flight = subject.outstanding.known
     done, more = (
         ("completed ", f"; {count(in_flight)} {'of any op ' if what else ''}in flight") if in_flight else ("", "")
@@ -194,6 +196,14 @@ class ViewState:
                     found[request.device] = max(found.get(request.device, 0), age_us)
         return found
 
+    def _failed(self) -> dict[str, int]:
+        """Return device -> its I/Os of the selected ops that failed."""
+        failed: dict[str, int] = {}
+        for row, ios in self.history.on_demand[ERRORS].items():
+            if row.op in self.selection.ops:
+                failed[row.device] = failed.get(row.device, 0) + ios
+        return failed
+
     def subjects(self) -> list[Subject]:
         """Return the devices in the order of their rows, without trends; each knows the selected device."""
         return list(self._subjects)
@@ -202,7 +212,7 @@ class ViewState:
     def _subjects(self) -> list[Subject]:
         history, gone = self.history, self.history.store.removed
         devices = shown(history.devices(), self.selection)
-        oldest_us, times_peers = self._oldest_us(), history.times_peers
+        oldest_us, times_peers, failed = self._oldest_us(), history.times_peers, self._failed()
         rows = order(
             [
                 Subject(
@@ -212,6 +222,7 @@ class ViewState:
                     times_peers.get(d.name),
                     gone=d.name in gone,
                     oldest_us=oldest_us.get(d.name, 0),
+                    failed=failed.get(d.name, 0),
                 )
                 for d in devices
             ],
@@ -224,7 +235,7 @@ class ViewState:
         rows = self._in_group(rows)
         if rows and not any(s.device.name == self.selection.selected for s in rows):
             selection = replace(self.selection, selected=rows[0].device.name)
-            rows = [Subject(s.device, s.window, selection, s.times_peers, s.gone, s.trend, s.oldest_us) for s in rows]
+            rows = [replace(row, selection=selection) for row in rows]
         in_places = self._in_places(len(rows))  # those without a map last
         return sorted(rows, key=lambda s: (not s.device.timed, natural(s.device.name))) if in_places else rows
 

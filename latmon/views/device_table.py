@@ -44,6 +44,8 @@ class Subject:  # of thousands of devices in each second: a frozen one takes thr
     trend: str = ""
     oldest_us: int = 0
     """The least age of its oldest I/O in flight; 0 without one that is known."""
+    failed: int = 0
+    """Its I/Os of the selected ops that failed in the window, as far as they are counted."""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -154,6 +156,10 @@ def _active(subject: Subject, _cells: int) -> str:
     return UNKNOWN if subject.active_share is None else part(subject.active_share)
 
 
+def _failed(subject: Subject, cells: int) -> Line:
+    return _at_right(Span(whole(subject.failed), "bad" if subject.failed else "text"), cells)
+
+
 def _mean(subject: Subject, _cells: int) -> str:
     return duration(subject.mean_us)
 
@@ -262,6 +268,8 @@ _WITHOUT_SUMS: tuple[Field[Subject], ...] = (
 """Instead of them where the probe counts latencies and doesn't add them up (tier C)."""
 _MEAN_ONLY: tuple[Field[Subject], ...] = (Field("mean", TIME, _mean),)
 """Instead of the quantiles, where the source has no distribution."""
+_FAILED: tuple[Field[Subject], ...] = (Field("failed", 6, _failed),)
+"""Shown as soon as an I/O failed: a column of zeroes says nothing."""
 _ASKED: tuple[Field[Subject], ...] = (
     Field("merged", 6, _merged),
     Field("active", 6, _active),
@@ -357,14 +365,14 @@ def group_columns(kind: str, width: int, *, distribution: bool) -> Placed[Group]
     return layout(fields, width)
 
 
-COLUMNS = (*_BEFORE, *_WITHOUT_SUMS, *_LATENCIES, *_MEAN_ONLY, *_AFTER, *_ASKED)
+COLUMNS = (*_BEFORE, *_FAILED, *_WITHOUT_SUMS, *_LATENCIES, *_MEAN_ONLY, *_AFTER, *_ASKED)
 _PATTERN = 24
 """Cells of a filter in the title, at most."""
 _ROOMY = 30
 """Lines of a panel from which on the table has a title."""
 TITLES = tuple(dict.fromkeys(field.title for field in COLUMNS))
 """Titles of all columns, as users name them."""
-OF_DEVICE = (_OUT, "queue", "peers", "reads", "writes", "others", "mix", "active")
+OF_DEVICE = (_OUT, "queue", "peers", "failed", "reads", "writes", "others", "mix", "active")
 """Titles of columns that are not known per op."""
 TREND_MIN = 6
 TREND_MAX = 60
@@ -378,17 +386,24 @@ def mix(counts: Mapping[str, int]) -> str:
 
 
 def fitting(
-    width: int, *, distribution: bool, sums: bool = True, titles: Sequence[str] = (), driver: int = 0, name: int = 0
+    width: int,
+    *,
+    distribution: bool,
+    sums: bool = True,
+    titles: Sequence[str] = (),
+    driver: int = 0,
+    name: int = 0,
+    has_failed: bool = False,
 ) -> tuple[Placed[Subject], int]:
     """Return the columns that fit, more the wider it is, and the cells left for the trend.
 
     `sums`: whether a distribution has the sum of its latencies. `titles`: of the columns that the user asked for, in
     this order; the device's name is always the first one. `driver`: cells of the longest driver's name, which takes
-    some of the trend's; `name`: of the longest device's, before any other column.
+    some of the trend's; `name`: of the longest device's, before any other column. `has_failed`: whether an I/O failed.
     """
     name = max(0, min(name, _NAME_MOST) - _NAME)
     latencies = (_LATENCIES if sums else _WITHOUT_SUMS) if distribution else _MEAN_ONLY
-    wanted = (*_BEFORE, *latencies, *_AFTER)
+    wanted = (*_BEFORE, *(_FAILED if has_failed else ()), *latencies, *_AFTER)
     if titles:
         by_title = {field.title: replace(field, rank=0) for field in COLUMNS}
         wanted = tuple(by_title[title] for title in dict.fromkeys((wanted[0].title, *titles)))

@@ -139,6 +139,7 @@ _NUMBERS = (
         "devices",
         "in a table of groups: their number, those with I/O, sums; the latencies are of the group's worst device",
     ),
+    ("failed", "I/Os that failed in the window; counted and not timed (shown as soon as one failed)"),
     ("merged", "I/Os per second that were merged into those counted (only with --columns)"),
     ("active", "part of the time with any I/O, by the kernel's own counter (only with --columns)"),
     (

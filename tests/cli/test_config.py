@@ -166,7 +166,7 @@ def test_the_rules_numbers_and_which_are_off(home):
     ("text", "says"),
     [
         ("findings: off", "expected a section of rules"),
-        ("findings: {peers: off}", "no rule 'peers'; the rules are starved-io"),
+        ("findings: {peers: off}", "no rule 'peers'; the rules are io-errors"),
         ("findings: {peer-outlier: 3}", "peer-outlier: expected off, or numbers by name: octaves"),
         ("findings: {peer-outlier: {octave: 3}}", "no number 'octave'; it has octaves"),
         ("findings: {softirq-delay: {tail: 2}}", "tail: 2 is not a number from 0 to 1 (share)"),

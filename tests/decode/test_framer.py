@@ -14,8 +14,9 @@ from latmon.manifest import MapSpec, load
 from latmon.model import measurements
 from latmon.model.frame import Completed, Flow, Series, Thread, Traced
 from latmon.model.histogram import MAX_US, Histogram, bucket_bounds, bucket_index, merge
-from latmon.model.measurements import ABOVE
+from latmon.model.measurements import ABOVE, ERRORS
 from latmon.model.measurements.behind import Behind
+from latmon.model.measurements.errors import FailedIO
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import OTHERS, Issuer
 from latmon.model.measurements.patterns import Pattern
@@ -50,6 +51,29 @@ def interval(one, tick=None, probe="block_a", at=None, **maps):
     for name, values in maps.items():
         one.printed(f"{probe}_{name}", values)
     return one.interval(tick, *([at] if at else []))
+
+
+def status(code, dev=VDA, op=READ):
+    """Return a key of failed I/Os."""
+    return code << 48 | key(dev=dev, op=op)
+
+
+@pytest.mark.parametrize(("manifest", "probe"), [(A, "block_a"), (C, "block_c")])
+def test_failed_ios_are_counted_by_status_and_seen_but_not_timed(manifest, probe):
+    errno = 256
+    failed = {status(10): 3, status(errno + 110): 2, status(errno + 28, SDB, WRITE): 1, status(10, GHOST): 7}
+    timed = {"same" if probe == "block_a" else "hba": {key(20): 5}}
+    untimed = {key(): 5, key(dev=SDB, op=WRITE): 1}
+    found = interval(framer(manifest), probe=probe, errors=failed, untimed=untimed, **timed)
+    assert found.tables[ERRORS] == {
+        FailedIO("vda", "read", "I/O error"): 3,
+        FailedIO("vda", "read", "time-out"): 2,
+        FailedIO("sdb", "write", "no space"): 1,
+    }
+    assert {flow: done.count for flow, done in found.seen.items()} == {("vda", "read"): 10, ("sdb", "write"): 1}
+    assert found.histograms[series("total")].count == 5
+    assert series("total", "sdb", "write") not in found.histograms
+    assert found.undecoded == 0
 
 
 # Cgroups

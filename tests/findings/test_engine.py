@@ -130,8 +130,8 @@ def test_a_rule_that_fails_is_noted_and_the_others_go_on(monkeypatch):
     failed = {}
     found = list(evaluate_rules(facts_of(lasting(1)), DEFAULT, failed))
     assert [len(some) for some in found] == [0, 1]
-    assert failed["starved-io"].startswith("ZeroDivisionError: by nothing")
-    assert len(failed["starved-io"]) == 200
+    assert failed[RULES[0].id].startswith("ZeroDivisionError: by nothing")
+    assert len(failed[RULES[0].id]) == 200
 
 
 def test_a_cause_explains_what_is_no_more_urgent_on_all_that_it_is_about():

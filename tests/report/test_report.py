@@ -18,6 +18,8 @@ from latmon.model import measurements
 from latmon.model.devices import Coverage
 from latmon.model.frame import Completed, Device, Flow, Health, Missing, Outstanding, Series
 from latmon.model.histogram import Histogram
+from latmon.model.measurements import ERRORS
+from latmon.model.measurements.errors import FailedIO
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import Issuer
 from latmon.recording.reader import UNCLOSED, open_recording
@@ -123,6 +125,24 @@ def test_merges_are_beside_the_requests_that_they_went_into(summary_of):
     summary = summary_of(*some)
     assert summary["devices"]["sda"]["ops"]["read"]["kernel"]["merged"] == 1234
     assert "1,234 more were merged into them" in " ".join(render_text(summary.report).split())
+
+
+def test_failed_ios_are_named_by_status_and_apart_from_others_that_are_not_timed(summary_of):
+    failed = {FailedIO("sda", "read", "I/O error"): 3, FailedIO("sda", "read", "time-out"): 1}
+    timed = {Series("sda", "read", "total"): Histogram.record([90] * 10)}
+    seen = {Flow("sda", "read"): Completed(16, 0), Flow("sda", "write"): Completed(2, 0)}
+    frames = [frame(n, histograms=timed, seen=seen, tables={ERRORS: failed}) for n in range(2)]
+    summary = summary_of(*frames)
+    ops = summary["devices"]["sda"]["ops"]
+    assert (ops["read"]["untimed"], ops["read"]["failed"]) == (12, {"I/O error": 6, "time-out": 2})
+    assert "failed" not in ops["write"]
+    text = " ".join(render_text(summary.report).split())
+    assert "8 of them failed (I/O error 6, time-out 2) and are not timed; 4 others not timed" in text
+
+
+def test_no_failed_io_is_said_where_they_are_counted(summary_of):
+    summary = summary_of(frame(0), origin=replace(ORIGIN, counted=(ERRORS.name,)))
+    assert summary["devices"]["sda"]["ops"]["read"]["failed"] == {}
 
 
 def test_merges_are_unknown_where_a_window_has_none(summary_of):

@@ -17,7 +17,8 @@ from latmon.aggregate.history import Store, Window
 from latmon.analysis.peers import chance, natural, unlike
 from latmon.model.frame import OPS, Completed, Device, Flow, Frame, Health, Missing, Origin, Series, Traced
 from latmon.model.histogram import MAX_US, Histogram, bucket_index
-from latmon.model.measurements import ABOVE
+from latmon.model.measurements import ABOVE, ERRORS
+from latmon.model.measurements.errors import FailedIO
 from latmon.support.units import significant
 from latmon.tui.commands import STEPS, turn
 from latmon.views import device_table
@@ -384,6 +385,24 @@ def test_the_shares_of_ops_are_columns_of_a_wide_table():
     cells = {f.title: f.make(subject, f.width) for f, _ in columns if f.title in ("reads", "writes", "others")}
     assert cells == {"reads": "50%", "writes": "33%", "others": "17%"}
     assert "mix" not in {f.title for f, _ in columns}, "only where it is asked for"
+
+
+def test_the_table_has_a_column_of_failed_ios_as_soon_as_one_failed():
+    frames = host(2, 3)
+    failed = {FailedIO("nvme1n1", "write", "I/O error"): 4, FailedIO("nvme1n1", "read", "time-out"): 1}
+    assert "failed" not in text(scene(frames))
+    screen = text(scene([*frames[:-1], replace(frames[-1], tables={ERRORS: failed})])).splitlines()
+    head = next(line for line in screen if "IOPS" in line)
+    end = head.index("failed") + len("failed")
+    rows = {line[1:8]: line[:end].split()[-1] for line in screen if line[1:5] == "nvme"}
+    assert rows == {"nvme0n1": "0", "nvme1n1": "5"}
+
+
+def test_a_device_whose_ios_all_fail_says_why_it_has_no_map():
+    done = {Flow("nvme0n1", "read"): Completed(5, 0)}
+    failed = {FailedIO("nvme0n1", "read", "offline"): 5}
+    frames = [replace(one, histograms={}, kernel=done, seen=done, tables={ERRORS: failed}) for one in host(1, 2)]
+    assert "10 I/Os completed, but the probe timed none of them, and 10 of them failed" in text(scene(frames))
 
 
 @pytest.mark.parametrize("driver", ["nvme", "virtio_blk", "megaraid_sas"])

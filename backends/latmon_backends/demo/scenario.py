@@ -460,6 +460,7 @@ def origin(
         absent=missing_stages(always.stages, always.absent, always.includes),
         untraced=_untraced(probes[1:]) if always.tool == "dtrace" else (),
         latency_from=always.latency_from,
+        counted=always.counted_tables,
         reason=REASON,
         settings=reported,
         extra=MappingProxyType({} if threshold_us is None else {"threshold_us": threshold_us}),

@@ -528,8 +528,14 @@ def merged_origin(hosts: Mapping[str, Origin], all_hosts: int, interval_us: int,
         untraced=_absent([one.untraced for one in several]),
         reason="" if "total" in measured or not several else _NOT_TIMED,
         latency_from=next((one.latency_from for one in several if one.latency_from), ""),
+        counted=_counted(several),
         settings=capped(sections),
     )
+
+
+def _counted(several: Sequence[Origin]) -> tuple[str, ...]:
+    """Return the tables that all hosts count: of another one, a device without rows may have no counts."""
+    return tuple(name for name in (several[0].counted if several else ()) if all(name in o.counted for o in several))
 
 
 def _distinct(several: Sequence[Origin]) -> list[str]:

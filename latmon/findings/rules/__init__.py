@@ -15,6 +15,7 @@ from latmon.findings.rules import (
     completion_wakeup,
     device_disagrees,
     fsync_bound,
+    io_errors,
     io_throttled,
     noisy_neighbour,
     outstanding_ceiling,
@@ -29,6 +30,7 @@ from latmon.findings.rules import (
 )
 
 RULES: tuple[Rule, ...] = (
+    io_errors.RULE,
     starved_io.RULE,
     completion_wakeup.RULE,
     tick_quantum.RULE,
@@ -50,6 +52,7 @@ RULES: tuple[Rule, ...] = (
 """All rules, in the order in which they are evaluated and listed."""
 TITLES: Mapping[str, str] = MappingProxyType(
     {
+        "io-errors": "failed I/Os",
         "starved-io": "starved I/O",
         "completion-wakeup": "late completion thread",
         "tick-quantum": "wait for the timer tick",

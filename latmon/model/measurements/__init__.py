@@ -9,6 +9,7 @@ from latmon.model.measurements.above import ABOVE
 from latmon.model.measurements.behind import BEHIND
 from latmon.model.measurements.completions import KERNEL, LATENCIES, SEEN
 from latmon.model.measurements.device_counters import DEVICE_COUNTERS
+from latmon.model.measurements.errors import ERRORS
 from latmon.model.measurements.files import FILES
 from latmon.model.measurements.handlers import HANDLERS
 from latmon.model.measurements.issuers import ISSUERS
@@ -30,7 +31,7 @@ from latmon.model.table import AnyTable
 TABLES: tuple[AnyTable, ...] = (
     *(LATENCIES, SEEN, KERNEL),
     *(TRACED_LATENCIES, STAGE_TIMES, UNFOLLOWED, PATHS, ADMISSION_CAUSES, COMPLETERS, RAISERS),
-    *(ABOVE, HANDLERS, SOFTIRQS, WAKEUPS, ISSUERS, BEHIND, SIZES, PATTERNS, FILES, DEVICE_COUNTERS),
+    *(ABOVE, ERRORS, HANDLERS, SOFTIRQS, WAKEUPS, ISSUERS, BEHIND, SIZES, PATTERNS, FILES, DEVICE_COUNTERS),
 )
 """All of them, in the order of a recording's line."""
 
@@ -52,6 +53,7 @@ __all__ = [
     "BEHIND",
     "COMPLETERS",
     "DEVICE_COUNTERS",
+    "ERRORS",
     "FILES",
     "HANDLERS",
     "ISSUERS",

@@ -90,7 +90,10 @@ class Op:
 
     count: int
     untimed: IfAny[int] = 0
-    """I/Os that were counted and not timed."""
+    """I/Os that were counted and not timed, failed ones included."""
+    failed: OrAbsent[Mapping[str, int]] = None
+    """Status -> I/Os that failed with it, which are not timed; empty where none failed, absent where they were not
+    counted."""
     bytes: OrAbsent[int] = None
     latency_us: OrAbsent[Quantiles] = None
     """From `latency_from` to the completion."""
@@ -107,6 +110,11 @@ class Op:
     tail: OrAbsent[Tail] = None
     kernel: OrAbsent[KernelCounts] = None
     sizes: OrAbsent[Sizes] = None
+
+    @property
+    def failures(self) -> int:
+        """Return the number of I/Os that failed, as far as they were counted."""
+        return sum(self.failed.values()) if self.failed else 0
 
     @property
     def traced_us(self) -> SummedQuantiles | None:

@@ -14,6 +14,7 @@ from latmon.findings.rule import (
     CGROUPS,
     CRITICAL,
     DEPTHS,
+    ERRORS,
     FILES,
     ISSUERS,
     LATENCIES,
@@ -382,4 +383,5 @@ def _missing(view: ViewState, kind: str) -> str:
         ISSUERS: "latencies are not timed by cgroup here",
         FILES: "operations on files were not traced",
         PATTERNS: "sizes and order of I/Os were not traced",
+        ERRORS: "failed I/Os are not counted here",
     }[kind]

@@ -1036,7 +1036,15 @@ def device_rows(
     wanted = view.selection.columns
     if hosts:
         wanted = host_columns(wanted, width)
-    columns, room = fitting(width, distribution=distribution, sums=sums, titles=wanted, driver=driver, name=name)
+    columns, room = fitting(
+        width,
+        distribution=distribution,
+        sums=sums,
+        titles=wanted,
+        driver=driver,
+        name=name,
+        has_failed=any(one.failed for one in every),
+    )
     tail_cells, trend = split(room) if view.history.any_traced else (0, room)
     glyphs = SPARKS[:-1] if view.ink.coloured else RAMP_SPARKS  # a whole cell would touch the row above
     bounds = trends.bounds()

@@ -1,0 +1,145 @@
+"""io-errors: I/Os of a device fail.
+
+A failed read, write or flush is critical: a program or a file system lost data, or goes without. A discard or another
+op that fails is a warning. Statuses with which the kernel sends an I/O again, or tells a program that it would have to
+wait, are no failures, nor is a discard that a device doesn't support. A device above others, such as a multipath
+device, may hide the failure of one below it: the finding names the device that failed the I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from latmon.findings.facts import Facts
+from latmon.findings.rule import (
+    CRITICAL,
+    ERRORS,
+    WARNING,
+    Fact,
+    Finding,
+    Rule,
+    Step,
+    Threshold,
+    Thresholds,
+    Where,
+    plain,
+)
+from latmon.model import measurements
+from latmon.model.frame import OPS, Flow
+from latmon.model.measurements import errors
+from latmon.support.units import counted
+
+ID = "io-errors"
+_CRITICAL_OPS = frozenset(("read", "write", "flush"))
+_NO_FAILURES = frozenset((errors.REQUEUED, errors.WOULD_BLOCK))
+_PLURAL = {"flush": "flushes", "other": "other I/Os"}
+_REFUTED = "the kernel's log has no error of the device in that time, and no program got one"
+_AT_THE_WAY = "check the way to the device: cable, port, switch, adapter, the target's own log, other devices behind it"
+_STEPS: Mapping[str, Step] = {
+    errors.NO_SPACE: Step(
+        "make room where the device's blocks are kept: the thin pool, the array, or the file system with its image"
+    ),
+    errors.TIME_OUT: Step(_AT_THE_WAY),
+    errors.TRANSPORT: Step(_AT_THE_WAY),
+    errors.OFFLINE: Step(_AT_THE_WAY),
+    errors.RESERVED: Step("find the host that holds a reservation on the device: it excludes this one"),
+    errors.PROTECTION: Step(
+        "don't trust what was read: a checksum was wrong between the device and this host; check cable, adapter, memory"
+    ),
+    errors.NOT_SUPPORTED: Step("find what sends an op that the device doesn't have, and turn that off there"),
+}
+"""Status -> what to do about it. Those without a step are of the medium, or of an unknown kind."""
+
+
+def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
+    """Yield a finding per device with failed I/Os."""
+    failed: dict[str, dict[Flow, dict[str, int]]] = {}
+    for row, ios in facts[measurements.ERRORS].items():
+        if ios and _is_failure(row):
+            flows = failed.setdefault(row.device, {})
+            flows.setdefault(Flow(row.device, row.op), {})[row.status] = ios
+    for device in sorted(failed):
+        flows = {flow: failed[device][flow] for flow in sorted(failed[device], key=_place_of_op)}
+        if sum(map(_sum, flows.values())) >= limits["ios"]:
+            yield _finding(facts, device, flows)
+
+
+def _is_failure(row: errors.FailedIO) -> bool:
+    is_unsupported = row.status == errors.NOT_SUPPORTED and row.op not in _CRITICAL_OPS
+    return row.status not in _NO_FAILURES and not is_unsupported
+
+
+def _place_of_op(flow: Flow) -> int:
+    return OPS.index(flow.op)
+
+
+def _sum(statuses: Mapping[str, int]) -> int:
+    return sum(statuses.values())
+
+
+def _finding(facts: Facts, device: str, flows: Mapping[Flow, Mapping[str, int]]) -> Finding:
+    failed = sum(map(_sum, flows.values()))
+    completed = sum(_completed(facts, flow, statuses) for flow, statuses in flows.items())
+    is_critical = any(flow.op in _CRITICAL_OPS for flow in flows)
+    return Finding(
+        ID,
+        CRITICAL if is_critical else WARNING,
+        device,
+        f"{device}: {', '.join(_clause(facts, flow, statuses) for flow, statuses in flows.items())}",
+        tuple(_evidence(facts, device, flows)),
+        Where("overview", device),
+        tuple(_steps(device, flows)),
+        _REFUTED,
+        failed / completed,
+    )
+
+
+def _completed(facts: Facts, flow: Flow, statuses: Mapping[str, int]) -> int:
+    """Return the completions of an op, of which the failed ones are a part."""
+    done = facts.completed(*flow)
+    return max(done.count if done else 0, _sum(statuses))
+
+
+def _clause(facts: Facts, flow: Flow, statuses: Mapping[str, int]) -> str:
+    """Return `12 of 340 reads failed (I/O error)`."""
+    completed = _completed(facts, flow, statuses)
+    ops = _PLURAL.get(flow.op, f"{flow.op}s")
+    return f"{_sum(statuses):,} of {completed:,} {ops} failed ({errors.in_words(statuses)})"
+
+
+def _evidence(facts: Facts, device: str, flows: Mapping[Flow, Mapping[str, int]]) -> Iterator[Fact]:
+    for flow, statuses in flows.items():
+        completed = _completed(facts, flow, statuses)
+        for status, ios in statuses.items():
+            yield Fact(f"{flow.op}_failed", ios, f"{flow.op}, {status}: {counted(ios, 'I/O')}", "ios", completed)
+    newest = facts.window[-1]
+    rows = newest[measurements.ERRORS]
+    still = sum(ios for row, ios in rows.items() if row.device == device and _is_failure(row))
+    yield Fact("still_failed", still, f"in the last {newest.span_us / 1e6:.0f} s: {still:,}", "ios")
+    failed = sum(map(_sum, flows.values()))
+    yield Fact("left_out", failed, f"counted and not timed: {failed:,}", "ios")
+
+
+def _steps(device: str, flows: Mapping[Flow, Mapping[str, int]]) -> Iterator[Step]:
+    yield Step(
+        "read what the kernel's log has about it: the sector, the sense data, resets", commands=("dmesg | tail -n 50",)
+    )
+    statuses = dict.fromkeys(status for each in flows.values() for status in each)
+    yield from dict.fromkeys(_STEPS[status] for status in statuses if status in _STEPS)
+    if not statuses.keys() <= _STEPS.keys():
+        name = f"/dev/{device}" if plain(device) else "DEVICE"
+        yield Step(
+            "copy what is not in a backup first, then let the device test itself; of a loop device or a virtual disk, "
+            "look at what it lies on",
+            "a copy reads all of a device that may be failing",
+            (f"smartctl -a {name}",),
+        )
+
+
+RULE = Rule(
+    ID,
+    "I/Os of a device fail",
+    evaluate,
+    needs=ERRORS,
+    thresholds={"ios": Threshold(1, "ios", "failed in the last minute at least")},
+)

@@ -1,0 +1,98 @@
+"""io-errors: reads, writes and flushes that fail, and statuses that are no failures."""
+
+import pytest
+from finding_cases import disk, done, facts_of, found, frame, lasting, timed
+
+from latmon.findings.engine import not_evaluated
+from latmon.findings.rule import ERRORS as INPUT
+from latmon.findings.rules.io_errors import ID
+from latmon.model.measurements import ERRORS
+from latmon.model.measurements.errors import FailedIO, status_name
+
+COUNTED = (ERRORS.name,)
+
+
+def failing(*rows, blocks=12, ops=("read", "write")):
+    """Findings about a device of which so many I/Os fail in each block, beside 50 reads and writes that don't.
+
+    `rows`: (op, status, I/Os).
+    """
+    failed = {FailedIO("sda", op, status): ios for op, status, ios in rows}
+    kernel, histograms = {}, {}
+    for op in {*ops, *(row.op for row in failed)}:
+        of_op = sum(ios for row, ios in failed.items() if row.op == op)
+        kernel |= done("sda", 50 + of_op, op)
+        histograms |= timed("sda", ((50, {"hba": 900}),), op)
+    healthy = {"kernel": kernel | done("sdb", 50), "histograms": histograms | timed("sdb", ((50, {"hba": 900}),))}
+    frames = lasting(blocks, tables={ERRORS: failed}, **healthy)
+    return found(ID, frames, [disk(), disk("sdb")], counted=COUNTED)
+
+
+def test_failed_reads_and_writes_are_critical_and_have_their_statuses():
+    (finding,) = failing(("read", "I/O error", 4), ("read", "time-out", 1), ("write", "no space", 10))
+    assert (finding.severity, finding.device) == ("critical", "sda")
+    assert finding.summary == (
+        "sda: 60 of 660 reads failed (I/O error 48, time-out 12), 120 of 720 writes failed (no space)"
+    )
+    facts = {fact.name: fact.value for fact in finding.facts}
+    assert facts["write_failed"] == 120
+    assert facts["left_out"] == 180
+    assert facts["still_failed"] == 15
+    assert finding.share == pytest.approx(180 / 1380)
+
+
+def test_one_failed_flush_is_enough():
+    (finding,) = failing(("flush", "I/O error", 1), blocks=1)
+    assert (finding.severity, finding.summary) == ("critical", "sda: 1 of 51 flushes failed (I/O error)")
+
+
+def test_another_op_is_a_warning():
+    (finding,) = failing(("discard", "I/O error", 2))
+    assert finding.severity == "warning"
+
+
+@pytest.mark.parametrize(
+    ("op", "status"),
+    [
+        ("read", status_name(11)),  # dm sends it again
+        ("read", status_name(12)),  # NOWAIT
+        ("discard", "not supported"),
+        ("other", "not supported"),
+    ],
+)
+def test_what_is_no_failure_is_no_finding(op, status):
+    assert failing((op, status, 5)) == []
+
+
+def test_a_write_that_the_device_does_not_support_failed():
+    assert [finding.severity for finding in failing(("write", "not supported", 5))] == ["critical"]
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        ("no space", "make room"),
+        ("time-out", "the way to the device"),
+        ("reservation conflict", "the host that holds a reservation"),
+        ("medium error", "copy what is not in a backup"),
+        ("status 17", "copy what is not in a backup"),
+    ],
+)
+def test_the_step_is_that_of_the_status(status, words):
+    (finding,) = failing(("read", status, 5))
+    assert finding.steps[0].commands == ("dmesg | tail -n 50",)
+    assert any(words in step.what for step in finding.steps[1:])
+    assert len(finding.steps) == 2
+
+
+def test_a_device_whose_ios_all_fail_has_no_latency_and_its_finding():
+    frames = lasting(2, tables={ERRORS: {FailedIO("sda", "read", "offline"): 3}}, kernel=done("sda", 3))
+    (finding,) = found(ID, frames, [disk()], counted=COUNTED)
+    assert (finding.summary, finding.share) == ("sda: 6 of 6 reads failed (offline)", 1.0)
+
+
+def test_without_counts_of_failed_ios_the_rule_is_not_evaluated():
+    load = {"histograms": timed("sda", ((50, {"hba": 900}),))}
+    assert ID in not_evaluated(facts_of([frame(**load)]))[INPUT]
+    assert INPUT not in not_evaluated(facts_of([frame(**load)], counted=COUNTED))
+    assert failing() == []

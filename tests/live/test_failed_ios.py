@@ -1,0 +1,141 @@
+"""I/Os that fail on a real kernel, beside a healthy device.
+
+One loop device has lost the second half of its file, another lies on a file system without room.
+"""
+
+import contextlib
+import mmap
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from bpftraces import each_bpftrace, tool
+from terminal import wait_for
+from workload import Capture, LoopDevice, diskstats, gained
+
+from latmon.model.frame import Flow, Series
+from latmon.model.measurements import ERRORS
+from latmon.model.measurements.errors import FailedIO
+
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root"),
+    pytest.mark.skipif(
+        not all(map(shutil.which, ("losetup", "mount", "umount"))), reason="needs losetup, mount and umount"
+    ),
+]
+SIZE, HALF, BLOCK = 64 << 20, 32 << 20, 4096
+ROOM = 2 << 20
+"""Bytes of the full file system."""
+IOS = 40
+
+
+class FullFileSystem:
+    """A tmpfs with no room left."""
+
+    def __init__(self, point: Path) -> None:
+        self._point = point
+
+    def __enter__(self):
+        self._point.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={ROOM}", "none", self._point], check=True)
+        return self
+
+    def fill(self):
+        with contextlib.suppress(OSError), (self._point / "filler").open("wb", buffering=0) as file:
+            while file.write(bytes(BLOCK)):
+                pass
+
+    def __exit__(self, *_exc):
+        # A loop device lets go of its file a moment after it is detached.
+        assert wait_for(lambda: subprocess.run(["umount", self._point], check=False).returncode == 0, 30.0)
+
+
+def read_blocks(path, first):
+    """Read single blocks from an offset on; return how many reads failed."""
+    return sum(_fails(path, os.O_RDONLY, first + n * BLOCK) for n in range(IOS))
+
+
+def write_blocks(path):
+    return sum(_fails(path, os.O_WRONLY, n * BLOCK) for n in range(IOS))
+
+
+def _fails(path, how, offset):
+    file = os.open(path, how | os.O_DIRECT)
+    try:
+        with mmap.mmap(-1, BLOCK) as aligned:
+            if how == os.O_RDONLY:
+                os.preadv(file, [aligned], offset)
+            else:
+                os.pwrite(file, aligned, offset)
+    except OSError:
+        return True
+    finally:
+        os.close(file)
+    return False
+
+
+def summed(frames, table):
+    sums = {}
+    for frame in frames:
+        for row, ios in table(frame).items():
+            sums[row] = sums.get(row, 0) + ios
+    return sums
+
+
+@each_bpftrace
+@pytest.mark.parametrize("stages", ["basic", "all"])
+def test_failed_ios_are_counted_by_status_and_not_timed(suite, stages, tmp_path):
+    with (
+        FullFileSystem(tmp_path / "full") as full,
+        LoopDevice(tmp_path / "half", SIZE) as half,
+        LoopDevice(tmp_path / "whole", SIZE) as whole,
+        LoopDevice(tmp_path / "full/image", SIZE) as thin,
+    ):
+        os.truncate(tmp_path / "half", HALF)
+        full.fill()
+        names = (half.name, whole.name, thin.name)
+        watched = [word for name in names for word in ("--device", name)]
+        words = (*watched, "--stages", stages)
+        with Capture(tmp_path, *words, LATMON_BPFTRACE=tool(suite, tmp_path).path) as capture:
+            if stages == "all":
+                assert wait_for(lambda: any(frame.traced.one_in for frame in capture.frames()), 120.0, 0.5)
+            before = diskstats()
+            failed = read_blocks(half.path, HALF), read_blocks(half.path, 0), read_blocks(whole.path, 0)
+            failed_writes = write_blocks(thin.path), write_blocks(whole.path)
+            kernel = {name: gained(before, diskstats(), name) for name in names}
+            enough = IOS * 5
+            wait_for(lambda: sum(summed(capture.frames(), _seen).values()) >= enough, 20.0)
+            assert capture.stop() == 0, capture.stderr
+        frames, report = capture.frames(), capture.report()
+    assert (failed, failed_writes) == ((IOS, 0, 0), (IOS, 0))
+    skipped = sum(frame.health.skipped or 0 for frame in frames)
+    errors, seen, timed = (summed(frames, table) for table in (lambda frame: frame[ERRORS], _seen, _timed))
+    print(suite, stages, errors, seen, timed, "skipped", skipped)
+    bad_reads, bad_writes = FailedIO(half.name, "read", "I/O error"), FailedIO(thin.name, "write", "no space")
+    assert errors.keys() == {bad_reads, bad_writes}
+    for row in (bad_reads, bad_writes):
+        assert IOS - skipped <= errors[row] <= IOS
+    for name, op, ios in ((half.name, "read", 2 * IOS), (whole.name, "read", IOS), (thin.name, "write", IOS)):
+        assert kernel[name][op].count == ios
+        assert ios - skipped <= seen[Flow(name, op)] <= ios
+    assert IOS - skipped <= timed[half.name, "read"] <= IOS
+    assert (thin.name, "write") not in timed
+    ops = report["devices"][half.name]["ops"]["read"]
+    assert ops["failed"] == {"I/O error": errors[bad_reads]}
+    assert report["devices"][whole.name]["ops"]["read"]["failed"] == {}
+    fired = {finding["device"]: finding["severity"] for finding in report["findings"] if finding["id"] == "io-errors"}
+    assert fired == {half.name: "critical", thin.name: "critical"}
+
+
+def _seen(frame):
+    return {flow: done.count for flow, done in frame.seen.items() if done.count}
+
+
+def _timed(frame):
+    return {
+        (series.device, series.op): histogram.count
+        for series, histogram in frame.histograms.items()
+        if series == Series(series.device, series.op, "total")
+    }
