@@ -680,7 +680,7 @@ async def _evaluated(pilot, keys):
 
 @pytest.fixture
 def as_many_rules_as_in_the_pictures(monkeypatch):
-    monkeypatch.setattr(findings_state, "RULES", RULES[:1] * 17)
+    monkeypatch.setattr(findings_state, "RULES", RULES[:1] * 18)
 
 
 @pytest.mark.parametrize(
