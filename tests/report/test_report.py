@@ -22,10 +22,13 @@ from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import Issuer
 from latmon.recording.reader import UNCLOSED, open_recording
 from latmon.recording.writer import Writer
-from latmon.report.command import render_text, report_command
+from latmon.report.command import report_command
+from latmon.report.completeness import incomplete
 from latmon.report.html import render_html
 from latmon.report.html_charts import MapColumns
-from latmon.report.summary import added_up, incomplete, report_of
+from latmon.report.reading import added_up
+from latmon.report.summary import report_of
+from latmon.report.text import render_text
 from latmon.support.errors import EXIT_DONE, RecordingError
 from latmon.support.units import rfc3339
 

@@ -15,13 +15,13 @@ from latmon.findings.rules import RULES
 from latmon.model.frame import Frame, Origin
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
-from latmon.report import summary as findings_of
-from latmon.report.command import findings as as_text
+from latmon.report import reading as findings_of
 from latmon.report.command import report_command
+from latmon.report.findings import lines as as_text
 from latmon.report.html import findings as as_html
 from latmon.report.html_elements import look, style_sheet
 from latmon.report.model.finding import Evaluation, Findings
-from latmon.report.summary import Evaluated
+from latmon.report.reading import Evaluated
 from latmon.support.typed_json import to_json
 
 ORIGIN = Origin("bpftrace", "box", "6.1", "0.1")

@@ -29,14 +29,15 @@ from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
 from latmon.report import interrupts
 from latmon.report import outliers as rows
-from latmon.report.command import render_text, text_table
+from latmon.report.columns import text_table
 from latmon.report.files import OPERATIONS
-from latmon.report.formatting import WIDTH
 from latmon.report.interrupts import WAKEUPS
 from latmon.report.issuers import process_table, processes
 from latmon.report.model.request import LateWakeup
 from latmon.report.outliers import waits
+from latmon.report.text import render_text
 from latmon.report.totals import MAX_REPORTS, Totals
+from latmon.support.text import WIDTH
 from latmon.support.typed_json import to_json
 from latmon.views.units import exact
 

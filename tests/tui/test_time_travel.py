@@ -22,7 +22,8 @@ from latmon.model.redaction import Redaction
 from latmon.recording.archive import Archive, Stamps, TimelineEvent
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
-from latmon.report.summary import Evaluated, report_of
+from latmon.report.reading import Evaluated
+from latmon.report.summary import report_of
 from latmon.report.totals import Totals
 from latmon.support.errors import LatmonError
 from latmon.support.paths import data_dir
