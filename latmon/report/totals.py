@@ -21,8 +21,8 @@ from latmon.model.measurements import ABOVE, WAKEUPS
 from latmon.model.measurements.wakeups import ThreadNumber
 from latmon.model.packed_frame import PackedFrame
 from latmon.recording.codec import LATE, End, Gap
-from latmon.recording.reader import UnreportedGaps
 from latmon.recording.rollup import MINUTE_US, minute_of
+from latmon.recording.unreported_gaps import UnreportedGaps
 from latmon.report.outliers import Longest, Worst
 
 MAX_GAPS = 10_000

@@ -17,7 +17,7 @@ from latmon.model.measurements import KERNEL
 from latmon.model.packed_frame import COVERAGE
 from latmon.recording.archive import Archive
 from latmon.recording.codec import IdleReader, IdleWriter, encode_frame, to_bytes
-from latmon.recording.validate import parse
+from latmon.recording.json_line import parse
 from latmon.views.history import DepthWindow
 from latmon_backends.kernel import block_devices
 from latmon_backends.kernel.counters import FrameClock, KernelSampler, difference
