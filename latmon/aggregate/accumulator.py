@@ -9,7 +9,7 @@ the next frame is added. Nothing here knows a file.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import isfinite
 from types import MappingProxyType
@@ -388,13 +388,22 @@ def counted(sums: SumReader, flow: Flow) -> Counted:
 class Accumulator:
     """Sum of any number of frames and roll-ups, all their values that add up; the oldest 1,000 outliers."""
 
-    def __init__(self, interval_us: int | None = None, *, sums_gauges: bool = True) -> None:
+    def __init__(
+        self,
+        interval_us: int | None = None,
+        *,
+        sums_gauges: bool = True,
+        bound: Callable[[PackedFrame], PackedFrame] | None = None,
+    ) -> None:
         """`interval_us`: upper limit of the time that the gauge of a late frame represents; None: no limit.
 
-        `sums_gauges`: whether `gauges` is needed.
+        `sums_gauges`: whether `gauges` is needed. `bound` leaves out rows of tables that are to be added.
         """
         self.sums = Sum()
         """The declared tables."""
+        self.by_blocks = False
+        """Whether `add_block` adds tables, depths and orders of issue; else they are added frame by frame."""
+        self._bound = bound
         self._sums_gauges = sums_gauges
         self._interval_us = interval_us
         self.windows = 0
@@ -437,31 +446,38 @@ class Accumulator:
         self.first = self.first or frame
         self.windows += 1
         self.longest_us = max(self.longest_us, frame.dt_us)
-        self._add_tables(frame)
         self._add_values(frame)
         self._add_gauges(frame)
-        self._add_outstanding(frame)
         self.taskqs.add(frame.taskqs)
         note_thresholds(self.thresholds, thresholds_of(frame))
         health = frame.health
         self.cpu.add(health.self_cpu_percent, frame.dt_us)
         self.probe_cpu.add(health.probe_cpu_percent, frame.dt_us)
         self.probe_ns.add(health.probe_ns_per_io, sum(done.count for done in frame.seen.values()))
+        if not self.by_blocks:
+            self._add_outstanding(frame)
+            self._add_tables(frame)
 
     def merge(self, minute: Minute) -> None:
         """Add the frames of a roll-up; `first` stays as it is."""
         self.windows += minute.windows
         self.longest_us = max(self.longest_us, minute.longest_us)
-        self._add_tables(minute)
         self._add_values(minute.frame)
         for name, gauge in minute.gauges.items():
             self.gauges.setdefault(name, Counter()).update(gauge)
-        self._merge_outstanding(minute.depths, minute.orders)
         self.taskqs.merge(minute.taskqs)
         note_thresholds(self.thresholds, minute.thresholds)
         self.cpu.merge(minute.cpu)
         self.probe_cpu.merge(minute.probe_cpu)
         self.probe_ns.merge(minute.probe_ns)
+        if not self.by_blocks:
+            self._merge_outstanding(minute.depths, minute.orders)
+            self._add_packed(minute.packed)
+
+    def add_block(self, packed: PackedFrame, depths: Mapping[str, DepthTimes], orders: Mapping[str, LbaOrder]) -> None:
+        """Add the tables, depths and orders of issue of frames that are added without them (`by_blocks`)."""
+        self._merge_outstanding(depths, orders)
+        self._add_packed(packed)
 
     def counted(self, flow: Flow) -> Counted:
         """Return a flow's completions for a rate."""
@@ -526,11 +542,11 @@ class Accumulator:
         self._add_outliers(frame.outliers)
         self._add_operations(frame.file_operations)
 
-    def _add_tables(self, item: Frame | Minute) -> None:
-        self._add_packed(pack(item) if isinstance(item, Frame) else item.packed)
+    def _add_tables(self, frame: Frame) -> None:
+        self._add_packed(pack(frame))
 
     def _add_packed(self, packed: PackedFrame) -> None:
-        self.sums.add(packed)
+        self.sums.add(packed if self._bound is None else self._bound(packed))
         self._traced = None
 
     def _add_outliers(self, outliers: tuple[Outlier, ...]) -> None:

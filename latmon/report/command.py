@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from latmon.findings.rule import DEFAULT, Settings
 from latmon.recording.parts import Parts, open_parts
 from latmon.recording.reader import UNCLOSED, Recording
+from latmon.report.findings import findings_of
 from latmon.report.html_charts import MapColumns
-from latmon.report.reading import Evaluated, added_up, summarise
+from latmon.report.reading import added_up, needs_windows, rule_engine, summarise
 from latmon.report.summary import report_of
 from latmon.report.text import render_text
 from latmon.support import streams
@@ -94,15 +95,14 @@ def _page(recording: Recording | Parts, columns: MapColumns, parts: int, options
     files = recording.parts if isinstance(recording, Parts) else (recording,)
     # a small recording is read by windows, which have more detail than roll-ups and take a few seconds
     whole = sum(file.path.stat().st_size for file in files) <= _WHOLE_BYTES
-    evaluated, slo_us = Evaluated(recording, options.settings), options.slo_us
-    if whole and not evaluated.by_windows:  # the findings of all forms of the report must be the same
-        for item in recording.summed():
-            evaluated.add(item)
+    engine, slo_us, by_windows = rule_engine(recording, options.settings), options.slo_us, needs_windows(recording)
+    if whole and not by_windows:  # the findings of all forms of the report must be the same
+        added_up(recording, engine=engine)
         totals = added_up(recording, columns.add, whole=True, slo_us=slo_us)
     else:
-        totals = added_up(recording, columns.add, evaluated=evaluated, whole=evaluated.by_windows, slo_us=slo_us)
+        totals = added_up(recording, columns.add, engine=engine, whole=by_windows, slo_us=slo_us)
     _need_windows(recording, totals.windows)
-    report = report_of(recording, totals, evaluated.findings())
+    report = report_of(recording, totals, findings_of(engine))
     return render_html(report, totals, columns, parts, shown).encode("utf-8", "replace")
 
 

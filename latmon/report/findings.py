@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from latmon.findings import rule
-from latmon.findings.engine import FindingSummary, evaluated_by
+from latmon.findings.engine import FindingSummary, RuleEngine, by_kind, evaluated_by, summarise_episodes
 from latmon.findings.rule import NOT_RUN, ran, sized
-from latmon.findings.rules import title_of
+from latmon.findings.rules import RULES, title_of
 from latmon.report.formatting import rounded
 from latmon.report.model.finding import Command, Evaluation, Fact, Finding, Findings, Lasted, NextStep, View
 from latmon.support.text import wrapped
@@ -17,7 +17,28 @@ from latmon.support.units import UNKNOWN, counted, rfc3339, spelled
 MAX_FINDINGS = 20
 
 
-def lasting_finding(summary: FindingSummary) -> Finding:
+def findings_of(engine: RuleEngine) -> Findings | None:
+    """Return the findings, maybe none, of the rules that an engine evaluated to the end; None if it evaluated none."""
+    if not engine.evaluated:
+        return None
+    off = engine.settings.off
+    rules, silent = len(RULES) - len(off), engine.silent - off
+    return Findings(
+        tuple(map(_lasting, summarise_episodes(engine.episodes))),
+        Evaluation(
+            rules=rules,
+            judged=rules - len(silent | engine.failed.keys()),
+            judged_by="minutes" if engine.by_minutes else "windows",
+            not_judged=by_kind(silent),
+            partly_evaluated=engine.partly,
+            rules_off=tuple(sorted(off)),
+            failed=engine.failed,
+            episodes_left_out=engine.left_out,
+        ),
+    )
+
+
+def _lasting(summary: FindingSummary) -> Finding:
     """Return a finding with its time and number of episodes."""
     lasted = Lasted(rfc3339(summary.begin_wall), rfc3339(summary.end_wall), summary.episodes)
     return replace(reported_finding(summary.finding), lasted=lasted)

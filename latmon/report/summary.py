@@ -57,7 +57,7 @@ def report_of(recording: Recording | Parts, totals: Totals, findings: Findings |
     issued, behind = totals[ISSUERS], totals[BEHIND]
     by_cgroup, by_process = cgroups(issued, behind), processes(issued, behind)
     files = file_tables(totals[FILES], totals.operations, totals.sums.counter(FILES_LEFT_OUT), totals.worst.kept)
-    threads = wakeups(totals[WAKEUPS].values(), totals.wakeups_left_out)
+    threads = wakeups(totals[WAKEUPS].values(), totals.wakeups.left_out)
     queues = taskqs(totals.taskqs)
     context = host_context(totals.host_context)
     slow_requests = outliers.slow_requests(totals.worst)

@@ -6,30 +6,24 @@ Filled in one pass; memory is bounded by the number of devices and series.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from latmon.aggregate.accumulator import Accumulator, Minute
-from latmon.aggregate.depth_sum import DepthTimes
 from latmon.aggregate.request_age import Waiting, note_longest
-from latmon.analysis.issue_order import LbaOrder
-from latmon.findings.facts import Block
 from latmon.model.devices import NONE, by_device, is_volume, total
 from latmon.model.frame import Device, DeviceReport, FileOperation, Flow, Frame, Mark, Outlier
 from latmon.model.histogram import bucket_bounds, bucket_index
 from latmon.model.inflight import AgedAt, Ages
-from latmon.model.measurements import ABOVE, WAKEUPS
-from latmon.model.measurements.wakeups import ThreadNumber
-from latmon.model.packed_frame import PackedFrame
+from latmon.model.measurements import ABOVE
 from latmon.recording.codec import LATE, End, Gap
 from latmon.recording.rollup import MINUTE_US, minute_of
 from latmon.recording.unreported_gaps import UnreportedGaps
 from latmon.report.outliers import Longest, Worst
+from latmon.report.wakeup_bound import WakeupBound
 
 MAX_GAPS = 10_000
 MAX_NOTICES = 1_000
 MAX_MARKS = 1_000
-MAX_THREADS = 10_000
-"""Threads with rows of wake-ups: a long recording may see any number of them."""
 MAX_DEVICES = 10_000
 """Devices with an age of their own."""
 MAX_REPORTS = 64
@@ -154,7 +148,8 @@ class Totals(Accumulator):
         self, interval_us: int, devices: Mapping[str, Device] | None = None, slo_us: int | None = None
     ) -> None:
         """Start empty; `devices`: those that are known before the first window; `slo_us`: of `slo`."""
-        super().__init__(interval_us)
+        self.wakeups = WakeupBound()
+        super().__init__(interval_us, bound=self.wakeups.bounded)
         self.interval_us = interval_us
         self.coverage = NONE
         self.outstanding = OutstandingSums()
@@ -177,21 +172,12 @@ class Totals(Accumulator):
         self.marks: list[Mark] = []
         self.slow, self.slo = SlowTimes(), None if slo_us is None else SlowTimes(slo_us)
         self.end: End | None = None
-        self.by_blocks = False
-        """Whether `take` adds the tables of blocks; else they are added frame by frame."""
-        self.wakeups_left_out = 0
-        """Wake-ups of threads beyond MAX_THREADS."""
-        self._threads: set[ThreadNumber] = set()
-        """Threads with a row of wake-ups in the sums."""
         self._unreported = UnreportedGaps(interval_us)
 
     def add(self, item: Frame | Gap | Mark | End | Minute) -> None:
         """Add the next item. A Minute equals its windows where a window comes before and after it."""
-        for gap in (*self._unreported.before(item), *([item] if isinstance(item, Gap) else [])):
-            self._gap(Missed(gap.wall, gap.seconds, gap.reason, gap.mono_us))
         if isinstance(item, Frame):
             self._window(item)
-            self._add_slow(item)
         elif isinstance(item, Minute):
             self._add_slow(item.frame)
             self._note_late(item.frame)
@@ -202,6 +188,8 @@ class Totals(Accumulator):
             self._mark(item)
         elif isinstance(item, End):
             self.end = item
+        for gap in (*self._unreported.before(item), *([item] if isinstance(item, Gap) else [])):
+            self._gap(Missed(gap.wall, gap.seconds, gap.reason, gap.mono_us))
 
     def _add_slow(self, frame: Frame) -> None:
         for one in (self.slow, self.slo):
@@ -225,39 +213,10 @@ class Totals(Accumulator):
         if notice not in ("", before) and len(self.notices) < MAX_NOTICES:
             self.notices.append((frame.wall, notice))
         self._notice = notice
+        self._add_slow(frame)
         self.outstanding.add(frame)
         self.coverage += total(by_device(frame), self.devices)
         super().add(frame)
-
-    def take(self, block: Block) -> None:
-        """Add the tables of a block of rules, which summed up its frames."""
-        self._add_packed(block.packed)
-        super()._merge_outstanding(block.depth_sums, block.orders)
-
-    def _add_tables(self, item: Frame | Minute) -> None:
-        if not self.by_blocks:
-            super()._add_tables(item)
-
-    def _add_packed(self, packed: PackedFrame) -> None:
-        """Add tables without the wake-ups of new threads beyond a limit, which are counted alone."""
-        wakeups = packed.tables.get(WAKEUPS)
-        if wakeups is not None:
-            delays = wakeups.histograms[WAKEUPS.place_of("delay")]
-            room = MAX_THREADS - len(self._threads)
-            new = [thread for thread in delays if thread not in self._threads]
-            self._threads.update(new[:room])
-            if len(new) > room:
-                self.wakeups_left_out += sum(delays[thread].count for thread in new[room:])
-                packed = replace(packed, tables={**packed.tables, WAKEUPS: wakeups.only(self._threads)})
-        super()._add_packed(packed)
-
-    def _add_outstanding(self, frame: Frame) -> None:
-        if not self.by_blocks:
-            super()._add_outstanding(frame)
-
-    def _merge_outstanding(self, depths: Mapping[str, DepthTimes], orders: Mapping[str, LbaOrder]) -> None:
-        if not self.by_blocks:
-            super()._merge_outstanding(depths, orders)
 
     def _add_outliers(self, outliers: tuple[Outlier, ...]) -> None:
         for one in outliers:

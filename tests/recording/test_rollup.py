@@ -102,7 +102,7 @@ def test_a_report_by_roll_ups_is_the_report_by_windows(tmp_path, seed, on_demand
 @pytest.mark.parametrize(("whole", "seed"), PAIRS)
 def test_a_report_by_the_blocks_of_rules_is_the_report_by_windows(tmp_path, seed, whole):
     recording = open_recording(written(tmp_path / "r", Load(seed).frames()))
-    totals = reading.added_up(recording, evaluated=reading.Evaluated(recording), whole=whole)
+    totals = reading.added_up(recording, engine=reading.rule_engine(recording), whole=whole)
     assert json_of(recording, totals) == report(recording, recording)
 
 

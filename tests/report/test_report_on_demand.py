@@ -370,7 +370,7 @@ def test_a_table_that_is_cut_says_how_many_more(summary_of):
 
 
 def test_threads_beyond_a_limit_are_a_number(summary_of, monkeypatch):
-    monkeypatch.setattr("latmon.report.totals.MAX_THREADS", 5)
+    monkeypatch.setattr("latmon.report.wakeup_bound.MAX_THREADS", 5)
     frames = [
         frame(
             seq,
