@@ -385,6 +385,17 @@ def counted(sums: SumReader, flow: Flow) -> Counted:
     return Counted(by_kernel, by_kernel) if by_probe is None else Counted(by_probe, by_probe)
 
 
+class FrameSums(Protocol):
+    """Sums of several frames, as of a block of the rules."""
+
+    @property
+    def packed(self) -> PackedFrame: ...
+    @property
+    def depth_sums(self) -> Mapping[str, DepthTimes]: ...
+    @property
+    def orders(self) -> Mapping[str, LbaOrder]: ...
+
+
 class Accumulator:
     """Sum of any number of frames and roll-ups, all their values that add up; the oldest 1,000 outliers."""
 
@@ -399,11 +410,10 @@ class Accumulator:
 
         `sums_gauges`: whether `gauges` is needed. `bound` leaves out rows of tables that are to be added.
         """
-        self.sums = Sum()
+        self.sums = Sum(bound=bound)
         """The declared tables."""
         self.by_blocks = False
         """Whether `add_block` adds tables, depths and orders of issue; else they are added frame by frame."""
-        self._bound = bound
         self._sums_gauges = sums_gauges
         self._interval_us = interval_us
         self.windows = 0
@@ -456,7 +466,7 @@ class Accumulator:
         self.probe_ns.add(health.probe_ns_per_io, sum(done.count for done in frame.seen.values()))
         if not self.by_blocks:
             self._add_outstanding(frame)
-            self._add_tables(frame)
+            self.sums.add(pack(frame))
 
     def merge(self, minute: Minute) -> None:
         """Add the frames of a roll-up; `first` stays as it is."""
@@ -472,12 +482,13 @@ class Accumulator:
         self.probe_ns.merge(minute.probe_ns)
         if not self.by_blocks:
             self._merge_outstanding(minute.depths, minute.orders)
-            self._add_packed(minute.packed)
+            self.sums.add(minute.packed)
 
-    def add_block(self, packed: PackedFrame, depths: Mapping[str, DepthTimes], orders: Mapping[str, LbaOrder]) -> None:
+    def add_block(self, block: FrameSums) -> None:
         """Add the tables, depths and orders of issue of frames that are added without them (`by_blocks`)."""
-        self._merge_outstanding(depths, orders)
-        self._add_packed(packed)
+        self._traced = None
+        self._merge_outstanding(block.depth_sums, block.orders)
+        self.sums.add(block.packed)
 
     def counted(self, flow: Flow) -> Counted:
         """Return a flow's completions for a rate."""
@@ -528,6 +539,7 @@ class Accumulator:
     def _add_values(self, frame: Frame) -> None:
         """Add the values that a roll-up's frame has, too, but its tables."""
         self.last = frame
+        self._traced = None
         self.measured_us += frame.dt_us
         for name in COUNTERS:
             self.counters[name] += getattr(frame.health, name)
@@ -541,13 +553,6 @@ class Accumulator:
             self._tracer = frame.traced
         self._add_outliers(frame.outliers)
         self._add_operations(frame.file_operations)
-
-    def _add_tables(self, frame: Frame) -> None:
-        self._add_packed(pack(frame))
-
-    def _add_packed(self, packed: PackedFrame) -> None:
-        self.sums.add(packed if self._bound is None else self._bound(packed))
-        self._traced = None
 
     def _add_outliers(self, outliers: tuple[Outlier, ...]) -> None:
         self.outliers += outliers[: MAX_OUTLIERS - len(self.outliers)]

@@ -89,7 +89,7 @@ def _device(name: str, ops: _Ops, made: _Devices) -> device.Device:
     origin, totals = made.origin, made.totals
     known = totals.devices.get(name)
     named = known or Device(name, 0, 0)
-    busy = [op for op in sorted(ops, key=order(OPS)) if _count(Flow(name, op), ops[op], totals)]
+    outstanding = _outstanding(name, ops, origin, totals)
     cut_us = attribution.tail_cut(totals.traced, name, threshold_us=origin.threshold_us)
     threshold = totals.thresholds.get(name)
     has_moved = threshold is not None and threshold.least_us < threshold.most_us
@@ -98,6 +98,7 @@ def _device(name: str, ops: _Ops, made: _Devices) -> device.Device:
     audited = made.audited.get(name)
     counters = totals[DEVICE_COUNTERS].get(name)
     active_us = None if counters is None else counters.active_us
+    reported = {op: _op(Flow(name, op), ops[op], cut_us, made) for op in sorted(ops, key=order(OPS))}
     return device.Device(
         controller=named.controller,
         driver=named.driver,
@@ -109,7 +110,7 @@ def _device(name: str, ops: _Ops, made: _Devices) -> device.Device:
         minor=known.minor if known else None,
         kind=known.kind if known else None,
         timed=known.timed if known else None,
-        ops={op: _op(Flow(name, op), ops[op], cut_us, made) for op in busy},
+        ops={op: figures for op, figures in reported.items() if figures.count},
         tail=tail(name, tuple(ops), totals.traced, cut_us),
         traced=followed(name, totals.traced),
         threshold_us=None if threshold is None else totals.thresholds_us[name],
@@ -117,7 +118,7 @@ def _device(name: str, ops: _Ops, made: _Devices) -> device.Device:
         above=None if threshold is None else above,
         active_us=active_us,
         active_share=None if active_us is None or not totals.measured_us else _share(active_us, totals.measured_us),
-        outstanding=_outstanding(name, ops, origin, totals),
+        outstanding=outstanding,
         in_flight_count=depths.in_flight_count(name, totals.last),
         at_end=depths.in_flight_at_end(name, totals.outstanding, totals.last),
         in_flight_of_unknown_age=totals.outstanding.ages.unknown.get(name, 0),
@@ -160,11 +161,11 @@ def _waiting(name: str, origin: Origin, totals: Totals) -> float | None:
 
 def _op(flow: Flow, by_stage: Mapping[str, Histogram], cut_us: int | None, made: _Devices) -> Op:
     totals, edges = made.totals, made.edges
+    of_op = stages(flow, by_stage, made.origin, totals.traced)
+    count = _count(flow, by_stage, totals)
     kernel = totals[KERNEL].get(flow)
     counted = totals[SEEN].get(flow) or kernel
     latency = by_stage.get(_TOTAL)
-    count = _count(flow, by_stage, totals)
-    of_op = stages(flow, by_stage, made.origin, totals.traced)
     total = None if latency is None else edges.applied(Series(*flow, _TOTAL), quantiles(latency))
     return Op(
         count=count,

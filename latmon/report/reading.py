@@ -47,7 +47,7 @@ def added_up(
     totals = Totals(recording.origin.interval_us, devices=devices, slo_us=slo_us)
     if engine is not None:
         totals.by_blocks = True
-        engine.on_block = lambda block: totals.add_block(block.packed, block.depth_sums, block.orders)
+        engine.on_block = totals.add_block
     for item in recording if whole else recording.summed():
         totals.add(item)
         if engine is not None and isinstance(item, Frame | Minute):

@@ -61,6 +61,7 @@ def report_of(recording: Recording | Parts, totals: Totals, findings: Findings |
     queues = taskqs(totals.taskqs)
     context = host_context(totals.host_context)
     slow_requests = outliers.slow_requests(totals.worst)
+    slow, service = slow_ios(totals), service_level(totals)
     has_outliers = bool(totals.thresholds_us or totals.worst.seen)
     return Report(
         backend=origin.backend,
@@ -93,8 +94,8 @@ def report_of(recording: Recording | Parts, totals: Totals, findings: Findings |
         host_context_absent=host_context_absent(context),
         outliers=slow_requests.rows if has_outliers else None,
         outliers_left_out=slow_requests.left_out if has_outliers else 0,
-        slow=slow_ios(totals),
-        slo=service_level(totals),
+        slow=slow,
+        slo=service,
         settings=origin.settings,
         marks=tuple(MarkedTime(rfc3339(mark.wall), mark.text, mark.changed) for mark in totals.marks),
         latency_from=origin.latency_from,
