@@ -18,7 +18,7 @@ from latmon.model.packed_frame import FILES_LEFT_OUT, SUPPRESSED
 from latmon.recording.parts import Parts
 from latmon.recording.reader import Recording
 from latmon.report import outliers
-from latmon.report.devices import devices, sampling
+from latmon.report.devices import devices
 from latmon.report.files import file_tables
 from latmon.report.formatting import rounded
 from latmon.report.interrupts import (
@@ -47,6 +47,7 @@ from latmon.report.model.report import (
     TracedCounts,
     Tracing,
 )
+from latmon.report.ops import sampling
 from latmon.report.totals import Missed, SlowTimes, Totals
 from latmon.support.units import rfc3339
 
