@@ -39,7 +39,8 @@ from latmon.report.model.depth import (
     SampledDepths,
 )
 from latmon.report.model.device import LimitSetting
-from latmon.report.ops import TOTAL, OpSums, Stages, count_of
+from latmon.report.op_sums import TOTAL, OpSums, Stages
+from latmon.report.ops import count_of
 from latmon.report.totals import OutstandingSums, Totals
 from latmon.support.units import rfc3339
 

@@ -6,42 +6,27 @@ from collections.abc import Mapping
 
 from latmon.analysis import attribution
 from latmon.analysis.limits import Audited, audit
-from latmon.analysis.peers import by_name
-from latmon.model.frame import OPS, Device, DeviceReport, Flow, Origin
-from latmon.model.histogram import Histogram
-from latmon.model.measurements import ABOVE, DEVICE_COUNTERS, KERNEL, LATENCIES, PATTERNS, SEEN, SIZES
+from latmon.model.frame import OPS, Device, DeviceReport, Flow
+from latmon.model.measurements import ABOVE, DEVICE_COUNTERS
 from latmon.report import depths, ops
 from latmon.report.formatting import order
 from latmon.report.model import device
 from latmon.report.model.device import Reported
-from latmon.report.ops import OpSums
-from latmon.report.source_edges import SourceEdges
-from latmon.report.totals import Totals
-
-_Ops = dict[str, dict[str, Histogram]]
-"""Histograms by op and stage."""
+from latmon.report.op_sums import Ops, OpSums
 
 
-def devices(origin: Origin, totals: Totals) -> dict[str, device.Device]:
+def devices(sums: OpSums) -> dict[str, device.Device]:
     """Return the devices of the recording."""
-    by_device = _by_device(totals)
-    sums = OpSums(
-        origin,
-        totals,
-        seen=dict(totals[SEEN]),
-        kernel=dict(totals[KERNEL]),
-        sizes=ops.sizes_of(totals[SIZES], totals[PATTERNS]),
-        edges=SourceEdges(origin.extra.get("imported")),
-    )
+    totals = sums.totals
     depth_sums = {name: depth_times.depths for name, depth_times in totals.depths.items()}
     unqueued = [name for name, of_device in depth_sums.items() if not of_device.queued]
     waiting = {name: depths.mean_waiting_of(name, sums) for name in unqueued}
-    rows = audit(totals.devices.values(), depth_sums, totals.queue_depths, waiting, settings=origin.settings)
+    rows = audit(totals.devices.values(), depth_sums, totals.queue_depths, waiting, settings=sums.origin.settings)
     audited = {row.device: row for row in rows}
-    return {name: _device(name, by_op, sums, audited.get(name)) for name, by_op in by_device.items()}
+    return {name: _device(name, by_op, sums, audited.get(name)) for name, by_op in sums.by_device.items()}
 
 
-def _device(name: str, by_op: _Ops, sums: OpSums, audited: Audited | None) -> device.Device:
+def _device(name: str, by_op: Ops, sums: OpSums, audited: Audited | None) -> device.Device:
     origin, totals = sums.origin, sums.totals
     known = totals.devices.get(name)
     named = known or Device(name, 0, 0)
@@ -105,19 +90,3 @@ def _reports(known: Device | None, reports: Mapping[str, tuple[int | str, Device
         )
         for first, last in reports.values()
     )
-
-
-def _by_device(totals: Totals) -> dict[str, _Ops]:
-    """Return the devices of the recording with their ops, and the histograms of these by stage."""
-    traced = {series.device for series in totals.traced.histograms}
-    longest = totals.outstanding.longest
-    named = (*totals.gauges, *totals.depths, *longest, *totals.orders, *totals.thresholds_us, *traced)
-    by_device: dict[str, _Ops] = {name: {} for name in (*totals.devices, *named)}
-    for flow in (*totals[SEEN], *totals[KERNEL]):
-        by_device.setdefault(flow.device, {}).setdefault(flow.op, {})
-    for series, histogram in totals[LATENCIES].items():
-        by_device.setdefault(series.device, {}).setdefault(series.op, {})[series.stage] = histogram
-    for name in traced:
-        for op in ops.ops_of(totals.traced, name):
-            by_device[name].setdefault(op, {})
-    return {name: by_device[name] for name in sorted(by_device, key=by_name)}

@@ -10,10 +10,6 @@ from typing import NamedTuple
 
 from latmon.analysis import attribution
 from latmon.model.frame import STAGES, UNACCOUNTED, Completed, Flow, Missing, Origin, Series, Traced
-from latmon.model.histogram import Histogram
-from latmon.model.measurements.issued_io import IssuedIO
-from latmon.model.measurements.patterns import Pattern
-from latmon.model.measurements.sizes import SizeClass
 from latmon.model.packed_frame import SEEN_ALONE
 from latmon.model.stages import ADMISSION, FACTS_OF, why_unmeasured
 from latmon.report.formatting import order
@@ -24,31 +20,12 @@ from latmon.report.model.device import (
     KernelCounts,
     Op,
     Sampling,
-    SizeCount,
-    SizeLatency,
-    Sizes,
     TracedPaths,
     TracedTotal,
 )
 from latmon.report.model.latency import StageQuantiles, SummedQuantiles, Tail
-from latmon.report.source_edges import SourceEdges
-from latmon.report.totals import Totals
+from latmon.report.op_sums import TOTAL, OpSums, Stages
 from latmon.views.anatomy import NO_WAITER
-
-TOTAL = "total"
-Stages = Mapping[str, Histogram]
-"""Histograms by stage."""
-
-
-class OpSums(NamedTuple):
-    """Sums of which the rows of all ops are made."""
-
-    origin: Origin
-    totals: Totals
-    seen: Mapping[Flow, Completed]
-    kernel: Mapping[Flow, Completed]
-    sizes: Mapping[Flow, Sizes]
-    edges: SourceEdges
 
 
 def op_of(flow: Flow, by_stage: Stages, cut_us: int | None, sums: OpSums) -> Op:
@@ -153,11 +130,6 @@ def followed(device: str, traced: Traced) -> TracedPaths | None:
     return paths if is_any else None
 
 
-def ops_of(traced: Traced, device: str) -> set[str]:
-    """Return the ops of which a request was traced."""
-    return {series.op for series in traced.histograms if series == Series(device, series.op, TOTAL)}
-
-
 def _always(by_stage: Stages, origin: Origin, traced: Traced) -> OpStages:
     reasons = _reasons(origin.absent)
     if origin.backend == "dtrace" and traced.one_in and not origin.why_untraced("resume"):
@@ -216,24 +188,4 @@ def _kernel(done: Completed, alone: Completed | None) -> KernelCounts:
         driver_mean_us=driver_us,
         merged=done.merged,
         seen_alone=alone.count if alone else 0,
-    )
-
-
-def sizes_of(io_by_size: Mapping[SizeClass, IssuedIO], patterns: Mapping[Flow, Pattern]) -> dict[Flow, Sizes]:
-    """Return the I/Os by size, latencies by size, and where they lay, of each traced flow."""
-    by_flow: dict[Flow, dict[SizeClass, IssuedIO]] = {}
-    for size, done in io_by_size.items():
-        by_flow.setdefault(Flow(size.device, size.op), {})[size] = done
-    return {flow: _sized(by_flow.get(flow, {}), patterns.get(flow)) for flow in {**by_flow, **patterns}}
-
-
-def _sized(sizes: Mapping[SizeClass, IssuedIO], pattern: Pattern | None) -> Sizes:
-    counted = attribution.by_size(sizes)
-    return Sizes(
-        tuple(SizeCount(upto or None, done.count, done.bytes) for upto, done in counted.items()),
-        tuple(
-            SizeLatency(upto or None, done.count, done.bytes, summed(done.latency))
-            for upto, done in attribution.latency_by_size(counted).items()
-        ),
-        pattern or None,
     )

@@ -14,6 +14,7 @@ from latmon.model.frame import Frame, Mark
 from latmon.recording.codec import End, Gap
 from latmon.recording.parts import Parts
 from latmon.recording.reader import Recording
+from latmon.recording.unreported_gaps import UnreportedGaps
 from latmon.report.findings import findings_of
 from latmon.report.model.report import Report
 from latmon.report.summary import report_of
@@ -48,7 +49,10 @@ def added_up(
     if engine is not None:
         totals.by_blocks = True
         engine.on_block = totals.add_block
+    unreported = UnreportedGaps(recording.origin.interval_us)
     for item in recording if whole else recording.summed():
+        for gap in unreported.before(item):
+            totals.add(gap)
         totals.add(item)
         if engine is not None and isinstance(item, Frame | Minute):
             engine.take(item)

@@ -47,6 +47,7 @@ from latmon.report.model.report import (
     TracedCounts,
     Tracing,
 )
+from latmon.report.op_sums import op_sums
 from latmon.report.ops import sampling
 from latmon.report.totals import Missed, SlowTimes, Totals
 from latmon.support.units import rfc3339
@@ -77,7 +78,7 @@ def report_of(recording: Recording | Parts, totals: Totals, findings: Findings |
         late=tuple(map(_missed, totals.late)),
         notices=tuple(Notice(rfc3339(wall), text) for wall, text in totals.notices),
         health=_health(origin, totals),
-        devices=devices(origin, totals),
+        devices=devices(op_sums(origin, totals)),
         cgroups=by_cgroup.rows,
         cgroups_left_out=by_cgroup.left_out,
         processes=by_process.rows,

@@ -17,7 +17,6 @@ from latmon.model.inflight import AgedAt, Ages
 from latmon.model.measurements import ABOVE
 from latmon.recording.codec import LATE, End, Gap
 from latmon.recording.rollup import MINUTE_US, minute_of
-from latmon.recording.unreported_gaps import UnreportedGaps
 from latmon.report.outliers import Longest, Worst
 from latmon.report.wakeup_bound import WakeupBound
 
@@ -172,10 +171,12 @@ class Totals(Accumulator):
         self.marks: list[Mark] = []
         self.slow, self.slo = SlowTimes(), None if slo_us is None else SlowTimes(slo_us)
         self.end: End | None = None
-        self._unreported = UnreportedGaps(interval_us)
 
     def add(self, item: Frame | Gap | Mark | End | Minute) -> None:
-        """Add the next item. A Minute equals its windows where a window comes before and after it."""
+        """Add the next item, of gaps also those that have no line (UnreportedGaps).
+
+        A Minute equals its windows where a window comes before and after it.
+        """
         if isinstance(item, Frame):
             self._window(item)
         elif isinstance(item, Minute):
@@ -188,8 +189,8 @@ class Totals(Accumulator):
             self._mark(item)
         elif isinstance(item, End):
             self.end = item
-        for gap in (*self._unreported.before(item), *([item] if isinstance(item, Gap) else [])):
-            self._gap(Missed(gap.wall, gap.seconds, gap.reason, gap.mono_us))
+        elif isinstance(item, Gap):
+            self._gap(Missed(item.wall, item.seconds, item.reason, item.mono_us))
 
     def _add_slow(self, frame: Frame) -> None:
         for one in (self.slow, self.slo):
