@@ -18,7 +18,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from latmon.aggregate.depth_sum import DepthTimes
 from latmon.aggregate.table_sum import Sum, traced_of
 from latmon.analysis.issue_order import LbaOrder, lba_order, merge_orders
-from latmon.model.devices import Coverage, busy_rows, idle_devices
+from latmon.model.coverage import Coverage
+from latmon.model.devices import busy_rows, idle_devices
 from latmon.model.frame import (
     MAX_LIMITS,
     CgroupLimit,

@@ -23,7 +23,7 @@ from latmon.aggregate.accumulator import (
 from latmon.aggregate.depth_sum import DepthTimes
 from latmon.aggregate.request_age import MAX_ROWS, Waiting, note_longest
 from latmon.analysis.issue_order import LbaOrder
-from latmon.model.devices import Coverage
+from latmon.model.coverage import Coverage
 from latmon.model.frame import Frame, Taskq
 from latmon.model.inflight import Aged, AgedAt, Took
 from latmon.model.packed_frame import COVERAGE, RATES, PackedFrame

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
-from latmon.model.devices import counts_twice
+from latmon.model.coverage import counts_twice
 from latmon.recording.codec import LATE
 from latmon.recording.reader import UNCLOSED
 from latmon.report.in_flight import at_the_end, in_flight_by_device, waiting_rows

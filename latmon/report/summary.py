@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import chain
 
 from latmon.analysis.attribution import added, untraced_share
-from latmon.model.devices import NONE
+from latmon.model.coverage import NONE
 from latmon.model.frame import Frame, Origin, Traced
 from latmon.model.frame import Health as HostHealth
 from latmon.model.inflight import AGES_S

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 from latmon.aggregate.accumulator import Accumulator, Minute
 from latmon.aggregate.request_age import Waiting, note_longest
-from latmon.model.devices import NONE, by_device, is_volume, total
+from latmon.model.coverage import NONE, by_device, total
+from latmon.model.devices import is_volume
 from latmon.model.frame import Device, DeviceReport, FileOperation, Flow, Frame, Mark, Outlier
 from latmon.model.histogram import bucket_bounds, bucket_index
 from latmon.model.inflight import AgedAt, Ages

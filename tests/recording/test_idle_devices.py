@@ -10,7 +10,8 @@ from latmon.aggregate.history import Store, Window
 from latmon.aggregate.request_age import Waiting
 from latmon.capture.session import Lines
 from latmon.findings.facts import block_of, depths_of
-from latmon.model.devices import IdleRows, WithIdle, busy_rows, by_device, total
+from latmon.model.coverage import by_device, total
+from latmon.model.devices import IdleRows, WithIdle, busy_rows
 from latmon.model.frame import OPS, Completed, Device, Flow, Frame, Outstanding
 from latmon.model.inflight import Depths, InFlightList
 from latmon.model.measurements import KERNEL

@@ -15,7 +15,7 @@ from report_json import ReportJson, summarised
 from latmon.cli.check import contents, survey
 from latmon.cli.main import run as main
 from latmon.model import measurements
-from latmon.model.devices import Coverage
+from latmon.model.coverage import Coverage
 from latmon.model.frame import Completed, Device, Flow, Health, Missing, Outstanding, Series
 from latmon.model.histogram import Histogram
 from latmon.model.measurements.issued_io import IssuedIO
