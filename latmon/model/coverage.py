@@ -70,8 +70,8 @@ def by_device(frame: Frame) -> dict[str, Coverage]:
 
 def total(by_name: Mapping[str, Coverage], devices: Mapping[str, Device]) -> Coverage:
     """Return the coverage of all devices with requests on hosts with a probe."""
-    covered = {name for name, one in devices.items() if one.timed and not one.untimed}
-    return sum((one for name, one in by_name.items() if name in covered), NONE)
+    covered = {name for name, device in devices.items() if device.timed and not device.untimed}
+    return sum((coverage for name, coverage in by_name.items() if name in covered), NONE)
 
 
 def counts_twice(ratio: float, time_us: int) -> bool:

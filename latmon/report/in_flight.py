@@ -69,30 +69,30 @@ class DeviceInFlight(NamedTuple):
 
 def in_flight_by_device(rows: Iterable[tuple[str, int, int, bool]]) -> list[DeviceInFlight]:
     """Merge rows (device, I/Os, age in us, whether it is a least age); the device with the oldest I/O is first."""
-    found: dict[str, DeviceInFlight] = {}
+    by_device: dict[str, DeviceInFlight] = {}
     for device, ios, age_us, at_least in rows:
         if age_us >= LONG_US:
-            had = found.get(device, DeviceInFlight(device, 0, -1, at_least))
-            oldest = had if had.oldest_us >= age_us else DeviceInFlight(device, 0, age_us, at_least)
-            found[device] = oldest._replace(ios=had.ios + ios)
-    return sorted(found.values(), key=lambda one: (-one.oldest_us, one.device))
+            before = by_device.get(device, DeviceInFlight(device, 0, -1, at_least))
+            oldest = before if before.oldest_us >= age_us else DeviceInFlight(device, 0, age_us, at_least)
+            by_device[device] = oldest._replace(ios=before.ios + ios)
+    return sorted(by_device.values(), key=lambda device: (-device.oldest_us, device.device))
 
 
-def not_completed(each: Sequence[DeviceInFlight]) -> str:
+def not_completed(devices: Sequence[DeviceInFlight]) -> str:
     """Return `loop3: 2 I/Os in flight for 40 s, not completed`; empty without devices."""
-    return _listed(each, "in flight for", "the oldest in flight for", ", not completed")
+    return _listed(devices, "in flight for", "the oldest in flight for", ", not completed")
 
 
-def at_the_end(each: Sequence[DeviceInFlight]) -> str:
+def at_the_end(devices: Sequence[DeviceInFlight]) -> str:
     """Return `loop3: 2 I/Os, the oldest for 40 s`; empty without devices."""
-    return _listed(each, "for", "the oldest for", "")
+    return _listed(devices, "for", "the oldest for", "")
 
 
-def _listed(each: Sequence[DeviceInFlight], one_for: str, many_for: str, then: str) -> str:
+def _listed(devices: Sequence[DeviceInFlight], one_for: str, many_for: str, then: str) -> str:
     sentences = [
-        f"{one.device}: {_ios(one.ios)}{one_for if one.ios == 1 else many_for} {_age(one)}" for one in each[:MOST]
+        f"{row.device}: {_ios(row.ios)}{one_for if row.ios == 1 else many_for} {_age(row)}" for row in devices[:MOST]
     ]
-    more = [f"{len(each) - MOST:,} more devices"] if len(each) > MOST else []
+    more = [f"{len(devices) - MOST:,} more devices"] if len(devices) > MOST else []
     return "; ".join([*sentences, *more]) + then if sentences else ""
 
 
@@ -100,5 +100,5 @@ def _ios(n: int) -> str:
     return "1 I/O " if n == 1 else f"{n:,} I/Os, "
 
 
-def _age(one: DeviceInFlight) -> str:
-    return ("at least " if one.at_least else "") + spelled(one.oldest_us)
+def _age(row: DeviceInFlight) -> str:
+    return ("at least " if row.at_least else "") + spelled(row.oldest_us)

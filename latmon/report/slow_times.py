@@ -86,8 +86,8 @@ def _spans(name: str, length: int, spans: Sequence[CountedSpan]) -> list[str]:
     if len(spans) <= 1:
         return []
     counted = [span for span in spans if span.count] if len(spans) > _HOURS else spans
-    most = sorted(sorted(counted, key=lambda span: -span.count)[:_HOURS], key=_start)
-    texts = ", ".join(f"{_start(span)[:length].replace('T', ' ')} {span.count:,}" for span in most)
+    worst = sorted(sorted(counted, key=lambda span: -span.count)[:_HOURS], key=_start)
+    texts = ", ".join(f"{_start(span)[:length].replace('T', ' ')} {span.count:,}" for span in worst)
     return wrapped(f"  by {name} (UTC){'' if len(spans) <= _HOURS else ', the worst'}: {texts}")
 
 

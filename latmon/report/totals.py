@@ -114,24 +114,24 @@ class SlowTimes:
             return
         exact = {device for device, us in frame.thresholds_us.items() if us == self.slo_us}
         yield from ((flow, n) for flow, n in frame[ABOVE].items() if flow.device in exact)
-        for series, one in frame.histograms.items():
+        for series, latency in frame.histograms.items():
             if series.stage != "total":
                 continue
-            at = bucket_index(self.slo_us, one.bits)
-            low, end = bucket_bounds(at, one.bits)
+            at = bucket_index(self.slo_us, latency.bits)
+            low, end = bucket_bounds(at, latency.bits)
             self.begins_us.add(self.slo_us if series.device in exact or low == self.slo_us else end)
             if series.device not in exact:
                 first = at if low == self.slo_us else at + 1
-                yield Flow(series.device, series.op), sum(n for index, n in one.buckets if index >= first)
+                yield Flow(series.device, series.op), sum(n for index, n in latency.buckets if index >= first)
 
     @property
     def days(self) -> dict[int, int]:
         """Return the I/Os by day, UTC."""
-        found: dict[int, int] = {}
+        days: dict[int, int] = {}
         for hour, count in self.hours.items():
             day = hour // _DAY_S * _DAY_S
-            found[day] = found.get(day, 0) + count
-        return found
+            days[day] = days.get(day, 0) + count
+        return days
 
 
 def _minute_of(frame: Frame) -> int:
@@ -159,8 +159,8 @@ class Totals(Accumulator):
         """The highest queue_depth that was reported of each."""
         self.reports: dict[str, dict[str, tuple[int | str, DeviceReport]]] = {}
         """Device -> name of a report -> its first value and its last one, whether or not it was read until the end."""
-        for one in self.devices.values():
-            self._note_reports(one)
+        for device in self.devices.values():
+            self._note_reports(device)
         self.gaps: list[Missed] = []
         self.late: list[Missed] = []
         """Wide windows that were read late; nothing is missing in them."""
@@ -194,21 +194,24 @@ class Totals(Accumulator):
             self._gap(Missed(item.wall, item.seconds, item.reason, item.mono_us))
 
     def _add_slow(self, frame: Frame) -> None:
-        for one in (self.slow, self.slo):
-            if one is not None:
-                one.add(frame, self.devices)
+        for times in (self.slow, self.slo):
+            if times is not None:
+                times.add(frame, self.devices)
 
     def _note_reports(self, device: Device) -> None:
-        known = self.reports.setdefault(device.name, {}) if device.reports else {}
-        for one in device.reports:
-            if one.name in known or len(known) < MAX_REPORTS:
-                known[one.name] = known.get(one.name, (one.value, one))[0], one
+        reports = self.reports.setdefault(device.name, {}) if device.reports else {}
+        for report in device.reports:
+            if report.name in reports or len(reports) < MAX_REPORTS:
+                first, _ = reports.get(report.name, (report.value, report))
+                reports[report.name] = first, report
 
     def _window(self, frame: Frame) -> None:
         self._note_late(frame)
-        self.devices.update((one.name, one) for one in frame.devices)
+        self.devices.update((device.name, device) for device in frame.devices)
         for device in frame.devices:
-            reported = (of.value for of in device.limits if of.name == "queue_depth" and isinstance(of.value, int))
+            reported = (
+                limit.value for limit in device.limits if limit.name == "queue_depth" and isinstance(limit.value, int)
+            )
             self._note_reports(device)
             self.queue_depths[device.name] = max(self.queue_depths.get(device.name, 0), *reported, 0)
         notice, before = frame.health.notice, self._notice
@@ -221,12 +224,12 @@ class Totals(Accumulator):
         super().add(frame)
 
     def _add_outliers(self, outliers: tuple[Outlier, ...]) -> None:
-        for one in outliers:
-            self.worst.add(one)
+        for outlier in outliers:
+            self.worst.add(outlier)
 
     def _add_operations(self, operations: tuple[FileOperation, ...]) -> None:
-        for one in operations:
-            self.operations.add(one)
+        for operation in operations:
+            self.operations.add(operation)
 
     def _note_late(self, frame: Frame) -> None:
         if frame.late and len(self.late) < MAX_GAPS:
