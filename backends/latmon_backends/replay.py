@@ -18,9 +18,10 @@ from latmon.aggregate.request_age import Waiting
 from latmon.model.frame import Device, Frame, Mark, Origin
 from latmon.recording.archive import MAX_MOMENTS, Before, DevicesThen, Stamps, TimelineEvent, frames_of, moments
 from latmon.recording.codec import Gap
+from latmon.recording.items import Item, item_of
 from latmon.recording.packed_tables import slowest_us
 from latmon.recording.parts import Parts, is_nameless, part_of
-from latmon.recording.reader import Item, Recording, item_of, open_recording, raw_lines
+from latmon.recording.reader import Recording, open_recording, raw_lines
 from latmon.support.errors import RecordingError, UsageError
 
 _PLAIN = re.compile(

@@ -9,7 +9,7 @@ the next frame is added. Nothing here knows a file.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import isfinite
 from types import MappingProxyType
@@ -18,7 +18,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from latmon.aggregate.depth_sum import DepthTimes
 from latmon.aggregate.table_sum import Sum, traced_of
 from latmon.analysis.issue_order import LbaOrder, lba_order, merge_orders
-from latmon.model.devices import Coverage, busy_rows, idle_devices
+from latmon.model.coverage import Coverage
+from latmon.model.devices import busy_rows, idle_devices
 from latmon.model.frame import (
     MAX_LIMITS,
     CgroupLimit,
@@ -385,16 +386,35 @@ def counted(sums: SumReader, flow: Flow) -> Counted:
     return Counted(by_kernel, by_kernel) if by_probe is None else Counted(by_probe, by_probe)
 
 
+class FrameSums(Protocol):
+    """Sums of several frames, as of a block of the rules."""
+
+    @property
+    def packed(self) -> PackedFrame: ...
+    @property
+    def depth_sums(self) -> Mapping[str, DepthTimes]: ...
+    @property
+    def orders(self) -> Mapping[str, LbaOrder]: ...
+
+
 class Accumulator:
     """Sum of any number of frames and roll-ups, all their values that add up; the oldest 1,000 outliers."""
 
-    def __init__(self, interval_us: int | None = None, *, sums_gauges: bool = True) -> None:
+    def __init__(
+        self,
+        interval_us: int | None = None,
+        *,
+        sums_gauges: bool = True,
+        bound: Callable[[PackedFrame], PackedFrame] | None = None,
+    ) -> None:
         """`interval_us`: upper limit of the time that the gauge of a late frame represents; None: no limit.
 
-        `sums_gauges`: whether `gauges` is needed.
+        `sums_gauges`: whether `gauges` is needed. `bound` leaves out rows of tables that are to be added.
         """
-        self.sums = Sum()
+        self.sums = Sum(bound=bound)
         """The declared tables."""
+        self.by_blocks = False
+        """Whether `add_block` adds tables, depths and orders of issue; else they are added frame by frame."""
         self._sums_gauges = sums_gauges
         self._interval_us = interval_us
         self.windows = 0
@@ -437,31 +457,39 @@ class Accumulator:
         self.first = self.first or frame
         self.windows += 1
         self.longest_us = max(self.longest_us, frame.dt_us)
-        self._add_tables(frame)
         self._add_values(frame)
         self._add_gauges(frame)
-        self._add_outstanding(frame)
         self.taskqs.add(frame.taskqs)
         note_thresholds(self.thresholds, thresholds_of(frame))
         health = frame.health
         self.cpu.add(health.self_cpu_percent, frame.dt_us)
         self.probe_cpu.add(health.probe_cpu_percent, frame.dt_us)
         self.probe_ns.add(health.probe_ns_per_io, sum(done.count for done in frame.seen.values()))
+        if not self.by_blocks:
+            self._add_outstanding(frame)
+            self.sums.add(pack(frame))
 
     def merge(self, minute: Minute) -> None:
         """Add the frames of a roll-up; `first` stays as it is."""
         self.windows += minute.windows
         self.longest_us = max(self.longest_us, minute.longest_us)
-        self._add_tables(minute)
         self._add_values(minute.frame)
         for name, gauge in minute.gauges.items():
             self.gauges.setdefault(name, Counter()).update(gauge)
-        self._merge_outstanding(minute.depths, minute.orders)
         self.taskqs.merge(minute.taskqs)
         note_thresholds(self.thresholds, minute.thresholds)
         self.cpu.merge(minute.cpu)
         self.probe_cpu.merge(minute.probe_cpu)
         self.probe_ns.merge(minute.probe_ns)
+        if not self.by_blocks:
+            self._merge_outstanding(minute.depths, minute.orders)
+            self.sums.add(minute.packed)
+
+    def add_block(self, block: FrameSums) -> None:
+        """Add the tables, depths and orders of issue of frames that are added without them (`by_blocks`)."""
+        self._traced = None
+        self._merge_outstanding(block.depth_sums, block.orders)
+        self.sums.add(block.packed)
 
     def counted(self, flow: Flow) -> Counted:
         """Return a flow's completions for a rate."""
@@ -512,6 +540,7 @@ class Accumulator:
     def _add_values(self, frame: Frame) -> None:
         """Add the values that a roll-up's frame has, too, but its tables."""
         self.last = frame
+        self._traced = None
         self.measured_us += frame.dt_us
         for name in COUNTERS:
             self.counters[name] += getattr(frame.health, name)
@@ -525,13 +554,6 @@ class Accumulator:
             self._tracer = frame.traced
         self._add_outliers(frame.outliers)
         self._add_operations(frame.file_operations)
-
-    def _add_tables(self, item: Frame | Minute) -> None:
-        self._add_packed(pack(item) if isinstance(item, Frame) else item.packed)
-
-    def _add_packed(self, packed: PackedFrame) -> None:
-        self.sums.add(packed)
-        self._traced = None
 
     def _add_outliers(self, outliers: tuple[Outlier, ...]) -> None:
         self.outliers += outliers[: MAX_OUTLIERS - len(self.outliers)]

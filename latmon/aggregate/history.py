@@ -20,7 +20,8 @@ from latmon.aggregate.accumulator import COUNTERS, counted
 from latmon.aggregate.depth_sum import DepthSum, PackedDepths, packed
 from latmon.aggregate.histogram_sum import Peak, maximum_of
 from latmon.aggregate.table_sum import Sum
-from latmon.model.devices import WithIdle, busy_rows, idle_devices, total
+from latmon.model.coverage import total
+from latmon.model.devices import WithIdle, busy_rows, idle_devices
 from latmon.model.frame import (
     Completed,
     Counted,

@@ -401,11 +401,16 @@ class Sum:
         *,
         peaks: bool = True,
         wanted: Mapping[AnyTable, Callable[[Any], bool]] = MappingProxyType({}),
+        bound: Callable[[PackedFrame], PackedFrame] | None = None,
     ) -> None:
-        """Start empty. Without `peaks` no maxima are kept; `wanted` selects rows of tables of one histogram."""
+        """Start empty. Without `peaks` no maxima are kept; `wanted` selects rows of tables of one histogram.
+
+        `bound` leaves out rows of what `add` is given; such a sum can't subtract.
+        """
         self.tables: dict[AnyTable, TableSum[Any, Any]] = {
             table: TableSum(table, peaks=peaks, wanted=wanted.get(table)) for table in tables
         }
+        self._bound = bound
         self.rates = SampleRates()
         """Sampling rates of the frames."""
         self.latest = PackedFrame()
@@ -423,6 +428,8 @@ class Sum:
 
     def add(self, packed: PackedFrame, stamp: int = 0) -> None:
         """Add a frame, or a sum of frames; `stamp` grows from one to the next."""
+        if self._bound is not None:
+            packed = self._bound(packed)
         self._multiply(self.rates.add(packed.frames_by_rate))
         factor = self._factor(packed)
         for table, rows in packed.tables.items():

@@ -27,7 +27,7 @@ from latmon.model.devices import carry
 from latmon.model.frame import Frame, Origin
 from latmon.model.redaction import Redaction
 from latmon.recording.codec import IdleReader, IdleWriter, decode_origin, encode_origin, to_bytes
-from latmon.recording.validate import parse
+from latmon.recording.json_line import parse
 from latmon.recording.writer import private_frame, private_origin
 from latmon.support import imports, signals
 from latmon.support.errors import EXIT_FAILED, EXIT_UNAVAILABLE, LatmonError, UnavailableError

@@ -27,13 +27,15 @@ from latmon.model.frame import Frame, Mark, Origin
 from latmon.model.measurements import LATENCIES, TABLES
 from latmon.model.packed import Packed
 from latmon.model.packed_frame import pack
-from latmon.recording import codec, members, validate
+from latmon.recording import codec, members
 from latmon.recording.codec import FORMAT, End, Gap
+from latmon.recording.items import MAX_LINES, Item, item_behind, lines_of
+from latmon.recording.json_line import parse
 from latmon.recording.members import GIVEN_UP, MemberPart, Members, head_of, is_written, unpack
 from latmon.recording.parts import Parts, is_empty, open_parts
-from latmon.recording.reader import MAX_LINES, UNCLOSED, Item, Recording, item_behind, lines_of, open_recording, opened
+from latmon.recording.read_position import ReadPosition, admit
+from latmon.recording.reader import UNCLOSED, Recording, open_recording, opened
 from latmon.recording.rollup import KIND, decode_minute, lacks_threshold_ranges
-from latmon.recording.validate import ReadPosition, admit
 from latmon.recording.writer import Rolling
 from latmon.support import streams
 from latmon.support.errors import EXIT_DONE, EXIT_UNREADABLE, RecordingError
@@ -80,13 +82,13 @@ def _same(written: MemberPart, made: bytes) -> bool:
     if has_head and text == written.text:
         return True
     try:
-        line = validate.parse(written.text)
+        line = parse(written.text)
         if lacks_threshold_ranges(line):
             return True
         reported = decode_minute(line)
     except RecordingError:
         return False
-    return has_head and reported == decode_minute(validate.parse(text))
+    return has_head and reported == decode_minute(parse(text))
 
 
 def _with_length(written: MemberPart, length: int) -> object:
@@ -296,7 +298,7 @@ def _compare(frame: Frame) -> None:
 
 def _kind(raw: bytes) -> str:
     """Return the type of a line without a decoder; RecordingError for a header that can't be used."""
-    value = validate.parse(raw)
+    value = parse(raw)
     kind = value.get("type")
     if kind == "header":
         codec.decode_origin(value)

@@ -41,7 +41,7 @@ from latmon.model.frame import Frame, Health, Origin
 from latmon.model.redaction import Redaction
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
-from latmon.report.formatting import in_flight_by_device, not_completed
+from latmon.report.in_flight import in_flight_by_device, not_completed
 from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, LatmonError, RecordingError, UsageError
 from latmon.support.streams import QUIET, STANDARD, Progress, ServiceLog, message, named, output, terminal_size
 from latmon.support.text import encodable
@@ -61,7 +61,7 @@ from latmon.cli.config import Actions
 from latmon.findings.rule import SEVERITIES
 from latmon.recording.archive import Archive, completed
 from latmon.recording.writer import private_frame, private_origin, private_text
-from latmon.report.summary import reported_finding
+from latmon.report.findings import reported_finding
 from latmon.support import privileges, signals, trust
 from latmon.support.streams import Log
 from latmon.support.typed_json import to_json

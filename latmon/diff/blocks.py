@@ -26,7 +26,7 @@ from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.packed_frame import pack
 from latmon.model.sample import SampleRates
 from latmon.recording.codec import Gap
-from latmon.recording.reader import UnreportedGaps
+from latmon.recording.unreported_gaps import UnreportedGaps
 
 MAX_UNITS = 128
 """Beyond it neighbours are merged: a long capture has 64 to 128 units."""

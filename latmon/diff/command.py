@@ -22,7 +22,8 @@ from latmon.findings.engine import RuleEngine
 from latmon.findings.rule import DEFAULT, Settings
 from latmon.model.frame import Frame, Mark
 from latmon.recording.codec import Gap
-from latmon.recording.reader import Item, Recording, open_recording
+from latmon.recording.items import Item
+from latmon.recording.reader import Recording, open_recording
 from latmon.support import paths, streams
 from latmon.support.errors import EXIT_DONE, RecordingError, UsageError
 from latmon.support.text import clean

@@ -19,10 +19,11 @@ from latmon.model.frame import Flow, Frame, Mark, Origin, Outstanding, Series
 from latmon.model.histogram import EMPTY, Histogram, bucket_bounds
 from latmon.model.measurements import ABOVE, TABLES
 from latmon.model.table import AnyTable, Unit
-from latmon.recording import codec, validate
+from latmon.recording import codec
 from latmon.recording.codec import Gap
-from latmon.recording.reader import UnreportedGaps
+from latmon.recording.json_line import parse
 from latmon.recording.rollup import KIND
+from latmon.recording.unreported_gaps import UnreportedGaps
 from latmon.support.units import rfc3339
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -259,7 +260,7 @@ def write_jsonl(source: Source, out: BinaryIO, _options: ExportOptions) -> None:
 
 def _line(line: bytes, item: Item | None, source: Source) -> bytes:
     """Return a line as it is exported; empty for a sum over devices that are not selected."""
-    value = validate.parse(line)
+    value = parse(line)
     if source.globs and isinstance(item, Frame):
         source.devices.update((one.name, one) for one in item.devices)
         value = codec.encode_frame(source.only(item))

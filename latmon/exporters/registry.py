@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, BinaryIO
 from latmon.model.devices import of_devices
 from latmon.model.frame import Device, Frame, Mark, Origin
 from latmon.recording.codec import End, Gap
-from latmon.recording.reader import Recording, UnreportedGaps, open_recording
+from latmon.recording.reader import Recording, open_recording
+from latmon.recording.unreported_gaps import UnreportedGaps
 from latmon.support import streams
 from latmon.support.errors import EXIT_DONE, RecordingError, UsageError
 from latmon.support.units import duration_us

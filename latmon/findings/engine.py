@@ -315,12 +315,14 @@ class RuleEngine:
         """Input -> blocks after which it was missing."""
         self.evaluated = 0
         """Blocks after which rules were evaluated."""
+        self.by_minutes = False
+        """Whether roll-ups were added."""
         self.quiet = False
         """Whether blocks are kept without evaluating rules."""
         self.facts: Facts | None = None
         """Input of the last evaluation; its sums, when first read later, may include newer blocks."""
         self._devices = {one.name: one for one in devices}
-        self._settings = settings
+        self.settings = settings
         self._blocks: deque[Block] = deque()
         self._coincidences = Coincidences()
         self._growth = ReportGrowth()
@@ -328,7 +330,7 @@ class RuleEngine:
         self._window_sums = WindowSums()
         self._groups: AuditGroups | None = None
         self._waiting = waiting or Waiting()
-        self._on_block = on_block
+        self.on_block = on_block
         self._open: dict[tuple[str, str], Episode] = {}
         self._closed: list[Episode] = []
         self._end_us: int | None = None
@@ -360,6 +362,7 @@ class RuleEngine:
             yield from self._start_over(item.mono_us <= self._end_us)
         self._end_us = item.mono_us
         if isinstance(item, Minute):
+            self.by_minutes = True
             yield from self._end_block()
             self._filling = None
             yield from self._evaluate(of_minute(item, self._waiting))
@@ -408,11 +411,11 @@ class RuleEngine:
     def partly(self) -> dict[str, float]:
         """Return rule -> share of the evaluations that had its input, where that is less than half of them."""
         some = {kind: n for kind, n in self.lacked.items() if n < self.evaluated < 2 * n}
-        kinds = by_kind(NEEDS.keys() - self._settings.off)
+        kinds = by_kind(NEEDS.keys() - self.settings.off)
         return {rule: round(1 - n / self.evaluated, 6) for kind, n in some.items() for rule in kinds.get(kind, ())}
 
     def _evaluate(self, block: Block) -> Iterator[None]:
-        self._on_block(block)
+        self.on_block(block)
         self._blocks.append(block)
         self._coincidences.add(block)
         while len(self._blocks) > KEEP and not in_window(self._blocks[0], block.end_us, self.origin):
@@ -426,12 +429,12 @@ class RuleEngine:
             self.origin,
             dict(self._devices),
             self._window_sums,
-            off=self._settings.off,
+            off=self.settings.off,
             groups=self._groups,
             grown=self._growth.until(block.end_us),
         )
         found: list[Finding] = []
-        for some in evaluate_rules(facts, self._settings, self.failed):
+        for some in evaluate_rules(facts, self.settings, self.failed):
             found += some
             yield
         missing = not_evaluated(facts)

@@ -15,7 +15,8 @@ from latmon.importers import values
 from latmon.importers.values import Found, ImportedHeader, ImportOptions, Passed, Remark, TextSpan, Whole
 from latmon.model.frame import STAGES, Completed, Flow, Frame, Health, Mark, Series, Traced
 from latmon.model.histogram import BITS, MAX_US, Histogram, bucket_bounds, bucket_index
-from latmon.recording import codec, validate
+from latmon.recording import codec
+from latmon.recording.json_line import parse
 from latmon.recording.records import GAP, MARK
 from latmon.support.errors import RecordingError
 from latmon.support.text import clean
@@ -235,7 +236,7 @@ def read_jsonl(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
             continue
         where = TextSpan(at, at)
         try:
-            value = validate.parse(line.encode())
+            value = parse(line.encode())
             match value.get("type"):
                 case "header":
                     yield ImportedHeader(where, codec.decode_origin(value))

@@ -50,8 +50,9 @@ from latmon.importers.values import (
 from latmon.model.frame import ASSUMED_LENGTH, Flow, Frame, Origin, Series, missing_stages
 from latmon.model.inflight import MEANS
 from latmon.recording.codec import decode_frame, encode_frame, to_bytes
+from latmon.recording.json_line import parse
 from latmon.recording.packed_tables import MAX_IN_TABLE
-from latmon.recording.validate import MAX_WALL, parse
+from latmon.recording.validate import MAX_WALL
 from latmon.recording.writer import Writer
 from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, LatmonError, RecordingError, UsageError
 from latmon.support.streams import STANDARD, Progress, message, named

@@ -26,7 +26,7 @@ from latmon.aggregate.table_sum import Sum
 from latmon.analysis.limits import ceiling
 from latmon.findings.engine import RuleEngine
 from latmon.findings.rule import Settings
-from latmon.model.devices import NONE
+from latmon.model.coverage import NONE
 from latmon.model.frame import Device, Frame, Origin, Series
 from latmon.model.histogram import Histogram, bucket_bounds
 from latmon.model.measurements import ABOVE, ERRORS, KERNEL, LATENCIES, TRACED_LATENCIES

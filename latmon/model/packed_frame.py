@@ -16,7 +16,8 @@ from math import gcd
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from latmon.model.devices import Coverage, WithIdle, busy_rows, by_device
+from latmon.model.coverage import Coverage, by_device
+from latmon.model.devices import WithIdle, busy_rows
 from latmon.model.frame import Completed, Flow, Frame, Traced
 from latmon.model.measurements import LATENCIES, SEEN, TABLES
 from latmon.model.measurements.completions import COMPLETED

@@ -20,8 +20,8 @@ from latmon.aggregate.request_age import Waiting
 from latmon.model.frame import Device, Frame, Mark, Settings
 from latmon.recording import members
 from latmon.recording.codec import Gap, IdleReader, encode_frame, to_bytes
+from latmon.recording.json_line import parse
 from latmon.recording.packed_tables import slowest_us, totals_alone
-from latmon.recording.validate import parse
 from latmon.support.units import show_duration, spelled
 
 T = TypeVar("T")

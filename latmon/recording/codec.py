@@ -19,7 +19,6 @@ from latmon.model.histogram import MAX_US
 from latmon.model.stages import OPS
 from latmon.recording import validate
 from latmon.recording.declared_tables import tables_in
-from latmon.recording.packed_tables import decode_histograms, encode_histograms
 from latmon.recording.records import (
     DEVICE,
     FORMAT,
@@ -27,23 +26,14 @@ from latmon.recording.records import (
     LATE,
     NOTES,
     SCALE,
-    WINDOW_HEAD,
-    WINDOW_VALUES,
+    WINDOW,
     End,
     Gap,
 )
-from latmon.recording.validate import Json, Line, RecordCodec
+from latmon.recording.validate import Json, Line
 from latmon.support.errors import RecordingError
 
 _HEADER_KEYS = HEADER.keys | {"type", "format", "devices"}
-
-
-def _frame(gap: str, late: str, **values: Any) -> dict[str, Any]:
-    tables = tables_in(values)
-    return {**values, "tables": tables, "gap": "" if gap == LATE else gap, "late": LATE in (gap, late)}
-
-
-_WINDOW = RecordCodec(_frame, *WINDOW_HEAD, *WINDOW_VALUES)
 
 
 def decode_origin(line: Json) -> Origin:
@@ -58,9 +48,27 @@ def decode_devices(line: Json) -> tuple[Device, ...]:
     return tuple(DEVICE.decode(one) for one in validate.objects(line.get("devices", []), "devices"))
 
 
+def decode_item(line: Json) -> Frame | Gap | Mark | End | None:
+    """Return the value of a line; None for the header and for types that a later version added."""
+    kind = line.get("type")
+    if kind == "window":
+        return decode_frame(line)
+    note = NOTES.get(kind) if isinstance(kind, str) else None
+    return None if note is None else note.decode(line)
+
+
 def decode_frame(line: Json) -> Frame:
     """Return the frame of a `window` line."""
-    return Frame(histograms=decode_histograms(line), **_WINDOW.decode(line))
+    values = WINDOW.decode(line)
+    totals, stages = values.pop("h"), values.pop("stages")
+    gap, late = values.pop("gap"), values.pop("late")
+    return Frame(
+        histograms=totals.joined(stages) if stages else totals,
+        tables=tables_in(values),
+        gap="" if gap == LATE else gap,
+        late=LATE in (gap, late),
+        **values,
+    )
 
 
 def check_format(line: Json) -> None:
@@ -88,8 +96,6 @@ def check_format(line: Json) -> None:
 __all__ = ["FORMAT", "LATE", "End", "Gap"]
 
 _KINDS = {Gap: "gap", Mark: "mark", End: "end"}
-_HEAD = RecordCodec[Line](dict, *WINDOW_HEAD)
-_VALUES = RecordCodec[Line](dict, *WINDOW_VALUES)
 
 
 def encode_origin(origin: Origin, devices: tuple[Device, ...] = ()) -> Line:
@@ -102,12 +108,7 @@ def encode_origin(origin: Origin, devices: tuple[Device, ...] = ()) -> Line:
 
 def encode_frame(frame: Frame) -> Line:
     """Return the `window` line."""
-    return {
-        "type": "window",
-        **_HEAD.encode(frame),
-        **encode_histograms(frame.histograms),
-        **_VALUES.encode(frame),
-    }
+    return {"type": "window"} | WINDOW.encode(frame)
 
 
 IDLE = "idle"

@@ -1,4 +1,4 @@
-"""Histograms and counts of a window, and tables of histograms (docs/RECORDING.md): encoder and decoder.
+"""Histograms of a window, and tables of histograms (docs/RECORDING.md): encoder and decoder.
 
 A check of one number costs as much as its JSON, and a recording has millions: so all numbers of a table are checked at
 once. Series and flows that passed are remembered.
@@ -14,21 +14,12 @@ from itertools import accumulate, groupby
 from operator import sub
 from typing import Any, TypeVar
 
-from latmon.model.frame import Completed, Flow, Series
-from latmon.model.histogram import BITS, MAX_COUNT, MAX_US, TOP, Histogram, bucket_index
-from latmon.model.measurements.completions import COMPLETED
+from latmon.model.frame import Flow, Series
+from latmon.model.histogram import BITS, MAX_US, TOP, Histogram, bucket_index
 from latmon.model.packed import UNKNOWN, Packed, numbers
-from latmon.model.packed_frame import PackedRows, PackedTable, RowCounts
-from latmon.model.table import Table
 from latmon.recording import validate
-from latmon.recording.validate import (
-    Json,
-    Line,
-    Read,
-    RowDecoder,
-    label,
-    labels,
-)
+from latmon.recording.json_line import parse
+from latmon.recording.validate import Json, Line, RowDecoder, label, labels
 from latmon.support.errors import RecordingError
 from latmon.support.text import is_clean
 
@@ -94,7 +85,7 @@ def slowest_us(line: bytes) -> int:
         return 0
     begin += len(_TOTALS) - 1
     try:
-        found = _totals(validate.parse(line[begin : _end_of_table(line, begin)]))
+        found = read_totals(parse(line[begin : _end_of_table(line, begin)]))
     except RecordingError:
         return 0
     if found.maxima and UNKNOWN not in found.maxima:
@@ -121,24 +112,29 @@ _TOPS = {bits: bucket_index(MAX_US, bits) for bits in range(BITS + 1)}
 _LABELS = 2
 
 
-def decode_histograms(line: Json) -> Mapping[Series, Histogram]:
-    """Return the histograms of a window."""
-    stages = series_table(validate.mapping(line.get("stages", {}), "stages"))
-    if any(one.stage == TOTAL for one in stages):
+def read_totals(line: Json) -> Packed[Series]:
+    """Return the totals by device and op, the `h` of a window."""
+    return table(line, [_total_of(*flow) for flow in flows_of(line)])
+
+
+def read_stages(line: Json) -> Packed[Series]:
+    """Return the other histograms, the `stages` of a window."""
+    stages = series_table(line)
+    if any(series.stage == TOTAL for series in stages):
         raise RecordingError("'stages' has a total")
-    return _totals(validate.mapping(line.get("h", {}), "h")).joined(stages)
+    return stages
 
 
-def _totals(line: Json) -> Packed[Series]:
-    return table(line, [_total_of(*one) for one in _flows_of(line)])
+def encode_totals(histograms: Mapping[Series, Histogram]) -> Line:
+    """Return the totals as `h`; the other histograms are in `stages`."""
+    totals = Packed.of({series: latency for series, latency in histograms.items() if series.stage == TOTAL})
+    return encode_rows(totals.rows) | encode_table(totals)
 
 
-def encode_histograms(histograms: Mapping[Series, Histogram]) -> Line:
-    """Return `h`, the totals by device and op, and `stages`, the rest."""
-    totals = Packed.of({series: one for series, one in histograms.items() if series.stage == TOTAL})
-    stages = Packed.of({series: one for series, one in histograms.items() if series.stage != TOTAL})
-    line: Line = {"h": encode_rows(totals.rows) | encode_table(totals)}
-    return line | ({"stages": encode_series(stages)} if stages else {})
+def encode_stages(histograms: Mapping[Series, Histogram]) -> Line:
+    """Return the histograms other than totals as `stages`; empty without any."""
+    stages = Packed.of({series: latency for series, latency in histograms.items() if series.stage != TOTAL})
+    return encode_series(stages) if stages else {}
 
 
 def encode_rows(keys: Iterable[Series | Flow]) -> Line:
@@ -167,7 +163,8 @@ def series_table(line: Json, low: int = 1) -> Packed[Series]:
     return table(line, series, low)
 
 
-def _flows_of(line: Json) -> list[Flow]:
+def flows_of(line: Json) -> list[Flow]:
+    """Return the devices and ops in `rows`."""
     rows = validate.items(line.get("rows", []), "rows")
     try:
         found = [_flows[device, op] for device, op in rows]
@@ -184,44 +181,12 @@ def _total_of(device: str, op: str) -> Series:
     return Series(device, op, TOTAL)
 
 
-_SHORT = {"count": "n", "time_us": "us", "queue_us": "queue"}
-"""Cell of COMPLETED -> its key in `seen` and `kernel`, where that is another."""
-_COLUMNS = {_SHORT.get(cell.name, cell.name): cell for cell in COMPLETED.cells}
-"""Key of a column of `seen` and `kernel` -> its cell."""
-
-
-def completed_reader(table: Table[Flow, Completed]) -> Read:
-    """Return the decoder of `seen` or of `kernel`: a column of numbers for each cell that is known of a row."""
-
-    def read(value: Any, key: str) -> Mapping[Flow, Completed]:
-        line = validate.mapping(value, key)
-        flows = _flows_of(line)
-        if len(set(flows)) != len(flows):
-            raise RecordingError("a window has the same entry twice")
-        counts = [UNKNOWN] * (len(flows) * len(_COLUMNS))
-        for place, (name, cell) in enumerate(_COLUMNS.items()):
-            column = _each(line, name, len(flows), MAX_COUNT)
-            if not cell.may_be_unknown and (len(column) != len(flows) or min(column, default=0) < 0):
-                raise RecordingError(f"{key!r} has not a count and bytes for each row")
-            counts[place :: len(_COLUMNS)] = column or [UNKNOWN] * len(flows)
-        return PackedRows(table, PackedTable(counts=RowCounts(tuple(flows), numbers(counts))), flows)
-
-    return read
-
-
 def flow(value: Any, key: str) -> Flow:
     """Return a device and an op."""
     found = validate.labels(value, key)
     if len(found) != _LABELS:
         raise RecordingError(f"{key!r} is not a device and an op")
     return Flow(*found)
-
-
-def encode_completed(rows: Mapping[Flow, Completed]) -> Line:
-    """Return `seen` or `kernel`: columns of numbers, without those of which nothing is known."""
-    columns = {key: [getattr(done, cell.name) for done in rows.values()] for key, cell in _COLUMNS.items()}
-    reported = {key: column for key, column in columns.items() if any(n is not None for n in column)}
-    return encode_rows(rows) | {key: [UNKNOWN if n is None else n for n in column] for key, column in reported.items()}
 
 
 WIDTH = 256
@@ -259,7 +224,7 @@ def table(line: Json, keys: Sequence[Key], low: int = 1) -> Packed[Key]:
     if indices.translate(None, _BUCKETS):
         raise RecordingError("'b' has a bucket beyond the last")
     ends = [bisect_left(slots, end) for end in range(WIDTH, WIDTH * len(keys) + 1, WIDTH)]
-    sums, maxima = (_each(line, name, len(keys)) for name in ("sum", "max"))
+    sums, maxima = (each_row(line, name, len(keys)) for name in ("sum", "max"))
     return Packed(tuple(keys), ends, indices, counts, sums=sums, maxima=maxima, scales=_scales(line, ends, indices))
 
 
@@ -286,7 +251,7 @@ def _low_bytes(slots: list[int]) -> bytes:
     return whole.tobytes()[0 if sys.byteorder == "little" else whole.itemsize - 1 :: whole.itemsize]
 
 
-def _each(line: Json, name: str, rows: int, most: int = MAX_IN_TABLE) -> list[int]:
+def each_row(line: Json, name: str, rows: int, most: int = MAX_IN_TABLE) -> list[int]:
     """Return a number of up to `most` for each row, or none at all."""
     found = _numbers(line, name, validate.MAX_ITEMS)
     if found and (len(found) != rows or min(found) < UNKNOWN or max(found) > most):

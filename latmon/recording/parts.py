@@ -26,8 +26,10 @@ from latmon.model.devices import Inventory
 from latmon.model.frame import Device, Frame, Origin
 from latmon.model.redaction import Redaction
 from latmon.recording.codec import End, Gap
-from latmon.recording.reader import MAX_NOTES, UNCLOSED, Item, Recording, open_recording
-from latmon.recording.validate import UNKNOWN, RecordCodec, RecordField, label, text, within
+from latmon.recording.items import Item
+from latmon.recording.read_position import UNKNOWN
+from latmon.recording.reader import MAX_NOTES, UNCLOSED, Recording, open_recording
+from latmon.recording.validate import RecordCodec, RecordField, label, text, within
 from latmon.recording.writer import LostFileError, Writer
 from latmon.support import output_files, paths, streams
 from latmon.support.errors import RecordingError, UnavailableError

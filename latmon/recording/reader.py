@@ -7,21 +7,20 @@ with a window, and after a Minute comes a window or another Minute, so that noth
 
 from __future__ import annotations
 
-import io
 import os
 import stat
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from latmon.aggregate.accumulator import Minute
-from latmon.model.frame import Device, Frame, Mark, Origin
-from latmon.recording import codec, packed_tables, rollup, validate
-from latmon.recording.codec import End, Gap
+from latmon.model.frame import Device, Frame, Origin
+from latmon.recording import codec, rollup
+from latmon.recording.items import Item, lines_of, read_lines
+from latmon.recording.json_line import parse
 from latmon.recording.members import (
     GIVEN_UP,
     GZIP_WITH_EXTRA,
@@ -32,35 +31,11 @@ from latmon.recording.members import (
     is_written,
     read_at,
 )
-from latmon.recording.records import NOTES
-from latmon.recording.validate import UNKNOWN, ReadPosition, admit, enter
+from latmon.recording.read_position import UNKNOWN, ReadPosition, admit
 from latmon.support.errors import RecordingError
 
 MAX_AHEAD = 1024
 """Most members of one roll-up: a minute has 60 of them."""
-
-
-class UnreportedGaps:
-    """Gaps without a line: holes between two windows, and windows with a gap of their own."""
-
-    def __init__(self, interval_us: int) -> None:
-        self._interval_us = interval_us
-        self._end: tuple[int, float] | None = None
-        """End of the window before by both clocks; None where the gap before the next one has a line."""
-
-    def before(self, item: object) -> Iterator[Gap]:
-        """Yield the gaps before this item, which is the next one. A roll-up counts as the windows that it sums up."""
-        if isinstance(item, Gap):
-            self._end = None
-        if not isinstance(item, Frame | Minute):
-            return
-        frame, first_us = (item, item.dt_us) if isinstance(item, Frame) else (item.frame, item.first_dt_us)
-        begin_us, end = frame.mono_us - frame.dt_us, self._end
-        self._end = frame.mono_us, frame.wall
-        if end is not None and begin_us - end[0] > max(self._interval_us, first_us) / 2:
-            yield Gap("windows-missing", (begin_us - end[0]) / 1e6, *end)
-        if frame.gap:
-            yield Gap(frame.gap, frame.dt_us / 1e6, begin_us, frame.wall - frame.dt_us / 1e6)
 
 
 class Period(NamedTuple):
@@ -112,7 +87,6 @@ def _ahead(members: Members, begin: int, until_us: int | None) -> Period:
     return Period(at)
 
 
-Item = Frame | Gap | Mark | End
 T = TypeVar("T", Item, Item | Minute)
 U = TypeVar("U", MemberPart, MemberPart | Period)
 
@@ -182,7 +156,7 @@ class SummedReading:
             return None
         position = self._position
         try:
-            line = validate.parse(period.part.text)
+            line = parse(period.part.text)
             if rollup.lacks_threshold_ranges(line):
                 return None
             found = rollup.decode_minute(line)
@@ -232,8 +206,6 @@ UNCLOSED = "ended without a closing line (killed?)"
 MAX_NOTES = 100
 MAX_BEFORE_HEADER = 20
 """Damaged places before the first readable member; a file with more is no recording."""
-MAX_LINES = 100_000
-"""Lines of one member; a second of 10 windows and a thousand outliers has a hundredth of it."""
 _GZIP, _MOST_OF_HEADER = b"\x1f\x8b", 1024 * 1024
 
 
@@ -316,7 +288,7 @@ class Recording:
             begin = self._places.behind(file, since_us) if since_us else 0
             members = Members(file, self._note)
             for part in self._followed(members.parts(since_us, until_us, begin=begin), members.size):
-                yield from self._reported(part.text, position, totals=totals)
+                yield from read_lines(part.text, position, self._note, totals=totals)
         self._end(position, until_us)
 
     def _followed(self, some: Iterator[U], size: int) -> Iterator[U]:
@@ -342,24 +314,7 @@ class Recording:
         return self._walk()
 
     def _items(self, text: bytes, position: ReadPosition) -> Iterator[Item]:
-        return (item for _, item in self._reported(text, position) if item is not None)
-
-    def _reported(
-        self, text: bytes, position: ReadPosition, *, totals: bool = False
-    ) -> Iterator[tuple[bytes, Item | None]]:
-        for line in lines_of(text, self._note):
-            try:
-                item = item_behind(packed_tables.totals_alone(line) if totals else line, position)
-                if position.is_foreign:
-                    continue
-                if isinstance(item, Frame):
-                    admit(item, position)
-            except RecordingError as damage:
-                self._note(f"behind {position.mono_us} us: {damage}" if position.mono_us >= 0 else str(damage))
-                continue
-            if item is not None:
-                position.ended = isinstance(item, End)
-            yield line, item
+        return (item for _, item in read_lines(text, position, self._note) if item is not None)
 
     def _note(self, damage: str) -> None:
         # how a reading ended is always reported
@@ -408,7 +363,7 @@ def _header_of_text(begin: bytes) -> dict[str, Any] | None:
     try:
         if begin.startswith(_GZIP) and not begin.startswith(GZIP_WITH_EXTRA):
             begin = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(begin, _MOST_OF_HEADER)
-        value = validate.parse(begin.partition(b"\n")[0])
+        value = parse(begin.partition(b"\n")[0])
     except (zlib.error, RecordingError):
         return None
     return value if value.get("type") == "header" else None
@@ -417,7 +372,7 @@ def _header_of_text(begin: bytes) -> dict[str, Any] | None:
 def _first(path: Path, line: bytes) -> tuple[Origin, tuple[Device, ...] | None] | None:
     """Return origin and devices of a header; an unknown origin and None for a window before any header."""
     try:
-        value = validate.parse(line)
+        value = parse(line)
         if value.get("type") == "header":
             return codec.decode_origin(value), codec.decode_devices(value)
         is_window = value.get("type") == "window" and codec.decode_frame(value) is not None
@@ -426,41 +381,12 @@ def _first(path: Path, line: bytes) -> tuple[Origin, tuple[Device, ...] | None] 
     return (Origin(UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN), None) if is_window else None
 
 
-def item_of(line: bytes) -> Item | None:
-    """Return a line's value; None for the header and for types that a later version added."""
-    return _item(validate.parse(line))
-
-
-def item_behind(line: bytes, position: ReadPosition) -> Item | None:
-    """Return a line's value, after a check of a header against the first one (`enter`)."""
-    value = validate.parse(line)
-    if value.get("type") == "header":
-        enter(codec.decode_origin(value), position)
-    return _item(value)
-
-
-def _item(value: dict[str, Any]) -> Item | None:
-    kind = value.get("type")
-    if kind == "window":
-        return codec.decode_frame(value)
-    note = NOTES.get(kind) if isinstance(kind, str) else None
-    return None if note is None else note.decode(value)
-
-
 def raw_lines(recordings: Sequence[Recording]) -> Iterator[bytes | None]:
     """Yield every line that can be read, undecoded; None after each member."""
     for recording in recordings:
         for text in recording.texts():
             yield from lines_of(text, lambda _: None)
             yield None
-
-
-def lines_of(text: bytes, note: Callable[[str], None]) -> Iterator[bytes]:
-    """Yield a member's lines, at most MAX_LINES."""
-    lines = io.BytesIO(text)
-    yield from islice(lines, MAX_LINES)
-    if lines.read(1):
-        note(f"a member has more than {MAX_LINES} lines: the rest is left out")
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -43,12 +44,15 @@ from latmon.model.measurements.traced import MAX_CODES
 from latmon.model.packed import Packed, TimesByBucket
 from latmon.model.table import MAX_PID
 from latmon.recording import validate
+from latmon.recording.completions import completed_reader, encode_completed
 from latmon.recording.declared_tables import table_fields
 from latmon.recording.packed_tables import (
-    completed_reader,
-    encode_completed,
     encode_series,
+    encode_stages,
+    encode_totals,
     flow,
+    read_stages,
+    read_totals,
     series_table,
 )
 from latmon.recording.validate import (
@@ -67,6 +71,7 @@ from latmon.recording.validate import (
     listed,
     mapped,
     number_rows,
+    of_object,
     once,
     one_of,
     optional,
@@ -232,13 +237,13 @@ TRACED = RecordCodec(
     Traced,
     RecordField(
         "histograms",
-        lambda value, key: series_table(validate.mapping(value, key)),
+        of_object(series_table),
         write=lambda some: encode_series(Packed.of(some)),
         default=NOTHING,
     ),
     RecordField(
         "by_total",
-        lambda value, key: TimesByBucket(series_table(validate.mapping(value, key), low=0)),
+        of_object(lambda line: TimesByBucket(series_table(line, low=0))),
         write=lambda times: encode_series(TimesByBucket.pack(times)),
         default=NOTHING,
     ),
@@ -493,13 +498,19 @@ HEADER = RecordCodec(
     RecordField("hz", _OPTIONAL, default=None),
     RecordField("settings", _SETTINGS, write=_encode_settings, default=NO_SETTINGS),
 )
-WINDOW_HEAD = (
+_HEAD = (
     RecordField("seq", count, always=True),
     _WALL,
     _MONO,
     RecordField("dt", validate.span, "dt_us", required=True, always=True),
 )
-WINDOW_VALUES = (
+_HISTOGRAMS = (
+    RecordField(
+        "h", of_object(read_totals), get=attrgetter("histograms"), write=encode_totals, default=Packed(), always=True
+    ),
+    RecordField("stages", of_object(read_stages), get=attrgetter("histograms"), write=encode_stages, default=Packed()),
+)
+_VALUES = (
     RecordField("seen", completed_reader(SEEN), write=encode_completed, default=NOTHING),
     RecordField("kernel", completed_reader(KERNEL), write=encode_completed, default=NOTHING),
     RecordField(
@@ -542,3 +553,5 @@ WINDOW_VALUES = (
     RecordField("host_context", _context, write=_encode_context, default=NOTHING),
     RecordField("taskqs", optional(_taskqs), write=_encode_taskqs, default=None),
 )
+WINDOW = RecordCodec[dict[str, Any]](dict, *_HEAD, *_HISTOGRAMS, *_VALUES)
+"""Values of a window's line; `h` and `stages` have its histograms, and each declared table has its name."""

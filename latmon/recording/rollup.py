@@ -23,12 +23,13 @@ from latmon.aggregate.accumulator import (
 from latmon.aggregate.depth_sum import DepthTimes
 from latmon.aggregate.request_age import MAX_ROWS, Waiting, note_longest
 from latmon.analysis.issue_order import LbaOrder
-from latmon.model.devices import Coverage
+from latmon.model.coverage import Coverage
 from latmon.model.frame import Frame, Taskq
 from latmon.model.inflight import Aged, AgedAt, Took
 from latmon.model.packed_frame import COVERAGE, RATES, PackedFrame
 from latmon.recording import codec, validate
 from latmon.recording.codec import encode_frame, to_bytes
+from latmon.recording.json_line import parse
 from latmon.recording.records import REQUEST, by_name
 from latmon.recording.validate import (
     NOTHING,
@@ -157,7 +158,7 @@ def roll_up(sums: MinuteSums) -> bytes | None:
         return None
     try:
         line = to_bytes(encode_minute(minute))
-        back = decode_minute(validate.parse(line))
+        back = decode_minute(parse(line))
     except (RecordingError, ValueError):  # sums above a line's limits
         return None
     return line if back == minute and _comparable(back.packed) == _comparable(sums.packed) else None

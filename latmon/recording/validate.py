@@ -1,31 +1,27 @@
-"""Validation of untrusted JSON: checks of values, tables of fields, and one window against those before it.
+"""Validation of untrusted JSON: checks of values, and tables of fields.
 
 Every check takes the value and its key; it returns the value, strings cleaned, or raises RecordingError with the key.
 One table of fields per kind of record gives its encoder, its decoder and its validation: a RecordCodec for JSON
 objects, a RowDecoder for JSON lists. A value that is at its default is left out of an object. Unknown keys, and cells
 after the last known one of a row, are ignored: a later version may add them.
 
-This module defines the bounds of values, lines and recordings. It knows neither line types nor files.
+This module defines the bounds of values. It knows neither line types nor files.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, TypeVar
 
-from latmon.model.frame import Frame, Origin
 from latmon.model.histogram import MAX_COUNT
 from latmon.model.table import MAX_NAMES
 from latmon.support.errors import RecordingError
 from latmon.support.text import clean
 
-MAX_LINE = 8 * 1024 * 1024
-"""A window of 24 devices is 17 kB. The worst JSON (`[],[],...`) takes 21 times its size in memory: 170 MB here."""
 MAX_LABEL = 256
 MAX_SENTENCE = 1024
 MAX_ITEMS = MAX_NAMES
@@ -37,21 +33,6 @@ MAX_WALL = 253_402_300_799.0
 MAX_SPAN_US = 100 * 365 * 86_400_000_000
 """A window's length: an imported table may be of all time since a boot years ago."""
 Json = Mapping[str, Any]
-
-
-def parse(line: bytes) -> dict[str, Any]:
-    """Return a JSON object; RecordingError for NaN, too deep nesting, or numbers that take a minute to convert."""
-    if len(line) > MAX_LINE:
-        raise RecordingError(f"a line of {len(line)} bytes is longer than any that latmon writes")
-    try:
-        value = _DECODER.decode(line.decode("utf-8", "surrogatepass"))
-    except RecursionError:
-        raise RecordingError("a line is nested too deeply") from None
-    except ValueError:
-        raise RecordingError("a line is not JSON") from None
-    if not isinstance(value, dict):
-        raise RecordingError("a line is not a JSON object")
-    return value
 
 
 def whole(value: Any, key: str, low: int = 0, high: int = MAX_COUNT) -> int:
@@ -163,13 +144,6 @@ def cleaned(value: Any, depth: int = MAX_DEPTH) -> Any:
     if isinstance(value, dict):
         return {label(key, "an unknown key"): cleaned(one, depth - 1) for key, one in value.items()}
     return value
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(name)
-
-
-_DECODER = json.JSONDecoder(parse_constant=_no_constant)
 
 
 Key = TypeVar("Key")
@@ -373,6 +347,11 @@ def listed(read: Read, most: int = MAX_ITEMS) -> Read:
     return lambda value, key: tuple([read(one, key) for one in items(value, key, most)])
 
 
+def of_object(read: Callable[[Json], Any]) -> Read:
+    """Return a check for objects, which are decoded by `read`."""
+    return lambda value, key: read(mapping(value, key))
+
+
 def mapped(read: Read, most: int = MAX_ITEMS) -> Read:
     """Return a check for objects whose keys are names, decoded as mappings that name nothing twice."""
 
@@ -397,40 +376,3 @@ def number_rows(value: Any, key: str, cells: int, most: int) -> list[tuple[int, 
 def flat(rows: Iterable[tuple[int, ...]]) -> list[int]:
     """Return the numbers of rows as one list, the way back of `number_rows`."""
     return [number for row in rows for number in row]
-
-
-UNKNOWN = "unknown"
-"""The host of a recording whose header is lost."""
-
-
-@dataclass
-class ReadPosition:
-    """Position of one reading, against which the next window is checked."""
-
-    mono_us: int = -1
-    ended: bool = False
-    host: tuple[str, str] | None = None
-    """Host and boot of the first header."""
-    is_foreign: bool = False
-    """The latest header is of another host or boot: no window after it belongs to this recording."""
-
-
-def enter(origin: Origin, position: ReadPosition) -> None:
-    """Note a header. RecordingError when it is of another host or boot: the rest is left out.
-
-    The header of a repaired copy whose own was lost names no host.
-    """
-    host = origin.host, origin.boot_id
-    if position.host is None and origin.host != UNKNOWN:
-        position.host = host
-    position.is_foreign = position.host is not None and host != position.host
-    if position.is_foreign:
-        named = clean(origin.host)
-        raise RecordingError(f"a second header, of another host or boot ({named}): what follows it is left out")
-
-
-def admit(frame: Frame, position: ReadPosition) -> None:
-    """Go on to a window; RecordingError where it goes back in time."""
-    if frame.mono_us <= position.mono_us:
-        raise RecordingError("a window goes back in time and is left out")
-    position.mono_us = frame.mono_us

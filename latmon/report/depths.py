@@ -16,10 +16,11 @@ from latmon.analysis.limits import (
     wall,
     within,
 )
-from latmon.analysis.littles_law import MeanTimes, of, times_of
-from latmon.model.frame import Device, Frame
-from latmon.model.histogram import Histogram
+from latmon.analysis.littles_law import COUNTED, MeanTimes, mean_waiting, of, times, times_of
+from latmon.model.frame import OPS, Device, Flow, Frame
+from latmon.model.histogram import Histogram, merge
 from latmon.model.inflight import MEANS, Aged, AgedAt, bucket_middle
+from latmon.model.inflight import Depths as DepthSums
 from latmon.report.model.depth import (
     DepthLatency,
     Depths,
@@ -32,11 +33,14 @@ from latmon.report.model.depth import (
     LongestInFlight,
     MeanDepths,
     MeanQueue,
+    Outstanding,
     Queue,
     RequestInFlight,
     SampledDepths,
 )
 from latmon.report.model.device import LimitSetting
+from latmon.report.op_sums import TOTAL, OpSums, Stages
+from latmon.report.ops import count_of
 from latmon.report.totals import OutstandingSums, Totals
 from latmon.support.units import rfc3339
 
@@ -46,7 +50,63 @@ MAX_JSON_ROWS = 256
 _FEW_WINDOWS = 20
 
 
-def sampled_depths(sampled: Counter[int], device: Device | None, totals: Totals) -> SampledDepths:
+def outstanding_of(name: str, by_op: Mapping[str, Stages], op_sums: OpSums) -> Outstanding | None:
+    """Return depths over time if measured, else samples at the windows' ends."""
+    totals = op_sums.totals
+    known, sums = totals.devices.get(name), totals.depths.get(name)
+    limit = _driver_limit(known, totals.devices)
+    if sums is not None and sums.in_driver:
+        driver, whole = _times(name, by_op, op_sums, sums.depths)
+        now = totals.last.outstanding.get(name) if totals.last else None
+        law = _littles_law(
+            sums,
+            known,
+            driver,
+            whole,
+            totals.measured_us,
+            waiting=totals.outstanding.ages.of(name),
+            left=now.known if now else 0,
+        )
+        waiting = None if sums.queued else mean_waiting_of(name, op_sums)
+        return _depths_over_time(sums, known, limit, law, waiting)
+    if sums is not None and (sums.at_issue or sums.highest):
+        return _depths_at_issue(sums, limit)
+    if name in totals.gauges:
+        return _sampled_depths(totals.gauges[name], known, totals)
+    return None
+
+
+def mean_waiting_of(name: str, sums: OpSums) -> float | None:
+    """Return the mean number of I/Os that wait above a driver whose kernel doesn't count them; None where unknown."""
+    totals = sums.totals
+    if sums.origin.assumed_length:
+        return None
+    done = sum(count_of(Flow(name, op), {}, sums) for op in COUNTED)
+    return mean_waiting(totals.traced.histograms, name, done, totals.measured_us)
+
+
+def _times(
+    name: str, by_op: Mapping[str, Stages], sums: OpSums, depths: DepthSums
+) -> tuple[Histogram | None, MeanTimes | None]:
+    """Return times from issue to completion and total times of the I/Os that gauges count: no flushes."""
+    origin, totals = sums.origin, sums.totals
+    counted = [by_stage for op, by_stage in by_op.items() if op in COUNTED]
+    total = _merged(TOTAL, counted)
+    done = {op: totals.counted(Flow(name, op)) for op in OPS}
+    known = times_of(total) if origin.latency_from == "queued" else None
+    whole = times(depths, done, known, total.max_bound)
+    if origin.latency_from == "issue":
+        return total or None, whole
+    to_end = "completion" in origin.measured.get("hba", ())
+    driver = _merged("hba", counted) if to_end else None
+    return driver or None, whole
+
+
+def _merged(stage: str, of_ops: list[Stages]) -> Histogram:
+    return merge(by_stage[stage] for by_stage in of_ops if stage in by_stage)
+
+
+def _sampled_depths(sampled: Counter[int], device: Device | None, totals: Totals) -> SampledDepths:
     """Return depths sampled at the windows' ends; `time_share` is the share of windows, by their length.
 
     `windows`: their number if it is small, so that a share by length is one of so many windows. Windows that are at
@@ -58,12 +118,12 @@ def sampled_depths(sampled: Counter[int], device: Device | None, totals: Totals)
         windows=totals.windows if are_alike else None,
         max=max(sampled),
         mode=_mode(sampled),
-        bound=driver_limit(device, totals.devices),
+        bound=_driver_limit(device, totals.devices),
         time_share=_shares(sampled),
     )
 
 
-def depths_over_time(
+def _depths_over_time(
     sums: DepthTimes,
     device: Device | None,
     limit: DriverLimit | None,
@@ -115,7 +175,7 @@ def _mean_depths(
     )
 
 
-def depths_at_issue(sums: DepthTimes, limit: DriverLimit | None) -> DepthsAtIssue:
+def _depths_at_issue(sums: DepthTimes, limit: DriverLimit | None) -> DepthsAtIssue:
     """Return I/Os at issue and a maximum, as imported tools print them: the time at each depth is unknown."""
     return DepthsAtIssue(
         max=max(sums.highest, *sums.at_issue) if sums.at_issue else sums.highest,
@@ -125,7 +185,7 @@ def depths_at_issue(sums: DepthTimes, limit: DriverLimit | None) -> DepthsAtIssu
     )
 
 
-def littles_law(
+def _littles_law(
     sums: DepthTimes,
     device: Device | None,
     driver: Histogram | None,
@@ -267,7 +327,7 @@ def _latency(sums: DepthTimes) -> dict[int, DepthLatency]:
     }
 
 
-def driver_limit(device: Device | None, devices: Mapping[str, Device]) -> DriverLimit | None:
+def _driver_limit(device: Device | None, devices: Mapping[str, Device]) -> DriverLimit | None:
     """Return the limit of I/Os in the driver; None where it isn't known.
 
     A volume has no driver. Its limit is the sum of those of its disks or paths, known if each of them is.

@@ -9,12 +9,14 @@ from latmon.analysis.attribution import FileRow, Requests, by_process, file_rows
 from latmon.model.frame import DEVICE_BOUND, FILE_WAIT_TITLES, FileOperation, Outlier
 from latmon.model.histogram import Histogram
 from latmon.model.measurements.files import FileSeries
-from latmon.report.formatting import Column, ReportTable, quantile, rounded, wrapped
+from latmon.report.columns import Column, ReportTable, quantile
+from latmon.report.formatting import rounded
 from latmon.report.latencies import summed
 from latmon.report.model.latency import Quantiles
 from latmon.report.model.report import Report
 from latmon.report.model.request import FileLatency, FileWait, OwnRequest, SlowOperation
 from latmon.report.outliers import MAX_SHOWN, Longest, late_wakeup, waits
+from latmon.support.text import wrapped
 from latmon.support.units import UNKNOWN, rfc3339
 from latmon.views.units import exact
 

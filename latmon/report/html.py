@@ -28,8 +28,18 @@ from latmon.model.histogram import BITS, Histogram, merge
 from latmon.model.inflight import MEANS, PROBE, SYSFS
 from latmon.model.measurements import LATENCIES
 from latmon.model.stages import COLUMNS, by_column
+from latmon.report import (
+    captured,
+    completeness,
+    definitions,
+    device_text,
+    in_flight,
+    limit_remarks,
+    outstanding,
+    slow_times,
+)
+from latmon.report import findings as finding_words
 from latmon.report import outliers as outlier_words
-from latmon.report import outstanding, sections
 from latmon.report.files import file_table, operation_table
 from latmon.report.formatting import per_second
 from latmon.report.html_charts import (
@@ -72,7 +82,6 @@ from latmon.report.model.finding import Finding, Findings, NextStep
 from latmon.report.model.latency import Quantiles, SummedQuantiles
 from latmon.report.model.report import CountedTime, Report
 from latmon.report.model.request import SlowRequest
-from latmon.report.sections import changes, fact_text, named, shown_on, when
 from latmon.report.totals import Totals
 from latmon.support import streams
 from latmon.support.errors import EXIT_DONE
@@ -114,7 +123,7 @@ def findings(evaluated: Findings | None) -> str:
     """Return the section of the findings; empty if no rule was evaluated."""
     if evaluated is None:
         return ""
-    rows, by = evaluated.findings, sections.evaluated(evaluated.findings_by)
+    rows, by = evaluated.findings, finding_words.evaluated(evaluated.findings_by)
     head = f'<section id="findings"><h2>Findings</h2>\n<p>{text(f"By {by}." if rows else f"None, by {by}.")}</p>\n'
     rest = f"<p>and {len(rows) - MAX_FINDINGS:,} more</p>\n" if len(rows) > MAX_FINDINGS else ""
     return f"{head}{''.join(map(_finding, rows[:MAX_FINDINGS]))}{rest}</section>\n"
@@ -122,13 +131,13 @@ def findings(evaluated: Findings | None) -> str:
 
 def _finding(finding: Finding) -> str:
     severity, about = text(finding.severity), finding.summary.removeprefix(f"{finding.device}: ")
-    title = f'{text(named(finding))} <span class="small {severity}">{severity}</span>'
+    title = f'{text(finding_words.named(finding))} <span class="small {severity}">{severity}</span>'
     return (
         f'<article class="finding {severity}"><h3>{title} '
-        f'<span class="small">{text(finding.id)}, {text(when(finding))}</span></h3>\n'
+        f'<span class="small">{text(finding.id)}, {text(finding_words.when(finding))}</span></h3>\n'
         f"<p><strong>{text(about)}.</strong></p>\n"
-        f"{listed(text(fact_text(fact)) for fact in finding.evidence.values())}"
-        f"<p>Shown on: {text(shown_on(finding.view))}</p>\n"
+        f"{listed(text(finding_words.fact_text(fact)) for fact in finding.evidence.values())}"
+        f"<p>Shown on: {text(finding_words.shown_on(finding.view))}</p>\n"
         f"<p>What to do next:</p>\n{listed(map(_step, finding.next_steps))}"
         f"<p>What would refute it: {text(finding.refuted_by)}</p></article>\n"
     )
@@ -173,19 +182,19 @@ def render_html(report: Report, totals: Totals, columns: MapColumns, parts: int 
 
 
 def _verdict(report: Report) -> str:
-    lost, old = sections.verdict(report), _in_flight_at_end(report)
+    lost, old = completeness.verdict(report), _in_flight_at_end(report)
     old = f'\n<p class="verdict lost">{text(old)}</p>' if old else ""
     if lost:
-        why = f"; gaps: {sections.gaps(report)}" if report.gaps else ""
+        why = f"; gaps: {completeness.gaps(report)}" if report.gaps else ""
         return f'<p class="verdict lost">{text(lost)}{text(why)}.</p>{old}'
     damage = " Some of the file could not be read." if report.damage else ""
-    gap = f"there is no gap{sections.open_end(report)}"
+    gap = f"there is no gap{completeness.open_end(report)}"
     return f'<p class="verdict">Complete: no event was lost, no map was full, {gap}.{damage}</p>{old}'
 
 
 def _in_flight_at_end(report: Report) -> str:
     """Return the sentence on old I/Os in flight at the end; empty without any."""
-    old = outstanding.older(report)
+    old = completeness.older(report)
     return old if old.startswith("IN FLIGHT") else ""
 
 
@@ -199,10 +208,10 @@ def _facts(report: Report, parts: int) -> str:
             ("Kernel", name(host.kernel)),
             ("Measured by", f"{name(host.tool or report.backend)}{how}; latmon {text(host.latmon)}"),
             ("Why this way", text(report.reason)),
-            ("From", f"{text(report.start or UNKNOWN)} to {text(sections.end(report))}"),
-            ("Length", f"{report.duration_s:,} s, {text(sections.windows(report))}"),
+            ("From", f"{text(report.start or UNKNOWN)} to {text(captured.end(report))}"),
+            ("Length", f"{report.duration_s:,} s, {text(captured.windows(report))}"),
             ("Parts", f"{parts:,} files of one capture" if parts > 1 else ""),
-            ("Gaps", text(sections.gaps(report))),
+            ("Gaps", text(completeness.gaps(report))),
         ]
     )
 
@@ -210,7 +219,7 @@ def _facts(report: Report, parts: int) -> str:
 def _shown(report: Report) -> list[str]:
     """Return the devices with a section: busy ones by name; of too many those with most I/Os."""
     devices = report.devices
-    busy = [name for name, device in devices.items() if outstanding.is_busy(device)]
+    busy = [name for name, device in devices.items() if device_text.is_busy(device)]
     busy.sort(key=lambda name: -sum(op.count for op in devices[name].ops.values()))
     return sorted(busy[:MAX_SECTIONS])
 
@@ -220,9 +229,9 @@ def _overview(report: Report, shown: list[str]) -> str:
     if not rows:
         return "<p>No device was seen.</p>"
     heads = ("device", "what", "I/Os", "IOPS", "B/s", "slowest completed", "above threshold", "most in driver", "limit")
-    off = outstanding.off(report)
+    off = limit_remarks.off(report)
     remarks = f"<h3>Limits that are off</h3>\n{listed(map(text, off))}" if off else ""
-    tails = [text(sections.tail_sentence(name, report.devices[name])) for name in shown]
+    tails = [text(device_text.tail_sentence(name, report.devices[name])) for name in shown]
     slow = listed(tail for tail in tails if tail)
     slow = f"<h3>Where the time of the slow I/Os goes</h3>\n{slow}" if slow else ""
     return f"<h2>Devices</h2>\n{table('All devices of the capture', heads, rows, words=(0, 1))}{slow}{remarks}"
@@ -236,9 +245,9 @@ def _line(label: str, device: Device, seconds: float | None, shown: list[str]) -
     slowest = max(tops, key=lambda latency: latency.highest_us or 0, default=None)
     most_us = slowest.highest_us or 0 if slowest else 0
     limit = number(outstanding.bound_of(device.outstanding))
-    old = outstanding.longest_in_flight(device)
+    old = in_flight.longest_in_flight(device)
     is_older = old is not None and old.row.age_us > most_us
-    older = f'<br><span class="bad">in flight for {outstanding.age(old.row)}</span>' if old and is_older else ""
+    older = f'<br><span class="bad">in flight for {in_flight.age(old.row)}</span>' if old and is_older else ""
     what = (device.label, device.model, device.driver)
     return (
         f'<a href="#device-{shown.index(label)}">{name(label)}</a>' if label in shown else name(label),
@@ -255,7 +264,7 @@ def _line(label: str, device: Device, seconds: float | None, shown: list[str]) -
 
 def _slow_hours(report: Report) -> str:
     """Return the I/Os above the threshold and above an SLO, in a table with a row per day and a column per hour."""
-    slow = list(sections.slow_times(report))
+    slow = list(slow_times.slow_times(report))
     body = "".join(f"<p>{text(sentence)}</p>\n{_day_table(times)}" for times, sentence in slow)
     return f"<h2>Slow I/Os by hour and day</h2>\n{body}" if slow else ""
 
@@ -276,7 +285,7 @@ def _day_table(slow: CountedTime) -> str:
 
 def _trust(report: Report) -> str:
     old = _in_flight_at_end(report)
-    markup = listed(text(sentence) for sentence in sections.trust(report) if sentence != old)
+    markup = listed(text(sentence) for sentence in completeness.trust(report) if sentence != old)
     notices = [f"{text(notice.time or UNKNOWN)} {text(notice.text)}" for notice in report.notices]
     section = f"<h2>How far to trust it</h2>\n{markup}{_gap_table(report)}"
     section += f"<h3>Notices</h3>\n{listed(notices[:MAX_NOTES])}" if notices else ""
@@ -309,7 +318,7 @@ def _map_text(frame: MapFrame) -> str:
 
 
 def _meaning(report: Report, frame: MapFrame) -> str:
-    sentences = [*sections.meaning(report)[:-1], _ERROR, _map_meaning(frame)]
+    sentences = [*definitions.meaning(report)[:-1], _ERROR, _map_meaning(frame)]
     head = "How it was measured, and what each number includes"
     return f'<section class="page" id="meaning"><h2>{head}</h2>\n{listed(map(text, sentences))}</section>'
 
@@ -383,7 +392,7 @@ def _identity(device: Device) -> str:
     sentences += ["on " + ", ".join(name(member) for member in device.members)] if device.members else []
     markup = f'<p class="what">{" &middot; ".join(sentences)}</p>\n' if sentences else ""
     if device.timed is False:
-        markup += f"<p>Not timed by the always-on probe: {sections.why_untimed(device)}.</p>\n"
+        markup += f"<p>Not timed by the always-on probe: {device_text.why_untimed(device)}.</p>\n"
     if device.threshold_us is not None:
         above = sum((device.above or {}).values())
         threshold = _threshold(device.threshold_us, device.threshold_range_us)
@@ -400,9 +409,7 @@ def _threshold(latest_us: int, bounds_us: tuple[int, int] | None) -> str:
 
 def _reported(label: str, device: Device) -> str:
     """Return the sentences on the tail, Little's law and the issue order."""
-    sentences = [sections.tail_sentence(label, device), sections.admission_sentence(label, device)]
-    sentences += (*sections.stack_sentences(label, device), *sections.size_sentences(device))
-    sentences.append(sections.reports_sentence(device))
+    sentences = list(device_text.device_sentences(label, device))
     law, order = outstanding.law_of(device.outstanding), device.issue_order
     sentences.append(law.sentence if law else "")
     sentences.append(f"issue order: {order.summary}" if order and order.ascending is not None else "")
@@ -511,15 +518,15 @@ def _depth_table(busy: DepthShares, issued: Mapping[int, int], took: Mapping[int
 
 
 def _in_flight(device: Device) -> str:
-    rows = [text(outstanding.waiting(row)) for row in outstanding.waiting_rows(device)]
+    rows = [text(in_flight.waiting(row)) for row in in_flight.waiting_rows(device)]
     markup = listed(rows[:MAX_WAITING]) + (
         f"<p>and {len(rows) - MAX_WAITING:,} more</p>" if len(rows) > MAX_WAITING else ""
     )
     head = '<h3 class="bad">In flight at the end</h3>\n' if rows else ""
-    longest = outstanding.longest_in_flight(device)
+    longest = in_flight.longest_in_flight(device)
     if longest:
         seen = text(longest.seen or "a time unknown")
-        markup += f"<p>Longest in flight: {text(outstanding.waiting(longest.row))}, seen at {seen}.</p>"
+        markup += f"<p>Longest in flight: {text(in_flight.waiting(longest.row))}, seen at {seen}.</p>"
     return head + markup
 
 
@@ -615,7 +622,7 @@ def _mark_table(report: Report) -> str:
             str(at),
             text(mark.time or UNKNOWN),
             name(mark.text or "(no note)"),
-            "; ".join(map(text, changes(mark.changed))),
+            "; ".join(map(text, captured.changes(mark.changed))),
         )
         for at, mark in enumerate(report.marks, 1)
     ]

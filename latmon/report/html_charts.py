@@ -23,7 +23,7 @@ from latmon.model.stages import COLUMNS, LETTERS, drawn_as
 from latmon.report.formatting import ordered
 from latmon.report.html_elements import LEVELS, number, share, text, time_of
 from latmon.report.model.latency import QUANTILES, RAREST, RAREST_Q
-from latmon.report.summary import Item
+from latmon.report.reading import Item
 from latmon.support.units import rate, spelled
 from latmon.views.axes import Extent, LatencyScale, begins, last_step, latency_scale, level, rows_of, tail_bucket
 

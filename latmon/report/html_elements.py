@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from latmon.model.histogram import BITS
-from latmon.report.formatting import WORDS, Column, NamedQuantile, ReportTable, Row, cell, most_first
+from latmon.report.columns import WORDS, Column, NamedQuantile, ReportTable, Row, cell, most_first
 from latmon.report.model.latency import Quantiles
 from latmon.support.paths import data_dir
 from latmon.support.theme import AUTO, Theme, load_ramp, read_theme, role_colours

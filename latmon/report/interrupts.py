@@ -13,7 +13,8 @@ from latmon.model.host_context import CONTEXT, ContextKind, HostContext
 from latmon.model.measurements.handlers import UNKNOWN_IRQ, Handler, HandlerRuns
 from latmon.model.measurements.softirqs import SoftirqCpu, SoftirqRuns
 from latmon.model.measurements.wakeups import Wakeups
-from latmon.report.formatting import REST, Column, ReportTable, quantile, rounded
+from latmon.report.columns import REST, Column, ReportTable, quantile
+from latmon.report.formatting import rounded
 from latmon.report.issuers import Rows, sample_text
 from latmon.report.latencies import quantiles, summed
 from latmon.report.model import host

@@ -10,7 +10,8 @@ from latmon.model.frame import OPS
 from latmon.model.measurements.behind import Behind
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import Issuer
-from latmon.report.formatting import Column, ReportTable, per_second, quantile, rounded
+from latmon.report.columns import Column, ReportTable, quantile
+from latmon.report.formatting import per_second, rounded
 from latmon.report.latencies import summed
 from latmon.report.model import host
 from latmon.report.model.latency import Quantiles

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Literal, NamedTuple
 
 from latmon.model.frame import (
@@ -10,7 +11,7 @@ from latmon.model.frame import (
 )
 from latmon.model.measurements import errors
 from latmon.model.stages import ADMISSION, AFTER_LIMIT, WHOLE, called
-from latmon.report.formatting import Column, cell, quantile
+from latmon.report.columns import Column, cell, quantile
 from latmon.report.model.device import (
     KernelCounts,
     Op,
@@ -33,15 +34,11 @@ class LatencyRow(NamedTuple):
     share: float | Literal[""] = ""
 
 
-def _latency_of(row: LatencyRow) -> Quantiles:
-    return row.latency
-
-
 LATENCY: Sequence[Column[LatencyRow]] = (
-    Column("timed", "count", lambda row: row.latency.count, 10),
-    Column("mean", "time", lambda row: row.latency.mean, 7),
-    *(quantile(_latency_of, name, name, 7) for name in (*QUANTILES, "max")),
-    Column("share", "share", lambda row: row.share, 6),
+    Column("timed", "count", attrgetter("latency.count"), 10),
+    Column("mean", "time", attrgetter("latency.mean"), 7),
+    *(quantile(attrgetter("latency"), name, name, 7) for name in (*QUANTILES, "max")),
+    Column("share", "share", attrgetter("share"), 6),
 )
 """Columns of latency_rows, after the name."""
 

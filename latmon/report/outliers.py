@@ -9,10 +9,11 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 from latmon.analysis.attribution import Folded, fold
 from latmon.model.frame import UNACCOUNTED, Outlier, Wait, pid_of
 from latmon.model.stages import COLUMNS, StageSum, stage_sum
-from latmon.report.formatting import ordered, wrapped
+from latmon.report.formatting import ordered
 from latmon.report.model.depth import RequestInFlight
 from latmon.report.model.report import Report
 from latmon.report.model.request import LateWakeup, SlowOperation, SlowRequest
+from latmon.support.text import wrapped
 from latmon.support.units import UNKNOWN, part, rfc3339
 from latmon.views.units import exact, meanwhile, until
 

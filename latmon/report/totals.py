@@ -6,30 +6,24 @@ Filled in one pass; memory is bounded by the number of devices and series.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from latmon.aggregate.accumulator import Accumulator, Minute
-from latmon.aggregate.depth_sum import DepthTimes
 from latmon.aggregate.request_age import Waiting, note_longest
-from latmon.analysis.issue_order import LbaOrder
-from latmon.findings.facts import Block
-from latmon.model.devices import NONE, by_device, is_volume, total
+from latmon.model.coverage import NONE, by_device, total
+from latmon.model.devices import is_volume
 from latmon.model.frame import Device, DeviceReport, FileOperation, Flow, Frame, Mark, Outlier
 from latmon.model.histogram import bucket_bounds, bucket_index
 from latmon.model.inflight import AgedAt, Ages
-from latmon.model.measurements import ABOVE, WAKEUPS
-from latmon.model.measurements.wakeups import ThreadNumber
-from latmon.model.packed_frame import PackedFrame
+from latmon.model.measurements import ABOVE
 from latmon.recording.codec import LATE, End, Gap
-from latmon.recording.reader import UnreportedGaps
 from latmon.recording.rollup import MINUTE_US, minute_of
 from latmon.report.outliers import Longest, Worst
+from latmon.report.wakeup_bound import WakeupBound
 
 MAX_GAPS = 10_000
 MAX_NOTICES = 1_000
 MAX_MARKS = 1_000
-MAX_THREADS = 10_000
-"""Threads with rows of wake-ups: a long recording may see any number of them."""
 MAX_DEVICES = 10_000
 """Devices with an age of their own."""
 MAX_REPORTS = 64
@@ -120,24 +114,24 @@ class SlowTimes:
             return
         exact = {device for device, us in frame.thresholds_us.items() if us == self.slo_us}
         yield from ((flow, n) for flow, n in frame[ABOVE].items() if flow.device in exact)
-        for series, one in frame.histograms.items():
+        for series, latency in frame.histograms.items():
             if series.stage != "total":
                 continue
-            at = bucket_index(self.slo_us, one.bits)
-            low, end = bucket_bounds(at, one.bits)
+            at = bucket_index(self.slo_us, latency.bits)
+            low, end = bucket_bounds(at, latency.bits)
             self.begins_us.add(self.slo_us if series.device in exact or low == self.slo_us else end)
             if series.device not in exact:
                 first = at if low == self.slo_us else at + 1
-                yield Flow(series.device, series.op), sum(n for index, n in one.buckets if index >= first)
+                yield Flow(series.device, series.op), sum(n for index, n in latency.buckets if index >= first)
 
     @property
     def days(self) -> dict[int, int]:
         """Return the I/Os by day, UTC."""
-        found: dict[int, int] = {}
+        days: dict[int, int] = {}
         for hour, count in self.hours.items():
             day = hour // _DAY_S * _DAY_S
-            found[day] = found.get(day, 0) + count
-        return found
+            days[day] = days.get(day, 0) + count
+        return days
 
 
 def _minute_of(frame: Frame) -> int:
@@ -154,7 +148,8 @@ class Totals(Accumulator):
         self, interval_us: int, devices: Mapping[str, Device] | None = None, slo_us: int | None = None
     ) -> None:
         """Start empty; `devices`: those that are known before the first window; `slo_us`: of `slo`."""
-        super().__init__(interval_us)
+        self.wakeups = WakeupBound()
+        super().__init__(interval_us, bound=self.wakeups.bounded)
         self.interval_us = interval_us
         self.coverage = NONE
         self.outstanding = OutstandingSums()
@@ -164,8 +159,8 @@ class Totals(Accumulator):
         """The highest queue_depth that was reported of each."""
         self.reports: dict[str, dict[str, tuple[int | str, DeviceReport]]] = {}
         """Device -> name of a report -> its first value and its last one, whether or not it was read until the end."""
-        for one in self.devices.values():
-            self._note_reports(one)
+        for device in self.devices.values():
+            self._note_reports(device)
         self.gaps: list[Missed] = []
         self.late: list[Missed] = []
         """Wide windows that were read late; nothing is missing in them."""
@@ -177,21 +172,14 @@ class Totals(Accumulator):
         self.marks: list[Mark] = []
         self.slow, self.slo = SlowTimes(), None if slo_us is None else SlowTimes(slo_us)
         self.end: End | None = None
-        self.by_blocks = False
-        """Whether `take` adds the tables of blocks; else they are added frame by frame."""
-        self.wakeups_left_out = 0
-        """Wake-ups of threads beyond MAX_THREADS."""
-        self._threads: set[ThreadNumber] = set()
-        """Threads with a row of wake-ups in the sums."""
-        self._unreported = UnreportedGaps(interval_us)
 
     def add(self, item: Frame | Gap | Mark | End | Minute) -> None:
-        """Add the next item. A Minute equals its windows where a window comes before and after it."""
-        for gap in (*self._unreported.before(item), *([item] if isinstance(item, Gap) else [])):
-            self._gap(Missed(gap.wall, gap.seconds, gap.reason, gap.mono_us))
+        """Add the next item, of gaps also those that have no line (UnreportedGaps).
+
+        A Minute equals its windows where a window comes before and after it.
+        """
         if isinstance(item, Frame):
             self._window(item)
-            self._add_slow(item)
         elif isinstance(item, Minute):
             self._add_slow(item.frame)
             self._note_late(item.frame)
@@ -202,70 +190,46 @@ class Totals(Accumulator):
             self._mark(item)
         elif isinstance(item, End):
             self.end = item
+        elif isinstance(item, Gap):
+            self._gap(Missed(item.wall, item.seconds, item.reason, item.mono_us))
 
     def _add_slow(self, frame: Frame) -> None:
-        for one in (self.slow, self.slo):
-            if one is not None:
-                one.add(frame, self.devices)
+        for times in (self.slow, self.slo):
+            if times is not None:
+                times.add(frame, self.devices)
 
     def _note_reports(self, device: Device) -> None:
-        known = self.reports.setdefault(device.name, {}) if device.reports else {}
-        for one in device.reports:
-            if one.name in known or len(known) < MAX_REPORTS:
-                known[one.name] = known.get(one.name, (one.value, one))[0], one
+        reports = self.reports.setdefault(device.name, {}) if device.reports else {}
+        for report in device.reports:
+            if report.name in reports or len(reports) < MAX_REPORTS:
+                first, _ = reports.get(report.name, (report.value, report))
+                reports[report.name] = first, report
 
     def _window(self, frame: Frame) -> None:
         self._note_late(frame)
-        self.devices.update((one.name, one) for one in frame.devices)
+        self.devices.update((device.name, device) for device in frame.devices)
         for device in frame.devices:
-            reported = (of.value for of in device.limits if of.name == "queue_depth" and isinstance(of.value, int))
+            reported = (
+                limit.value for limit in device.limits if limit.name == "queue_depth" and isinstance(limit.value, int)
+            )
             self._note_reports(device)
             self.queue_depths[device.name] = max(self.queue_depths.get(device.name, 0), *reported, 0)
         notice, before = frame.health.notice, self._notice
         if notice not in ("", before) and len(self.notices) < MAX_NOTICES:
             self.notices.append((frame.wall, notice))
         self._notice = notice
+        self._add_slow(frame)
         self.outstanding.add(frame)
         self.coverage += total(by_device(frame), self.devices)
         super().add(frame)
 
-    def take(self, block: Block) -> None:
-        """Add the tables of a block of rules, which summed up its frames."""
-        self._add_packed(block.packed)
-        super()._merge_outstanding(block.depth_sums, block.orders)
-
-    def _add_tables(self, item: Frame | Minute) -> None:
-        if not self.by_blocks:
-            super()._add_tables(item)
-
-    def _add_packed(self, packed: PackedFrame) -> None:
-        """Add tables without the wake-ups of new threads beyond a limit, which are counted alone."""
-        wakeups = packed.tables.get(WAKEUPS)
-        if wakeups is not None:
-            delays = wakeups.histograms[WAKEUPS.place_of("delay")]
-            room = MAX_THREADS - len(self._threads)
-            new = [thread for thread in delays if thread not in self._threads]
-            self._threads.update(new[:room])
-            if len(new) > room:
-                self.wakeups_left_out += sum(delays[thread].count for thread in new[room:])
-                packed = replace(packed, tables={**packed.tables, WAKEUPS: wakeups.only(self._threads)})
-        super()._add_packed(packed)
-
-    def _add_outstanding(self, frame: Frame) -> None:
-        if not self.by_blocks:
-            super()._add_outstanding(frame)
-
-    def _merge_outstanding(self, depths: Mapping[str, DepthTimes], orders: Mapping[str, LbaOrder]) -> None:
-        if not self.by_blocks:
-            super()._merge_outstanding(depths, orders)
-
     def _add_outliers(self, outliers: tuple[Outlier, ...]) -> None:
-        for one in outliers:
-            self.worst.add(one)
+        for outlier in outliers:
+            self.worst.add(outlier)
 
     def _add_operations(self, operations: tuple[FileOperation, ...]) -> None:
-        for one in operations:
-            self.operations.add(one)
+        for operation in operations:
+            self.operations.add(operation)
 
     def _note_late(self, frame: Frame) -> None:
         if frame.late and len(self.late) < MAX_GAPS:

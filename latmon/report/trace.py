@@ -31,11 +31,10 @@ from latmon.model.frame import UNACCOUNTED, Frame, Outlier
 from latmon.model.histogram import Histogram, bucket_index
 from latmon.model.redaction import Redaction
 from latmon.model.stages import ADMISSION, FACTS
-from latmon.report.formatting import WIDTH, wrapped
 from latmon.support import host, privileges, signals
 from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, LatmonError
 from latmon.support.streams import STANDARD, message, named, output
-from latmon.support.text import encodable
+from latmon.support.text import WIDTH, encodable, wrapped
 from latmon.support.units import UNKNOWN, counted, duration, part, show_duration, spelled
 from latmon.views.units import maximum, quantile, size
 

@@ -7,9 +7,19 @@ bounded length. Brackets stay, because drawn text is never parsed as markup.
 
 from __future__ import annotations
 
+import textwrap
+import unicodedata
 from collections.abc import Sequence
 
+from latmon.support.units import NO_BREAK, unbroken
+
 MAX_CELLS = 64
+WIDTH = 79
+"""Characters of a line of a report."""
+_WIDE = "WF"
+"""East Asian Width (UAX #11): wide and fullwidth take two cells."""
+_SECOND = "\0"
+"""Placeholder for the second cell of a wide character; clean text has none."""
 
 
 def clean(raw: str | bytes, limit: int = MAX_CELLS) -> str:
@@ -56,6 +66,14 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 def listed(names: Sequence[str], most: int = 3) -> str:
     """Return the first names, and the number of the others."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def wrapped(text: str, indent: str = "") -> list[str]:
+    """Break the text into lines, not between a number and its unit; those after the first are indented by two more."""
+    if not text.isascii():
+        text = "".join(char + _SECOND * (unicodedata.east_asian_width(char) in _WIDE) for char in text)
+    lines = textwrap.wrap(unbroken(text), WIDTH, initial_indent=indent, subsequent_indent=indent + "  ")
+    return [line.replace(NO_BREAK, " ").replace(_SECOND, "") for line in lines]
 
 
 def _escape(char: str) -> str:

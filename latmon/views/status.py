@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from latmon.aggregate.history import Window
 from latmon.findings.rule import CRITICAL, Finding
-from latmon.model.devices import counts_twice
+from latmon.model.coverage import counts_twice
 from latmon.model.frame import Device, Frame, Health, Origin
 from latmon.model.histogram import Histogram, bucket_bounds, bucket_index
 from latmon.model.inflight import Ages

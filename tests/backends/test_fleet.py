@@ -63,8 +63,8 @@ from latmon.model.measurements.softirqs import SoftirqCpu, SoftirqRuns
 from latmon.model.measurements.wakeups import Wakeups, by_thread
 from latmon.recording import codec
 from latmon.recording.codec import Gap
+from latmon.recording.json_line import parse
 from latmon.recording.reader import open_recording
-from latmon.recording.validate import parse
 from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, EXIT_UNAVAILABLE, EXIT_USAGE, UnavailableError, UsageError
 from latmon.support.host import boot_id
 from latmon.support.process import descendants

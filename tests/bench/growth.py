@@ -24,7 +24,7 @@ from latmon.cli.check import survey
 from latmon.model.frame import Frame
 from latmon.model.measurements import ABOVE
 from latmon.recording.reader import open_recording
-from latmon.report.summary import summarise
+from latmon.report.reading import summarise
 from latmon_backends.bpftrace.program import BpftraceTool
 
 RATES = (1_000, 5_000, 15_000, 50_000, 0)

@@ -23,7 +23,7 @@ import gzip, re, sys
 from pathlib import Path
 from latmon.recording.archive import Archive
 from latmon.recording.codec import decode_frame
-from latmon.recording.validate import parse
+from latmon.recording.json_line import parse
 
 def rss():
     return int(re.search(r"VmRSS:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) * 1024

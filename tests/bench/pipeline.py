@@ -18,7 +18,7 @@ from latmon.decode.framer import Framer
 from latmon.findings.rule import DEFAULT
 from latmon.model.frame import Health, Origin
 from latmon.recording.codec import IdleReader, IdleWriter, decode_origin, encode_origin, to_bytes
-from latmon.recording.validate import parse
+from latmon.recording.json_line import parse
 from latmon.views.lines import BLANK, Line
 from latmon.views.screen import Scene, screen_lines
 from latmon.views.selection import Selection

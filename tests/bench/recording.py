@@ -23,7 +23,7 @@ from latmon.diff.comparison import compare
 from latmon.model.frame import Frame, Origin
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
-from latmon.report.summary import summarise
+from latmon.report.reading import summarise
 from latmon.support.process import seldom_collecting
 from latmon_backends.demo.backend import DemoBackend
 from latmon_backends.replay import ReplayBackend

@@ -10,7 +10,7 @@ from latmon.capture import session
 from latmon.capture.session import Lines, Outlet, decode_end, end_line
 from latmon.model.frame import Device, Frame, Origin
 from latmon.recording.codec import decode_frame, decode_origin
-from latmon.recording.validate import parse
+from latmon.recording.json_line import parse
 from latmon.support.errors import EXIT_INCOMPLETE, LatmonError
 
 SDA, SDB = Device("sda", 8, 0), Device("sdb", 8, 16)

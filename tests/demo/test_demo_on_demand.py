@@ -15,7 +15,7 @@ from latmon.model.histogram import merge
 from latmon.model.measurements import ABOVE, HANDLERS, SOFTIRQS, WAKEUPS
 from latmon.model.measurements.handlers import Handler
 from latmon.recording.codec import decode_frame, encode_frame, to_bytes
-from latmon.recording.validate import parse
+from latmon.recording.json_line import parse
 from latmon_backends.demo import host_window
 from latmon_backends.demo.host_window import COMPLETER, HOG
 from latmon_backends.demo.scenario import ROWS

@@ -40,7 +40,7 @@ from latmon.model.measurements.patterns import Pattern
 from latmon.model.measurements.sizes import SizeClass
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
-from latmon.report import summary as report_summary
+from latmon.report import reading
 from latmon.support.errors import RecordingError, UsageError
 from latmon.support.typed_json import to_json
 from latmon.support.units import spelled, whole
@@ -817,13 +817,13 @@ def test_the_command_evaluates_the_rules_of_both(capsys):
 def test_the_findings_of_a_side_are_those_of_its_report(name):
     """The last seconds are a block too, and so is all of a recording shorter than one."""
     path = RECORDINGS / f"{name}.latmon.jsonl.gz"
-    reported = report_summary.summarise(open_recording(path)).evaluated.findings
+    reported = reading.summarise(open_recording(path)).evaluated.findings
     assert read(str(path)).findings.keys() == {(finding.id, finding.device) for finding in reported}
 
 
 def test_missing_windows_are_the_gaps_that_the_report_finds(tmp_path):
     path = write(tmp_path / "holes.gz", [one for one in frames_of(1, length=200) if one.seq not in (30, 31, 170)])
-    made, gaps = read(str(path)), report_summary.summarise(open_recording(path)).gaps
+    made, gaps = read(str(path)), reading.summarise(open_recording(path)).gaps
     assert (made.windows, made.gaps, len(gaps)) == (197, 2, 2)
     assert "A is incomplete: 2 gaps" in rendered(compare(made, run(2)))
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from latmon.report.model.report import Report
-from latmon.report.summary import summarise
+from latmon.report.reading import summarise
 from latmon.support.typed_json import to_json
 
 

@@ -11,11 +11,13 @@ from latmon.importers.values import ImportOptions
 from latmon.model.frame import Series
 from latmon.model.histogram import MAX_US, Histogram
 from latmon.recording.reader import open_recording
-from latmon.report.command import render_text
 from latmon.report.html import render_html
 from latmon.report.html_charts import MapColumns
-from latmon.report.latencies import SourceEdges, quantiles
-from latmon.report.summary import added_up, report_of
+from latmon.report.latencies import quantiles
+from latmon.report.reading import added_up
+from latmon.report.source_edges import SourceEdges
+from latmon.report.summary import report_of
+from latmon.report.text import render_text
 from latmon.support.errors import RecordingError
 from latmon.views.lines import cell_len
 

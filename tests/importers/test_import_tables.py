@@ -14,7 +14,7 @@ from latmon.importers.registry import import_command, read_text
 from latmon.importers.values import ImportedTable, ImportOptions, Remark
 from latmon.model.histogram import MAX_US, bucket_bounds
 from latmon.recording.reader import open_recording
-from latmon.report.command import render_text
+from latmon.report.text import render_text
 from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE
 
 OCTAVES = {7: 3, 8: 0, 9: 10, 10: 100, 11: 0, 12: 1, 14: 2}

@@ -14,8 +14,8 @@ from latmon.importers.values import ImportOptions
 from latmon.model.frame import Completed, Flow
 from latmon.model.inflight import MEANS
 from latmon.recording.reader import open_recording
-from latmon.report.command import render_text
 from latmon.report.outstanding import sentences
+from latmon.report.text import render_text
 from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, EXIT_UNREADABLE, RecordingError
 
 GOLDEN = test_imports.GOLDEN

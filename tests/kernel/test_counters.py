@@ -6,8 +6,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from latmon.model.frame import Completed, Flow, Frame, Outstanding
-from latmon.recording import validate
 from latmon.recording.codec import decode_frame, encode_frame, to_bytes
+from latmon.recording.json_line import parse
 from latmon.support.errors import UnavailableError
 from latmon_backends.kernel.block_devices import BlockDevices
 from latmon_backends.kernel.counters import FrameClock, KernelSampler, difference
@@ -418,7 +418,7 @@ def test_what_a_recording_can_not_hold_never_leaves_the_sampler(tmp_path_factory
             tables=interval.tables,
         )
         assert Flow("loop0", "read") in interval.kernel
-        assert decode_frame(validate.parse(to_bytes(encode_frame(frame)))).kernel == interval.kernel
+        assert decode_frame(parse(to_bytes(encode_frame(frame)))).kernel == interval.kernel
 
 
 def format_whole(number):

@@ -19,7 +19,8 @@ from latmon.recording.codec import Gap, encode_frame, to_bytes
 from latmon.recording.packed_tables import slowest_us
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
-from latmon.report.summary import report_of, summarise
+from latmon.report.reading import summarise
+from latmon.report.summary import report_of
 from latmon.report.totals import Totals
 from latmon.support.errors import UnavailableError, UsageError
 from latmon.support.units import wall_of

@@ -13,7 +13,7 @@ from latmon.aggregate import accumulator
 from latmon.aggregate.accumulator import Accumulator
 from latmon.model.frame import CgroupLimit
 from latmon.recording.codec import decode_frame, encode_frame, to_bytes
-from latmon.recording.validate import parse
+from latmon.recording.json_line import parse
 from latmon.support.errors import RecordingError
 from latmon.support.text import is_clean
 

@@ -15,7 +15,7 @@ from latmon.model.histogram import Histogram
 from latmon.model.measurements import HANDLERS, WAKEUPS
 from latmon.model.measurements.handlers import Handler, HandlerRuns
 from latmon.recording.codec import decode_frame, encode_frame, to_bytes
-from latmon.recording.validate import parse
+from latmon.recording.json_line import parse
 from latmon.support.text import clean
 from latmon_backends.kernel.interrupts import Interrupts
 from latmon_backends.probe.outliers import Outliers, Threads

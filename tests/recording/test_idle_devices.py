@@ -10,14 +10,15 @@ from latmon.aggregate.history import Store, Window
 from latmon.aggregate.request_age import Waiting
 from latmon.capture.session import Lines
 from latmon.findings.facts import block_of, depths_of
-from latmon.model.devices import IdleRows, WithIdle, busy_rows, by_device, total
+from latmon.model.coverage import by_device, total
+from latmon.model.devices import IdleRows, WithIdle, busy_rows
 from latmon.model.frame import OPS, Completed, Device, Flow, Frame, Outstanding
 from latmon.model.inflight import Depths, InFlightList
 from latmon.model.measurements import KERNEL
 from latmon.model.packed_frame import COVERAGE
 from latmon.recording.archive import Archive
 from latmon.recording.codec import IdleReader, IdleWriter, encode_frame, to_bytes
-from latmon.recording.validate import parse
+from latmon.recording.json_line import parse
 from latmon.views.history import DepthWindow
 from latmon_backends.kernel import block_devices
 from latmon_backends.kernel.counters import FrameClock, KernelSampler, difference

@@ -15,8 +15,8 @@ from latmon.model.packed import Packed
 from latmon.model.packed_frame import PackedFrame, PackedTable, Pressed
 from latmon.recording import codec, packed_tables
 from latmon.recording.codec import encode_frame, to_bytes
+from latmon.recording.json_line import parse
 from latmon.recording.packed_tables import slowest_us, totals_alone
-from latmon.recording.validate import parse
 from latmon.support.errors import RecordingError
 
 STAGES = ("total", "hba")

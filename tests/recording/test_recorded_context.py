@@ -12,7 +12,7 @@ from recorded import NAMES, frame
 from latmon.aggregate.accumulator import Accumulator
 from latmon.model.host_context import ContextValue, interval_value
 from latmon.recording.codec import decode_frame, encode_frame, to_bytes
-from latmon.recording.validate import parse
+from latmon.recording.json_line import parse
 from latmon.support.errors import RecordingError
 from latmon.support.text import is_clean
 

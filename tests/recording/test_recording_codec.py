@@ -20,8 +20,9 @@ from latmon.recording.codec import (
     encode_origin,
     to_bytes,
 )
+from latmon.recording.json_line import parse
 from latmon.recording.records import GAP, MARK
-from latmon.recording.validate import MAX_ITEMS, parse
+from latmon.recording.validate import MAX_ITEMS
 from latmon.support.errors import EXIT_UNREADABLE, RecordingError
 from latmon.support.text import is_clean
 

@@ -25,8 +25,8 @@ from latmon.model.measurements.wakeups import Wakeups, by_thread
 from latmon.model.packed import Packed
 from latmon.model.redaction import Redaction
 from latmon.recording.codec import decode_frame, encode_frame, to_bytes
+from latmon.recording.json_line import parse
 from latmon.recording.reader import open_recording
-from latmon.recording.validate import parse
 from latmon.recording.writer import Writer
 from latmon.support.errors import RecordingError
 from latmon.support.text import is_clean

@@ -17,9 +17,10 @@ from latmon.model.frame import Frame
 from latmon.model.inflight import PROBE, SYSFS, Depths, InFlight, InFlightList, Issue, Took
 from latmon.model.redaction import Redaction
 from latmon.recording.codec import decode_frame, encode_frame, to_bytes
+from latmon.recording.json_line import parse
 from latmon.recording.reader import open_recording
 from latmon.recording.records import MAX_DEPTH
-from latmon.recording.validate import MAX_SPAN_US, parse
+from latmon.recording.validate import MAX_SPAN_US
 from latmon.recording.writer import Writer
 from latmon.support.errors import RecordingError
 from latmon.support.text import is_clean

@@ -23,7 +23,7 @@ from latmon.recording.codec import End, Gap, encode_frame, to_bytes
 from latmon.recording.reader import open_recording
 from latmon.recording.rollup import MINUTE_US
 from latmon.recording.writer import Writer
-from latmon.report import summary
+from latmon.report import reading, summary
 from latmon.report.totals import Totals
 from latmon.support.typed_json import to_json
 
@@ -102,7 +102,7 @@ def test_a_report_by_roll_ups_is_the_report_by_windows(tmp_path, seed, on_demand
 @pytest.mark.parametrize(("whole", "seed"), PAIRS)
 def test_a_report_by_the_blocks_of_rules_is_the_report_by_windows(tmp_path, seed, whole):
     recording = open_recording(written(tmp_path / "r", Load(seed).frames()))
-    totals = summary.added_up(recording, evaluated=summary.Evaluated(recording), whole=whole)
+    totals = reading.added_up(recording, engine=reading.rule_engine(recording), whole=whole)
     assert json_of(recording, totals) == report(recording, recording)
 
 

@@ -15,10 +15,10 @@ from latmon.aggregate import accumulator as sums
 from latmon.aggregate.accumulator import TaskqSums, summed
 from latmon.model.frame import Frame, Taskq
 from latmon.recording.codec import decode_frame, encode_frame, to_bytes
+from latmon.recording.json_line import parse
 from latmon.recording.reader import open_recording
-from latmon.recording.validate import parse
 from latmon.recording.writer import Writer
-from latmon.report.command import render_text
+from latmon.report.text import render_text
 from latmon.support.errors import RecordingError
 from latmon.support.text import is_clean
 

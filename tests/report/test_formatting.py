@@ -2,18 +2,11 @@
 
 import pytest
 
-from latmon.report.formatting import (
-    MOST,
-    WIDTH,
-    DeviceInFlight,
-    at_the_end,
-    cell,
-    in_flight_by_device,
-    not_completed,
-    wrapped,
-)
+from latmon.report.columns import cell
 from latmon.report.html_elements import quantile
+from latmon.report.in_flight import MOST, DeviceInFlight, at_the_end, in_flight_by_device, not_completed
 from latmon.report.model.latency import Quantiles
+from latmon.support.text import WIDTH, wrapped
 from latmon.views.lines import wrap
 
 S = 1_000_000

@@ -15,7 +15,7 @@ from report_json import ReportJson, summarised
 from latmon.cli.check import contents, survey
 from latmon.cli.main import run as main
 from latmon.model import measurements
-from latmon.model.devices import Coverage
+from latmon.model.coverage import Coverage
 from latmon.model.frame import Completed, Device, Flow, Health, Missing, Outstanding, Series
 from latmon.model.histogram import Histogram
 from latmon.model.measurements import ERRORS
@@ -24,10 +24,13 @@ from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import Issuer
 from latmon.recording.reader import UNCLOSED, open_recording
 from latmon.recording.writer import Writer
-from latmon.report.command import render_text, report_command
+from latmon.report.command import report_command
+from latmon.report.completeness import incomplete
 from latmon.report.html import render_html
 from latmon.report.html_charts import MapColumns
-from latmon.report.summary import added_up, incomplete, report_of
+from latmon.report.reading import added_up
+from latmon.report.summary import report_of
+from latmon.report.text import render_text
 from latmon.support.errors import EXIT_DONE, RecordingError
 from latmon.support.units import rfc3339
 

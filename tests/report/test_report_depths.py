@@ -11,7 +11,7 @@ from test_report import record
 
 from latmon.model.frame import Device, Limit
 from latmon.model.inflight import PROBE, Depths
-from latmon.report.command import render_text
+from latmon.report.text import render_text
 
 NONE = Limit("scheduler", "none", "queue/scheduler")
 TAGS = Limit("nr_tags", 512, "mq/0/nr_tags")

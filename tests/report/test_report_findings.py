@@ -3,7 +3,6 @@
 import html
 import re
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 from report_json import summarised
@@ -15,13 +14,13 @@ from latmon.findings.rules import RULES
 from latmon.model.frame import Frame, Origin
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
-from latmon.report import summary as findings_of
-from latmon.report.command import findings as as_text
+from latmon.report import reading
 from latmon.report.command import report_command
+from latmon.report.findings import findings_of
+from latmon.report.findings import lines as as_text
 from latmon.report.html import findings as as_html
 from latmon.report.html_elements import look, style_sheet
 from latmon.report.model.finding import Evaluation, Findings
-from latmon.report.summary import Evaluated
 from latmon.support.typed_json import to_json
 
 ORIGIN = Origin("bpftrace", "box", "6.1", "0.1")
@@ -49,13 +48,14 @@ SICK = Finding(
 
 def evaluated(monkeypatch, found, *, n=15, minutes=False):
     monkeypatch.setattr(engine, "evaluate_rules", lambda _facts, _settings, _failed: iter([found]))
-    one = Evaluated(SimpleNamespace(origin=ORIGIN, devices=(), span=lambda: (0, 1)), Settings(off=OFF))
+    rules = engine.RuleEngine(ORIGIN, (), Settings(off=OFF))
     for i in range(n):
-        one.add(Frame(i, 1e9 + i, (i + 1) * 1_000_000, 1_000_000))
+        rules.take(Frame(i, 1e9 + i, (i + 1) * 1_000_000, 1_000_000))
     if minutes:
         frame = Frame(n, 1e9, (n + 60) * 1_000_000, 60_000_000)
-        one.add(Minute(frame=frame, windows=60, longest_us=1_000_000, first_dt_us=1_000_000))
-    return one.findings()
+        rules.take(Minute(frame=frame, windows=60, longest_us=1_000_000, first_dt_us=1_000_000))
+    rules.finish()
+    return findings_of(rules)
 
 
 def test_json(monkeypatch):
@@ -140,7 +140,7 @@ def test_what_failed_or_was_left_out_is_reported():
 
 
 def test_all_forms_judge_the_same_items(monkeypatch, tmp_path):
-    monkeypatch.setattr(findings_of, "SHORT_US", 100_000_000)
+    monkeypatch.setattr(reading, "SHORT_US", 100_000_000)
     path = tmp_path / "a.latmon.jsonl.gz"
     writer = Writer.create(path, ORIGIN)
     for i in range(1, 25):

@@ -28,13 +28,15 @@ from latmon.model.inflight import Depths
 from latmon.model.stages import called
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
-from latmon.report import formatting
-from latmon.report.command import render_text, report_command
+from latmon.report import columns
+from latmon.report.command import report_command
 from latmon.report.html import diff_page, render_html, sweep_page, write_diff
 from latmon.report.html_charts import MapColumns, histogram
 from latmon.report.html_elements import LEVELS, look, style_sheet, time_of
 from latmon.report.model.latency import QUANTILES
-from latmon.report.summary import added_up, report_of, summarise
+from latmon.report.reading import added_up, summarise
+from latmon.report.summary import report_of
+from latmon.report.text import render_text
 from latmon.support.errors import EXIT_DONE, UnavailableError, UsageError
 from latmon.support.paths import data_dir
 from latmon.support.theme import load_ramp
@@ -191,7 +193,7 @@ def quantile_text(q, name):
     """Format as the text report does, but a quantile that is the exact maximum to the digit."""
     us = q.quantile(name)
     exact = us is None or us == q.max
-    return time_of(us) if exact else in_words(formatting.cell(q, name))
+    return time_of(us) if exact else in_words(columns.cell(q, name))
 
 
 def test_every_number_is_that_of_the_json_and_a_quantile_has_the_text_s_digits(rich):

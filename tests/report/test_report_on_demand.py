@@ -29,14 +29,15 @@ from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
 from latmon.report import interrupts
 from latmon.report import outliers as rows
-from latmon.report.command import render_text, text_table
+from latmon.report.columns import text_table
 from latmon.report.files import OPERATIONS
-from latmon.report.formatting import WIDTH
 from latmon.report.interrupts import WAKEUPS
 from latmon.report.issuers import process_table, processes
 from latmon.report.model.request import LateWakeup
 from latmon.report.outliers import waits
+from latmon.report.text import render_text
 from latmon.report.totals import MAX_REPORTS, Totals
+from latmon.support.text import WIDTH
 from latmon.support.typed_json import to_json
 from latmon.views.units import exact
 
@@ -369,7 +370,7 @@ def test_a_table_that_is_cut_says_how_many_more(summary_of):
 
 
 def test_threads_beyond_a_limit_are_a_number(summary_of, monkeypatch):
-    monkeypatch.setattr("latmon.report.totals.MAX_THREADS", 5)
+    monkeypatch.setattr("latmon.report.wakeup_bound.MAX_THREADS", 5)
     frames = [
         frame(
             seq,

@@ -14,11 +14,12 @@ from latmon.aggregate.depth_sum import DepthTimes
 from latmon.model.frame import Completed, Device, Flow, Frame, Limit, Outlier, Outstanding, Series, Traced
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import EXACT, MEANS, PROBE, SYSFS, Depths, InFlight, InFlightList, Issue, Took
-from latmon.report.command import render_text
 from latmon.report.html import render_html
 from latmon.report.html_charts import MapColumns
-from latmon.report.sections import slow_times
-from latmon.report.summary import added_up, report_of
+from latmon.report.reading import added_up
+from latmon.report.slow_times import slow_times
+from latmon.report.summary import report_of
+from latmon.report.text import render_text
 from latmon.report.totals import OutstandingSums
 
 LIMITS = (

@@ -12,7 +12,7 @@ from report_json import summarised
 from latmon.model.frame import Mark
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
-from latmon.report.command import render_text
+from latmon.report.text import render_text
 from latmon.support.text import encodable
 
 SETTINGS = {

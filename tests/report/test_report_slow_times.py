@@ -17,11 +17,11 @@ from latmon.model.histogram import Histogram, bucket_index
 from latmon.model.measurements import ABOVE
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
-from latmon.report.command import slow as slow_text
 from latmon.report.latencies import quantiles
 from latmon.report.latency_table import volume
 from latmon.report.model.device import Op
 from latmon.report.model.report import CountedSpan
+from latmon.report.slow_times import lines as slow_text
 from latmon.report.summary import report_of, slow_ios
 from latmon.report.totals import SlowTimes, Totals
 from latmon.support.errors import EXIT_DONE

@@ -17,7 +17,7 @@ from latmon.capture.registry import Request
 from latmon.model.frame import NAMED_FROM, STAGES, UNACCOUNTED, Frame
 from latmon.model.measurements import WAKEUPS
 from latmon.recording.reader import open_recording
-from latmon.report.command import render_text
+from latmon.report.text import render_text
 from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE
 from latmon.views.selection import Selection
 from latmon_backends.dtrace import backend as dtrace_backend

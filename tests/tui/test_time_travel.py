@@ -14,6 +14,7 @@ from report_json import ReportJson, summarised
 from latmon.capture.backend import Options
 from latmon.capture.registry import Request
 from latmon.capture.session import SCREEN_COMMANDS, Session
+from latmon.findings.engine import RuleEngine
 from latmon.findings.rule import FLEET, Settings
 from latmon.findings.rules import RULES
 from latmon.model.frame import STAGES, UNACCOUNTED, Frame, Health, Mark, Series
@@ -22,7 +23,8 @@ from latmon.model.redaction import Redaction
 from latmon.recording.archive import Archive, Stamps, TimelineEvent
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
-from latmon.report.summary import Evaluated, report_of
+from latmon.report.findings import findings_of
+from latmon.report.summary import report_of
 from latmon.report.totals import Totals
 from latmon.support.errors import LatmonError
 from latmon.support.paths import data_dir
@@ -600,10 +602,11 @@ async def test_a_live_capture_and_its_recording_report_the_same(tmp_path, backen
     assert "as asked" in ended
     recording = open_recording(path)
     source = SimpleNamespace(origin=origin, devices=(), damage=[], is_live=False, span=lambda: (0, 0))
-    evaluated = Evaluated(source)
+    engine = RuleEngine(origin)
     for one in frames:
-        evaluated.add(one)
-    shown = ReportJson(report_of(source, live, evaluated.findings()))
+        engine.take(one)
+    engine.finish()
+    shown = ReportJson(report_of(source, live, findings_of(engine)))
     read = summarised(recording)
     assert read["intervals"] >= 5
     assert read["marks"]

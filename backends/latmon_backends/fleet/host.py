@@ -29,7 +29,9 @@ from latmon.capture.backend import Backend, HostPart, Options
 from latmon.model.devices import Inventory, named_devices, of_devices
 from latmon.model.frame import STAGES, Device, Frame, Health, Missing, Origin
 from latmon.recording.codec import IdleReader, decode_frame, decode_origin, encode_frame, to_bytes
-from latmon.recording.validate import MAX_SPAN_US, MAX_WALL, ReadPosition, admit, parse, wall, whole
+from latmon.recording.json_line import parse
+from latmon.recording.read_position import ReadPosition, admit
+from latmon.recording.validate import MAX_SPAN_US, MAX_WALL, wall, whole
 from latmon.support import trust
 from latmon.support.errors import LatmonError, RecordingError, UnavailableError
 from latmon.support.owners import ROOT

@@ -37,8 +37,9 @@ from latmon.model.packed_frame import frames_by_rate, one_in_of, pack, state_of
 from latmon.model.sample import SampleRates, weighed
 from latmon.model.table import Meaning, Tables, filled, sum_tables
 from latmon.recording.codec import decode_frame, encode_frame, to_bytes
+from latmon.recording.json_line import MAX_LINE, parse
 from latmon.recording.packed_tables import MAX_IN_TABLE, MAX_SLOTS
-from latmon.recording.validate import MAX_ITEMS, MAX_LABEL, MAX_LINE, MAX_WALL, parse
+from latmon.recording.validate import MAX_ITEMS, MAX_LABEL, MAX_WALL
 from latmon.support.errors import RecordingError
 from latmon.support.text import clean
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from latmon.model.devices import Coverage
+from latmon.model.coverage import Coverage
 from latmon.report.model.device import Device, Sampling
 from latmon.report.model.finding import Findings
 from latmon.report.model.host import (
