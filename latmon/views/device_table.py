@@ -271,8 +271,8 @@ _MEAN_ONLY: tuple[Field[Subject], ...] = (Field("mean", TIME, _mean),)
 _FAILED: tuple[Field[Subject], ...] = (Field("failed", 6, _failed),)
 """Shown as soon as an I/O failed: a column of zeroes says nothing."""
 _ASKED: tuple[Field[Subject], ...] = (
-    Field("merged", 6, _merged),
-    Field("active", 6, _active),
+    Field("merged", 6, _merged, meaning="I/Os per second that were merged into those counted"),
+    Field("active", 6, _active, meaning="part of the time with any I/O, by the kernel's own counter", is_per_op=False),
     Field("mix", MIX, lambda s, _: mix(s.counts), right=False, role="dim"),
 )
 """Columns that are shown only where the user asks for them."""
@@ -372,8 +372,13 @@ _ROOMY = 30
 """Lines of a panel from which on the table has a title."""
 TITLES = tuple(dict.fromkeys(field.title for field in COLUMNS))
 """Titles of all columns, as users name them."""
-OF_DEVICE = (_OUT, "queue", "peers", "failed", "reads", "writes", "others", "mix", "active")
+OF_DEVICE = (
+    *(_OUT, "queue", "peers", "failed", "reads", "writes", "others", "mix"),
+    *(field.title for field in _ASKED if not field.is_per_op),
+)
 """Titles of columns that are not known per op."""
+MEANINGS = tuple((field.title, f"{field.meaning} (only with --columns)") for field in _ASKED if field.meaning)
+"""Title and meaning of the columns that explain themselves."""
 TREND_MIN = 6
 TREND_MAX = 60
 

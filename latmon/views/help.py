@@ -8,6 +8,7 @@ from itertools import zip_longest
 from latmon.model.frame import Missing, Origin
 from latmon.model.stages import FACTS, STAGES, called
 from latmon.support.host import priority_scales
+from latmon.views.device_table import MEANINGS
 from latmon.views.lines import BLANK, Line, Span, cell, wrap
 
 Pairs = Iterable[tuple[str, str]]
@@ -140,8 +141,7 @@ _NUMBERS = (
         "in a table of groups: their number, those with I/O, sums; the latencies are of the group's worst device",
     ),
     ("failed", "I/Os that failed in the window; counted and not timed (shown as soon as one failed)"),
-    ("merged", "I/Os per second that were merged into those counted (only with --columns)"),
-    ("active", "part of the time with any I/O, by the kernel's own counter (only with --columns)"),
+    *MEANINGS,
     (
         "reads writes",
         "their shares of the I/Os; others: flushes, discards and other ops; column `mix`: each op by name",

@@ -278,6 +278,10 @@ class Field(Generic[T]):
     most: int = 0
     role: str = "text"
     is_first: bool = False
+    meaning: str = ""
+    """What the help screen says of the column; empty: it is explained there among others."""
+    is_per_op: bool = True
+    """Whether it has a value of one op, too."""
 
 
 Placed = tuple[tuple[Field[T], int], ...]
