@@ -73,7 +73,7 @@ def no_map(subject: Subject, origin: Origin) -> str:
         return without
     what = "" if selection.op == "all" else f"{selection.op} "
     if subject.ios:
-        failed = f", and {count(subject.failed)} of them failed" if subject.failed else ""
+        failed = f"; {count(subject.failed)} failed" if subject.failed else ""
         return f"{count(subject.ios)} {what}I/Os completed, but the probe timed none of them{failed}"
     in_flight = subject.outstanding.known
     done, more = (

@@ -96,3 +96,11 @@ def test_without_counts_of_failed_ios_the_rule_is_not_evaluated():
     assert ID in not_evaluated(facts_of([frame(**load)]))[INPUT]
     assert INPUT not in not_evaluated(facts_of([frame(**load)], counted=COUNTED))
     assert failing() == []
+
+
+def test_failures_are_a_part_of_what_the_probe_counted_not_the_kernel():
+    """The two are read at different times: 5 of 15 reads had failed, and 5 of 6 were reported."""
+    failed = {FailedIO("sda", "read", "I/O error"): 5}
+    frames = lasting(1, tables={ERRORS: failed}, seen=done("sda", 15), kernel=done("sda", 6))
+    (finding,) = found(ID, frames, [disk()], counted=COUNTED)
+    assert finding.summary.startswith("sda: 5 of 15 reads failed")

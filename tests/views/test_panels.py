@@ -402,7 +402,7 @@ def test_a_device_whose_ios_all_fail_says_why_it_has_no_map():
     done = {Flow("nvme0n1", "read"): Completed(5, 0)}
     failed = {FailedIO("nvme0n1", "read", "offline"): 5}
     frames = [replace(one, histograms={}, kernel=done, seen=done, tables={ERRORS: failed}) for one in host(1, 2)]
-    assert "10 I/Os completed, but the probe timed none of them, and 10 of them failed" in text(scene(frames))
+    assert "10 I/Os completed, but the probe timed none of them; 10 failed" in text(scene(frames))
 
 
 @pytest.mark.parametrize("driver", ["nvme", "virtio_blk", "megaraid_sas"])

@@ -26,5 +26,6 @@ DEVICE_COUNTERS: Table[str, DeviceCounters] = Table(
     group="completions",
     export_name="device_counter",
     counts_ios=False,
+    has_own_decoder=True,  # the kernel counts them, no probe
 )
 """Of the devices that did I/O; others counted nothing."""

@@ -72,7 +72,7 @@ ERRORS = Table(
     (DEVICE, OP, Part(probe_part="status", from_code=status_name)),
     count("ios", Unit.IOS),
     group="always",
-    export_name="error",
+    export_name="failed",
     row_title="a failed I/O",
 )
 """I/Os that completed with an error. They are among the completions (SEEN); the always-on probe times none of them."""
