@@ -44,7 +44,7 @@ def limited(max_bytes: int, statm: Path = _STATM) -> Iterator[bool]:
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     private = max_bytes * _SHARE_OF_PRIVATE
     room = max(private - sizes[_RESIDENT], private / 2)
-    limit = int(sizes[_DATA] + room)
+    limit = min(int(sizes[_DATA] + room), sys.maxsize)
     if soft != resource.RLIM_INFINITY and soft <= limit:
         yield False
         return

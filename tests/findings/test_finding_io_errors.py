@@ -104,3 +104,9 @@ def test_failures_are_a_part_of_what_the_probe_counted_not_the_kernel():
     frames = lasting(1, tables={ERRORS: failed}, seen=done("sda", 15), kernel=done("sda", 6))
     (finding,) = found(ID, frames, [disk()], counted=COUNTED)
     assert finding.summary.startswith("sda: 5 of 15 reads failed")
+
+
+def test_an_op_of_a_later_release_fails_as_the_others_do():
+    findings = failing(("read", "I/O error", 4), ("append", "I/O error", 1))
+    assert "sda: 48 of" in findings[0].summary
+    assert "appends failed" in findings[0].summary

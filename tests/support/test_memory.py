@@ -47,3 +47,8 @@ def test_a_lower_limit_of_the_user_stays(limits):
         memory.require_room()
         assert resource.getrlimit(resource.RLIMIT_DATA)[0] == 1024 * MIB
     assert resource.getrlimit(resource.RLIMIT_DATA)[0] == 1024 * MIB
+
+
+def test_more_than_the_kernel_can_limit_is_no_limit(limits):
+    with memory.limited(10**25):
+        assert resource.getrlimit(resource.RLIMIT_DATA)[0] in (sys.maxsize, resource.RLIM_INFINITY, limits[0])

@@ -70,7 +70,7 @@ def _is_failure(row: errors.FailedIO) -> bool:
 
 
 def _place_of_op(flow: Flow) -> int:
-    return OPS.index(flow.op)
+    return OPS.index(flow.op) if flow.op in OPS else len(OPS)
 
 
 def _sum(statuses: Mapping[str, int]) -> int:
