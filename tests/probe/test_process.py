@@ -174,7 +174,11 @@ async def test_the_status_tells_who_killed_the_tool(script, number, killed):
     async with child(script, "whose", SHORT_S if killed else process.GRACE_S) as one:
         assert await one.read() == b"up\n"
         if number is not None:
-            for pid in marked("whose"):
+            async with asyncio.timeout(30):
+                # no event tells; while the shell becomes sleep it has no environment
+                while not (pids := marked("whose")):  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            for pid in pids:
                 os.kill(int(pid), number)
         one.end()
         await asyncio.sleep(SHORT_S + (SHORT_S if killed else process.GRACE_S))
