@@ -367,7 +367,7 @@ MAX_OUTLIERS = 1000
 
 
 class SumReader(Protocol):
-    """What has sums of declared tables."""
+    """Sums of declared tables, or what computes them."""
 
     def __getitem__(self, table: Table[Row, V]) -> Mapping[Row, V]: ...
 

@@ -41,6 +41,7 @@ from latmon.model.packed_frame import (
     PackedRows,
     PackedTable,
     RowCounts,
+    made_value,
     pack,
 )
 from latmon.model.sample import SampleRates
@@ -179,7 +180,6 @@ class TableSum(Mapping[Row, V]):
         self.idle: Mapping[Row, V] = MappingProxyType({})
         """Rows of idle devices in the frame that was added last and has any: they add nothing."""
         self._made: dict[Row, V] = {}
-        self._empty = [cell.empty for cell in cells]
 
     def copy(self) -> TableSum[Row, V]:
         other = TableSum(self.table, peaks=self._peaks, wanted=self._wanted)
@@ -280,10 +280,7 @@ class TableSum(Mapping[Row, V]):
         return self[key]
 
     def __contains__(self, key: object) -> bool:
-        if self.table.is_timed:
-            return self._is_timed(key)
-        is_counted = key in self.counts.sums or any(key in named.sums for named in self._named.values())
-        return is_counted or self._is_timed(key) or key in self.idle
+        return self._is_summed(key) or key in self.idle
 
     def __iter__(self) -> Iterator[Row]:
         rows = self._rows
@@ -311,26 +308,11 @@ class TableSum(Mapping[Row, V]):
         return dict.fromkeys(chain.from_iterable(filled))
 
     def _value(self, key: Row) -> V:
-        table = self.table
-        cells = self._empty.copy()
-        is_summed = False
-        for place, histograms in self.histograms.items():
-            if key in histograms:
-                cells[place] = histograms[key]
-                is_summed = True
-        for place, named in self._named.items():
-            if key in named.sums:
-                cells[place] = named.sums[key].copy()
-                is_summed = is_summed or not table.is_timed
-        if key in self.counts.sums:
-            for place, content in zip(table.count_places, self.counts.contents(key), strict=True):
-                cells[place] = content
-            is_summed = is_summed or not table.is_timed
-        if not is_summed:
+        if not self._is_summed(key):
             return self.idle[key]
-        for place, content in zip(table.fact_places, self._facts.get(key, ()), strict=False):
-            cells[place] = content
-        return table.value.make(*cells)
+        counts = self.counts.contents(key) if key in self.counts.sums else ()
+        named = {place: sums.sums for place, sums in self._named.items()}
+        return made_value(self.table, key, histograms=self.histograms, counts=counts, named=named, facts=self._facts)
 
     def _weighed(self, histograms: Packed[Row], factor: int) -> Packed[Row]:
         is_sampled = self.table.is_sampled
@@ -350,6 +332,12 @@ class TableSum(Mapping[Row, V]):
         if factor == 1 or is_sampled is never:
             return None
         return lambda key: factor if is_sampled(key) else 1
+
+    def _is_summed(self, key: object) -> bool:
+        if self.table.is_timed:
+            return self._is_timed(key)
+        is_counted = key in self.counts.sums or any(key in named.sums for named in self._named.values())
+        return is_counted or self._is_timed(key)
 
     def _is_timed(self, key: object) -> bool:
         return any(key in sums for sums in self.histograms.values())

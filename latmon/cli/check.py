@@ -498,7 +498,7 @@ def _print(lines: list[str]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckReport:
-    """What a recording contains, and its damages."""
+    """Contents of a recording, and its damages."""
 
     path: Path
     origin: Origin
@@ -556,7 +556,7 @@ class PartsReport:
     """Whether several files are the parts of one capture."""
 
     parts: int = 0
-    """Those of the capture; 0: all files but one are empty."""
+    """Number of the parts of the capture; 0: all files but one are empty."""
     missing: tuple[str, ...] = ()
     """A clause for each place where parts are missing between two of them."""
     refusal: str = ""

@@ -22,7 +22,7 @@ PROMETHEUS = "prometheus"
 DEFAULT_DEMO, DEFAULT_TOUR = "host", "emulex"
 """Scenario of `demo`, and of `demo --tour`: the former has no tour."""
 DEFAULT_THRESHOLD_US = 100_000
-"""Of an import."""
+"""Outlier threshold of an import."""
 DEFAULT_TRACE_US = 10_000_000
 RECORDING, SCREEN_HEADING, PICTURES = "recording", "screen", "pictures"
 """Headings in the help."""

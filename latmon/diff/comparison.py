@@ -42,8 +42,9 @@ from latmon.diff.hypotheses import (
     own,
 )
 from latmon.diff.statistics import CutRow, Ratio, RowResult, Survival
-from latmon.model.frame import OPS, STAGES, Series
+from latmon.model.frame import STAGES, Series
 from latmon.model.histogram import Histogram, bucket_bounds, merge
+from latmon.model.stages import place_of_op
 from latmon.support.typed_json import HIDDEN, MERGED, Digits, Key, OrAbsent, fields_of
 
 Where = Literal["whole", "body", "tail", "opposed", "none", "unknown", "untested"]
@@ -344,9 +345,8 @@ def _ratios(
 def _order(series: Series) -> tuple[object, ...]:
     """Return a sort key: by device, then op; the total before its stages."""
     stages = ("total", *STAGES)
-    op = OPS.index(series.op) if series.op in OPS else len(OPS)
     stage = stages.index(series.stage) if series.stage in stages else len(stages)
-    return by_name(series.device), op, series.op, stage, series.stage
+    return by_name(series.device), place_of_op(series.op), series.op, stage, series.stage
 
 
 def devices_of(some: Iterable[Series]) -> list[str]:

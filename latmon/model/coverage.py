@@ -27,9 +27,6 @@ class Coverage(NamedTuple):
             return NotImplemented
         return Coverage(self.seen + other.seen, self.kernel + other.kernel)
 
-    def __sub__(self, other: Coverage) -> Coverage:
-        return Coverage(self.seen - other.seen, self.kernel - other.kernel)
-
     @property
     def share(self) -> float | None:
         """Share of the kernel's completions that the probe counted, 0..1; None when nothing was counted.

@@ -19,6 +19,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from latmon.model.coverage import Coverage, by_device
 from latmon.model.devices import WithIdle, busy_rows
 from latmon.model.frame import Completed, Flow, Frame, Traced
+from latmon.model.histogram import Histogram
 from latmon.model.measurements import LATENCIES, SEEN, TABLES
 from latmon.model.measurements.completions import COMPLETED
 from latmon.model.packed import UNKNOWN, Packed, numbers
@@ -44,7 +45,6 @@ COUNTERS: Table[str, int] = Table(
     group="always",
     export_name="counter",
     is_sampled=OFF.__eq__,
-    has_own_decoder=True,
 )
 """Counters that a frame has in its other parts: `traced.off`, `health.suppressed`, `files_left_out`."""
 RATES: Table[Rate, int] = Table(
@@ -173,18 +173,37 @@ class PackedRows(Mapping[Row, V]):
         return by_place
 
     def _value(self, key: Row) -> V:
-        table = self._table
-        cells = [cell.empty for cell in table.value.cells]
-        for place, histograms in self.packed.histograms.items():
-            if key in histograms:
-                cells[place] = histograms[key]
-        for place, n in zip(table.count_places, self._counts.get(key, ()), strict=False):
-            cells[place] = None if n == UNKNOWN else n
-        for place, named in self._named.items():
-            cells[place] = named.get(key, cells[place])
-        for place, content in zip(table.fact_places, self.packed.facts.get(key, ()), strict=False):
-            cells[place] = content
-        return table.value.make(*cells)
+        counts = [None if n == UNKNOWN else n for n in self._counts.get(key, ())]
+        packed = self.packed
+        return made_value(
+            self._table, key, histograms=packed.histograms, counts=counts, named=self._named, facts=packed.facts
+        )
+
+
+def made_value(
+    table: Table[Row, V],
+    key: Row,
+    *,
+    histograms: Mapping[int, Mapping[Row, Histogram]],
+    counts: Sequence[int | None],
+    named: Mapping[int, Mapping[Row, Mapping[str, int]]],
+    facts: Mapping[Row, tuple[Any, ...]],
+) -> V:
+    """Return a row's value by its parts, of which any may have nothing of it.
+
+    `histograms` and `named` are by the place of a cell; `counts` are those of the row, empty without any.
+    """
+    cells = [cell.empty for cell in table.value.cells]
+    for place, column in histograms.items():
+        if key in column:
+            cells[place] = column[key]
+    for place, content in zip(table.count_places, counts, strict=False):
+        cells[place] = content
+    for place, names in named.items():
+        cells[place] = dict(names.get(key, cells[place]))
+    for place, content in zip(table.fact_places, facts.get(key, ()), strict=False):
+        cells[place] = content
+    return table.value.make(*cells)
 
 
 def _names_in(packed: PackedTable) -> Iterator[tuple[Any, str]]:

@@ -130,6 +130,7 @@ FACTS = (
 FACTS_OF: Mapping[str, StageFacts] = MappingProxyType({one.name: one for one in FACTS})
 _PARTS = tuple(one.name for one in FACTS if one.name not in (ADMISSION, UNACCOUNTED))
 OPS = ("read", "write", "flush", "discard", "other")
+"""Ops of I/Os, by the numbers that a probe's keys have."""
 STAGES_MODES = ("auto", "basic", "all")
 """auto: on demand, or while a device looks suspicious; basic: never; all: always, for every device."""
 STAGES = (*_PARTS, "total")
@@ -167,6 +168,11 @@ STAGE_OF: Mapping[str, str] = MappingProxyType(
 """Column name -> stage."""
 LETTERS: Mapping[str, str] = MappingProxyType({one.column: one.letter for one in (*_PLAIN.values(), *_INTERVALS)})
 """Column name -> its letter in a bar."""
+
+
+def place_of_op(op: str) -> int:
+    """Return the place of an op in OPS; behind all of them for one that a later release added."""
+    return OPS.index(op) if op in OPS else len(OPS)
 
 
 def drawn_as(column: str) -> StageFacts:

@@ -235,14 +235,6 @@ class Value(Generic[V]):
     unpack: Callable[[Packed[Any]], Mapping[Any, V]] | None = None
     """The way back of `pack`, which need not make all values."""
 
-    def why_impossible(self, value: V) -> str:
-        """Return why no I/Os can have a value; empty where some can."""
-        if self.impossible is None:
-            return ""
-        cells = list(zip(self.cells, self.split(value), strict=True))
-        counts = [content for cell, content in cells if cell.is_count]
-        return self.impossible(*counts, *(content.count for cell, content in cells if cell.is_histogram))
-
     def add(self, first: V, second: V) -> V:
         """Return the sum of two values; its facts are those of the second."""
         return self.sum_values((first, second))
@@ -448,7 +440,7 @@ class Table(Generic[Row, V]):
         several histograms one each, `softirq_delay_sum`. The keys of counts by name have the code of the name in
         `context`.
         """
-        if self.has_own_decoder or self.fact_places or not all(part.in_probes for part in self.parts):
+        if self.attribute or self.has_own_decoder or self.fact_places or not all(part.in_probes for part in self.parts):
             return MappingProxyType({})
         parts = tuple(part.in_probes for part in self.parts)
         own_part = {Unit.LATENCIES: ("bucket",), Unit.NAMED: ("context",)}

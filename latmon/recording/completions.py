@@ -28,8 +28,7 @@ def completed_reader(table: Table[Flow, Completed]) -> Read:
     def read(value: Any, key: str) -> Mapping[Flow, Completed]:
         line = validate.mapping(value, key)
         flows = flows_of(line)
-        if len(set(flows)) != len(flows):
-            raise RecordingError("a window has the same entry twice")
+        validate.require_once(flows)
         counts = [UNKNOWN] * (len(flows) * len(_COLUMNS))
         for place, (name, cell) in enumerate(_COLUMNS.items()):
             column = each_row(line, name, len(flows), MAX_COUNT)

@@ -175,8 +175,7 @@ class TableCodec:
     ) -> Mapping[Any, Any]:
         """Return the rows in packed form; `columns`: the histograms by the place of their cell."""
         declared = self._table
-        if len(set(keys)) != len(keys):
-            raise RecordingError("a window has the same entry twice")
+        validate.require_once(keys)
         self._refuse_impossible(rows, columns, key)
         if declared.value.unpack is not None:
             (histograms,) = columns.values()

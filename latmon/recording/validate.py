@@ -11,7 +11,7 @@ This module defines the bounds of values. It knows neither line types nor files.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from operator import attrgetter
 from types import MappingProxyType
@@ -153,10 +153,14 @@ T = TypeVar("T")
 
 def once(pairs: list[tuple[Key, Value]]) -> MappingProxyType[Key, Value]:
     """Return a mapping of `pairs`; RecordingError when two have the same key, because one of them would vanish."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    require_once([key for key, _ in pairs])
+    return MappingProxyType(dict(pairs))
+
+
+def require_once(keys: Collection[object]) -> None:
+    """Raise RecordingError where a key is there twice, because one of its entries would vanish."""
+    if len(set(keys)) != len(keys):
         raise RecordingError("a window has the same entry twice")
-    return MappingProxyType(found)
 
 
 Line = dict[str, Any]

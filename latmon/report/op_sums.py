@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from latmon.analysis import attribution
 from latmon.analysis.peers import by_name
-from latmon.model.frame import Completed, Flow, Origin, Series, Traced
+from latmon.model.frame import Completed, Flow, Origin
 from latmon.model.histogram import Histogram
 from latmon.model.measurements import KERNEL, LATENCIES, PATTERNS, SEEN, SIZES
 from latmon.model.measurements.issued_io import IssuedIO
@@ -52,23 +52,19 @@ def op_sums(origin: Origin, totals: Totals) -> OpSums:
 
 def _by_device(totals: Totals) -> dict[str, Ops]:
     """Return the devices of the recording with their ops, and the histograms of these by stage."""
-    traced = {series.device for series in totals.traced.histograms}
+    traced = totals.traced.histograms
+    names_traced = {series.device for series in traced}
     longest = totals.outstanding.longest
-    named = (*totals.gauges, *totals.depths, *longest, *totals.orders, *totals.thresholds_us, *traced)
+    named = (*totals.gauges, *totals.depths, *longest, *totals.orders, *totals.thresholds_us, *names_traced)
     by_device: dict[str, Ops] = {name: {} for name in (*totals.devices, *named)}
     for flow in (*totals[SEEN], *totals[KERNEL]):
         by_device.setdefault(flow.device, {}).setdefault(flow.op, {})
     for series, histogram in totals[LATENCIES].items():
         by_device.setdefault(series.device, {}).setdefault(series.op, {})[series.stage] = histogram
-    for name in traced:
-        for op in _ops_of(totals.traced, name):
-            by_device[name].setdefault(op, {})
+    for series in traced:
+        if series.stage == TOTAL:
+            by_device[series.device].setdefault(series.op, {})
     return {name: by_device[name] for name in sorted(by_device, key=by_name)}
-
-
-def _ops_of(traced: Traced, device: str) -> set[str]:
-    """Return the ops of which a request was traced."""
-    return {series.op for series in traced.histograms if series == Series(device, series.op, TOTAL)}
 
 
 def _sizes(io_by_size: Mapping[SizeClass, IssuedIO], patterns: Mapping[Flow, Pattern]) -> dict[Flow, Sizes]:

@@ -108,9 +108,18 @@ def _content(rnd: random.Random, cell: Cell, histogram: Callable[[int], Histogra
 def _declared_value(rnd: random.Random, table: AnyTable, key: Any, histogram: Callable[[int], Histogram]) -> Any:
     """Return a random value; its first count grows until I/Os can have it."""
     cells = [getattr(key, cell.name) if cell.of_key else _content(rnd, cell, histogram) for cell in table.value.cells]
-    while table.value.why_impossible(value := table.value.make(*cells)):
+    while why_impossible(table, value := table.value.make(*cells)):
         cells[0] += _HIGH
     return value
+
+
+def why_impossible(table: AnyTable, value: Any) -> str:
+    """Return why no I/Os can have a value; empty where some can."""
+    if table.value.impossible is None:
+        return ""
+    cells = list(zip(table.value.cells, table.value.split(value), strict=True))
+    counts = [content for cell, content in cells if cell.is_count]
+    return table.value.impossible(*counts, *(content.count for cell, content in cells if cell.is_histogram))
 
 
 def fields_of(kind: type) -> dict[str, Any]:

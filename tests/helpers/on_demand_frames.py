@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Any
 
+from derived import why_impossible
 from hypothesis import strategies as st
 from recorded import COUNTS, DEVICE_NAMES, NAMES, OP_NAMES, frame, histograms
 
@@ -117,7 +118,7 @@ def _contents(cell: Cell) -> st.SearchStrategy[Any]:
 def _declared_value(draw: st.DrawFn, table: AnyTable, key: Any) -> Any:
     """Return a value of a row of a declared table; its first count is raised until I/Os can have it."""
     cells = [getattr(key, cell.name) if cell.of_key else draw(_contents(cell)) for cell in table.value.cells]
-    if table.value.why_impossible(value := table.value.make(*cells)):
+    if why_impossible(table, value := table.value.make(*cells)):
         cells[0] = max(cell.count if isinstance(cell, Histogram) else cell for cell in cells)
         value = table.value.make(*cells)
     return value

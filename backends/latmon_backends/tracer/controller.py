@@ -385,7 +385,7 @@ class TracerPart:
     traced: Traced
     in_flight: InFlightList | None
     health: Health
-    """That of the always-on probe, with the losses, the cost and the notices of the tracer."""
+    """Health of the always-on probe, with the losses, the cost and the notices of the tracer."""
 
 
 _EARLIER = f"{TRACER_STARTING}: it counts from the next window on"

@@ -25,8 +25,9 @@ from latmon.findings.rule import (
     plain,
 )
 from latmon.model import measurements
-from latmon.model.frame import OPS, Flow
+from latmon.model.frame import Flow
 from latmon.model.measurements import errors
+from latmon.model.stages import place_of_op
 from latmon.support.units import counted
 
 ID = "io-errors"
@@ -59,7 +60,7 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
             flows = failed.setdefault(row.device, {})
             flows.setdefault(Flow(row.device, row.op), {})[row.status] = ios
     for device in sorted(failed):
-        flows = {flow: failed[device][flow] for flow in sorted(failed[device], key=_place_of_op)}
+        flows = {flow: failed[device][flow] for flow in sorted(failed[device], key=lambda flow: place_of_op(flow.op))}
         if sum(map(_sum, flows.values())) >= limits["ios"]:
             yield _finding(facts, device, flows)
 
@@ -67,10 +68,6 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
 def _is_failure(row: errors.FailedIO) -> bool:
     is_unsupported = row.status == errors.NOT_SUPPORTED and row.op not in _CRITICAL_OPS
     return row.status not in _NO_FAILURES and not is_unsupported
-
-
-def _place_of_op(flow: Flow) -> int:
-    return OPS.index(flow.op) if flow.op in OPS else len(OPS)
 
 
 def _sum(statuses: Mapping[str, int]) -> int:

@@ -15,7 +15,6 @@ LATENCIES = Table(
     export_name="latency",
     attribute="histograms",
     counts_ios=False,
-    has_own_decoder=True,
 )
 """Latencies and stages that the always-on probe times, of all I/Os."""
 SEEN = Table(
@@ -28,7 +27,6 @@ SEEN = Table(
     attribute="seen",
     counts_ios=False,
     counts_nothing_too=True,
-    has_own_decoder=True,
 )
 """Completions that the probe counted, timed or not."""
 KERNEL = Table(
@@ -41,6 +39,5 @@ KERNEL = Table(
     attribute="kernel",
     counts_ios=False,
     counts_nothing_too=True,
-    has_own_decoder=True,
 )
 """Completions by the kernel's own counters (/proc/diskstats)."""

@@ -31,7 +31,6 @@ STAGE_TIMES = Table(
     attribute="traced.by_total",
     is_sampled=always,
     counts_ios=False,
-    has_own_decoder=True,
 )
 """Time of each stage by the bucket of the requests' totals: the share of each stage in the I/Os above any latency.
 
@@ -49,7 +48,6 @@ TRACED_LATENCIES = Table(
     exact_times=STAGE_TIMES,
     is_sampled=always,
     counts_ios=False,
-    has_own_decoder=True,
 )
 """Per stage, and `unaccounted` and `total`; those of FROM_SUBMISSION have a count of their own."""
 
@@ -66,7 +64,6 @@ def _of_names(name: str, part: Part = DEVICE) -> Table[str, Mapping[str, int]]:
         attribute=f"traced.{name}",
         is_sampled=always,
         counts_ios=False,
-        has_own_decoder=True,
     )
 
 
