@@ -78,19 +78,19 @@ def beyond(tails: Mapping[str, float | None], measure: Measure) -> dict[str, Bey
     ordered, scattered = sorted(known.values()), dict[float, list[float]]()
     found: dict[str, Beyond] = {}
     for name, own in known.items():
-        middle = _median_without(ordered, own)
+        middle = median_without(ordered, own)
         if own <= middle + measure.octaves:
             continue
         if middle not in scattered:  # there are three medians at most, no matter which device is left out
             scattered[middle] = sorted(abs(tail - middle) for tail in ordered)
-        scatter = _median_without(scattered[middle], abs(own - middle))
+        scatter = median_without(scattered[middle], abs(own - middle))
         bar = middle + max(measure.octaves, measure.scatters * scatter)
         if own > bar:
             found[name] = Beyond(own, middle, bar, peers)
     return found
 
 
-def _median_without(ordered: Sequence[float], one: float) -> float:
+def median_without(ordered: Sequence[float], one: float) -> float:
     """Return the median of a sorted sequence without one of its elements; so thousands of devices are sorted once."""
     at, n = bisect_left(ordered, one), len(ordered) - 1
     low, high = (ordered[k if k < at else k + 1] for k in ((n - 1) // 2, n // 2))

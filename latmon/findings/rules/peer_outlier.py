@@ -28,6 +28,7 @@ from latmon.analysis.peers import (
     chance,
     counts_of,
     like,
+    median_without,
     octaves,
     slowest_of,
     tail_of,
@@ -81,6 +82,11 @@ class Drive:
         return next((octaves(index) for index, n in self._slower if n >= rank), None)
 
     @cached_property
+    def time_us(self) -> float:
+        """Return the total time of its I/Os."""
+        return time_of(self.whole)
+
+    @cached_property
     def _slower(self) -> list[tuple[int, int]]:
         """Return (bucket, I/Os in it and in slower ones), the slowest first."""
         falling = sorted(self.whole, reverse=True)
@@ -102,6 +108,39 @@ class Drive:
 
 
 @dataclass(frozen=True)
+class DriveGroup:
+    """Like devices with similar loads, and sums over them, so that an outlier needs no pass over thousands of peers."""
+
+    drives: Mapping[str, Drive]
+
+    @cached_property
+    def ios(self) -> int:
+        return sum(drive.ios for drive in self.drives.values())
+
+    @cached_property
+    def ordered_ios(self) -> Sequence[int]:
+        return sorted(drive.ios for drive in self.drives.values())
+
+    @cached_property
+    def ordered_times_us(self) -> Sequence[float]:
+        return sorted(drive.time_us for drive in self.drives.values())
+
+    @cached_property
+    def counts(self) -> Counts:
+        """Return the I/Os of all drives by bucket."""
+        total: Counts = {}
+        for drive in self.drives.values():
+            for index, ios in drive.whole.items():
+                total[index] = total.get(index, 0) + ios
+        return total
+
+    def counts_without(self, name: str) -> Counts:
+        """Return the I/Os of all drives but one by bucket."""
+        own = self.drives[name].whole
+        return {index: ios - own.get(index, 0) for index, ios in self.counts.items()}
+
+
+@dataclass(frozen=True)
 class OutlierDrive:
     """A device that differs from its peers, the other devices of its group."""
 
@@ -112,32 +151,40 @@ class OutlierDrive:
     """The distance from its peers in log2 of us, or of a share where frequencies are compared."""
     bar: float
     """log2 of us; I/Os that take longer are the slow ones."""
-    drives: Mapping[str, Drive]
+    group: DriveGroup
     blocks: int
 
     @property
     def own(self) -> Drive:
-        return self.drives[self.name]
+        return self.group.drives[self.name]
 
     @property
     def peers(self) -> list[Drive]:
-        return [one for name, one in self.drives.items() if name != self.name]
+        return [drive for name, drive in self.group.drives.items() if name != self.name]
+
+    @cached_property
+    def peers_counts(self) -> Counts:
+        return self.group.counts_without(self.name)
+
+    @property
+    def peers_ios(self) -> int:
+        return self.group.ios - self.own.ios
 
     @property
     def share(self) -> float:
         """Return the share of its time that its slow I/Os take beyond the peers' slow I/Os in as many I/Os."""
-        usual = sum(time_of(one.whole, self.bar) for one in self.peers) / sum(one.ios for one in self.peers)
-        return max(0.0, time_of(self.own.whole, self.bar) - usual * self.own.ios) / time_of(self.own.whole)
+        usual = time_of(self.peers_counts, self.bar) / self.peers_ios
+        return max(0.0, time_of(self.own.whole, self.bar) - usual * self.own.ios) / self.own.time_us
 
     @property
     def times_busy(self) -> float:
         """Return the ratio of its I/Os to its peers' median."""
-        return self.own.ios / median(one.ios for one in self.peers)
+        return self.own.ios / median_without(self.group.ordered_ios, self.own.ios)
 
     @property
     def times_in_flight(self) -> float:
         """Return the ratio of its I/Os in flight to its peers' median, by Little's law that of the total times."""
-        return time_of(self.own.whole) / median(time_of(one.whole) for one in self.peers)
+        return self.own.time_us / median_without(self.group.ordered_times_us, self.own.time_us)
 
 
 def drives_of(facts: Facts, names: list[str], op: str, limits: Thresholds) -> dict[str, Drive]:
@@ -170,6 +217,7 @@ def unlike(drives: Mapping[str, Drive], op: str, limits: Thresholds) -> Iterator
     """Yield each device that differs from the others, at the first level at which it does."""
     measure = Measure(limits["octaves"], limits["scatters"], int(limits["peers"]))
     reported: set[str] = set()
+    group = DriveGroup(drives)
     kept: dict[tuple[float, float], dict[str, int]] = {}
     if len(drives) <= limits["peers"]:
         return
@@ -180,10 +228,10 @@ def unlike(drives: Mapping[str, Drive], op: str, limits: Thresholds) -> Iterator
             share = 2**far.bar if level.often else level.share
             if (share, bar) not in kept:
                 kept[share, bar] = {other: one.blocks_above(share, bar) for other, one in drives.items()}
-            blocks = _lasting(drives, name, kept[share, bar], limits["chance"])
+            blocks = _lasting(group, name, kept[share, bar], limits["chance"])
             if blocks >= max(limits["run"], 1):
                 reported.add(name)
-                yield OutlierDrive(name, op, level, far, bar, drives, blocks)
+                yield OutlierDrive(name, op, level, far, bar, group, blocks)
 
 
 def _slow(drives: Mapping[str, Drive], level: Level, measure: Measure) -> Iterator[tuple[str, Beyond, float]]:
@@ -203,12 +251,13 @@ def _often(drives: Mapping[str, Drive], level: Level, measure: Measure) -> Itera
             yield name, far, bar
 
 
-def _lasting(drives: Mapping[str, Drive], name: str, blocks: Mapping[str, int], least: float) -> int:
+def _lasting(group: DriveGroup, name: str, blocks: Mapping[str, int], least: float) -> int:
     """Return the blocks in which it was above the bar; 0 if chance gives one of equal devices as many.
 
     Blocks are counted instead of I/Os, because slow I/Os come in clusters. More I/Os raise the chance of such a block.
     """
-    part = max(1 / len(drives), drives[name].ios / sum(one.ios for one in drives.values()))
+    drives = group.drives
+    part = max(1 / len(drives), drives[name].ios / group.ios)
     return blocks[name] if chance(blocks[name], sum(blocks.values()), part) * len(drives) < least else 0
 
 
@@ -284,18 +333,18 @@ def _finding(facts: Facts, drive: OutlierDrive) -> Finding:
 
 def _evidence(facts: Facts, drive: OutlierDrive) -> Iterator[Fact]:
     own, peers = drive.own, drive.peers
-    n, bar = sum(one.ios for one in peers), spelled(round(2**drive.bar))
+    n, bar = drive.peers_ios, spelled(round(2**drive.bar))
     if not drive.level.often:
         yield from duration_facts(
             ("tail_us", round(2**drive.far.own), f"the slowest {drive.op}s at that rank take {{}}", own.ios),
             ("peers_tail_us", round(2**drive.far.middle), "in the median its peers' take {}", n),
         )
-    slow, others = above(own.whole, drive.bar), sum(above(one.whole, drive.bar) for one in peers)
+    slow, others = above(own.whole, drive.bar), above(drive.peers_counts, drive.bar)
     text = f"{slow:,} of its {own.ios:,} {drive.op}s took longer than {bar}, {others:,} of its peers' {n:,}"
     yield Fact("slow_ios", slow, text, "ios", own.ios)
     text = f"it differed from its peers in {drive.blocks:,} of {len(facts.blocks):,} blocks"
     yield Fact("blocks", drive.blocks, text, "", len(facts.blocks))
-    mean, means = time_of(own.whole) / own.ios, median(time_of(one.whole) / one.ios for one in peers)
+    mean, means = own.time_us / own.ios, median(peer.time_us / peer.ios for peer in peers)
     differ = " differ less" if abs(math.log2(mean / means)) < drive.far.own - drive.far.middle else ""
     text = f"the means{differ}: {spelled(round(mean))} against {spelled(round(means))}"
     yield Fact("mean_us", round(mean), text, "us", own.ios)
@@ -305,7 +354,7 @@ def _evidence(facts: Facts, drive: OutlierDrive) -> Iterator[Fact]:
 
 def _fan_out(drive: OutlierDrive) -> Iterator[Fact]:
     """Yield the times of an I/O that waits for all devices of the group, with this one and without it."""
-    every = slowest_of([one.whole for one in drive.drives.values()])
+    every = slowest_of([one.whole for one in drive.group.drives.values()])
     others = slowest_of([one.whole for one in drive.peers])
     for name, share in (("median", 0.5), ("p99", 0.01)):
         pair = [tail_of(one, max(1, round(share * sum(one.values())))) for one in (every, others)]
@@ -314,7 +363,7 @@ def _fan_out(drive: OutlierDrive) -> Iterator[Fact]:
         slow, quick = (round(2**one) for one in pair if one is not None)
         if slow == quick:
             continue
-        text = f"a stripe over all {len(drive.drives):,} waits for the slowest: its {name} is {{}}"
+        text = f"a stripe over all {len(drive.group.drives):,} waits for the slowest: its {name} is {{}}"
         yield from duration_facts(
             (f"stripe_{name}_us", slow, text, drive.own.ios),
             (f"stripe_{name}_without_us", quick, f"a stripe without this one: its {name} is {{}}", drive.own.ios),
@@ -324,7 +373,7 @@ def _fan_out(drive: OutlierDrive) -> Iterator[Fact]:
 def _stripe(facts: Facts, drive: OutlierDrive) -> Iterator[Fact]:
     """Yield the devices that are built on it and on its peers."""
     for one in facts.devices.values():
-        members = [name for name in drive.drives if name in one.members]
+        members = [name for name in drive.group.drives if name in one.members]
         if drive.name in members and len(members) > 1:
             text = f"{one.name} is built on it and on {len(members) - 1:,} of its peers: it waits for the slowest"
             yield Fact("built_on_it", one.name, text)
