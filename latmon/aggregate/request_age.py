@@ -50,6 +50,7 @@ class Waiting:
         self._probed_since: int | None = None
         self._in_flight: InFlightList | None = None
         self._mono_us: int | None = None
+        self._ages: Ages | None = None
 
     def copy(self) -> Waiting:
         other = Waiting()
@@ -75,6 +76,7 @@ class Waiting:
         }
         self._in_flight, self._mono_us = frame.in_flight, frame.mono_us
         self._note_fewest(frame)
+        self._ages = None
 
     def take(self, minute: Frame, gauges: Mapping[str, Mapping[int, int]]) -> None:
         """Add the roll-up of a minute and the times of its gauges; lower bounds may become shorter by a minute."""
@@ -82,6 +84,7 @@ class Waiting:
         if self._probed_since is not None:
             for name, known in gauges.items():
                 self._fewest[name] = min(self._fewest.get(name, min(known)), *known)
+        self._ages = None
 
     def _note_fewest(self, frame: Frame) -> None:
         in_flight = frame.in_flight
@@ -102,14 +105,18 @@ class Waiting:
 
     @property
     def ages(self) -> Ages:
-        """Ages at the end of the latest frame."""
+        """Ages at the end of the latest frame, computed once for all of their readers."""
         if self._mono_us is None:
             return Ages()
+        if self._ages is None:
+            self._ages = self._ages_at(self._mono_us)
+        return self._ages
+
+    def _ages_at(self, mono_us: int) -> Ages:
         in_flight = self._in_flight or InFlightList()
-        least = list(self._least(in_flight, self._mono_us))
-        at_us = min(
-            in_flight.at_us or self._mono_us, self._mono_us
-        )  # requests may have completed after the probe read them
+        least = list(self._least(in_flight, mono_us))
+        # Requests may have completed after the probe read them.
+        at_us = min(in_flight.at_us or mono_us, mono_us)
         known = [Aged(one.device, max(0, at_us - one.began_us), request=one) for one in in_flight.oldest]
         rows = sorted((*known, *least), key=lambda one: (-one.age_us, one.device))
         older = {
@@ -117,7 +124,7 @@ class Waiting:
             for age in AGES_S
         }
         unknown = self._unknown(rows)
-        of_unknown_age = sum(n for name, n in unknown.items() if not self._is_counted(name, self._now))
+        of_unknown_age = sum(unknown.get(name, 0) for name in self._uncounted(self._now))
         some = bool(least) or of_unknown_age > 0
         return Ages(
             tuple(rows[:MAX_ROWS]),
@@ -129,13 +136,14 @@ class Waiting:
             tuple(self._unlisted(in_flight, known)),
         )
 
-    def _is_counted(self, device: str, every: Mapping[str, int]) -> bool:
-        """Return whether a device is a volume and its disks have some of these I/Os, so that they count its own.
+    def _uncounted(self, ios: Mapping[str, int]) -> dict[str, int]:
+        """Return the I/Os of each device, without volumes whose disks have some of these I/Os, and so count theirs.
 
         The numbers differ: a volume counts bios, before they are split or merged. One that holds all of its I/Os
         itself, such as a suspended dm, has none at its disks.
         """
-        return is_volume(self._devices.get(device), [name for name, n in every.items() if n])
+        busy = {name for name, count in ios.items() if count}
+        return {name: count for name, count in ios.items() if not is_volume(self._devices.get(name), busy)}
 
     def _known_above(self, known: list[Aged], in_flight: InFlightList, age_s: int) -> int:
         """Return the I/Os above this age that a probe follows, without those of volumes whose disks count them.
@@ -144,14 +152,14 @@ class Waiting:
         most as many as the disks have in flight besides those that are listed.
         """
         listed = _by_device(known, age_s)
-        ios = sum(n for name, n in listed.items() if not self._is_counted(name, listed))
+        ios = sum(self._uncounted(listed).values())
         unlisted = in_flight.older.get(age_s, 0) - listed.total()
         if unlisted <= 0:
             return ios
         followed = {name: n for name, n in self._now.items() if in_flight.follows(name)}
-        once = [n for name, n in followed.items() if not self._is_counted(name, followed)]
+        once = self._uncounted(followed)
         if len(once) < len(followed):
-            unlisted = min(unlisted, max(0, sum(once) - ios))
+            unlisted = min(unlisted, max(0, sum(once.values()) - ios))
         return ios + unlisted
 
     def _least_above(self, least: list[Aged], known: list[Aged], in_flight: InFlightList, age_s: int) -> int:
@@ -159,8 +167,7 @@ class Waiting:
         listed, found = _by_device(known, age_s), _by_device(least, age_s)
         if in_flight.older.get(age_s, 0) > listed.total():  # those without a row may be of any disk
             listed.update(self._now)
-        every = listed + found
-        return sum(n for name, n in found.items() if not self._is_counted(name, every))
+        return sum(found[name] for name in self._uncounted(listed + found))
 
     def oldest_at(self, frame: Frame) -> Iterator[AgedAt]:
         """Yield the rows of the latest frame with its time, the oldest last."""

@@ -309,3 +309,32 @@ def test_counted_ones_without_a_row_are_of_the_device_that_must_have_them():
     few = {"sda": Outstanding(30, 0), "sdb": Outstanding(280, 0)}
     found = ages(*(at(n, 0, done=9, still=still, outstanding=few) for n in range(15, 18)))
     assert [(one.device, one.count) for one in found.unlisted] == [("sdb", 170), ("sda", 19), ("sdb", 100)]
+
+
+def test_ages_are_computed_once_per_frame():
+    waiting = Waiting()
+    waiting.add(at(10, 2))
+    first = waiting.ages
+    assert waiting.ages is first
+    waiting.add(at(11, 2))
+    assert waiting.ages is not first
+    assert waiting.copy().ages == waiting.ages
+
+
+def test_busy_devices_are_listed_once_for_all(monkeypatch):
+    """A report of 5,000 devices took more than an hour, when each one listed all that were busy."""
+    compared = []
+
+    def is_volume(device, busy):
+        compared.append((device, busy))
+        return False
+
+    monkeypatch.setattr("latmon.aggregate.request_age.is_volume", is_volume)
+    names = [f"sd{number}" for number in range(50)]
+    kernel = {Flow(name, "read"): Completed(0, 0) for name in names}
+    outstanding = {name: Outstanding(1, 0) for name in names}
+    frames = (
+        Frame(second, float(second), second * S, S, kernel=kernel, outstanding=outstanding) for second in range(10, 15)
+    )
+    assert len(ages(*frames).of("sd7")) == 1
+    assert len({id(busy) for _, busy in compared}) < 10
