@@ -141,7 +141,7 @@ def times(
     lack, to its times by depth.
     """
     found = [done[op] for op in COUNTED if op in done]
-    ios, kernel_us = sum(one.every.count for one in found if one.every), _mean_us(found)
+    ios, kernel_us = sum(one.every.count for one in found if one.every), kernel_mean_us(found)
     kernel = None if kernel_us is None else MeanTimes(ios, kernel_us, longest_us)
     if depths.source != PROBE or not ios:
         return kernel or probe
@@ -154,7 +154,7 @@ def times(
     return MeanTimes(ios, sum(took.time_us for took in depths.latency.values()) / by_depth, longest_us)
 
 
-def _mean_us(found: Iterable[Counted]) -> float | None:
+def kernel_mean_us(found: Iterable[Counted]) -> float | None:
     """Return the mean of the kernel's times; None where it doesn't time each op."""
     timed = [one.timed for one in found if one.timed and one.timed.count]
     some = [one.time_us for one in timed if one.time_us is not None]

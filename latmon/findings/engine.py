@@ -15,10 +15,21 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from latmon.aggregate.accumulator import Accumulator, Minute
+from latmon.aggregate.rates import HighestRates, RateSums
 from latmon.aggregate.request_age import Waiting
 from latmon.analysis.limits import AuditGroups
 from latmon.findings.evidence import host_before
-from latmon.findings.facts import Block, Facts, ReportGrowth, WindowSums, block_end, block_of, in_window, of_minute
+from latmon.findings.facts import (
+    Block,
+    Facts,
+    ReportGrowth,
+    WindowSums,
+    block_end,
+    block_of,
+    in_window,
+    of_minute,
+    rates_of,
+)
 from latmon.findings.rule import (
     CGROUPS,
     DEFAULT,
@@ -326,6 +337,8 @@ class RuleEngine:
         self._blocks: deque[Block] = deque()
         self._coincidences = Coincidences()
         self._growth = ReportGrowth()
+        self._rates = RateSums()
+        self._highest = HighestRates()
         self._sums = Accumulator(sums_gauges=False)
         self._window_sums = WindowSums()
         self._groups: AuditGroups | None = None
@@ -374,6 +387,7 @@ class RuleEngine:
             self._devices.pop(name, None)
         self._waiting.add(item)
         self._sums.add(item)
+        self._rates.add_frame(item)
         now = self._block_end(begin_us, item) if self._filling is None else self._filling
         self._filling = self._block_end(item.mono_us, item)
         if self._filling > now:
@@ -398,12 +412,14 @@ class RuleEngine:
         self._close(tuple(self._open))
         if other_boot:
             self._growth.clear()
+            self._highest.clear()
             self._waiting = Waiting()
 
     def _end_block(self) -> Iterator[None]:
         """Make a block of the frames since the last one, and evaluate it."""
         if self._sums.first is not None:
-            block, self._sums = block_of(self._sums, self._waiting), Accumulator(sums_gauges=False)
+            block = block_of(self._sums, self._waiting, self._rates.by_device)
+            self._sums, self._rates = Accumulator(sums_gauges=False), RateSums()
             yield
             yield from self._evaluate(block)
 
@@ -417,6 +433,7 @@ class RuleEngine:
     def _evaluate(self, block: Block) -> Iterator[None]:
         self.on_block(block)
         self._blocks.append(block)
+        self._highest.add(rates_of(block))
         self._coincidences.add(block)
         while len(self._blocks) > KEEP and not in_window(self._blocks[0], block.end_us, self.origin):
             self._blocks.popleft()
@@ -432,6 +449,7 @@ class RuleEngine:
             off=self.settings.off,
             groups=self._groups,
             grown=self._growth.until(block.end_us),
+            highest=self._highest,
         )
         found: list[Finding] = []
         for some in evaluate_rules(facts, self.settings, self.failed):

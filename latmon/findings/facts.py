@@ -8,7 +8,7 @@ empty histograms. Owns no threshold.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from operator import add
@@ -23,12 +23,13 @@ from latmon.aggregate.accumulator import (
     counted,
 )
 from latmon.aggregate.depth_sum import DepthTimes
+from latmon.aggregate.rates import BlockRate, FrameRate, HighestRates
 from latmon.aggregate.request_age import Waiting
 from latmon.aggregate.table_sum import Sum, rows_of, traced_of
 from latmon.analysis.attribution import by_vector
 from latmon.analysis.issue_order import LbaOrder, merge_orders
 from latmon.analysis.limits import Audited, AuditGroups, audit
-from latmon.analysis.littles_law import COUNTED, mean_waiting
+from latmon.analysis.littles_law import COUNTED, kernel_mean_us, mean_waiting
 from latmon.model.devices import busy_rows
 from latmon.model.frame import OPS, CgroupLimit, Completed, Counted, Device, Flow, Origin, Outlier, Series, Traced
 from latmon.model.histogram import Histogram, merge
@@ -72,6 +73,8 @@ class Block:
     host_context: HostContext = field(default_factory=lambda: NO_CONTEXT)
     idle: IdleTime = field(default_factory=IdleTime)
     """Devices that are not in `depths`, because they did nothing."""
+    rates: Mapping[str, tuple[FrameRate, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    """Rates of its frames by device; empty for a minute, whose frames are not known."""
     _made: dict[Hashable, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def once(self, what: Hashable, make: Callable[[], T]) -> T:
@@ -100,9 +103,38 @@ class Block:
         """Return the completions for a rate, as `Facts.counted`."""
         return counted(self, flow)
 
+    def rate_of(self, device: str) -> BlockRate | None:
+        """Return what a device did per second; None where it did nothing, or its latency isn't known."""
+        return self.once(("rate", device), lambda: _rate_of(self, device))
 
-def block_of(sums: Accumulator, waiting: Waiting) -> Block:
-    """Return the sums of at least one frame as a block; `waiting` was fed with the same frames.
+
+def _rate_of(block: Block, device: str) -> BlockRate | None:
+    every = {op: block.counted(Flow(device, op)) for op in COUNTED}
+    done = {op: counts.every for op, counts in every.items() if counts.every is not None}
+    ios = sum(one.count for one in done.values())
+    if not ios or not block.span_us:
+        return None
+    timed = block.stage("total", device, *COUNTED) or block.traced_stage("total", device, *COUNTED)
+    latency_us = timed.mean if timed.mean is not None else kernel_mean_us(every.values())
+    if latency_us is None:
+        return None
+    per_s = 1e6 / block.span_us
+    size, reads = sum(one.bytes for one in done.values()), done["read"].count if "read" in done else 0
+    return BlockRate(block.end_us, ios * per_s, size * per_s, latency_us, reads / ios)
+
+
+def rates_of(block: Block) -> Iterator[tuple[str, BlockRate]]:
+    """Yield what each device with I/O did per second in a block."""
+    for name in dict.fromkeys(flow.device for table in (KERNEL, SEEN) for flow in block[table]):
+        rate = block.rate_of(name)
+        if rate is not None:
+            yield name, rate
+
+
+def block_of(
+    sums: Accumulator, waiting: Waiting, rates: Mapping[str, tuple[FrameRate, ...]] = MappingProxyType({})
+) -> Block:
+    """Return the sums of at least one frame as a block; `waiting` and `rates` are of the same frames.
 
     The block keeps parts of `sums`, which takes no more frames then. Raises ValueError without a frame.
     """
@@ -127,6 +159,7 @@ def block_of(sums: Accumulator, waiting: Waiting) -> Block:
         limits_us=sums.cgroup_limits.read_us,
         host_context=sums.host_context,
         idle=sums.idle,
+        rates=rates,
     )
 
 
@@ -248,11 +281,12 @@ class Facts:
         groups: AuditGroups | None = None,
         is_newest: bool = False,
         grown: Mapping[str, Mapping[str, int]] = MappingProxyType({}),
+        highest: HighestRates | None = None,
     ) -> None:
         """Take the blocks; running sums and groups of the devices where a caller keeps them.
 
         `off`: the rules that the config turns off; `is_newest`: these are the newest blocks of a longer window;
-        `grown`: as the attribute.
+        `grown`, `highest`: as the attributes.
         """
         self._groups = groups
         self.blocks = blocks
@@ -260,6 +294,8 @@ class Facts:
         self.devices = devices
         self.grown = grown
         """Device -> counter of its own reports -> growth over GROWN_US, as far as that was measured."""
+        self.highest = HighestRates() if highest is None else highest
+        """The highest rates of the last hour, as far as that was measured."""
         self.off = off
         """Rules that report nothing, so that no other one may leave a finding to them."""
         self.window = _window(blocks, origin)
@@ -279,7 +315,16 @@ class Facts:
         blocks, origin, devices = self.window[-n:], self.origin, self.devices
         return self.once(
             ("newest", n),
-            lambda: Facts(blocks, origin, devices, off=self.off, groups=self._groups, is_newest=True, grown=self.grown),
+            lambda: Facts(
+                blocks,
+                origin,
+                devices,
+                off=self.off,
+                groups=self._groups,
+                is_newest=True,
+                grown=self.grown,
+                highest=self.highest,
+            ),
         )
 
     @property

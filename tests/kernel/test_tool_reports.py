@@ -49,7 +49,9 @@ class Ran:
 def test_nvme_cli_comes_before_smartctl():
     ran = Ran(nvme=NVME, smartctl=SMARTCTL)
     found = read_logs(("nvme0n1",), ran, tools("nvme", "smartctl"))
-    assert ran.commands == [("/usr/sbin/nvme", "smart-log", "/dev/nvme0n1", "--output-format=json")]
+    assert ran.commands == [
+        ("/usr/sbin/nvme", command, "/dev/nvme0n1", "--output-format=json") for command in ("smart-log", "id-ctrl")
+    ]
     assert found["nvme0n1"] == (
         DeviceReport("critical_warning", 0, "nvme"),
         DeviceReport("media_errors", 0, "nvme"),
@@ -94,6 +96,58 @@ def test_a_tool_that_others_can_change_is_not_run():
     assert ran.commands == []
 
 
+class Nvme:
+    """nvme-cli with an answer for each of its commands."""
+
+    def __init__(self, **answers):
+        self.answers, self.commands = answers, []
+
+    def __call__(self, words):
+        self.commands.append(words[1:-2])
+        return json.dumps(self.answers.get(words[1].replace("-", "_"), {})).encode()
+
+
+AMAZON = {
+    "total_read_ops": 238,
+    "total_write_ops": 17_000,
+    "ebs_volume_performance_exceeded_iops": 31_000_000,
+    "ebs_volume_performance_exceeded_tp": 0,
+    "ec2_instance_ebs_performance_exceeded_iops": 0,
+    "ec2_instance_ebs_performance_exceeded_tp": 200_000,
+    "volume_queue_length": 1,
+    "read_io_latency_histogram": {"bins": [{"lower": 0, "upper": 1, "count": 0}]},
+}
+"""As `nvme amzn stats -o json` of nvme-cli 2.11 prints it (plugins/amzn/amzn-nvme.c), with one of its bins."""
+
+
+def test_a_volume_of_amazon_reports_the_time_at_its_limits():
+    nvme = Nvme(amzn=AMAZON)
+    found = read_logs(("nvme1n1",), nvme, tools("nvme"), models={"nvme1n1": "Amazon Elastic Block Store"})
+    assert nvme.commands == [("smart-log",), ("amzn", "stats")]
+    assert found["nvme1n1"] == (
+        DeviceReport("ebs_volume_performance_exceeded_iops", 31_000_000, "nvme"),
+        DeviceReport("ebs_volume_performance_exceeded_tp", 0, "nvme"),
+        DeviceReport("ec2_instance_ebs_performance_exceeded_iops", 0, "nvme"),
+        DeviceReport("ec2_instance_ebs_performance_exceeded_tp", 200_000, "nvme"),
+    )
+
+
+def test_a_vendor_s_page_is_not_read_of_other_drives():
+    nvme = Nvme(amzn=AMAZON)
+    assert read_logs(("nvme0n1",), nvme, tools("nvme"), models={"nvme0n1": "SSD 990"}) == {}
+    assert nvme.commands == [("smart-log",), ("id-ctrl",)]
+
+
+@pytest.mark.parametrize(("oacs", "read"), [(0x17, True), (0x07, False), ("0x17", False), (None, False)])
+def test_a_running_self_test_is_read_of_drives_that_have_one(oacs, read):
+    log = {"Current Device Self-Test Operation": 2, "Current Device Self-Test Completion": 37}
+    nvme = Nvme(id_ctrl={"oacs": oacs}, self_test_log=log)
+    found = read_logs(("nvme0n1",), nvme, tools("nvme"))
+    reports = (DeviceReport("self_test", 2, "nvme"), DeviceReport("self_test_percent", 37, "nvme"))
+    assert found == ({"nvme0n1": reports} if read else {})
+    assert (("self-test-log",) in nvme.commands) is read
+
+
 @pytest.fixture
 def asked(monkeypatch):
     """Drives of each reading, which runs at once instead of on a thread."""
@@ -116,7 +170,7 @@ def asked(monkeypatch):
 
 
 def logs(asked, *, root=True):
-    def read(drives, *, multipath):
+    def read(drives, *, multipath, **_):
         asked.append((*drives, *(["multipath"] if multipath else [])))
         return {name: (DeviceReport("media_errors", len(asked), "nvme"),) for name in drives}
 

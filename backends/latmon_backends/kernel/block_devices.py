@@ -9,7 +9,8 @@ Tools report the health logs of NVMe drives (nvme-cli, else smartctl) and the pa
 where latmon is root and they are installed. A thread runs them at the start and every five minutes. A health log is an
 admin command, which waits in no I/O queue; the paths are kept by the kernel. Not read: logs of ATA and SCSI disks,
 because an ATA disk stops its queued commands for it, which would be measured as latency; vendors' log pages, because a
-drive without them adds an entry to its error log.
+drive without them adds an entry to its error log. Amazon's volumes say who they are: their own page is read, which has
+the time at the limits of volume and instance. A log of self-tests is read where the drive says that it has one.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from latmon.model.frame import Device, DeviceReport, Limit
@@ -55,6 +57,21 @@ _VALUES = (
     *("thm_temp1_trans_count", "thm_temp2_trans_count"),
 )
 """Values by nvme-cli's names, most of which smartctl has as well (NVMe base specification, SMART log)."""
+_AMAZON = "Amazon Elastic Block Store"
+"""Model of the volumes that have Amazon's log page 0xD0, which nvme-cli reads since 2.11 (plugins/amzn)."""
+_AMAZON_VALUES = (
+    *("ebs_volume_performance_exceeded_iops", "ebs_volume_performance_exceeded_tp"),
+    *("ec2_instance_ebs_performance_exceeded_iops", "ec2_instance_ebs_performance_exceeded_tp"),
+)
+_SELF_TEST = 1 << 4
+"""Bit of OACS, the optional admin commands: the drive has the command and the log of self-tests (NVMe base spec)."""
+_SELF_TEST_VALUES: Mapping[str, str] = MappingProxyType(
+    {
+        "Current Device Self-Test Operation": "self_test",
+        "Current Device Self-Test Completion": "self_test_percent",
+    }
+)
+"""Keys of `nvme self-test-log` -> names of the reports: 0 is no test, 1 a short and 2 an extended one."""
 _QUOTED = re.compile(r"\d[\d,]{0,24}", re.ASCII)
 """A number as some versions of nvme-cli print it."""
 _PATH = re.compile(r"(?<= )\d+:\d+ ([AF]) (\d{1,18})(?= )")
@@ -737,10 +754,12 @@ def read_logs(
     find: Callable[[str, str, Mapping[str, str]], Path] = find_tool,
     *,
     multipath: bool = False,
+    models: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, tuple[DeviceReport, ...]]:
     """Return the logs of these drives, and with `multipath` the paths by the names of multipath devices.
 
-    What can't be read is left out.
+    `models`: drive -> its model, which decides about pages that only a vendor's drives have. What can't be read is left
+    out.
     """
     found: dict[str, tuple[DeviceReport, ...]] = {}
     for tool, arguments, keys in _TOOLS:
@@ -750,9 +769,44 @@ def read_logs(
             output = _output(run, find, tool, *(one.format(name) for one in arguments))
             if some := tuple(parse(output, keys, tool)):
                 found[name] = some
+    for name in names:
+        if _NVME_NAMESPACE.fullmatch(name) and (more := tuple(_more_of_nvme(run, find, name, models.get(name, "")))):
+            found[name] = (*found.get(name, ()), *more)
     if multipath:
         found |= _paths(run, find)
     return found
+
+
+def _more_of_nvme(
+    run: Run, find: Callable[[str, str, Mapping[str, str]], Path], name: str, model: str
+) -> Iterator[DeviceReport]:
+    """Yield the logs of a drive that not all have: those that it says it has."""
+    path, as_json = f"/dev/{name}", "--output-format=json"
+    if _AMAZON in model:
+        output = _output(run, find, "nvme", "amzn", "stats", path, as_json)
+        yield from _values(_json(output), {value: value for value in _AMAZON_VALUES})
+        return
+    commands = _json(_output(run, find, "nvme", "id-ctrl", path, as_json)).get("oacs")
+    if type(commands) is int and commands & _SELF_TEST:
+        output = _output(run, find, "nvme", "self-test-log", path, as_json)
+        yield from _values(_json(output), _SELF_TEST_VALUES)
+
+
+def _json(output: bytes) -> dict[str, Any]:
+    """Return the object that a tool prints; an empty one of anything else."""
+    try:
+        value = json.loads(output)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _values(found: Mapping[str, Any], named: Mapping[str, str]) -> Iterator[DeviceReport]:
+    """Yield the whole numbers of nvme-cli's JSON by the names of their reports."""
+    for key, name in named.items():
+        value = found.get(key)
+        if type(value) is int and 0 <= value < 1 << 63:
+            yield DeviceReport(name, value, "nvme")
 
 
 def _output(run: Run, find: Callable[[str, str, Mapping[str, str]], Path], tool: str, *arguments: str) -> bytes:
@@ -844,5 +898,6 @@ class ToolReports:
         if (drives or multipath) and self._is_root():
             self._reading_of = {name: generations.get(name, 0) for name in drives}
             thread = SideThread("tool reports")
-            self._reading = thread.submit(self._read, drives, multipath=multipath)
+            models = {name: devices[name].model for name in drives}
+            self._reading = thread.submit(self._read, drives, multipath=multipath, models=models)
             thread.shutdown()

@@ -1,0 +1,496 @@
+"""outside-limit: a limit that no file of this host has keeps a device at a rate, and more I/Os in flight only wait.
+
+Volumes of clouds have provisioned IOPS and bytes per second with a credit for bursts (EBS, Azure, GCE), hypervisors
+throttle disks (blkdeviotune of libvirt), arrays have QoS. All of them let a device complete the same number of I/Os, or
+bytes, in each second, so that by Little's law the latency follows the number of I/Os in flight.
+
+A saturated device does that as well: one that serves I/Os one at a time in a constant time can't be told apart. A load
+that is paced has a constant rate, too, but its I/Os don't wait for each other. So there are three kinds of evidence:
+the depth changed at the same rate (`followed`); the device did more such I/Os before; it is a volume of a hypervisor,
+an array or a network, whose hardware is outside of this host in any case. Two of them are a warning; the first one by
+itself is a notice that names both causes. AWS's volumes report the time at their limits, which decides.
+No finding: a rate that varies as that of a disk does, a device with nothing in flight for a part of the time, a depth
+that never changes.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from types import MappingProxyType
+from typing import NamedTuple
+
+from latmon.aggregate.rates import BlockRate, FrameRate, variation
+from latmon.analysis.limits import ceiling
+from latmon.findings.evidence import busy_share, many, mean
+from latmon.findings.facts import GROWN_US, Block, Facts
+from latmon.findings.rule import (
+    DEPTHS,
+    NOTICE,
+    WARNING,
+    Fact,
+    Finding,
+    Rule,
+    Step,
+    Threshold,
+    Thresholds,
+    Where,
+    plain,
+)
+from latmon.model.devices import thread_of
+from latmon.model.frame import Device
+from latmon.support.units import rate, spelled
+
+ID = "outside-limit"
+_IOS, _BYTES = "ios", "bytes"
+_SAME_LOAD = 0.25
+"""Greatest difference of the shares of reads, and of the sizes in parts, between two loads that are compared."""
+_SIZES = 0.2
+"""Least difference of the mean sizes of two blocks, in parts, at which a rate of I/Os doesn't depend on the size."""
+_LESS = 2.5
+"""How many times the variation a rate may be lower while few are in flight."""
+_LAW = 0.25
+"""Greatest difference, in parts, of the depth from rate x latency, and of the latency's growth from the depth's."""
+_CHANGES = 2
+"""Changes of the depth at least where no faster time is known: a paced load has one when its device becomes slow."""
+_SMALL = 32_768
+"""Mean bytes of an I/O up to which a limit is more likely of IOPS, where both rates are constant."""
+_ROUND = 0.01
+_MANTISSAS = (1.0, 1.2, 1.25, 1.5, 1.6, 2.0, 2.3, 2.4, 2.5, 3.0, 3.2, 4.0, 5.0, 6.0, 6.4, 7.5, 8.0, 9.0)
+"""First digits of limits that providers offer: 3,000 and 16,000 IOPS (gp3), 120, 240, 2,300 and 7,500 (Azure)."""
+COUNTERS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "ebs_volume_performance_exceeded_iops": ("the volume", "IOPS"),
+        "ebs_volume_performance_exceeded_tp": ("the volume", "bytes per second"),
+        "ec2_instance_ebs_performance_exceeded_iops": ("the instance", "IOPS"),
+        "ec2_instance_ebs_performance_exceeded_tp": ("the instance", "bytes per second"),
+    }
+)
+"""Counters in us of Amazon's log page 0xD0, by nvme-cli's names (Amazon EBS User Guide, detailed performance
+statistics: time in which demand exceeded what is provisioned): whose limit it is, and of what."""
+_OUTSIDE_DRIVERS = frozenset(
+    (
+        *("virtio_blk", "vbd", "xen-blkfront", "storvsc", "hv_storvsc", "vmw_pvscsi", "virtio_scsi", "ibmvscsi"),
+        *("iscsi_tcp", "ib_iser", "nvme-tcp", "nvme-rdma", "nvme-fc", "lpfc", "qla2xxx", "rbd", "nbd"),
+    )
+)
+"""Drivers of disks whose hardware is not this host's."""
+_LOCAL_DRIVERS = frozenset(
+    (
+        *("ahci", "ata_piix", "nvme", "mpt2sas", "mpt3sas", "megaraid_sas", "hpsa", "smartpqi", "aacraid", "mpi3mr"),
+        *("usb-storage", "uas", "sdhci", "mmcblk"),
+    )
+)
+_OUTSIDE_MODELS = re.compile(
+    r"amazon elastic block|persistentdisk|nvme_card-pd|msft virtual|qemu|vbox|vmware", re.IGNORECASE
+)
+_OUTSIDE, _LOCAL, _UNKNOWN = "outside", "local", "unknown"
+
+
+class _Point(NamedTuple):
+    """A device in one block: its rates, how many I/Os it had in flight, and for how much of the time any."""
+
+    rate: BlockRate
+    frames: tuple[FrameRate, ...]
+    span_us: int
+    depth: float
+    busy: float
+
+    @property
+    def by_law(self) -> float:
+        """Return how many are in flight by Little's law."""
+        return self.rate.ios_per_s * self.rate.latency_us / 1e6
+
+
+class _Plateau(NamedTuple):
+    """A device whose rate was the same in consecutive blocks up to now, while it always had I/Os in flight."""
+
+    device: Device
+    kind: str
+    """What was constant: ios or bytes."""
+    points: tuple[_Point, ...]
+    before: BlockRate | None
+    """The block of the last hour in which it did more such I/Os; None where there is none."""
+
+    @property
+    def lasted_us(self) -> int:
+        return sum(point.span_us for point in self.points)
+
+    @property
+    def frames(self) -> list[FrameRate]:
+        """Return the intervals with at least half as many in flight as the deepest one."""
+        every = [frame for point in self.points for frame in point.frames]
+        least = max(frame.depth for frame in every) / 2
+        return [frame for frame in every if frame.depth >= least]
+
+    @property
+    def per_s(self) -> float:
+        """Return the rate in its unit while many are in flight."""
+        rates = self.rates(self.kind)
+        return sum(rates) / len(rates)
+
+    def rates(self, kind: str) -> list[float]:
+        """Return I/Os or bytes per second of each interval in which many are in flight."""
+        return [frame.ios if kind == _IOS else frame.bytes for frame in self.frames]
+
+    @property
+    def amount(self) -> str:
+        """Return the rate in words, as the number that a limit was set to where one is near."""
+        number = _round(self)
+        return _amount(self.per_s, self.kind) if number is None else f"about {_amount(number, self.kind)}"
+
+    @property
+    def variation(self) -> float:
+        return variation(self.rates(self.kind))
+
+    @property
+    def stationary(self) -> tuple[_Point, ...]:
+        """Return the blocks in which Little's law holds: the load did not change at their ends."""
+        return tuple(point for point in self.points if abs(point.by_law / point.depth - 1) <= _LAW)
+
+    @property
+    def low(self) -> _Point:
+        """Return the stationary block with the fewest in flight."""
+        return min(self.stationary, key=lambda point: point.depth)
+
+    @property
+    def high(self) -> _Point:
+        """Return the stationary block with the most in flight."""
+        return max(self.stationary, key=lambda point: point.depth)
+
+    @property
+    def mean_us(self) -> float:
+        """Return the mean latency of its I/Os."""
+        ios = sum(point.rate.ios_per_s * point.span_us for point in self.points)
+        return sum(point.rate.latency_us * point.rate.ios_per_s * point.span_us for point in self.points) / ios
+
+    def follows(self, times: float) -> bool:
+        """Return whether the depth changed by `times` or more, and the latency as much."""
+        if len(self.stationary) < 2:  # noqa: PLR2004 - one block has one depth
+            return False
+        deeper = self.high.depth / self.low.depth
+        slower = self.high.rate.latency_us / self.low.rate.latency_us
+        return deeper >= times and abs(slower / deeper - 1) <= _LAW
+
+    @property
+    def changes(self) -> int:
+        """Return how often the depth changed between low and high."""
+        middle = math.sqrt(self.low.depth * self.high.depth)
+        are_deep = [point.depth >= middle for point in self.stationary]
+        return sum(one != other for one, other in pairwise(are_deep))
+
+    @property
+    def place(self) -> str:
+        """Return whether its hardware is outside of this host, local, or not known."""
+        if self.device.driver in _OUTSIDE_DRIVERS or _OUTSIDE_MODELS.search(self.device.model):
+            return _OUTSIDE
+        return _LOCAL if self.device.driver in _LOCAL_DRIVERS else _UNKNOWN
+
+
+def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
+    """Yield a finding per device that is at such a limit. A volume is left to the devices below it."""
+    for name in sorted(facts.depth_sums):
+        device = facts.device(name)
+        if any(member in facts.devices for member in device.members):
+            continue
+        reported = _reported(facts, name, limits)
+        plateau = _plateau(facts, device, limits)
+        if reported:
+            yield _by_counters(facts, device, reported, plateau)
+        elif plateau is not None and (finding := _by_rates(facts, plateau, limits)) is not None:
+            yield finding
+
+
+def _reported(facts: Facts, name: str, limits: Thresholds) -> dict[str, int]:
+    """Return the counters of its own limits that grew, in us, the greatest first."""
+    grown = facts.grown.get(name, {})
+    times = {counter: grown[counter] for counter in COUNTERS if grown.get(counter, 0) >= limits["reported_us"]}
+    return dict(sorted(times.items(), key=lambda row: -row[1]))
+
+
+def _plateau(facts: Facts, device: Device, limits: Thresholds) -> _Plateau | None:
+    """Return the plateau at the end of the window; None where the rate varies or the device isn't full."""
+    points: list[_Point] = []
+    for block in reversed(facts.window):
+        point = _point(facts, block, device.name)
+        if point is None or point.busy < limits["busy"] or point.depth < limits["depth"]:
+            break
+        points.insert(0, point)
+    plateaus = [_flat(device, kind, points, limits["variation"]) for kind in (_IOS, _BYTES)]
+    known = [plateau for plateau in plateaus if plateau is not None]
+    if not known:
+        return None
+    longest_us = max(plateau.lasted_us for plateau in known)
+    longest = [plateau for plateau in known if plateau.lasted_us == longest_us]
+    is_round = [plateau for plateau in longest if _round(plateau) is not None]
+    chosen = is_round[0] if len(is_round) == 1 else longest[_is_large(longest[0]) and len(longest) > 1]
+    return chosen._replace(before=_before(facts, chosen))
+
+
+def _is_large(plateau: _Plateau) -> bool:
+    """Return whether its I/Os are so large that a limit is more likely of bytes."""
+    return sum(plateau.rates(_BYTES)) > _SMALL * sum(plateau.rates(_IOS))
+
+
+def _flat(device: Device, kind: str, points: Sequence[_Point], most: float) -> _Plateau | None:
+    """Return the longest plateau at the end of these points; None where there is none of two points or more."""
+    for first in range(len(points) - 1):
+        plateau = _Plateau(device, kind, tuple(points[first:]), None)
+        if _is_flat(plateau, most):
+            return plateau
+    return None
+
+
+def _is_flat(plateau: _Plateau, most: float) -> bool:
+    """Return whether the rate is the same while many are in flight, and hardly less while few are.
+
+    With few in flight a busy host leaves a device without any for moments, so that a limit isn't used up.
+    """
+    limit = plateau.per_s
+    if not limit or plateau.variation > most:
+        return False
+    ratios = [_of_kind(point.rate, plateau.kind) / limit for point in plateau.points]
+    return all(1 - _LESS * most <= ratio <= 1 + most for ratio in ratios)
+
+
+def _before(facts: Facts, plateau: _Plateau) -> BlockRate | None:
+    """Return the block with the highest rate of the last hour, if its I/Os were like those of the plateau."""
+    rates = facts.highest.by_ios if plateau.kind == _IOS else facts.highest.by_bytes
+    before = rates.get(plateau.device.name)
+    if before is None:
+        return None
+    now = plateau.points[-1].rate
+    is_like = abs(before.reads - now.reads) <= _SAME_LOAD
+    if plateau.kind == _IOS:
+        is_like = is_like and abs(before.size / now.size - 1) <= _SAME_LOAD if now.size else False
+    return before if is_like else None
+
+
+def _point(facts: Facts, block: Block, name: str) -> _Point | None:
+    """Return what a device did in a block; None where a part of it isn't known."""
+    rate_of_block = block.rate_of(name)
+    depths = block.depths(name)
+    if rate_of_block is None or not rate_of_block.latency_us or not depths.in_driver:
+        return None
+    # A latency from the issue on has no time in the queue.
+    queued = 0.0 if facts.origin.latency_from == "issue" else mean(depths.queued)
+    depth = mean(depths.in_driver) + queued
+    whole = FrameRate(rate_of_block.ios_per_s, rate_of_block.bytes_per_s, depth)
+    frames = block.rates.get(name, (whole,))
+    return _Point(rate_of_block, frames, block.span_us, depth, busy_share(depths.in_driver))
+
+
+def _of_kind(one: BlockRate, kind: str) -> float:
+    return one.ios_per_s if kind == _IOS else one.bytes_per_s
+
+
+def _by_rates(facts: Facts, plateau: _Plateau, limits: Thresholds) -> Finding | None:
+    """Return the finding that the rates show; None where they show none."""
+    if not plateau.follows(limits["deeper"]) or plateau.high.rate.latency_us < limits["slow_us"]:
+        return None
+    was_faster = plateau.before is not None and _times_faster(plateau) >= limits["faster"]
+    is_known = plateau.place == _OUTSIDE or (was_faster and plateau.place != _LOCAL)
+    lasting_us = limits["lasting_us"] if is_known else 2 * limits["lasting_us"]
+    if plateau.lasted_us < lasting_us or not (is_known or plateau.changes >= _CHANGES):
+        return None
+    name = plateau.device.name
+    low, high = plateau.low, plateau.high
+    followed = (
+        f"an I/O takes {spelled(low.rate.latency_us)} with {many(low.depth)} in flight and "
+        f"{spelled(high.rate.latency_us)} with {many(high.depth)}"
+    )
+    who = "a limit outside of this host" if is_known else "the device, or a limit outside of this host,"
+    return Finding(
+        ID,
+        WARNING if is_known else NOTICE,
+        name,
+        f"{name}: {who} holds it at {plateau.amount} for {spelled(plateau.lasted_us)}: {followed}",
+        tuple(_evidence(facts, plateau, was_faster=was_faster)),
+        Where("outstanding", name),
+        tuple(_steps(plateau.device, plateau, is_known=is_known)),
+        _REFUTED,
+        _waiting_share(plateau),
+        brief=f"{name}: {who} holds it at {plateau.amount}: more in flight only wait",
+    )
+
+
+_REFUTED = (
+    "a rate that changes with the size, the order or the op of the I/Os: then the device is full; or a program that "
+    "issues as many I/Os per second by itself: then they take as long with fewer in flight"
+)
+
+
+def _times_faster(plateau: _Plateau) -> float:
+    """Return how many times its present rate the device did before."""
+    return _of_kind(plateau.before, plateau.kind) / plateau.per_s if plateau.before is not None else 0.0
+
+
+def _waiting_share(plateau: _Plateau) -> float:
+    """Return the part of the I/Os' time that they would not take with the least depth that was seen."""
+    least_us = min(plateau.low.rate.latency_us, plateau.before.latency_us if plateau.before else plateau.mean_us)
+    return max(0.0, 1 - least_us / plateau.mean_us)
+
+
+def _evidence(facts: Facts, plateau: _Plateau, *, was_faster: bool) -> Iterator[Fact]:
+    yield from _rate_facts(plateau)
+    if plateau.stationary:
+        yield from _depth_facts(plateau)
+    if was_faster and plateau.before is not None:
+        before, ago_us = plateau.before, facts.end_us - plateau.before.end_us
+        done = _amount(_of_kind(before, plateau.kind), plateau.kind)
+        text = f"{spelled(ago_us)} ago it did {done} of such I/Os, at {spelled(before.latency_us)}"
+        yield Fact("before", round(_of_kind(before, plateau.kind)), text, "per_s")
+    else:
+        yield Fact("before", 0, "it did not do more in the last hour, as far as that was measured", "per_s")
+    yield from _exempt_facts(facts, plateau.device)
+    if plateau.place == _OUTSIDE:
+        what = plateau.device.model or plateau.device.driver
+        yield Fact("place", what, f"its hardware is not this host's: {what}")
+    elif thread := thread_of(plateau.device.name, plateau.device.driver):
+        yield Fact("place", thread, f"its I/Os are done by {thread} of this host, for what lies below it")
+
+
+def _rate_facts(plateau: _Plateau) -> Iterator[Fact]:
+    intervals, kind = len(plateau.frames), plateau.kind
+    how = f"in {intervals:,} intervals with most in flight the rate varied by {plateau.variation:.1%}"
+    yield Fact("rate", round(plateau.per_s, 1), f"{_amount(plateau.per_s, kind)}; {how}", "per_s", intervals)
+    number = _round(plateau)
+    if number is not None:
+        yield Fact("round", number, f"that is {_amount(number, kind)} within {_ROUND:.0%}, as limits are set")
+    sizes = [point.rate.size for point in plateau.points]
+    if kind == _IOS and min(sizes) and max(sizes) / min(sizes) >= 1 + _SIZES:
+        text = f"the size of an I/O changed from {rate(min(sizes))}B to {rate(max(sizes))}B, and the IOPS did not"
+        yield Fact("size", round(max(sizes)), text, "bytes")
+    elif kind == _BYTES and (varied := variation(plateau.rates(_IOS))) >= 2 * plateau.variation:
+        text = f"the IOPS varied by {varied:.1%}, and the bytes per second did not"
+        yield Fact("ios_variation", round(varied, 3), text, "share")
+
+
+def _depth_facts(plateau: _Plateau) -> Iterator[Fact]:
+    for which, point in (("low", plateau.low), ("high", plateau.high)):
+        text = f"with {many(point.depth)} in flight an I/O takes {spelled(point.rate.latency_us)} in the mean"
+        yield Fact(f"{which}_depth_us", round(point.rate.latency_us), text, "us")
+    by_law = plateau.high.by_law
+    text = f"Little's law: rate x latency = {many(by_law)} in flight, and {many(plateau.high.depth)} were counted"
+    yield Fact("by_law", round(by_law, 1), text, "ios")
+
+
+def _exempt_facts(facts: Facts, device: Device) -> Iterator[Fact]:
+    """Yield what was looked at on this host and is not the cause."""
+    if any(block.cgroup_limits is not None for block in facts.window):
+        rows = [row for block in facts.window for row in block.cgroup_limits or () if row.device == device.name]
+        if not rows:
+            yield Fact("cgroups", 0, "no cgroup has a limit on it")
+    bound = ceiling(device.limits)
+    highest = facts.depths(device.name).highest
+    if bound is not None and highest < int(bound.value):
+        text = f"its driver allows {int(bound.value):,} in flight ({bound.name}), and had {highest:,} at most"
+        yield Fact("driver", highest, text, "ios")
+
+
+def _by_counters(facts: Facts, device: Device, reported: dict[str, int], plateau: _Plateau | None) -> Finding:
+    """Return the finding that the counters of a volume decide."""
+    worst, us = next(iter(reported.items()))
+    who, what = COUNTERS[worst]
+    is_same = plateau is not None and (plateau.kind == _IOS) == (what == "IOPS")
+    at = f" ({plateau.amount} now)" if plateau is not None and is_same else ""
+    counters = tuple(
+        Fact(name, grown_us, f"{name} grew by {spelled(grown_us)} in the readings of {spelled(GROWN_US)}", "us")
+        for name, grown_us in reported.items()
+    )
+    rates = () if plateau is None else tuple(_evidence(facts, plateau, was_faster=_times_faster(plateau) > 1))
+    return Finding(
+        ID,
+        WARNING,
+        device.name,
+        f"{device.name}: {who} was at its limit of {what}{at} for {spelled(us)} of {spelled(GROWN_US)}, which it "
+        "reports itself",
+        (*counters, *rates),
+        Where("outstanding", device.name),
+        tuple(_steps(device, plateau, is_known=True)),
+        "the counters stop growing while the latency stays",
+        min(1.0, us / GROWN_US),
+    )
+
+
+def _steps(device: Device, plateau: _Plateau | None, *, is_known: bool) -> Iterator[Step]:
+    name = device.name if plain(device.name) else "DEVICE"
+    amazon = ("nvme amzn stats /dev/" + name,) if "amazon" in device.model.lower() else ()
+    if not is_known:
+        yield Step(
+            "see whether it is the device: a full one does more with sequential or larger I/Os, a limit does not",
+            "a test of its own makes all others wait",
+        )
+    yield Step(
+        "look at the metrics of this volume where it comes from (cloud, hypervisor, array): its limits of IOPS and "
+        "bytes, its credit for bursts, and those of the host or instance",
+        commands=amazon,
+    )
+    if plateau is not None and plateau.stationary:
+        low, high = plateau.low, plateau.high
+        yield Step(
+            f"let programs keep fewer in flight: {many(low.depth)} had the same rate as {many(high.depth)}, and an I/O "
+            f"took {spelled(low.rate.latency_us)} instead of {spelled(high.rate.latency_us)}",
+            "none for the throughput of all; a program with fewer in flight than another gets less of it",
+        )
+        if plateau.kind == _IOS:
+            yield Step(
+                "issue fewer and larger I/Os where the limit counts I/Os: larger blocks, read-ahead, merged writes",
+                "they take more of a limit of bytes per second",
+            )
+        else:
+            yield Step("issue fewer bytes where the limit counts bytes: compression, a cache, smaller blocks")
+    yield Step(
+        "raise the limit, or spread the load over several volumes",
+        "it may cost money, and some providers allow a change only every few hours",
+    )
+
+
+def _round(plateau: _Plateau) -> int | None:
+    """Return the number that a limit may have been set to; None where none is near."""
+    units = (1.0,) if plateau.kind == _IOS else (1.0, 1.048576)
+    for unit in units:
+        scale = 10.0
+        while scale <= plateau.per_s:
+            scale *= 10
+        for mantissa in _MANTISSAS:
+            number = mantissa * scale / 10 * unit
+            if abs(plateau.per_s / number - 1) <= _ROUND:
+                return round(number)
+    return None
+
+
+def _amount(per_s: float, kind: str) -> str:
+    """Return `3,000 IOPS` or `125MB/s`."""
+    if kind == _BYTES:
+        return f"{rate(per_s)}B/s"
+    return f"{per_s:,.0f} IOPS"
+
+
+RULE = Rule(
+    ID,
+    "a limit outside of this host keeps a device at a rate, and more I/Os in flight only wait",
+    evaluate,
+    needs=DEPTHS,
+    thresholds={
+        "variation": Threshold(0.03, "share", "of the rate it varies by at most, from interval to interval"),
+        "busy": Threshold(0.95, "share", "of the time an I/O is in flight at least"),
+        "depth": Threshold(2.0, "ios", "in flight in the mean of each block at least"),
+        "deeper": Threshold(1.5, "times", "as many in flight in one block as in another, at the same rate"),
+        "faster": Threshold(1.25, "times", "the rate it did before, in the last hour: a full device does not"),
+        "slow_us": Threshold(1_000, "us", "an I/O takes at least in the deepest block, in the mean"),
+        "lasting_us": Threshold(9_000_000, "us", "of one rate at least; twice that where it may be the device"),
+        "reported_us": Threshold(1_000_000, "us", "at its limit by the volume's own counters in ten minutes, at least"),
+    },
+    explained_by=(
+        "io-throttled",
+        "outstanding-ceiling",
+        "queue-depth-misconfigured",
+        "bottleneck-above-device",
+        "requeue-storm",
+        "completion-wakeup",
+        "tick-quantum",
+    ),
+)

@@ -1,0 +1,178 @@
+"""outside-limit: a device that is kept at a rate, and loads and devices that only look like it."""
+
+from dataclasses import replace
+
+import pytest
+from finding_cases import S, depths, disk, facts_of, frame, hist
+
+from latmon.findings.engine import RuleEngine, unexplained
+from latmon.findings.rule import CRITICAL, DEFAULT, Finding, Where
+from latmon.findings.rules import outside_limit
+from latmon.model.frame import Completed, DeviceReport, Flow, Origin, Series
+
+LOOP = disk("loop0", major=7, minor=0, driver="")
+VOLUME = disk("nvme1n1", driver="nvme", model="Amazon Elastic Block Store")
+LOCAL = disk("nvme0n1", driver="nvme", model="SSD 990")
+ORIGIN = Origin("test", "here", "6.1.0", "0", measured={"total": ()}, latency_from="queued")
+
+
+def second(at_s, name, ios, depth, *, latency_us=None, size=4096, op="read"):
+    """Return a frame of a second: so many I/Os with so many in flight, which by Little's law took depth / IOPS."""
+    took = round(depth * S / ios) if latency_us is None else latency_us
+    return frame(
+        100 + at_s,
+        dt_us=S,
+        histograms={Series(name, op, "total"): hist({took: ios})},
+        seen={Flow(name, op): Completed(ios, ios * size)},
+        depths={name: depths({depth: 250})},
+        cgroup_limits=(),
+    )
+
+
+def evaluated(device, loads, **more):
+    """Return the findings after seconds with these (IOPS, depth)."""
+    return after([second(at_s, device.name, ios, depth, **more) for at_s, (ios, depth) in enumerate(loads)], device)
+
+
+def after(frames, device, *also):
+    engine = RuleEngine(replace(ORIGIN, start_mono_us=99 * S), (device, *also))
+    for each in frames:
+        engine.take(each)
+    engine.finish()
+    assert not engine.failed
+    return [one for one in engine.current if one.id == outside_limit.ID]
+
+
+BURST = [(5000, 10)] * 5
+WAVES = ([(1000, 20)] * 7 + [(995, 4)] * 7) * 2
+"""A load whose depth changes, under a limit of 1,000."""
+
+
+def test_a_credit_that_is_used_up_is_a_limit_outside_of_the_host():
+    (one,) = evaluated(LOOP, BURST + WAVES)
+    assert (one.severity, one.device, one.where.screen) == ("warning", "loop0", "outstanding")
+    assert one.summary == (
+        "loop0: a limit outside of this host holds it at about 1,000 IOPS for 28 s: an I/O takes 4.02 ms with 4.0 in "
+        "flight and 20 ms with 20"
+    )
+    assert one.brief == "loop0: a limit outside of this host holds it at about 1,000 IOPS: more in flight only wait"
+    texts = [fact.text for fact in one.facts]
+    assert texts[:6] == [
+        "1,000 IOPS; in 14 intervals with most in flight the rate varied by 0.0%",
+        "that is 1,000 IOPS within 1%, as limits are set",
+        "with 4.0 in flight an I/O takes 4.02 ms in the mean",
+        "with 20 in flight an I/O takes 20 ms in the mean",
+        "Little's law: rate x latency = 20 in flight, and 20 were counted",
+        "31 s ago it did 5,000 IOPS of such I/Os, at 2 ms",
+    ]
+    assert "no cgroup has a limit on it" in texts
+    assert any("raise the limit" in step.what for step in one.steps)
+    assert any("4.0 had the same rate as 20" in step.what for step in one.steps)
+
+
+def test_without_a_faster_time_the_device_itself_is_named_too():
+    (one,) = evaluated(LOOP, WAVES)
+    assert one.severity == "notice"
+    assert one.summary.startswith("loop0: the device, or a limit outside of this host, holds it at about 1,000 IOPS")
+    assert one.steps[0].what.startswith("see whether it is the device")
+    assert "it did not do more in the last hour, as far as that was measured" in [fact.text for fact in one.facts]
+
+
+def test_a_volume_from_outside_needs_no_faster_time_and_a_local_disk_stays_a_notice():
+    (volume,) = evaluated(VOLUME, WAVES)
+    assert volume.severity == "warning"
+    assert "its hardware is not this host's: Amazon Elastic Block Store" in [fact.text for fact in volume.facts]
+    assert ("nvme amzn stats /dev/nvme1n1",) in [step.commands for step in volume.steps]
+    (local,) = evaluated(LOCAL, BURST + WAVES)
+    assert local.severity == "notice"
+
+
+def test_bytes_are_named_where_the_iops_vary():
+    frames = []
+    for at_s in range(20):
+        size = 65_536 if at_s % 2 else 131_072
+        ios = 50_000_000 // size
+        frames.append(second(at_s, "loop0", ios, 24 if at_s // 5 % 2 else 8, size=size))
+    (one,) = after(frames, LOOP)
+    assert "holds it at about 50.0MB/s" in one.summary
+    assert any(fact.name == "ios_variation" for fact in one.facts)
+    assert any(step.what.startswith("issue fewer bytes") for step in one.steps)
+
+
+def test_iops_that_do_not_depend_on_the_size_are_said():
+    sizes = [4096] * 5 + [16_384] * 5
+    frames = [second(at_s, "loop0", 1000, 4 if at_s // 5 % 2 else 20, size=size) for at_s, size in enumerate(sizes * 2)]
+    (one,) = after(frames, LOOP)
+    assert "the size of an I/O changed from 4.10kB to 16.4kB, and the IOPS did not" in [fact.text for fact in one.facts]
+
+
+@pytest.mark.parametrize(
+    "loads",
+    [
+        pytest.param([(500, 1)] * 30, id="paced, with few in flight"),
+        pytest.param([(500, 0)] * 15 + [(500, 8)] * 15, id="paced, on a device that became slow"),
+        pytest.param([(500, 4)] * 15 + [(500, 8)] * 15, id="paced, on a slow device that became slower"),
+        pytest.param([(2000, 8)] * 30, id="one depth all the time"),
+        pytest.param([(5000, 8)] * 10 + [(1000, 8)] * 20, id="one depth, on a device that became slow"),
+        pytest.param([(200, 4)] * 10 + [(320, 20)] * 10 + [(200, 4)] * 10, id="a disk that sorts a longer queue"),
+        pytest.param([(1000 + 150 * (n % 3), 20 if n // 5 % 2 else 4) for n in range(30)], id="a rate that varies"),
+        pytest.param([(1000, 20)] * 4 + [(1000, 4)] * 3, id="a moment"),
+        pytest.param([(200_000, 40)] * 15 + [(200_000, 80)] * 15, id="a fast device"),
+    ],
+)
+def test_loads_and_devices_that_look_alike_are_no_finding(loads):
+    assert evaluated(LOOP, loads) == []
+
+
+def test_latency_that_does_not_follow_the_depth_is_no_finding():
+    loads = [(1000, 20)] * 10 + [(1000, 4)] * 10
+    assert evaluated(LOOP, loads, latency_us=9_000) == []
+
+
+def test_a_volume_is_left_to_the_disks_below_it():
+    above = replace(disk("dm-0", kind="dm", driver=""), members=("loop0",))
+    frames = [second(at_s, "dm-0", ios, depth) for at_s, (ios, depth) in enumerate(BURST + WAVES)]
+    assert after(frames, above, LOOP) == []
+
+
+def test_a_reason_inside_the_host_explains_it():
+    (one,) = evaluated(LOOP, BURST + WAVES)
+    cause = Finding("io-throttled", CRITICAL, "loop0", "x", (), Where("overview", "loop0"), (), "y")
+    assert unexplained((one, cause)) == (cause,)
+
+
+def with_counters(grown_us, counter="ebs_volume_performance_exceeded_iops"):
+    """Return frames of a volume whose counter of its own limit grows by so many us."""
+    busy = [second(at_s, "nvme1n1", 900, 3) for at_s in range(20)]
+    for at_s, value in ((0, 7 * S), (10, 7 * S + grown_us)):
+        report = DeviceReport(counter, value, "nvme")
+        busy[at_s] = replace(busy[at_s], devices=(replace(VOLUME, reports=(report,)),))
+    return busy
+
+
+def test_the_volume_s_own_counters_decide():
+    (one,) = after(with_counters(31 * S), VOLUME)
+    assert one.severity == "warning"
+    assert one.summary == (
+        "nvme1n1: the volume was at its limit of IOPS (about 900 IOPS now) for 31 s of 10 min, which it reports itself"
+    )
+    assert one.facts[0].text == "ebs_volume_performance_exceeded_iops grew by 31 s in the readings of 10 min"
+    (other,) = after(with_counters(2 * S, "ec2_instance_ebs_performance_exceeded_tp"), VOLUME)
+    assert "the instance was at its limit of bytes per second for 2 s" in other.summary
+    assert after(with_counters(S // 2), VOLUME) == []
+
+
+def test_minutes_of_a_recording_have_no_frames_and_are_compared_as_a_whole():
+    def minute(at_s, depth):
+        each = second(at_s, "loop0", 1000, depth)
+        ios = 60_000
+        return replace(
+            each,
+            dt_us=60 * S,
+            histograms={Series("loop0", "read", "total"): hist({depth * 1000: ios})},
+            seen={Flow("loop0", "read"): Completed(ios, ios * 4096)},
+        )
+
+    facts = facts_of([minute(60 * (n + 1), 20 if n % 2 else 4) for n in range(4)], [LOOP])
+    assert all(not block.rates for block in facts.blocks)
+    list(outside_limit.RULE.evaluate(facts, DEFAULT.of(outside_limit.RULE)))
