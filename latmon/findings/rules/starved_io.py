@@ -491,24 +491,36 @@ def _silent_finding(facts: Facts, device: Device, silent: SilentDevice, limits: 
     look = Step("look at its layers", commands=("dmsetup info", "multipath -ll", f"cat {sysfs(name)}/device/state"))
     if facts.is_sun:
         look = Step("look at its paths and errors", commands=("iostat -En", "fmadm faulty", "mpathadm list lu"))
-    # Gauges give a lower bound of the age, and don't show the op: a discard of a whole device may take a minute.
-    severity: Severity = CRITICAL if silent.known and silent.us >= limits["critical_us"] else WARNING
-    unknown = "" if silent.known else "; which operations they are is not known here"
+    discards = 0 if silent.known else _discards(facts, name)
+    severity: Severity = WARNING if discards else CRITICAL
+    maybe = "; they may be discards" if discards else ""
     return Finding(
         ID,
         severity,
         name,
-        f"{name}: nothing has completed for {spelled(silent.us)} though {ios}{where}{unknown}",
-        (
-            Fact("age_us", silent.us, f"nothing has completed for {spelled(silent.us)} or longer", "us"),
-            Fact("ios", silent.ios, f"in flight: {silent.ios:,}", "ios"),
-            Fact("all_along", silent.all_along, f"in flight all of that time: {silent.all_along:,}", "ios"),
-        ),
+        f"{name}: nothing has completed for {spelled(silent.us)} though {ios}{where}{maybe}",
+        tuple(_silent_facts(silent, discards)),
         Where("outstanding", name),
         (Step(f"read the kernel's log for {name}: timeouts, resets, a path that is gone, frozen or suspended"), look),
         "a completion in that time, or a device that spins up, formats itself or takes a discard of its whole size",
         1.0,
     )
+
+
+def _discards(facts: Facts, name: str) -> int:
+    """Return the discards that the device completed in the last minute: another one may take a minute."""
+    done = facts.completed(name, "discard")
+    return done.count if done is not None else 0
+
+
+def _silent_facts(silent: SilentDevice, discards: int) -> Iterator[Fact]:
+    yield Fact("age_us", silent.us, f"nothing has completed for {spelled(silent.us)} or longer", "us")
+    yield Fact("ios", silent.ios, f"in flight: {silent.ios:,}", "ios")
+    yield Fact("all_along", silent.all_along, f"in flight all of that time: {silent.all_along:,}", "ios")
+    if not silent.known:
+        yield Fact("ops", "not known", "which operations wait is not known: I/Os in flight are only counted")
+    if discards:
+        yield Fact("discards", discards, f"before that it completed discards, which may be large: {discards:,}", "ios")
 
 
 def _steps(facts: Facts, device: Device, worst: StarvedRequest) -> Iterator[Step]:
@@ -571,6 +583,6 @@ RULE = Rule(
         "times": Threshold(20, "times", "its device's p99, at least"),
         "held": Threshold(0.5, "share", "of a completed one's time passed before its completion, at least"),
         "silent_us": Threshold(10_000_000, "us", "nothing completes while I/Os wait; a disk spins up in less"),
-        "critical_us": Threshold(60_000_000, "us", "a wait of this makes it critical: nine minutes were seen"),
+        "critical_us": Threshold(30_000_000, "us", "a wait of this makes it critical: nine minutes were seen"),
     },
 )
