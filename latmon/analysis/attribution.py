@@ -221,13 +221,14 @@ def added(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 def fold(outliers: Sequence[Outlier]) -> list[Folded]:
     """Fold identical neighbours into one row each, in the order of their first ones.
 
-    Identical I/Os have the same device, op and path, are both latmon's own or not, overlap in time, and either wait for
-    the same wake-up of a thread or have the same stages within 1 us each.
+    Identical I/Os have the same device, op, path and status, are both latmon's own or not, overlap in time, and either
+    wait for the same wake-up of a thread or have the same stages within 1 us each.
     """
     groups: list[list[Outlier]] = []
-    still_open: dict[tuple[str, str, str, bool], deque[list[Outlier]]] = {}
+    still_open: dict[tuple[str, str, str, str, bool], deque[list[Outlier]]] = {}
     for one in sorted(outliers, key=lambda o: o.mono_us):
-        near = still_open.setdefault((one.device, one.op, one.path, one.own), deque(maxlen=_OPEN_GROUPS))
+        kind = (one.device, one.op, one.path, one.status, one.own)
+        near = still_open.setdefault(kind, deque(maxlen=_OPEN_GROUPS))
         while near and near[0][-1].mono_us + near[0][-1].total_us < one.mono_us:
             near.popleft()
         group = next((group for group in near if _same(group[-1], one)), None)

@@ -21,6 +21,7 @@ from latmon.model.frame import FILE_OPS, FILE_WAITS, IDLE, NOT_KNOWN, FileSystem
 from latmon.model.histogram import BITS, MAX_COUNT, TOP, Histogram
 from latmon.model.inflight import AGES_S, EXACT, PROBE, Depths, InFlight, InFlightList, Took, coarse_end
 from latmon.model.measurements import PATTERNS
+from latmon.model.measurements.errors import ERRNO_CODE
 from latmon.model.measurements.files import FileSeries
 from latmon.model.measurements.handlers import UNKNOWN_IRQ, Handler, HandlerRuns
 from latmon.model.measurements.patterns import PATTERN, Pattern
@@ -452,6 +453,7 @@ _MOST_OF = {
     **dict.fromkeys(("priority", "instead_priority"), 255),
     "policy": 0xFF,
     "issued": 1,
+    "status": 2 * ERRNO_CODE - 1,
 }
 _UNKNOWN = (-1, _ALL_BITS)
 """-1, and how an unsigned conversion prints it."""

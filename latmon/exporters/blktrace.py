@@ -19,6 +19,7 @@ from typing import BinaryIO, NamedTuple
 
 from latmon.exporters.registry import ExportOptions, Source
 from latmon.model.frame import Device, Frame, Outlier
+from latmon.model.measurements.errors import errno_of
 from latmon.report.trace import SECTOR, steps
 
 _ACTIONS = {"Q": 1, "G": 4, "R": 6, "D": 7, "C": 8, "I": 12}
@@ -52,6 +53,8 @@ class BlockEvent(NamedTuple):
     category: int
     comm: str
     device: tuple[int, int]
+    error: int
+    """The errno of a completion; 0: it didn't fail."""
 
 
 def events(one: Outlier, number: tuple[int, int]) -> list[BlockEvent]:
@@ -70,10 +73,11 @@ def events(one: Outlier, number: tuple[int, int]) -> list[BlockEvent]:
     rwbs, category = _kind(one)
     here, there = one.cpu_issue or 0, one.cpu_complete or 0
     pid = one.pid or 0
+    error = errno_of(one.status)
     return [
         BlockEvent(
             *(us, order, action, there if action == "C" else here, 0 if action == "C" else pid, one.sector or 0),
-            *(one.bytes or 0, rwbs, category, one.comm, number),
+            *(one.bytes or 0, rwbs, category, one.comm, number, error if action == "C" else 0),
         )
         for order, (action, us) in enumerate(at)
     ]
@@ -103,11 +107,16 @@ def _message(source: Source) -> str:
 def _line(one: BlockEvent, number: int, us: int) -> str:
     major, minor = one.device
     place = f"{one.sector} + {one.bytes // SECTOR} " if one.bytes else ""
-    tail = "[0]" if one.action == "C" else f"[{one.comm or 'unknown'}]"
+    tail = f"[{_unsigned(one.error)}]" if one.action == "C" else f"[{one.comm or 'unknown'}]"
     return (
         f"{major:3},{minor:<3} {one.cpu:2} {number:8} {us // 1_000_000:5}.{us % 1_000_000:06}000 {one.pid:5} "
         f"{one.action:>2} {one.rwbs:>3} {place}{tail}\n"
     )
+
+
+def _unsigned(error: int) -> int:
+    """Return an errno as blktrace has it: negative, in 16 bits without a sign (struct blk_io_trace)."""
+    return -error & 0xFFFF
 
 
 def write_binary(source: Source, out: BinaryIO, _options: ExportOptions) -> None:
@@ -122,7 +131,7 @@ def write_binary(source: Source, out: BinaryIO, _options: ExportOptions) -> None
             name = one.comm.encode("utf-8", "replace")[:15].ljust(16, b"\0")
             out.write(_EVENT.pack(_MAGIC, 0, us * 1000, 0, 0, _NAME, one.pid, device, one.cpu, 0, len(name)) + name)
         action = _ACTIONS[one.action] | (_CATEGORIES[one.action] | one.category) << 16
-        numbers = (number, us * 1000, one.sector, one.bytes, action, one.pid, device, one.cpu, 0, 0)
+        numbers = (number, us * 1000, one.sector, one.bytes, action, one.pid, device, one.cpu, _unsigned(one.error), 0)
         out.write(_EVENT.pack(_MAGIC, *numbers))
 
 

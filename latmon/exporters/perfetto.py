@@ -168,7 +168,7 @@ def _facts(one: Outlier) -> dict[str, Any]:
         "total_us": one.total_us, "flags": " ".join(one.flags), "sector": one.sector, "bytes": one.bytes,
         "comm": one.comm, "pid": one.pid, "cpu_issue": one.cpu_issue, "cpu_complete": one.cpu_complete,
         "outstanding_at_issue": one.outstanding_at_issue, "overtaken_by": one.overtaken_by, "path": one.path,
-        "admission_us": one.admission_us, "inserted_us": one.inserted_us,
+        "admission_us": one.admission_us, "inserted_us": one.inserted_us, "status": one.status,
     }  # fmt: skip
     known = {name: value for name, value in facts.items() if value not in (None, "")}
     return known | {"own": True} if one.own else known

@@ -36,6 +36,7 @@ from latmon.importers.values import (
     op_of,
 )
 from latmon.model.frame import Completed, Flow, Outlier
+from latmon.model.measurements.errors import ERRNO_CODE, status_name
 from latmon.support.text import clean
 
 _BLKPARSE_LINE = re.compile(
@@ -52,6 +53,8 @@ _SUMMARY = re.compile(r"(?:CPU\d+|Total) \(")
 _BLKPARSE_HEADS = re.compile(
     r"(?:CPU\d+ \(|Total \(|\s+(?:Reads|Read|Writes|PC|IO|Timer|In) ?\S|Throughput \(|Events \(|Skips:|Input file)"
 )
+_ERRNO = re.compile(r"-?[0-9]{1,5}", re.ASCII)
+_ERRNOS, _MAX_ERRNO = 1 << 16, 4095
 _SECTOR = 512
 _NAMED_TRACE = re.compile(r"(?:CPU\d{1,4}|(Total)) \((.{1,64})\):\s*")
 _COMPLETED = re.compile(
@@ -229,7 +232,7 @@ class _Trace:
         self.unqueued += request.queued is None
         flow = self.options.flow(key.device, key.op)
         sector = key.sector + request.left - request.sectors
-        outlier = _blkparse_outlier(flow, sector, request, issued, ns)
+        outlier = replace(_blkparse_outlier(flow, sector, request, issued, ns), status=_status(found[12]))
         yield from self.seconds.add(ns // SECOND, at, at, outlier)
 
     def end(self, last: int) -> Iterator[Found]:
@@ -246,6 +249,15 @@ class _Trace:
         ):
             if number:
                 yield Remark(TextSpan(last, last), f"{number:,} {text}", number if lost else 0)
+
+
+def _status(text: str | None) -> str:
+    """Return the status of a completion by its errno in 16 bits, `65531` for -5; empty for 0."""
+    if text is None or not _ERRNO.fullmatch(text):
+        return ""
+    errno = abs(int(text))
+    errno = _ERRNOS - errno if errno > _ERRNOS // 2 else errno
+    return status_name(ERRNO_CODE + errno) if 0 < errno <= _MAX_ERRNO else ""
 
 
 def _blkparse_outlier(flow: Flow, sector: int, request: _Request, issued: int, ns: int) -> Outlier:

@@ -64,7 +64,8 @@ from latmon.model.frame import (
 )
 from latmon.model.histogram import BITS, MAX_US, Histogram, bucket_bounds, bucket_index, merge
 from latmon.model.inflight import PROBE, Depths, bucket_end
-from latmon.model.measurements import ABOVE
+from latmon.model.measurements import ABOVE, ERRORS
+from latmon.model.measurements.errors import FailedIO
 from latmon.support.errors import RecordingError, UsageError
 from latmon.support.text import clean
 
@@ -109,6 +110,7 @@ class ImportedWindow:
     lost: int = 0
     """Events that the tool lost."""
     seen: dict[Flow, Completed] = field(default_factory=dict)
+    failed: Counter[FailedIO] = field(default_factory=Counter)
     kernel: dict[Flow, Completed] = field(default_factory=dict)
     outstanding: dict[str, Outstanding] = field(default_factory=dict)
     taskqs: tuple[Taskq, ...] | None = None
@@ -123,7 +125,7 @@ class ImportedWindow:
 
     def __bool__(self) -> bool:
         parts = (self.tables, self.depths, self.times, self.kernel, self.outstanding, self.taskqs, self.whole)
-        return bool(self.messages or self.limits) or any(bool(one) for one in parts)
+        return bool(self.messages or self.limits or self.failed) or any(bool(one) for one in parts)
 
     def shares(self, other: ImportedWindow) -> bool:
         """Return whether both have I/Os of one series, or values of the same kind of which a window has one."""
@@ -140,6 +142,7 @@ class ImportedWindow:
         self.tables |= other.tables
         self.times |= other.times
         self.seen |= other.seen
+        self.failed |= other.failed
         self.kernel |= other.kernel
         self.outstanding |= other.outstanding
         self.depths |= other.depths
@@ -406,6 +409,7 @@ def _add_times(now: ImportedWindow, one: Times) -> None:
         now.times.setdefault(series, []).append(histogram)
     for flow, done in one.seen.items():
         add(now.seen, flow, done)
+    now.failed.update(one.failed)
     room = MAX_OUTLIERS - len(now.outliers)
     now.outliers += one.outliers[:room]
     now.suppressed += max(0, len(one.outliers) - room)
@@ -512,7 +516,7 @@ def _frame(one: ImportedWindow, seq: int, when: tuple[float, int, int], options:
         seen=_seen(one),
         kernel=one.kernel,
         outliers=outliers,
-        tables={ABOVE: _above(outliers)},
+        tables={ABOVE: _above(outliers), ERRORS: dict(one.failed)},
         thresholds_us=_thresholds(outliers, options),
         taskqs=one.taskqs,
         outstanding=one.outstanding,

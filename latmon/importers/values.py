@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -21,6 +21,7 @@ from latmon.decode.dtrace_aggregation import Row
 from latmon.model.frame import STAGES, Completed, Flow, Frame, Limit, Origin, Outlier, Outstanding, Series, Taskq
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import Depths
+from latmon.model.measurements.errors import FailedIO
 from latmon.support.errors import UsageError
 from latmon.support.text import clean
 
@@ -104,6 +105,8 @@ class Times:
     seen: Mapping[Flow, Completed] = field(default_factory=lambda: MappingProxyType({}))
     layer: str = ""
     """As in ImportedTable."""
+    failed: Mapping[FailedIO, int] = field(default_factory=lambda: MappingProxyType({}))
+    """I/Os that failed, which are in `seen` and in no histogram."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -638,6 +641,7 @@ class _Second:
     values: dict[Series, list[int]] = field(default_factory=lambda: defaultdict(list))
     outliers: list[Outlier] = field(default_factory=list)
     bytes: dict[Flow, int] = field(default_factory=lambda: defaultdict(int))
+    failed: Counter[FailedIO] = field(default_factory=Counter)
 
 
 class Seconds:
@@ -664,8 +668,11 @@ class Seconds:
             self._second = _Second(number, first, last)
         flow, second = Flow(one.device, one.op), self._second
         second.last = last
-        for stage, us in {**one.stages_us, self._stage: one.total_us}.items():
-            second.values[Series(*flow, stage)].append(us)
+        if one.status:
+            second.failed[FailedIO(*flow, one.status)] += 1
+        else:
+            for stage, us in {**one.stages_us, self._stage: one.total_us}.items():
+                second.values[Series(*flow, stage)].append(us)
         second.bytes[flow] += one.bytes or 0
         if one.total_us >= self._threshold_us:
             second.outliers.append(one)
@@ -676,6 +683,13 @@ class Seconds:
         if second is None:
             return
         totals = {Flow(s.device, s.op): some for s, some in second.values.items() if s.stage == self._stage}
+        failed: Counter[Flow] = Counter()
+        for row, ios in second.failed.items():
+            failed[Flow(row.device, row.op)] += ios
+        seen = {
+            flow: Completed(len(totals.get(flow, ())) + failed[flow], second.bytes[flow], sum(totals.get(flow, ())))
+            for flow in {**totals, **failed}
+        }
         where = TextSpan(second.first, second.last)
         if second.number is not None:
             where = replace(where, wall=float(second.number + 1), dt_us=1_000_000)
@@ -683,6 +697,7 @@ class Seconds:
             where,
             {series: Histogram.record(some) for series, some in second.values.items()},
             tuple(second.outliers),
-            {flow: Completed(len(some), second.bytes[flow], sum(some)) for flow, some in totals.items()},
+            seen,
             self.layer,
+            dict(second.failed),
         )

@@ -343,6 +343,8 @@ class Outlier:
     """Time from its first bio's queueing until its request existed, before `mono_us`; known of `latmon trace`'s."""
     inserted_us: int | None = None
     """Time from the request until it was inserted into the scheduler's queue; None: it never was, or not known."""
+    status: str = ""
+    """With which it failed, as in the table `errors`; empty: it didn't, or not known. No histogram has a failed I/O."""
 
 
 @dataclass(frozen=True, slots=True)

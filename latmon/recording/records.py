@@ -230,6 +230,7 @@ OUTLIER = RecordCodec(
     RecordField("waits", listed(WAIT.entry, MAX_FEW), write=_each(WAIT.encode), default=()),
     RecordField("own", flag, default=False),
     *fields(_OPTIONAL, "admission_us", "inserted_us", default=None),
+    RecordField("status", label, default=""),
 )
 
 

@@ -115,6 +115,7 @@ def _slow_request(outlier: Outlier, repeats: int) -> SlowRequest:
         own=outlier.own,
         admission_us=outlier.admission_us,
         inserted_us=outlier.inserted_us,
+        status=outlier.status or None,
     )
 
 
@@ -164,10 +165,11 @@ def request(row: SlowRequest | RequestInFlight) -> list[str]:
 
 
 def circumstances(row: SlowRequest) -> list[str]:
-    """Return an outlier's CPUs, the I/Os in flight with it, and its completion path."""
+    """Return how an outlier failed, its CPUs, the I/Os in flight with it, and its completion path."""
+    failed = [] if row.status is None else [f"failed: {row.status}"]
     cpus = f"CPU {_known(row.cpu_issue)} to {_known(row.cpu_complete)}"
     others = f"{_known(row.outstanding_at_issue)} in flight at issue, overtaken by {_known(row.overtaken_by)}"
-    return [cpus, others, *([row.path] if row.path else [])]
+    return [*failed, cpus, others, *([row.path] if row.path else [])]
 
 
 def waits(row: SlowRequest | SlowOperation) -> Iterator[str]:

@@ -11,6 +11,7 @@ from latmon.cli.main import run as main
 from latmon.exporters.blktrace import write_binary, write_text
 from latmon.exporters.registry import ExportOptions, Source
 from latmon.model.frame import Device, Frame, Origin, Outlier
+from latmon.model.measurements import ERRORS
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
 
@@ -30,6 +31,8 @@ IOS = (
     io(10 * SECOND + 6, 64, "write", flags=("sync", "fua", "preflush")),
     io(10 * SECOND + 7, 640, "write", stages_us=SLOW, admission_us=2000),
     io(11 * SECOND + 900, 8, "discard"),
+    io(11 * SECOND + 950, 72, "write", status="no space"),
+    io(11 * SECOND + 960, 80, status="I/O error"),
 )
 
 
@@ -86,6 +89,21 @@ def test_latmon_reads_the_same_ios_back(recording, tmp_path):
         assert (same.bytes, same.pid, same.comm) == (4096, 42, "fio")
 
 
+def test_failed_ios_have_their_errno_and_are_read_back_with_it(recording, tmp_path):
+    text, back = written(write_text, recording, tmp_path / "text"), tmp_path / "back.latmon.jsonl.gz"
+    tails = {line.split()[7]: line.split()[-1] for line in text.read_text().splitlines() if " C " in line}
+    assert (tails["72"], tails["80"], tails["64"]) == (f"[{65536 - 28}]", f"[{65536 - 5}]", "[0]")
+    assert main(["import", str(text), "--from", "blkparse", "--threshold", "0s", "-o", str(back)]) == 0
+    frames = [item for item in open_recording(back) if isinstance(item, Frame)]
+    statuses = {outlier.sector: outlier.status for frame in frames for outlier in frame.outliers}
+    assert (statuses[72], statuses[80], statuses[64]) == ("no space", "I/O error", "")
+    failed = {row[1:]: ios for frame in frames for row, ios in frame[ERRORS].items()}
+    assert failed == {("write", "no space"): 1, ("read", "I/O error"): 1}
+    timed = sum(one.count for frame in frames for series, one in frame.histograms.items() if series.stage == "total")
+    seen = sum(done.count for frame in frames for done in frame.seen.values())
+    assert (timed, seen) == (len(IOS) - 2, len(IOS))
+
+
 def test_an_io_without_its_issue_has_no_events(tmp_path):
     path = tmp_path / "one.latmon.jsonl.gz"
     writer = Writer.create(path, ORIGIN, devices=(Device("sda", 8, 0),))
@@ -106,6 +124,8 @@ def test_each_event_of_the_binary_form_is_whole(recording, tmp_path):
     assert at == len(data)
     assert [one[0] for one in found if one[2] == 640] == [1, 4, 7, 6, 7, 8]
     assert {one[5] for one in found[1:]} == {8 << 20}
+    assert {one[2]: one[-1] for one in found if one[-1]} == {72: 65536 - 28, 80: 65536 - 5}
+    assert {one[0] for one in found if one[-1]} == {8}
 
 
 @pytest.mark.skipif(shutil.which("btt") is None, reason="needs btt of blktrace")

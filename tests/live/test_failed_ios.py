@@ -97,7 +97,7 @@ def test_failed_ios_are_counted_by_status_and_not_timed(suite, stages, tmp_path)
         full.fill()
         names = (half.name, whole.name, thin.name)
         watched = [word for name in names for word in ("--device", name)]
-        words = (*watched, "--stages", stages)
+        words = (*watched, "--stages", stages, "--threshold", "1us")
         with Capture(tmp_path, *words, LATMON_BPFTRACE=tool(suite, tmp_path).path) as capture:
             if stages == "all":
                 assert wait_for(lambda: any(frame.traced.one_in for frame in capture.frames()), 120.0, 0.5)
@@ -122,11 +122,35 @@ def test_failed_ios_are_counted_by_status_and_not_timed(suite, stages, tmp_path)
         assert ios - skipped <= seen[Flow(name, op)] <= ios
     assert IOS - skipped <= timed[half.name, "read"] <= IOS
     assert (thin.name, "write") not in timed
+    slow = [outlier for frame in frames for outlier in frame.outliers]
+    assert {(outlier.device, outlier.op) for outlier in slow if outlier.status} == {row[:2] for row in errors}
+    assert {outlier.status for outlier in slow} == {"", bad_reads.status, bad_writes.status}
+    assert {row["status"] for row in report["outliers"] if row.get("status")} <= {row.status for row in errors}
+    if stages == "all":
+        followed, failed_ios = traced_ios(frames)
+        print("traced", followed, "failed", failed_ios)
+        assert failed_ios == {half.name: errors[bad_reads], thin.name: errors[bad_writes]}
+        assert IOS - skipped <= followed[half.name, "read"] <= IOS
+        assert (thin.name, "write") not in followed
     ops = report["devices"][half.name]["ops"]["read"]
     assert ops["failed"] == {"I/O error": errors[bad_reads]}
     assert report["devices"][whole.name]["ops"]["read"]["failed"] == {}
     fired = {finding["device"]: finding["severity"] for finding in report["findings"] if finding["id"] == "io-errors"}
     assert fired == {half.name: "critical", thin.name: "critical"}
+
+
+def traced_ios(frames):
+    """Return the I/Os in the tracer's histograms by device and op, and those that failed by device."""
+    followed, failed = {}, {}
+    for frame in frames:
+        for series, histogram in frame.traced.histograms.items():
+            if series.stage == "total":
+                flow = series.device, series.op
+                followed[flow] = followed.get(flow, 0) + histogram.count
+        for device, reasons in frame.traced.unfollowed.items():
+            if "failed" in reasons:
+                failed[device] = failed.get(device, 0) + reasons["failed"]
+    return followed, failed
 
 
 def _seen(frame):

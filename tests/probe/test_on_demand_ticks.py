@@ -290,7 +290,7 @@ def bios(tmp_path):
     def text(*what):
         for one in what:
             if one == "slow":
-                ticks.take(Printed(f"slow bios_c {DM} 0 R 1 4096 1000000 31000000 30000 30000 0 0 4711 dd"))
+                ticks.take(Printed(f"slow bios_c {DM} 0 R 1 4096 1000000 31000000 30000 30000 0 0 4711 0 dd"))
             elif isinstance(one, int):
                 ticks.take(MapPrinted("bios_c_above", {str(DM << 16): one}))
             else:
@@ -312,7 +312,7 @@ def test_bios_of_a_device_that_is_timed_by_its_requests_are_nothing(tmp_path):
     around = OnDemandSurroundings(map_keys=100, timed=lambda _: True)
     ticks = OnDemandTicks([load(PROBES / "bios_c.yaml")], {SDA: "sda"}.get, Threads(tmp_path), around)
     for number in (0, 1):
-        ticks.take(Printed(f"slow bios_c {SDA} 0 R 1 4096 1000000 31000000 30000 30000 0 0 4711 dd"))
+        ticks.take(Printed(f"slow bios_c {SDA} 0 R 1 4096 1000000 31000000 30000 30000 0 0 4711 0 dd"))
         ticks.take(Printed(f"tick bios_c {number} 1000000"))
         for name in ("above", "same"):
             ticks.take(MapPrinted(f"bios_c_{name}", {str(SDA << 16): number}))

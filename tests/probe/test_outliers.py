@@ -100,6 +100,21 @@ def test_the_always_on_probe_alone(joined):
     )
 
 
+@pytest.mark.parametrize(
+    ("records", "status"),
+    [
+        ((always(status=0),), ""),
+        ((always(status=10),), "I/O error"),
+        ((always(status=0), on_demand(status=0)), ""),
+        ((always(status=3), on_demand(status=3)), "no space"),
+        ((always(status=256 + 110),), "time-out"),  # an errno, by tier C
+        ((always(),), ""),
+    ],
+)
+def test_a_slow_one_that_failed_has_its_status(joined, records, status):
+    assert only(joined, *records).status == status
+
+
 def test_of_both_the_on_demand_probes_stages_win_and_the_rest_adds_up(joined):
     found = only(joined, always(), on_demand(total_us=9001, done_ns=DONE_NS + 900))
     assert found.stages_us == {"queue": 1000, "hba": 5000, "irq": 10, "softirq": 2985}

@@ -301,6 +301,16 @@ def test_an_outlier_of_latmons_own_is_a_row_of_its_own_and_says_so(summary_of):
     assert "latmon's ora_lgwr" not in render_text(summary.report)
 
 
+def test_a_failed_outlier_has_its_status_in_text_and_json(summary_of):
+    summary = summary_of(frame(0, outliers=(outlier(status="time-out"),)))
+    assert summary["outliers"][0]["status"] == "time-out"
+    assert "failed: time-out" in " ".join(render_text(summary.report).split())
+
+
+def test_an_outlier_that_did_not_fail_has_no_status(summary_of):
+    assert "status" not in summary_of(frame(0, outliers=(outlier(),)))["outliers"][0]
+
+
 def test_the_text_reports_where_an_outliers_total_ends_and_whether_it_was_traced(summary_of):
     bare = replace(outlier(), stages_us={}, unaccounted_us=0, waits=())
     waited = replace(outlier(), stages_us={"hba": 5, "resume": outlier().total_us - 5}, unaccounted_us=0, waits=())

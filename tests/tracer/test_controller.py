@@ -518,7 +518,7 @@ BIOS = (
     + r"""
 say() { echo "{\"type\": \"printf\", \"data\": \"$1\"}"; }
 map() { echo "{\"type\": \"map\", \"data\": {\"@bios_c_$1\": {\"$DM\": $2, \"$SDA\": $3}}}"; }
-slow() { say "slow bios_c $1 0 R $2 4096 1000000 31000000 30000 30000 0 0 4711 dd"; }
+slow() { say "slow bios_c $1 0 R $2 4096 1000000 31000000 30000 30000 0 0 4711 0 dd"; }
 DM=$((253 << 20)) SDA=$((8 << 20))
 echo '{"type": "lost_events", "data": {"events": 5}}'
 say "tick bios_c 2 2000000"
@@ -932,7 +932,7 @@ SAYS_ITS_LAST = (
 say() { echo "{\"type\": \"printf\", \"data\": \"$1\"}"; }
 map() { echo "{\"type\": \"map\", \"data\": {\"@bios_c_$1\": {\"$2\": $3}}}"; }
 last() {
-    say "slow bios_c $((253 << 20)) 0 R 1 4096 1000000 31000000 30000 30000 0 0 4711 dd"
+    say "slow bios_c $((253 << 20)) 0 R 1 4096 1000000 31000000 30000 30000 0 0 4711 0 dd"
     say "last bios_c 2 2000000"
     map above $((253 << 36)) 5; map own 0 1
 }

@@ -62,6 +62,23 @@ def text(lines):
 # ---- the log
 
 
+@pytest.mark.parametrize("cells", [80, 160])
+def test_failed_ones_have_their_status_in_a_column_of_their_own(cells):
+    shown = listing(rows(outlier(1), outlier(2, status="time-out")), above=2, suppressed=0)
+    head, *lines = text(outliers(shown, 0, cells, 10, RAMP)).splitlines()[1:]
+    assert "status" in head
+    assert ["time-out" in line for line in lines[:2]].count(True) == 1
+    healthy = listing(rows(outlier(1)), above=1, suppressed=0)
+    assert "status" not in text(outliers(healthy, 0, cells, 10, RAMP))
+
+
+@pytest.mark.parametrize("cells", [80, 160])
+def test_an_opened_one_says_that_it_failed(cells):
+    opened = text(waterfall(outlier(status="time-out"), cells, 24, RAMP))
+    assert "failed: time-out" in " ".join(opened.split())
+    assert "failed" not in text(waterfall(outlier(), cells, 24, RAMP))
+
+
 def test_a_line_has_who_what_when_and_where_the_time_went():
     shown = listing([Folded(outlier(), 8)], above=1204, suppressed=860)
     lines = text(outliers(shown, 0, 120, 10, RAMP)).splitlines()

@@ -30,7 +30,8 @@ from latmon.capture.backend import Options, TraceCost, TraceCounts, TraceRequest
 from latmon.decode.tables import folded, folded_with_user, record, shifted
 from latmon.manifest import Manifest, load
 from latmon.model.frame import Completed, Device, Flow, Frame, Health, Origin, Outlier, missing_stages
-from latmon.model.measurements import ABOVE
+from latmon.model.measurements import ABOVE, ERRORS
+from latmon.model.measurements.errors import FAILED, FailedIO
 from latmon.support import host, privileges, trust
 from latmon.support.errors import UnavailableError, UsageError
 from latmon.support.paths import data_dir
@@ -433,11 +434,16 @@ class _Frames:
         dropped = self._drop() if is_last else 0
         outliers, self._outliers = tuple(sorted(self._outliers, key=lambda one: one.mono_us)), []
         sizes: Counter[Flow] = Counter()
+        errors: Counter[FailedIO] = Counter()
         for one in outliers:
             sizes[Flow(one.device, one.op)] += one.bytes or 0
+            if one.status:
+                errors[FailedIO(one.device, one.op, one.status)] += 1
         traced = window.interval.traced
         totals = {series: one for series, one in traced.histograms.items() if series.stage == "total"}
-        done = {Flow(series.device, series.op): one.count for series, one in totals.items()}
+        done = Counter({Flow(series.device, series.op): one.count for series, one in totals.items()})
+        for row, ios in errors.items():
+            done[Flow(row.device, row.op)] += ios
         yield Frame(
             seq=self._seq,
             wall=self._begun.wall + (end_us - self._begun.mono_us) / 1e6,
@@ -445,7 +451,7 @@ class _Frames:
             dt_us=end_us - begin_us,
             histograms=totals,
             seen={flow: Completed(n, sizes[flow]) for flow, n in done.items()},
-            tables={ABOVE: done},
+            tables={ABOVE: dict(done), ERRORS: dict(errors)},
             outliers=outliers,
             thresholds_us={self._device.name: 0},
             traced=replace(traced, one_in=1, devices=(self._device.name,)),
@@ -465,11 +471,14 @@ class _Frames:
         traced, losses, before = window.interval.traced, window.losses, self.counts
         self._in_file += len(self._outliers)
         untimed = Counter(before.untimed)
+        failed = sum(reasons.get(FAILED, 0) for reasons in traced.unfollowed.values())
         for reasons in traced.unfollowed.values():
             untimed.update({why: count for why, count in reasons.items() if why in self._untimed})
         self.counts = replace(
             before,
+            # A failed I/O is in no histogram, but has its line.
             traced=before.traced
+            + failed
             + sum(one.count for series, one in traced.histograms.items() if series.stage == "total"),
             lost=before.lost + losses.lost,
             untimed=dict(untimed),

@@ -19,6 +19,7 @@ from pathlib import Path
 from latmon.decode.tables import Record, thread_label
 from latmon.manifest import TIMES, Manifest, op_name
 from latmon.model.frame import Outlier, Thread, Wait
+from latmon.model.measurements.errors import status_name
 from latmon.model.stages import ABOVE_DRIVER
 from latmon.support.paths import content
 from latmon.support.text import clean
@@ -253,6 +254,7 @@ def outlier(
         waits=_waits(reported, (begun, done_us, done_us + (resume or 0)), late, names.threads),
         admission_us=reported.get("admission_us"),
         inserted_us=reported.get("inserted_us"),
+        status=_status(reported),
     )
 
 
@@ -266,6 +268,12 @@ def _stages(reported: RequestRecords, total: int) -> tuple[dict[str, int], int]:
         if stages and sum(stages.values()) <= total:
             return stages, total - sum(stages.values())
     return {}, total
+
+
+def _status(reported: RequestRecords) -> str:
+    """Return the status of a failed I/O; empty for one that didn't fail, or whose scripts don't report it."""
+    code = reported.get("status")
+    return status_name(code) if code else ""
 
 
 def _flags(reported: RequestRecords, bits: Mapping[str, int]) -> tuple[str, ...]:

@@ -341,7 +341,7 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
         device = facts.device(name)
         silent = silent_of(facts, name, limits)
         if silent is not None:
-            yield _silent_finding(facts, device, silent, limits)
+            yield _silent_finding(facts, device, silent)
         elif starved := starved_of(facts, name, limits):
             yield _starved_finding(facts, device, starved, limits)
         elif bound := bound_of(facts, name, limits):
@@ -484,7 +484,7 @@ def _facts(facts: Facts, device: Device, starved: list[StarvedRequest], count: S
         yield Fact("ascending", round(order.ascending_share, 3), f"order of issue: {text}", "share", order.pairs)
 
 
-def _silent_finding(facts: Facts, device: Device, silent: SilentDevice, limits: Thresholds) -> Finding:
+def _silent_finding(facts: Facts, device: Device, silent: SilentDevice) -> Finding:
     name = device.name
     ios = "1 I/O waits" if silent.ios == 1 else f"{silent.ios:,} I/Os wait"
     where = {None: "", True: " above its driver", False: " in its driver or below"}[silent.above]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from errno import EIO
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -37,6 +38,8 @@ _BY_ERRNO: Mapping[int, str] = MappingProxyType(
 """Linux's errno -> name, of those that blk_status_to_errno() returns."""
 _ERRNO_OF_STATUS = (0, 95, 110, 28, 67, 121, 52, 61, 84, 12, 5, 78, 11, 16)
 """Errno by blk_status_t. From 14 on, kernels give the same number to different statuses, so that those have no name."""
+FAILED = "failed"
+"""The reason why the tracer's scripts followed an I/O that failed into no histogram (Traced.unfollowed)."""
 ERRNO_CODE = 256
 """What a probe adds to an errno; a smaller code is a blk_status_t."""
 
@@ -56,6 +59,13 @@ def status_name(code: int) -> str:
         errno = code - ERRNO_CODE
         return _BY_ERRNO.get(errno, f"errno {errno}")
     return _BY_ERRNO[_ERRNO_OF_STATUS[code]] if 0 < code < len(_ERRNO_OF_STATUS) else f"status {code}"
+
+
+def errno_of(status: str) -> int:
+    """Return the errno of a status by its name; EIO for a failure that has none, 0 for no failure."""
+    if not status:
+        return 0
+    return next((errno for errno, name in _BY_ERRNO.items() if name == status), EIO)
 
 
 def in_words(statuses: Mapping[str, int]) -> str:

@@ -52,6 +52,8 @@ class SlowRequest:
     """latmon issued it."""
     admission_us: OrAbsent[int] = None
     inserted_us: OrAbsent[int] = None
+    status: OrAbsent[str] = None
+    """With which it failed; no latency contains it."""
 
 
 @dataclass(frozen=True)

@@ -232,12 +232,13 @@ _LONG = 16
 
 
 def _fields(rows: Sequence[Folded], ink: Ink) -> list[Field[Folded]]:
-    """Return the columns: the device's is as wide as the longest name, and repeats have one where there are some."""
+    """Return the columns: the device's is as wide as the longest name; repeats and failed I/Os have one if any."""
     name = min(max([7, *(len(one.outlier.device) for one in rows)]), _LONG)
     taken = min(name - 7, 5)
     """Cells that the issuer loses to a long device name."""
     repeats: Field[Folded] = Field("", 4, lambda f, _: f"x{whole(f.repeats)}" if f.repeats > 1 else "", role="accent")
 
+    status: Field[Folded] = Field("status", 9, lambda f, _: f.outlier.status, right=False, most=20, role="bad")
     words = min(max(len(_in_words(one)) for one in rows), _ALL_WORDS)
 
     def op(f: Folded, cells: int) -> str:
@@ -255,6 +256,7 @@ def _fields(rows: Sequence[Folded], ink: Ink) -> list[Field[Folded]]:
         Field("stages", 7, ribbon, right=False, most=60),
         Field("slow part", 12, _most, rank=1, right=False, most=16),
         Field("process", 10 - taken, _issuer_cell, rank=1, right=False, most=20, role="dim"),
+        *([status] if any(one.outlier.status for one in rows) else []),
         Field("path", 14, lambda f, _: f.outlier.path, rank=3, right=False, most=20, role="dim"),
         Field("CPU issue>done", 14, _cpu_cell, rank=2),
         Field("at issue", 8, lambda f, _: _whole(f.outlier.outstanding_at_issue), rank=3),
@@ -555,7 +557,8 @@ def _headlines(one: Outlier, repeats: int, width: int, p50_us: int | None = None
         head = heading((Span("  ".join([f" {moment(one.wall)}", *what, *many]), "strong"),), width)
         return [head, *_two_columns(_facts(one, total, times), _others(one, process), width), *_cause(one, width)]
     what += [process, *many]
-    facts = [f"total {total}", *([times] if times else []), *_cpus(one)]
+    failed = [f"failed: {one.status}"] if one.status else []
+    facts = [f"total {total}", *failed, *([times] if times else []), *_cpus(one)]
     facts += [f"sector {one.sector:,}"] if one.sector is not None else []
     facts += [f"{one.outstanding_at_issue:,} in flight at issue"] if one.outstanding_at_issue is not None else []
     facts += [f"overtaken by {one.overtaken_by:,}"] if one.overtaken_by is not None else []
@@ -599,6 +602,7 @@ def _facts(one: Outlier, total: str, times: str) -> list[LabelledFact]:
 def _others(one: Outlier, process: str) -> list[LabelledFact]:
     """Return the process, and the facts of its completion."""
     facts = {
+        "status": one.status and f"failed: {one.status}",
         "process": process,
         "completed": "" if one.cpu_complete is None else f"on CPU {one.cpu_complete}",
         "overtaken by": "" if one.overtaken_by is None else f"{one.overtaken_by:,} I/Os issued later",
