@@ -18,7 +18,7 @@ from latmon.aggregate.accumulator import Accumulator, Minute
 from latmon.aggregate.rates import HighestRates, RateSums
 from latmon.aggregate.request_age import Waiting
 from latmon.analysis.limits import AuditGroups
-from latmon.findings.evidence import host_before
+from latmon.findings.evidence import host_before, maintenance_of
 from latmon.findings.facts import (
     Block,
     Facts,
@@ -51,7 +51,7 @@ from latmon.findings.rule import (
     in_order,
     on_its_host,
 )
-from latmon.findings.rules import RULES, bottleneck_between
+from latmon.findings.rules import RULES, bottleneck_between, maintenance
 from latmon.model import measurements
 from latmon.model.devices import host_and_device
 from latmon.model.frame import Device, Frame, Origin
@@ -131,7 +131,9 @@ class Coincidences:
             for span in inside:
                 span.during.add(one.key)
             fact = None if one.id in _WITHOUT_TIME else self._fact(facts, one, context)
-            found.append(one if fact is None else replace(one, facts=(*one.facts, fact)))
+            others = () if one.id == maintenance.ID else maintenance_of(facts, one.device)
+            more = (*others, *([] if fact is None else [fact]))
+            found.append(replace(one, facts=(*one.facts, *more)) if more else one)
         return tuple(found)
 
     def _fact(self, facts: Facts, finding: Finding, context: HostContext) -> Fact | None:

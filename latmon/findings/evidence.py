@@ -22,7 +22,7 @@ from latmon.model.devices import thread_of
 from latmon.model.frame import NEARLY_ALL, NOT_KNOWN, OPS, UNACCOUNTED, Device, Flow, Limit, Series, Wait, comm_of
 from latmon.model.histogram import Histogram, bucket_index
 from latmon.model.inflight import bucket_middle
-from latmon.model.measurements import FILES, HANDLERS, SOFTIRQS, TRACED_LATENCIES
+from latmon.model.measurements import FILES, HANDLERS, MAINTENANCE, SOFTIRQS, TRACED_LATENCIES
 from latmon.model.measurements.softirqs import SoftirqRuns
 from latmon.model.measurements.wakeups import Wakeups
 from latmon.model.stages import ABOVE_DRIVER
@@ -166,6 +166,14 @@ ELSEWHERE = Step(
     "find out what the operations on files wait for besides their I/O, which is less than half of their time: a lock "
     "of a file that many threads write, the journal, or a CPU"
 )
+
+
+def maintenance_of(facts: Facts, device: str) -> Iterator[Fact]:
+    """Yield the work that ran on a device in the window, or on a volume that it is a part of."""
+    for row, us in facts[MAINTENANCE].items():
+        if device == row.device or device in facts.device(row.device).members:
+            text = f"{row.work} of {row.device} ran for {spelled(us)} of that time"
+            yield Fact(f"ran_{row.work.replace(' ', '_')}", row.work, text)
 
 
 def count_from(found: Histogram, us: float) -> int:

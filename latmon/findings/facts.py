@@ -29,7 +29,7 @@ from latmon.aggregate.table_sum import Sum, rows_of, traced_of
 from latmon.analysis.attribution import by_vector
 from latmon.analysis.issue_order import LbaOrder, merge_orders
 from latmon.analysis.limits import Audited, AuditGroups, audit
-from latmon.analysis.littles_law import COUNTED, kernel_mean_us, mean_waiting
+from latmon.analysis.littles_law import COUNTED, MeanTimes, kernel_mean_us, mean_waiting
 from latmon.model.devices import busy_rows
 from latmon.model.frame import OPS, CgroupLimit, Completed, Counted, Device, Flow, Origin, Outlier, Series, Traced
 from latmon.model.histogram import Histogram, merge
@@ -121,6 +121,19 @@ def _rate_of(block: Block, device: str) -> BlockRate | None:
     per_s = 1e6 / block.span_us
     size, reads = sum(one.bytes for one in done.values()), done["read"].count if "read" in done else 0
     return BlockRate(block.end_us, ios * per_s, size * per_s, latency_us, reads / ios)
+
+
+def mean_time_of(blocks: Iterable[Block], device: str, op: str) -> MeanTimes | None:
+    """Return the I/Os of an op in these blocks and their mean time, by a probe or else by the kernel; None without."""
+    ios, time_us = 0, 0
+    for block in blocks:
+        timed = block.stage("total", device, op) or block.traced_stage("total", device, op)
+        done = block.counted(Flow(device, op)).timed
+        if timed and timed.sum is not None:
+            ios, time_us = ios + timed.count, time_us + timed.sum
+        elif done is not None and done.time_us is not None:
+            ios, time_us = ios + done.count, time_us + done.time_us
+    return MeanTimes(ios, time_us / ios) if ios else None
 
 
 def rates_of(block: Block) -> Iterator[tuple[str, BlockRate]]:

@@ -396,6 +396,7 @@ def reports(block: Path, above: Sequence[str]) -> Iterator[DeviceReport]:
     for name, where in (*((name, f"device/{name}") for name in states), ("ana_state", "ana_state")):
         if text := attribute(f"{block}/{where}"):
             yield DeviceReport(name, text, where)
+    yield from _md_reports(f"{block}/md")
     bus = next((one for one in above if link(f"{one}/subsystem") == "pci"), None)
     if bus is not None:
         pci = Path(bus)
@@ -404,6 +405,24 @@ def reports(block: Path, above: Sequence[str]) -> Iterator[DeviceReport]:
         for kind, row in _AER.items():
             if found := re.search(rb"^%s (\d{1,18})$" % row, content(pci / f"aer_dev_{kind}"), re.MULTILINE):
                 yield DeviceReport(f"aer_{kind}", int(found[1]), f"{pci.name}/aer_dev_{kind}")
+
+
+_COMPLETED = re.compile(r"(\d{1,18}) / (\d{1,18})")
+"""Sectors that are done, and all (md/sync_completed)."""
+
+
+def _md_reports(directory: str) -> Iterator[DeviceReport]:
+    """Yield what an array is doing, how far and how fast, and how many disks it lacks; nothing of other devices."""
+    for name in ("degraded", "raid_disks", "sync_action", "sync_speed"):
+        text = attribute(f"{directory}/{name}")
+        if text.isdecimal() and len(text) <= _DIGITS:
+            yield DeviceReport(name, int(text), f"md/{name}")
+        elif name == "sync_action" and text:
+            yield DeviceReport(name, text, f"md/{name}")
+    if done := _COMPLETED.fullmatch(attribute(f"{directory}/sync_completed")):
+        sectors, whole = map(int, done.groups())
+        if 0 < whole >= sectors:
+            yield DeviceReport("sync_percent", 100 * sectors // whole, "md/sync_completed")
 
 
 def _pcie_link(pci: Path) -> Iterator[DeviceReport]:

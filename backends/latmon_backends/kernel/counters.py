@@ -24,8 +24,9 @@ from latmon.model.devices import IdleRows, WithIdle, busy_rows
 from latmon.model.frame import CgroupLimit, Completed, Device, Flow, Outstanding
 from latmon.model.host_context import NO_CONTEXT, ContextValue, HostContext, interval_value
 from latmon.model.inflight import Depths
-from latmon.model.measurements import DEVICE_COUNTERS, ISSUERS
+from latmon.model.measurements import DEVICE_COUNTERS, ISSUERS, MAINTENANCE
 from latmon.model.measurements.device_counters import DeviceCounters
+from latmon.model.measurements.maintenance import Maintenance
 from latmon.model.table import NO_TABLES, Tables
 from latmon.support.errors import UnavailableError
 from latmon.support.paths import content
@@ -41,6 +42,7 @@ from latmon_backends.kernel.cgroups import (
 )
 from latmon_backends.kernel.depth_sampler import DepthSampler, Spent, Watched
 from latmon_backends.kernel.diskstats import MOST_GAINED, UNNUMBERED, Counters, Diskstats
+from latmon_backends.kernel.maintenance import MaintenanceReader
 
 _CONTEXT_PACE = 1000
 """Least time between two readings of a file, in times of a reading's CPU time: a preempted one costs nothing."""
@@ -109,6 +111,8 @@ class Sample:
     """Rows of the devices in `shown`, for those whose counters have not changed and that have no I/O in flight."""
     skipped: frozenset[str] = frozenset()
     """Devices that had no line in this reading; their counters are those of the one before."""
+    maintenance: frozenset[Maintenance] = frozenset()
+    """Work that runs at this moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +181,7 @@ class KernelSampler(CounterSampler):
         self._reading: Diskstats | None = None
         self._cgroups = CgroupReader(proc)
         self._context = HostContextReader(proc)
+        self._maintenance = MaintenanceReader(sys)
         self.cgroups = CgroupNames(proc)
         self._cgroup_ios: CgroupIos | None = None
         self._process_ios: ProcessIos | None = None
@@ -259,6 +264,7 @@ class KernelSampler(CounterSampler):
             cgroup_ios=None if self._cgroup_ios is None else self._cgroup_ios.sample(mono_us, numbered),
             process_ios=None if self._process_ios is None else self._process_ios.sample(),
             idle=self._idle,
+            maintenance=self._maintenance.sample(chosen),
         )
 
     def _choose(self, silent: frozenset[str], lines: Mapping[str, Counters]) -> None:
@@ -394,7 +400,7 @@ def difference(before: Sample, after: Sample) -> CounterInterval:
         WithIdle(depths, idle.depths(dt_us)) if idle.queued and after.spent else depths,
         cgroups.difference(before.cgroup_limits, after.cgroup_limits),
         context_difference(before.host_context, after.host_context),
-        {ISSUERS: issuers, DEVICE_COUNTERS: of_devices},
+        {ISSUERS: issuers, DEVICE_COUNTERS: of_devices, MAINTENANCE: dict.fromkeys(after.maintenance, dt_us)},
     )
 
 

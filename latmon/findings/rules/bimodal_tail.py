@@ -205,6 +205,7 @@ RULE = Rule(
         "long_us": Threshold(10_000_000, "us", "a far mode from here on is a warning; a shorter one is a notice"),
     },
     explained_by=(
+        "maintenance",
         "starved-io",
         "completion-wakeup",
         "softirq-delay",

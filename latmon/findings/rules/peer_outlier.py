@@ -420,6 +420,7 @@ RULE = Rule(
         ),
     },
     explained_by=(
+        "maintenance",
         "starved-io",
         "completion-wakeup",
         "tick-quantum",

@@ -13,6 +13,7 @@ from latmon.model.measurements.errors import ERRORS
 from latmon.model.measurements.files import FILES
 from latmon.model.measurements.handlers import HANDLERS
 from latmon.model.measurements.issuers import ISSUERS
+from latmon.model.measurements.maintenance import MAINTENANCE, Maintenance
 from latmon.model.measurements.patterns import PATTERNS
 from latmon.model.measurements.sizes import SIZES
 from latmon.model.measurements.softirqs import SOFTIRQS
@@ -32,6 +33,7 @@ TABLES: tuple[AnyTable, ...] = (
     *(LATENCIES, SEEN, KERNEL),
     *(TRACED_LATENCIES, STAGE_TIMES, UNFOLLOWED, PATHS, ADMISSION_CAUSES, COMPLETERS, RAISERS),
     *(ABOVE, ERRORS, HANDLERS, SOFTIRQS, WAKEUPS, ISSUERS, BEHIND, SIZES, PATTERNS, FILES, DEVICE_COUNTERS),
+    MAINTENANCE,
 )
 """All of them, in the order of a recording's line."""
 
@@ -59,6 +61,7 @@ __all__ = [
     "ISSUERS",
     "KERNEL",
     "LATENCIES",
+    "MAINTENANCE",
     "PATHS",
     "PATTERNS",
     "RAISERS",
@@ -70,4 +73,5 @@ __all__ = [
     "TRACED_LATENCIES",
     "UNFOLLOWED",
     "WAKEUPS",
+    "Maintenance",
 ]

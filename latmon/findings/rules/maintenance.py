@@ -1,0 +1,363 @@
+"""maintenance: work on a volume, or discards, run beside the I/Os of programs.
+
+An array that is checked or rebuilt, a file system that is balanced, a drive that tests itself and a storm of discards
+(fstrim, blkdiscard, the mount option discard) take time of disks that nobody asked for in that moment. It ends by
+itself, so that advice about hardware is wrong meanwhile. The I/Os of programs in the blocks in which the work ran are
+compared with those in the blocks in which it did not, as for a noisy neighbour. An array's own counters are without the
+I/Os of its check; of a disk whose file system is balanced they are with them. No finding: work that waits, a few
+discards, and discards that are fast.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from latmon.findings.evidence import maintenance_of
+from latmon.findings.facts import Block, Facts, mean_time_of
+from latmon.findings.rule import (
+    LATENCIES,
+    NOTICE,
+    WARNING,
+    Fact,
+    Finding,
+    Rule,
+    Step,
+    Threshold,
+    Thresholds,
+    Where,
+    plain,
+    setting,
+    sysfs,
+)
+from latmon.model import measurements
+from latmon.model.frame import Device
+from latmon.support.units import counted, part, spelled
+
+ID = "maintenance"
+DISCARDS = "discards"
+_QUIET = 0.02
+"""Greatest share of a block's time that discards take, all together, in a block without them."""
+_OPS = ("read", "write")
+_MORE = 2.0
+"""How many times as many the programs' own I/Os may become."""
+_SELF_TESTS = {1: "short self-test", 2: "extended self-test"}
+_SHARE_OF_RUNS = 0.5
+"""Least share of a block in which work that is no discard ran, so that the block counts as one with it."""
+_REFUTED = "the I/Os take as long after the work has ended, or while it is paused"
+
+
+class _Effect(NamedTuple):
+    """I/Os of one op while the work ran and while it did not: their numbers, and their mean times."""
+
+    device: str
+    op: str
+    ios: int
+    during_us: float
+    otherwise_us: float
+
+    @property
+    def times(self) -> float:
+        return self.during_us / self.otherwise_us
+
+    @property
+    def added_us(self) -> float:
+        return (self.during_us - self.otherwise_us) * self.ios
+
+
+class _Work(NamedTuple):
+    """Work that ran in the window."""
+
+    device: Device
+    name: str
+    lasted_us: int
+    effect: _Effect | None
+    """None: the I/Os of programs did not become slower, or that isn't known."""
+
+
+def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
+    """Yield a finding per device on which work runs."""
+    for name in sorted(facts.devices):
+        device = facts.device(name)
+        work = _kernel_work(facts, device, limits) or _discards(facts, device, limits)
+        if work is not None:
+            yield _finding(facts, work)
+        elif (test := _self_test(device)) and facts.has_io(name):
+            yield _finding(facts, _Work(device, test, 0, None))
+        elif missing := _missing_disks(device):
+            yield _degraded(facts, device, missing)
+
+
+def _kernel_work(facts: Facts, device: Device, limits: Thresholds) -> _Work | None:
+    """Return what the kernel does with an array or a file system at the end of the window."""
+    running = [row.work for row in facts.window[-1][measurements.MAINTENANCE] if row.device == device.name]
+    if not running:
+        return None
+    name = running[0]
+    runs = _runs(device.name, name)
+    effect = _effect(facts, device, runs, lambda block: not _time_of(block, device.name, name), limits)
+    return _Work(device, name, sum(_time_of(block, device.name, name) for block in facts.window), effect)
+
+
+def _time_of(block: Block, device: str, work: str) -> int:
+    return block[measurements.MAINTENANCE].get(measurements.Maintenance(device, work), 0)
+
+
+def _runs(device: str, work: str) -> Callable[[Block], bool]:
+    """Return a test of a block for the work having run in most of it."""
+    return lambda block: _time_of(block, device, work) >= _SHARE_OF_RUNS * block.span_us
+
+
+def _discards(facts: Facts, device: Device, limits: Thresholds) -> _Work | None:
+    """Return the discards of a device, where they took much of its time in the last block."""
+    if not facts.has_io(device.name) or not facts.stage("total", device.name, "discard"):
+        return None
+
+    def share(block: Block) -> float:
+        return (block.stage("total", device.name, "discard").sum or 0) / block.span_us if block.span_us else 0.0
+
+    busy = [block for block in facts.window if share(block) >= limits["busy"]]
+    count = sum(block.stage("total", device.name, "discard").count for block in busy)
+    if not busy or busy[-1].end_us < facts.window[-1].begin_us or count < limits["discards"]:
+        return None
+    effect = _effect(
+        facts, device, lambda block: share(block) >= limits["busy"], lambda block: share(block) <= _QUIET, limits
+    )
+    lasted_us = sum(block.span_us for block in busy)
+    whole, discards = facts.latency(device.name).sum or 0, facts.latency(device.name, "discard").sum or 0
+    is_most = whole > 0 and discards >= limits["share"] * whole
+    if effect is None and not (is_most and facts.lasts(lasted_us, limits["lasting_us"])):
+        return None
+    return _Work(device, DISCARDS, lasted_us, effect)
+
+
+def _self_test(device: Device) -> str:
+    """Return the test that a drive's log says it runs; empty without one."""
+    kind = _reported(device, "self_test")
+    return _SELF_TESTS.get(kind, "self-test") if isinstance(kind, int) and kind else ""
+
+
+def _reported(device: Device, name: str) -> int | str | None:
+    return next((report.value for report in device.reports if report.name == name), None)
+
+
+def _missing_disks(device: Device) -> int:
+    missing = _reported(device, "degraded")
+    return missing if isinstance(missing, int) else 0
+
+
+def _effect(
+    facts: Facts,
+    device: Device,
+    runs: Callable[[Block], bool],
+    is_quiet: Callable[[Block], bool],
+    limits: Thresholds,
+) -> _Effect | None:
+    """Return the op of the device, or of a disk below an array without times, that lost most time to the work."""
+    during = [block for block in facts.blocks if runs(block)]
+    otherwise = [block for block in facts.blocks if is_quiet(block)]
+    is_timed = facts.completed(device.name, *_OPS) or facts.has_io(device.name)
+    names = (device.name,) if is_timed else device.members
+    effects = [
+        effect
+        for name in names
+        for op in _OPS
+        if (effect := _effect_on(name, op, during, otherwise, limits)) is not None
+    ]
+    return max(effects, key=lambda effect: effect.added_us, default=None)
+
+
+def _effect_on(name: str, op: str, during: list[Block], otherwise: list[Block], limits: Thresholds) -> _Effect | None:
+    slow, quick = (mean_time_of(blocks, name, op) for blocks in (during, otherwise))
+    if slow is None or quick is None or min(slow.ios, quick.ios) < limits["ios"]:
+        return None
+    during_us, otherwise_us = (sum(block.span_us for block in blocks) for blocks in (during, otherwise))
+    if slow.ios / during_us > _MORE * quick.ios / otherwise_us:
+        return None
+    if slow.mean_us < limits["times"] * quick.mean_us or slow.mean_us - quick.mean_us < limits["more_us"]:
+        return None
+    return _Effect(name, op, slow.ios, slow.mean_us, quick.mean_us)
+
+
+def _finding(facts: Facts, work: _Work) -> Finding:
+    name, effect = work.device.name, work.effect
+    at = _progress(work.device)
+    lasted = f" for {spelled(work.lasted_us)} of the last minute" if work.lasted_us else ""
+    summary = f"{name}: {_in_words(work)}{at}{lasted}"
+    if effect is not None:
+        summary += (
+            f"; {effect.op}s{_of(effect, name)} take {spelled(effect.during_us)} in the mean meanwhile, "
+            f"else {spelled(effect.otherwise_us)}"
+        )
+    return Finding(
+        ID,
+        NOTICE if effect is None else WARNING,
+        name,
+        summary,
+        tuple(_facts(facts, work)),
+        Where("overview", name),
+        tuple(_steps(work)),
+        _REFUTED,
+        _share(facts, work),
+        also=work.device.members,
+        state=(work.name, ""),
+    )
+
+
+def _in_words(work: _Work) -> str:
+    if work.name == DISCARDS:
+        return "a storm of discards runs"
+    return f"{work.name} runs" if work.name.startswith(("md ", "btrfs ")) else f"its {work.name} runs"
+
+
+def _of(effect: _Effect, name: str) -> str:
+    return "" if effect.device == name else f" of {effect.device}"
+
+
+def _progress(device: Device) -> str:
+    """Return how far the work is, as of at most some minutes ago; empty where that isn't known."""
+    for name in ("sync_percent", "self_test_percent"):
+        done = _reported(device, name)
+        if isinstance(done, int):
+            return f" ({done} % done)"
+    return ""
+
+
+def _share(facts: Facts, work: _Work) -> float:
+    effect = work.effect
+    if effect is None or not facts.span_us:
+        return 0.0
+    return (1 - effect.otherwise_us / effect.during_us) * min(1.0, work.lasted_us / facts.span_us)
+
+
+def _facts(facts: Facts, work: _Work) -> Iterator[Fact]:
+    device, effect = work.device, work.effect
+    yield Fact("work", work.name, f"{work.name}, for {spelled(work.lasted_us)} of the last minute")
+    if effect is not None:
+        name = f" of {effect.device}"
+        text = f"{effect.op}s{name} take {spelled(effect.during_us)} in the mean while it runs"
+        yield Fact("during_us", round(effect.during_us), text, "us", effect.ios)
+        text = f"{effect.op}s{name} take {spelled(effect.otherwise_us)} in the mean while it does not"
+        yield Fact("otherwise_us", round(effect.otherwise_us), text, "us")
+    else:
+        yield Fact("effect", 0, "no I/Os were seen to take longer meanwhile, as far as there is a time without it")
+    if work.name == DISCARDS:
+        yield from _discard_facts(facts, device.name)
+    for name, text in (
+        ("sync_percent", "done: {} %"),
+        ("sync_speed", "speed: {:,} kB/s"),
+        ("degraded", "missing disks: {}"),
+    ):
+        value = _reported(device, name)
+        if isinstance(value, int) and (value or name != "degraded"):
+            yield Fact(name, value, f"{text.format(value)}, as of at most a minute ago")
+    if device.members:
+        yield Fact("members", ", ".join(device.members), f"it is on {', '.join(device.members)}")
+
+
+def _discard_facts(facts: Facts, name: str) -> Iterator[Fact]:
+    discards, whole = facts.latency(name, "discard"), facts.latency(name)
+    share = (discards.sum or 0) / (whole.sum or 1)
+    text = f"discards take {part(share)} of the time of its I/Os: {counted(discards.count, 'discard')}"
+    yield Fact("discard_share", round(share, 3), text, "share", whole.count)
+    if discards.mean is not None:
+        text = f"a discard takes {spelled(discards.mean)} in the mean"
+        yield Fact("discard_us", round(discards.mean), text, "us", discards.count)
+    who = Counter[str]()
+    for issuer, done in facts[measurements.ISSUERS].items():
+        if issuer.device == name and issuer.op == "discard":
+            who[issuer.comm if issuer.is_process else issuer.name] += done.count
+    for at, (issuer_name, count) in enumerate(who.most_common(2), 1):
+        yield Fact(f"issuer_{at}", issuer_name, f"{counted(count, 'discard')} by {issuer_name}", "ios")
+
+
+def _steps(work: _Work) -> Iterator[Step]:
+    name = work.device.name if plain(work.device.name) else "DEVICE"
+    kind, _, action = work.name.partition(" ")
+    if kind == "md":
+        yield Step("see how far it is, and when it ends", commands=("cat /proc/mdstat",))
+        yield Step(
+            "let it run slower while programs wait",
+            "it takes longer; a rebuild that takes longer leaves the array without its redundancy for longer",
+            (setting(f"{sysfs(name)}/md/sync_speed_max", 10_000),),
+        )
+        if action in ("check", "repair"):
+            yield Step(
+                "stop it, and let the timer start it at night (mdcheck_start.timer, /etc/cron.d/mdadm)",
+                "none for the data: it is checked another time",
+                (setting(f"{sysfs(name)}/md/sync_action", "idle"),),
+            )
+    elif kind == "btrfs":
+        yield Step("see how far it is", commands=("btrfs balance status /MOUNT", "btrfs filesystem show"))
+        if action == "balance":
+            yield Step(
+                "pause it while programs wait, and let it go on at night",
+                "none for the data; it is resumed by btrfs balance resume",
+                ("btrfs balance pause /MOUNT",),
+            )
+    elif work.name == DISCARDS:
+        yield Step("see who discards: screen 7", commands=("systemctl list-timers fstrim.timer",))
+        yield Step(
+            "trim in smaller pieces or at night: fstrim.timer, and not the mount option discard on a slow device",
+            "the device has fewer free blocks until then, so that its writes may become slower",
+        )
+        yield Step(
+            "let the kernel send smaller discards",
+            "a trim takes longer; undone by the old value",
+            (setting(f"{sysfs(name)}/queue/discard_max_bytes", 1 << 26),),
+        )
+    else:
+        yield Step("see how far it is", commands=(f"nvme self-test-log /dev/{name}",))
+        yield Step(
+            "abort it where programs wait, and start it at night",
+            "none for the data: the drive is tested another time",
+            (f"nvme device-self-test /dev/{name} --self-test-code=0xf",),
+        )
+
+
+def _degraded(facts: Facts, device: Device, missing: int) -> Finding:
+    disks = _reported(device, "raid_disks")
+    of_all = f" of {disks}" if disks is not None else ""
+    name = device.name if plain(device.name) else "DEVICE"
+    lacks = (
+        f"{counted(missing, 'disk')}{of_all} of the array is missing"
+        if missing == 1
+        else (f"{counted(missing, 'disk')}{of_all} of the array are missing")
+    )
+    return Finding(
+        ID,
+        NOTICE,
+        device.name,
+        f"{device.name}: {lacks}: reads of their data take I/Os of the others, and no other disk may fail",
+        (Fact("degraded", missing, f"missing disks: {missing}{of_all}"), *maintenance_of(facts, device.name)),
+        Where("overview", device.name),
+        (
+            Step("see which disk is missing, and why", commands=(f"mdadm --detail /dev/{name}", "cat /proc/mdstat")),
+            Step(
+                "replace it",
+                "the rebuild makes all I/Os slower, and a second failure meanwhile loses the array",
+                (f"mdadm --manage /dev/{name} --add /dev/NEW",),
+            ),
+        ),
+        "the array has all of its disks (mdadm --detail)",
+        also=device.members,
+        state=("degraded", ""),
+    )
+
+
+RULE = Rule(
+    ID,
+    "an array is checked or rebuilt, a file system is balanced, a drive tests itself, or discards take a device's time",
+    evaluate,
+    needs=LATENCIES,
+    thresholds={
+        "times": Threshold(2.0, "times", "as long at least take I/Os in the mean while it runs: a warning"),
+        "more_us": Threshold(200, "us", "longer at least"),
+        "ios": Threshold(100, "ios", "of one op at least, while it runs and while it does not"),
+        "busy": Threshold(0.2, "share", "of a block's time discards take at least, all together"),
+        "share": Threshold(0.5, "share", "of the time of all I/Os in discards at least, where no others are slower"),
+        "discards": Threshold(10, "ios", "discards at least"),
+        "lasting_us": Threshold(12_000_000, "us", "of discards at least, where no others are slower"),
+    },
+)

@@ -1,0 +1,151 @@
+"""maintenance: an array that is checked, discards, a self-test; and the same without harm."""
+
+from dataclasses import replace
+
+import pytest
+from finding_cases import S, disk, found, frame, hist
+
+from latmon.findings.engine import RuleEngine
+from latmon.model.frame import Completed, DeviceReport, Flow, Origin, Series
+from latmon.model.measurements import ERRORS, ISSUERS, MAINTENANCE, Maintenance
+from latmon.model.measurements.errors import FailedIO
+from latmon.model.measurements.issued_io import IssuedIO
+from latmon.model.measurements.issuers import Issuer
+
+RULE = "maintenance"
+ARRAY = replace(disk("md0", driver="", kind="md", model="raid1"), members=("sda", "sdb"))
+SDA, SDB = disk("sda"), disk("sdb")
+SSD = disk("nvme0n1", driver="nvme")
+
+
+def array(at_s, read_us, *, work="md check", ios=500):
+    """Return a block of 5 s of an array, which the kernel times."""
+    rows = {Maintenance("md0", work): 5 * S} if work else {}
+    return frame(
+        at_s,
+        kernel={Flow("md0", "read"): Completed(ios, ios * 4096, ios * read_us)},
+        tables={MAINTENANCE: rows},
+    )
+
+
+def checked(read_us, otherwise_us=500, **more):
+    quiet = [array(100 + 5 * n, otherwise_us, work="") for n in range(5)]
+    return found(RULE, [*quiet, *(array(125 + 5 * n, read_us, **more) for n in range(5))], [ARRAY, SDA, SDB])
+
+
+def test_a_check_that_makes_reads_slower_is_a_warning():
+    (one,) = checked(4_000)
+    assert (one.severity, one.device, one.also, one.where.screen) == ("warning", "md0", ("sda", "sdb"), "overview")
+    assert one.summary == (
+        "md0: md check runs for 25 s of the last minute; reads take 4 ms in the mean meanwhile, else 500 us"
+    )
+    assert ("echo idle > /sys/block/md0/md/sync_action",) in [step.commands for step in one.steps]
+    assert one.facts[1].text == "reads of md0 take 4 ms in the mean while it runs"
+
+
+def test_a_check_without_harm_is_a_notice():
+    (one,) = checked(600)
+    assert one.severity == "notice"
+    assert one.summary == "md0: md check runs for 25 s of the last minute"
+
+
+def test_reads_that_became_more_are_no_harm_of_the_check():
+    assert checked(4_000, ios=5_000)[0].severity == "notice"
+
+
+def test_a_check_that_is_over_is_no_finding():
+    frames = [array(100, 4_000), array(105, 4_000), array(110, 500, work="")]
+    assert found(RULE, frames, [ARRAY]) == []
+
+
+def test_how_far_it_is_and_how_fast_are_facts():
+    reports = (DeviceReport("sync_percent", 34, "md"), DeviceReport("sync_speed", 120_000, "md"))
+    (one,) = found(RULE, [array(100 + 5 * n, 500) for n in range(3)], [replace(ARRAY, reports=reports)])
+    assert one.summary == "md0: md check runs (34 % done) for 15 s of the last minute"
+    assert "speed: 120,000 kB/s, as of at most a minute ago" in [fact.text for fact in one.facts]
+
+
+def test_a_rebuild_is_slowed_and_never_stopped():
+    steps = checked(4_000, work="md recover")[0].steps
+    assert not any("idle" in command for step in steps for command in step.commands)
+
+
+def test_a_balance_is_paused():
+    frames = [frame(100 + 5 * n, tables={MAINTENANCE: {Maintenance("sda", "btrfs balance"): 5 * S}}) for n in range(3)]
+    (one,) = found(RULE, frames, [SDA])
+    assert one.summary == "sda: btrfs balance runs for 15 s of the last minute"
+    assert ("btrfs balance pause /MOUNT",) in [step.commands for step in one.steps]
+
+
+def trimmed(at_s, read_us, discards, discard_us):
+    """Return a block with reads and discards, of fstrim's cgroup."""
+    histograms = {Series("nvme0n1", "read", "total"): hist({read_us: 500})}
+    rows = {}
+    if discards:
+        histograms[Series("nvme0n1", "discard", "total")] = hist({discard_us: discards})
+        issuer = Issuer("nvme0n1", "discard", "/system.slice/fstrim.service")
+        rows = {issuer: IssuedIO(discards, discards << 20, hist({discard_us: discards}))}
+    return frame(at_s, histograms=histograms, tables={ISSUERS: rows})
+
+
+def test_a_storm_of_discards_names_who_and_what_it_costs():
+    frames = [trimmed(100 + 5 * n, 300, 0, 0) for n in range(4)]
+    frames += [trimmed(120 + 5 * n, 9_000, 100, 45_000) for n in range(3)]
+    (one,) = found(RULE, frames, [SSD])
+    assert one.severity == "warning"
+    assert one.summary == (
+        "nvme0n1: a storm of discards runs for 15 s of the last minute; reads take 9 ms in the mean meanwhile, "
+        "else 300 us"
+    )
+    assert "300 discards by fstrim.service" in [fact.text for fact in one.facts]
+
+
+def test_discards_that_take_most_of_the_time_and_harm_none_are_a_notice():
+    (one,) = found(RULE, [trimmed(100 + 5 * n, 300, 100, 45_000) for n in range(5)], [SSD])
+    assert one.severity == "notice"
+
+
+@pytest.mark.parametrize(
+    ("discards", "discard_us"),
+    [
+        pytest.param(100, 50, id="fast ones"),
+        pytest.param(1, 2_000_000, id="a single one"),
+        pytest.param(0, 0, id="none"),
+    ],
+)
+def test_harmless_discards_are_no_finding(discards, discard_us):
+    assert found(RULE, [trimmed(100 + 5 * n, 300, discards, discard_us) for n in range(6)], [SSD]) == []
+
+
+def test_a_storm_that_is_over_is_no_finding():
+    frames = [trimmed(100 + 5 * n, 9_000, 100, 45_000) for n in range(3)]
+    assert found(RULE, [*frames, *(trimmed(115 + 5 * n, 300, 0, 0) for n in range(3))], [SSD]) == []
+
+
+def test_a_self_test_is_named_while_the_drive_has_io():
+    testing = replace(
+        SSD, reports=(DeviceReport("self_test", 2, "nvme"), DeviceReport("self_test_percent", 37, "nvme"))
+    )
+    (one,) = found(RULE, [trimmed(100, 300, 0, 0)], [testing])
+    assert (one.severity, one.summary) == ("notice", "nvme0n1: its extended self-test runs (37 % done)")
+    assert found(RULE, [trimmed(100, 300, 0, 0)], [replace(SSD, reports=(DeviceReport("self_test", 0, "nvme"),))]) == []
+
+
+def test_an_array_without_one_of_its_disks_is_a_notice():
+    lacking = replace(ARRAY, reports=(DeviceReport("degraded", 1, "md"), DeviceReport("raid_disks", 4, "md")))
+    (one,) = found(RULE, [array(100, 500, work="")], [lacking])
+    assert one.summary == (
+        "md0: 1 disk of 4 of the array is missing: reads of their data take I/Os of the others, and no other disk may "
+        "fail"
+    )
+    whole = replace(ARRAY, reports=(DeviceReport("degraded", 0, "md"),))
+    assert found(RULE, [array(100, 500, work="")], [whole]) == []
+
+
+def test_other_findings_name_what_ran_at_the_same_time():
+    engine = RuleEngine(Origin("test", "here", "6.1.0", "0", counted=("errors",)), (ARRAY, SDA, SDB))
+    failed = {FailedIO("sda", "read", "I/O error"): 3}
+    engine.take(frame(5, tables={MAINTENANCE: {Maintenance("md0", "md check"): 5 * S}, ERRORS: failed}))
+    engine.finish()
+    by_id = {one.id: one for one in engine.current}
+    assert "md check of md0 ran for 5 s of that time" in [fact.text for fact in by_id["io-errors"].facts]
