@@ -673,6 +673,32 @@ def joined(intervals: Iterable[TracerInterval], manifests: Iterable[Manifest]) -
     )
 
 
+def with_earlier(later: TracerInterval, earlier: TracerInterval) -> TracerInterval:
+    """Return a process's interval with the counts of the one before it, of the same sample.
+
+    What isn't a count is the later one's: depths, I/Os in flight, absent stages.
+    """
+    counts = _merge_traced([earlier.traced, later.traced])
+    both = earlier.traced.devices and later.traced.devices
+    traced = replace(
+        counts,
+        one_in=later.traced.one_in,
+        devices=tuple(sorted({*earlier.traced.devices, *later.traced.devices})) if both else (),
+        absent=later.traced.absent,
+        includes=later.traced.includes,
+        bio_includes=later.traced.bio_includes,
+    )
+    return replace(
+        later,
+        traced=traced,
+        suppressed=earlier.suppressed + later.suppressed,
+        undecoded=earlier.undecoded + later.undecoded,
+        thresholds_us={**earlier.thresholds_us, **later.thresholds_us},
+        tables=sum_tables((earlier.tables, later.tables)),
+        files_left_out=earlier.files_left_out + later.files_left_out,
+    )
+
+
 def _includes(manifests: Iterable[Manifest]) -> dict[str, tuple[str, ...]]:
     """Return stage -> stages included in it by each script that measures it; for other devices it may be fewer."""
     found: dict[str, tuple[str, ...]] = {}

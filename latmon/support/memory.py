@@ -7,6 +7,7 @@ bytes well. Linux bounds all of it at once: RLIMIT_DATA is compared with the pri
 
 from __future__ import annotations
 
+import math
 import resource
 import sys
 from collections.abc import Iterator
@@ -65,6 +66,16 @@ def require_room() -> None:
     """
     if _limits_of_readers and _sizes(_STATM)[_RESIDENT] > _limits_of_readers[-1]:
         raise MemoryError
+
+
+def available_memory(proc: Path = Path("/proc")) -> float:
+    """Return the bytes that the host can give without swapping (MemAvailable); infinity where that is not known."""
+    try:
+        lines = (proc / "meminfo").read_text("ascii", "replace").splitlines()
+    except OSError:
+        return math.inf
+    values = [line.split()[1] for line in lines if line.startswith("MemAvailable:") and len(line.split()) > 1]
+    return int(values[0]) * 1024 if values and values[0].isdecimal() else math.inf
 
 
 def _sizes(statm: Path) -> list[int]:

@@ -79,6 +79,23 @@ def run(tmp_path):
 # Ticks
 
 
+def test_each_script_counts_from_its_first_tick_at_or_after_a_time(run):
+    """A process that takes over from another one counts nothing that the other one has counted."""
+    run.tick("stages_c", 1, hba=5)
+    run.tick("irqs_c", 1)
+    run.ticks.count_from(2_500_000)
+    run.tick("stages_c", 2, hba=7)
+    assert run.ticks.counting == ()
+    assert (run.count(), run.ticks.taken().ticks) == (0, 0)
+    run.tick("stages_c", 3, hba=10)
+    assert run.ticks.counting == (3_000_000,)
+    run.tick("irqs_c", 3)
+    assert run.ticks.counting == (3_000_000, 3_000_000)
+    run.tick("stages_c", 4, hba=14)
+    window = run.ticks.taken()
+    assert (window.interval.traced.histograms[HBA].count, window.begun_us, window.until_us) == (4, 3_000_000, 4_000_000)
+
+
 def test_what_was_completed_is_reported_once(run):
     run.tick("stages_c", 1, hba=3)
     window = run.ticks.taken()

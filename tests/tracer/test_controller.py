@@ -13,7 +13,7 @@ from synthetic_btf import ENUM, Btf
 
 from latmon.capture.backend import Options
 from latmon.decode.framer import TracerInterval, unnamed_cgroup
-from latmon.model.frame import FILES, Completed, Device, Flow, Frame, Health
+from latmon.model.frame import FILES, TRACER_STARTING, Completed, Device, Flow, Frame, Health
 from latmon.model.inflight import InFlightList
 from latmon.model.measurements import ABOVE
 from latmon_backends.bpftrace.program import BpftraceTool
@@ -257,25 +257,32 @@ async def test_bios_are_traced_unless_all_devices_have_requests_and_some_are_wan
 
 async def test_the_first_device_without_requests_takes_the_scripts_for_bios_in(on_demand, programs):
     devices = {"sda": DEVICES["sda"]}
-    one = on_demand(devices=devices)
+    one = on_demand(BY_THE_CLOCK, devices=devices)
     one.request_tracing(("sda",))
     await until(one, traced)
     devices["dm-0"] = DEVICES["dm-0"]
     one.request_tracing(("dm-0",))
-    seen = await until(one, lambda frame: "dm-0" in frame.traced.devices)
-    assert "s: the tracer was restarted for a device without requests" in seen.notice
+    seen = await until(one, lambda frame: "took over" in frame.health.notice)
+    assert "another tracer took over for a device without requests" in seen.notice
+    assert "dm-0" in (await until(one, traced))[-1].traced.devices
     assert ["@bios_c_" in program for program in programs()] == [False, True]
 
 
 async def test_operations_on_files_are_traced_once_a_screen_shows_them(on_demand, programs):
-    one = on_demand()
+    one = on_demand(BY_THE_CLOCK)
     one.request_tracing(("sda",))
     without = (await until(one, traced))[-1].traced.absent
     assert {missing.name for missing in without} >= {FILES}
     assert "while a live screen 2 is open" in next(missing.reason for missing in without if missing.name == FILES)
     one.request_tracing(("sda",), files=True)
     seen = await until(one, lambda frame: traced(frame) and FILES not in {each.name for each in frame.traced.absent})
-    assert "the tracer was restarted for operations on files" in seen.notice
+    assert not [frame for frame in seen if {each.reason for each in frame.traced.absent} & {TRACER_STARTING}]
+    seen += await until(one, lambda frame: "took over" in frame.health.notice)
+    assert "another tracer took over for operations on files" in seen.notice
+    assert "no stage was traced" not in seen.notice
+    # The first one's filter is emptied once; the second one has its own.
+    sda = 8 << 20
+    assert one._launcher.changes == [{sda: True}, {sda: True}, {SAMPLE: 0}, {sda: 0}]
     assert ["@files_c_" in program for program in programs()] == [False, True]
     one._demand._looked_at_files -= LOOKED_S
     one.request_tracing(("sda",))

@@ -568,6 +568,10 @@ class _Script:
     def begin(self, thread: Callable[[int], Thread]) -> None:
         """Begin its counting: earlier counts are dropped."""
         self.begun = True
+        self.drop_counts(thread)
+
+    def drop_counts(self, thread: Callable[[int], Thread]) -> None:
+        """Drop the counts up to its newest tick."""
         self.framer.interval(None, thread)
         self.taken()
         self.waiting.clear()
@@ -607,6 +611,8 @@ class OnDemandTicks(_Lines):
         self._issues = IssueWindows(device_name)
         self._files = FileOperations(device_name, around.file_system, threads)
         self._ended = False
+        self._count_from_us = 0
+        """Each script counts from its first tick at or after this time on."""
 
     def take(self, event: Event) -> None:
         match event:
@@ -625,6 +631,21 @@ class OnDemandTicks(_Lines):
     def end(self) -> None:
         """Note the end of the output: the maps after a `last` line are complete, those of a torn tick are not."""
         self._ended = True
+
+    @property
+    def counting(self) -> tuple[int, ...]:
+        """Return the newest tick of each script that counts, on CLOCK_MONOTONIC. Some scripts have no ticks."""
+        return tuple(self._newest_us(script) for script in self._scripts.values() if script.begun)
+
+    def _newest_us(self, script: _Script) -> int:
+        return script.mono_ns // 1000 - self._ahead_us(script.manifest)
+
+    def count_from(self, mono_us: int) -> None:
+        """Drop all counts before the first tick of each script at or after this time."""
+        self._count_from_us = mono_us
+        self.taken()
+        for script in self._scripts.values():
+            script.begun = False
 
     def whole(self) -> bool:
         """Return whether each script that has begun completed a tick since the last `taken`."""
@@ -690,7 +711,9 @@ class OnDemandTicks(_Lines):
         """End a tick: its maps are complete, and its records are those that they count."""
         if not script.complete(self._ahead_us(script.manifest)):
             return
-        if not script.begun:
+        if not script.begun and self._newest_us(script) < self._count_from_us:
+            script.drop_counts(self._threads.of)
+        elif not script.begun:
             script.begin(self._threads.of)
         self._records.extend(script.waiting)
         script.waiting.clear()

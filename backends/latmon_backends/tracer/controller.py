@@ -16,12 +16,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from latmon.capture.backend import Options
-from latmon.decode.framer import TracerInterval
+from latmon.decode.framer import TracerInterval, with_earlier
 from latmon.decode.tables import followed
 from latmon.model.frame import OPS, TRACER_STARTING, Flow, Frame, Health, Missing, Traced
 from latmon.model.inflight import AGES_S, InFlightList
-from latmon.model.measurements import ABOVE
+from latmon.model.measurements import ABOVE, ISSUERS, PATTERNS, SIZES
 from latmon.support.errors import UnavailableError, UntrustedError
+from latmon.support.memory import available_memory
 from latmon.support.text import listed
 from latmon_backends.probe.events import Printed
 from latmon_backends.probe.launcher import ALL_DEVICES, SAMPLE, Launcher, Skipped
@@ -118,6 +119,16 @@ class TracerRun:
     def begin(self, on_end: Callable[[], None]) -> None:
         """Read its output from now on; `on_end` is called when it ends by itself."""
         self._reading = asyncio.create_task(self._read(on_end))
+
+    @property
+    def counting(self) -> tuple[int, ...]:
+        """Return the newest tick of each script that counts, on CLOCK_MONOTONIC."""
+        return self._ticks.counting
+
+    def count_from(self, mono_us: int) -> None:
+        """Drop all counts before the first tick of each script at or after this time."""
+        self._ticks.count_from(mono_us)
+        self.windows += 1  # it has printed ticks
 
     async def wait_for_tick(self, seconds: float) -> None:
         """Wait until each of its scripts has printed the interval that ends now, at most so long."""
@@ -216,12 +227,69 @@ def with_records_of(earlier: TracerWindow, later: TracerWindow) -> TracerWindow:
     )
 
 
+_OF_DEVICES = (ABOVE, ISSUERS, PATTERNS, SIZES)
+"""Tables that a program counts for the devices of its filter alone; others are of the host."""
+_OF_REQUESTS = ("slow", "resumed")
+"""Records of the requests of these devices."""
+
+
+def requests_of(window: TracerWindow) -> TracerWindow:
+    """Return the requests that a process counted for the devices of its filter, and its losses."""
+    whole = window.interval
+    return replace(
+        window,
+        interval=TracerInterval(
+            replace(whole.traced, raisers={}, off=0),
+            whole.suppressed,
+            whole.undecoded,
+            whole.thresholds_us,
+            tables={table: rows for table, rows in whole.tables.items() if table in _OF_DEVICES},
+        ),
+        records=tuple(record for record in window.records if record.kind in _OF_REQUESTS),
+        file_operations=(),
+    )
+
+
+def with_window_of(earlier: TracerWindow, later: TracerWindow) -> TracerWindow:
+    """Return the window of a process with that of the one before it. Counts of another sample are left out."""
+    if not later.ticks:
+        return with_records_of(later, earlier)
+    joined = with_records_of(earlier, later)
+    if not earlier.ticks or earlier.interval.traced.one_in != later.interval.traced.one_in:
+        return joined
+    return replace(
+        joined,
+        interval=with_earlier(later.interval, earlier.interval),
+        begun_us=min(earlier.begun_us, later.begun_us),
+    )
+
+
+@dataclass(slots=True)
+class _Replaced:
+    """A process whose successor counts already, until all that it counted is printed."""
+
+    run: TracerRun
+    until_us: int
+    """When its filter was emptied. What it counts of the host after that, its successor counts too."""
+    is_filtered: bool
+    """Whether it counts no I/O after that."""
+    has_ended: bool = False
+
+    def taken(self) -> TracerWindow:
+        """Return the data since the last call that the successor doesn't have."""
+        window = self.run.taken()
+        if window.ticks and window.until_us <= self.until_us:
+            return window
+        return requests_of(window) if self.is_filtered else TracerWindow(losses=window.losses)
+
+
 class TracerProcess:
     """The process that runs now, and the output of those before it that no frame has taken yet."""
 
     def __init__(self) -> None:
         self.run: TracerRun | None = None
         """From `begin` until the process has ended."""
+        self._replaced: _Replaced | None = None
         self._ending: asyncio.Task[None] | None = None
         self._left: deque[TracerWindow] = deque()
 
@@ -239,14 +307,40 @@ class TracerProcess:
         left = self._left.popleft() if self._left else TracerWindow()
         if left.ticks or self._left or self.run is None:
             return left
-        return with_records_of(left, self.run.taken())
+        return with_records_of(left, self._taken_of(self.run))
+
+    def _taken_of(self, run: TracerRun) -> TracerWindow:
+        """Return the data of a process, with what the process that it replaces has counted to its end."""
+        replaced, window = self._replaced, run.taken()
+        if replaced is None:
+            return window
+        if replaced.has_ended:
+            self._replaced = None
+        return with_window_of(replaced.taken(), window)
+
+    def replace(self, later: TracerRun, until_us: int, *, is_filtered: bool) -> None:
+        """Have another process count from now on; the one before is ended by `end_replaced`.
+
+        `until_us`: when that one's filter was emptied, if it `is_filtered`.
+        """
+        if self.run is not None:
+            self._replaced = _Replaced(self.run, until_us, is_filtered)
+        self.run = later
+
+    async def end_replaced(self) -> None:
+        """End the process that was replaced within 2 s."""
+        if self._replaced is not None:
+            try:
+                await self._replaced.run.stop()
+            finally:
+                self._replaced.has_ended = True
 
     async def finish(self, *, patient: bool = False) -> None:
         """Ask it to end, and read all its output for the last frame; `patient`: however long that takes."""
         if self._ending is not None:
             await asyncio.shield(self._ending)
         elif self.run is not None:
-            await self.run.finish(patient=patient)
+            await asyncio.gather(self.end_replaced(), self.run.finish(patient=patient))
 
     async def stop(self) -> None:
         """End it within 2 s. A cancelled caller leaves it to end by itself."""
@@ -257,10 +351,10 @@ class TracerProcess:
 
     async def _end(self, run: TracerRun) -> None:
         try:
-            await run.stop()
+            await asyncio.gather(self.end_replaced(), run.stop())
         finally:
-            self._left.append(run.taken())
-            self.run = self._ending = None
+            self._left.append(self._taken_of(run))
+            self.run = self._ending = self._replaced = None
 
 
 @dataclass(slots=True)
@@ -306,6 +400,16 @@ _SILENT_TICKS, _SILENT_S = 3, 10.0
 _ENDS_S = 0.5
 """Time in which the end of a process is known, which is why its filter couldn't be written."""
 _LATE_US = 1_000_000
+
+
+_BEFORE_TICK_S = 0.05
+"""A process ends to count so long before the first tick that its successor counts from."""
+_SPARE = 0.3
+"""Share of an interval by which a tick may be late."""
+_ROOM = 400 << 20
+"""Bytes of memory for a second process: bpftrace takes some 200 MB while it compiles, its maps 50 MB."""
+_DEAR_TIMES = 3.0
+"""A process that costs so many times its budget is stopped before a cheaper one starts."""
 
 
 CARRIED = 2
@@ -437,6 +541,8 @@ class OnDemand:
         """Whether a notice has reported that the limit can't be measured."""
         self.too_dear = ""
         """Why the capture has to end: the always-on probe alone takes more than Options.max_overhead."""
+        self._interval_s = options.interval_us / 1e6
+        self._proc = options.proc
         self._silent_s = max(_SILENT_S, _SILENT_TICKS * options.interval_us / 1e6)
         self._deaths: deque[float] = deque(maxlen=_RESTARTS)
         self._why_not = ""
@@ -621,7 +727,7 @@ class OnDemand:
         elif self._why_restart:
             await self._restart(want, f"the tracer was restarted: {self._why_restart}")
         elif run.want.forced != want.forced:
-            await self._restart(want, "the tracer was restarted for another mode")
+            await self._replace(run, want, "for another mode")
         elif (target := self._target(want)) != run.target:
             await self._retarget(run, want, target)
         elif want.forced and (one_in := demand.one_in(self._iops_of(target), run.sample.one_in)) != run.sample.one_in:
@@ -632,7 +738,7 @@ class OnDemand:
     async def _retarget(self, run: TracerRun, want: Want, target: Target) -> None:
         """Have the process trace other devices, by its filter."""
         if lack := self._programs.lacks(target, run.sample):
-            await self._restart(want, f"the tracer was restarted for {lack}")
+            await self._replace(run, want, f"for {lack}", run.sample)
         elif not target.filtered or await self._filter(run.probe, target, run.target):
             before = run.want.devices
             run.retarget(want, target)
@@ -656,6 +762,75 @@ class OnDemand:
         wanted = dict.fromkeys(target.numbers or (ALL_DEVICES,), True)
         changes = {number: on for number, on in (had | wanted).items() if not (number in had and number in wanted)}
         return await self._launcher.trace_devices(probe.pid, changes)
+
+    async def _replace(self, run: TracerRun, want: Want, why: str, sample: TracerSample | None = None) -> None:
+        """Have a second process trace this, and end the first one when it counts, so that no interval is untraced.
+
+        Without memory for both, or where its filter can't be written, the first one is stopped before.
+        """
+        restart = f"the tracer was restarted {why}"
+        if available_memory(self._proc) < _ROOM or self._programs.unfiltered:
+            await self._restart(want, restart)
+            return
+        later: TracerRun | None = None
+        try:
+            later = await self._started(want, sample)
+            if later is not None:
+                later.begin(self._changed.set)
+                await self._hand_over(run, later)
+        except (RefusedError, UnavailableError, UntrustedError) as refusal:
+            self._notices.add(f"no second tracer started {why}: {refusal}")
+        finally:
+            if later is not None and self._process.run is not later:
+                await later.stop()
+        if later is None or self._process.run is not later:
+            await self._restart(want, restart)
+            return
+        later.measured = self._clock() + demand.FIRST_AFTER_S
+        self._budget.forget()
+        self._notices.add(f"another tracer took over {why}")
+        self._note_missing()
+
+    async def _hand_over(self, run: TracerRun, later: TracerRun) -> None:
+        """End the counting of a process, and begin that of its successor with the tick that follows.
+
+        The first one's filter is emptied, so that no I/O is counted twice, shortly before that tick, so that hardly one
+        is counted by neither. A process that ends meanwhile leaves `_process` as it is.
+        """
+        tick_us = await self._first_tick(later)
+        if tick_us is None:
+            return
+        begun = self._clock()
+        is_filtered = run.target.filtered and await self._launcher.trace_devices(
+            run.probe.pid, {SAMPLE: run.sample.one_in - 1}
+        )
+        # that changes nothing: a busy host takes as long for what follows
+        before_s = _BEFORE_TICK_S + self._clock() - begun
+        elapsed_s = self._clock() - tick_us / 1e6 + before_s
+        await asyncio.sleep(math.ceil(elapsed_s / self._interval_s) * self._interval_s - elapsed_s)
+        if is_filtered:
+            untraced = dict.fromkeys(run.target.numbers or (ALL_DEVICES,), 0)
+            is_filtered = await self._launcher.trace_devices(run.probe.pid, untraced)
+        until_us = int(self._clock() * 1e6)
+        later.count_from(until_us)
+        self._process.replace(later, until_us, is_filtered=is_filtered)
+        await asyncio.sleep((1 + _SPARE) * self._interval_s)  # a tick of the first one, with all that it counted
+        await self._process.end_replaced()
+
+    async def _first_tick(self, later: TracerRun) -> int | None:
+        """Wait until all scripts of a process count, which is one after the other while hooks are attached.
+
+        Return the earliest of their newest ticks; None where the process ends, or counts nothing for too long.
+        """
+        begun = self._clock()
+        counting, since = 0, begun
+        while not later.ended and (counting or self._clock() - begun < self._silent_s):
+            if len(later.counting) != counting:
+                counting, since = len(later.counting), self._clock()
+            elif counting and self._clock() - since > (1 + _SPARE) * self._interval_s:
+                return min(later.counting)
+            await asyncio.sleep(_BEFORE_TICK_S)
+        return None
 
     async def _restart(self, want: Want, why: str) -> None:
         await self._stop(why)
@@ -701,11 +876,13 @@ class OnDemand:
         except (RefusedError, UnavailableError, UntrustedError) as refusal:
             self._pause(str(refusal))
 
-    async def _started(self, want: Want) -> TracerRun | None:
-        """Return a new process for these devices; None where it lives and its filter can't be written."""
+    async def _started(self, want: Want, sample: TracerSample | None = None) -> TracerRun | None:
+        """Return a new process for these devices; None where it lives and its filter can't be written.
+
+        `sample`: instead of the one that is expected to fit the budget.
+        """
         target = self._target(want)
-        first = max(self._sample.one_in, self._budget.first(self._iops_of(target)))
-        sample = TracerSample() if want.forced else replace(self._sample, one_in=first)
+        sample = sample or self._first_sample(want, target)
         try:
             probe, ticks = await self._programs.start(self._launcher, target, sample)
         finally:
@@ -724,6 +901,12 @@ class OnDemand:
         run.measured = run.begun + demand.FIRST_AFTER_S
         return run
 
+    def _first_sample(self, want: Want, target: Target) -> TracerSample:
+        if want.forced:
+            return TracerSample()
+        first = max(self._sample.one_in, self._budget.first(self._iops_of(target)))
+        return replace(self._sample, one_in=first)
+
     def _target(self, want: Want) -> Target:
         return self._programs.target(want.devices, forced=want.forced, files=want.files)
 
@@ -732,6 +915,9 @@ class OnDemand:
         hole, self._hole = self._hole, None
         if hole is not None:
             self._notices.add(f"no stage was traced for {run.begun - hole.since:.1f} s: {hole.why}")
+        self._note_missing()
+
+    def _note_missing(self) -> None:
         for missing in self._programs.news():
             self._notices.add(f"tracing without {missing.name}: {missing.reason}")
 
@@ -802,7 +988,10 @@ class OnDemand:
             return
         self._sample = verdict.sample
         self._notices.add(cost)
-        await self._restart(run.want, "the tracer was restarted to cost less")
+        if verdict.percent > _DEAR_TIMES * self._budget.percent:
+            await self._restart(run.want, "the tracer was restarted to cost less")
+        else:
+            await self._replace(run, run.want, "to cost less")
 
 
 def _iops(frame: Frame) -> dict[str, float]:
