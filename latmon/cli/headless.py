@@ -33,7 +33,8 @@ from latmon.capture.collector import Capture, CaptureCounts, Outcome
 from latmon.capture.registry import Request, compiling
 from latmon.capture.session import LEVELS, details, notice_level
 from latmon.exporters.registry import SIZES, ExportOptions, Source, writer
-from latmon.findings.engine import FindingSummary, RuleEngine, by_kind, evaluated_by, summarise_episodes
+from latmon.findings.engine import RuleEngine, by_kind, evaluated_by
+from latmon.findings.episodes import FindingSummary, summarise_episodes
 from latmon.findings.rule import DEFAULT, NOTICE, Finding, Settings
 from latmon.findings.rules import RULES
 from latmon.model.devices import carry
@@ -145,7 +146,8 @@ def _in_seconds(seconds: float) -> str:
 def _long(one: FindingSummary) -> str:
     seconds = round(one.end_wall - one.begin_wall)
     lasted = f"for {_in_seconds(seconds)}" if seconds else "once"
-    return lasted if one.episodes == 1 else f"{one.episodes:,} times"
+    many = f"{one.episodes:,} times, {one.found_us / 1e6:.0f} of {one.of_s:.0f} s"
+    return lasted if one.episodes == 1 else many
 
 
 ENDING = {

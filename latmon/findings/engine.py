@@ -18,6 +18,7 @@ from latmon.aggregate.accumulator import Accumulator, Minute
 from latmon.aggregate.rates import HighestRates, RateSums
 from latmon.aggregate.request_age import Waiting
 from latmon.analysis.limits import AuditGroups
+from latmon.findings.episodes import Episode, EpisodeLog
 from latmon.findings.evidence import host_before, maintenance_of
 from latmon.findings.facts import (
     Block,
@@ -54,6 +55,8 @@ from latmon.findings.rule import (
 from latmon.findings.rules import RULES, bottleneck_between, maintenance
 from latmon.model import measurements
 from latmon.model.devices import host_and_device
+from latmon.model.frame import FILES as FILES_TRACED
+from latmon.model.frame import SIZES as SIZES_TRACED
 from latmon.model.frame import Device, Frame, Origin
 from latmon.model.host_context import CONTEXT, ContextValue, HostContext, add_to, added
 from latmon.model.inflight import MEANS
@@ -231,6 +234,38 @@ def not_evaluated(facts: Facts, off: frozenset[str] = frozenset()) -> dict[str, 
     return {kind: rules for kind, rules in by_kind(NEEDS.keys() - off - compared).items() if not available[kind]}
 
 
+_ON_DEMAND: Mapping[str, str] = MappingProxyType({TRACED: "", FILES: FILES_TRACED, PATTERNS: SIZES_TRACED})
+"""Inputs that the tracer measures, and their name among those that it left out."""
+_TRACED_PARTS: Mapping[str, str] = MappingProxyType({rule.id: rule.traced_part for rule in RULES})
+
+
+class MeasuredInputs:
+    """Whether the inputs of a finding's rule were measured, so that a rule without a finding refutes it."""
+
+    def __init__(self, facts: Facts, missing: Collection[str]) -> None:
+        """`missing`: inputs that the facts lack, as `not_evaluated` returns them."""
+        self._facts, self._missing = facts, missing
+
+    def has_newest(self, finding: Finding) -> bool:
+        """Return whether the newest block has the inputs."""
+        return self._has_inputs(self._facts.blocks[-1], finding)
+
+    def measured_us(self, episode: Episode) -> int:
+        """Return for how long the inputs were measured since the end of an episode."""
+        later = (block for block in self._facts.blocks if block.end_us > episode.end_us)
+        return sum(block.span_us for block in later if self._has_inputs(block, episode.last))
+
+    def _has_inputs(self, block: Block, finding: Finding) -> bool:
+        need = NEEDS.get(finding.id, LATENCIES)
+        if need not in _ON_DEMAND:
+            return need not in self._missing
+        traced = block.packed.traced
+        if not traced.one_in or (finding.device and traced.devices and finding.device not in traced.devices):
+            return False
+        left_out = {absent.name for absent in traced.absent}
+        return not left_out & {_ON_DEMAND[need], _TRACED_PARTS[finding.id]}
+
+
 def _has_latencies(block: Block) -> bool:
     """Return whether I/Os of an issuer were timed."""
     return any(done.latency for done in block[measurements.ISSUERS].values())
@@ -267,34 +302,6 @@ def evaluated_by(
 
 KEEP = 6
 """Least number of blocks that are kept, however long they are: rules count the blocks in which an effect lasted."""
-MAX_EPISODES = 1000
-"""Ended episodes that are kept; beyond that the oldest of the least urgent ones is dropped."""
-
-
-@dataclass(frozen=True, slots=True)
-class Episode:
-    """A finding in consecutive blocks. Times are the ends of the blocks after which it was found."""
-
-    worst: Finding
-    """The most urgent state of the finding."""
-    last: Finding
-    begin_us: int
-    end_us: int
-    begin_wall: float
-    end_wall: float
-    times: int = 1
-    """Blocks after which it was found."""
-    states: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    """Subject -> its state, of all subjects that the finding had."""
-
-    @property
-    def key(self) -> tuple[str, str]:
-        return self.worst.key
-
-    def goes_on_with(self, later: Finding) -> bool:
-        """Return whether a later finding is of this episode: its subject has not changed its state."""
-        subject, state = later.state
-        return self.states.get(subject, state) == state
 
 
 class RuleEngine:
@@ -318,8 +325,6 @@ class RuleEngine:
         """
         self.origin = origin
         self.current: tuple[Finding, ...] = ()
-        self.left_out = 0
-        """Episodes that were dropped (MAX_EPISODES)."""
         self.failed: dict[str, str] = {}
         """Rule -> its first error; the other rules are still evaluated."""
         self.silent: frozenset[str] = frozenset(NEEDS)
@@ -333,7 +338,7 @@ class RuleEngine:
         self.quiet = False
         """Whether blocks are kept without evaluating rules."""
         self.facts: Facts | None = None
-        """Input of the last evaluation; its sums, when first read later, may include newer blocks."""
+        """Input of the last evaluation."""
         self._devices = {one.name: one for one in devices}
         self.settings = settings
         self._blocks: deque[Block] = deque()
@@ -346,21 +351,30 @@ class RuleEngine:
         self._groups: AuditGroups | None = None
         self._waiting = waiting or Waiting()
         self.on_block = on_block
-        self._open: dict[tuple[str, str], Episode] = {}
-        self._closed: list[Episode] = []
+        self._log = EpisodeLog()
         self._end_us: int | None = None
         self._filling: int | None = None
         """End of the block that is being filled, since the capture's begin; None before its first frame."""
 
     @property
+    def left_out(self) -> int:
+        """Return the number of episodes that were dropped, because there were too many."""
+        return self._log.left_out
+
+    @property
     def lasting(self) -> tuple[Episode, ...]:
         """Return the episodes of the current findings, in their order."""
-        return tuple(self._open[one.key] for one in self.current)
+        return tuple(self._log[one.key] for one in self.current)
+
+    @property
+    def kept(self) -> tuple[Episode, ...]:
+        """Return the episodes of findings that were not found last, and are not refuted or come again and again."""
+        return () if self._end_us is None else self._log.kept(self._end_us)
 
     @property
     def episodes(self) -> tuple[Episode, ...]:
         """Return all episodes by their begin; those that are not over end now."""
-        return tuple(sorted((*self._closed, *self._open.values()), key=lambda one: (one.begin_wall, one.key)))
+        return self._log.all
 
     def take(self, item: Frame | Minute) -> bool:
         """Add the next frame, or a roll-up of one minute; return whether rules were evaluated."""
@@ -405,13 +419,13 @@ class RuleEngine:
         return block_end(mono_us + frame.dt_us // 2 - self.origin.start_mono_us)
 
     def _start_over(self, other_boot: bool) -> Iterator[None]:
-        """End all episodes and drop the blocks: nothing is known to last across a gap in the frames."""
+        """Interrupt all episodes and drop the blocks: nothing is known to last across a gap in the frames."""
         yield from self._end_block()
         self._filling = None
         self._blocks.clear()
         self._window_sums = WindowSums()
         self.current = ()
-        self._close(tuple(self._open))
+        self._log.interrupt(other_boot=other_boot)
         if other_boot:
             self._growth.clear()
             self._highest.clear()
@@ -463,60 +477,5 @@ class RuleEngine:
         self.lacked.update(missing.keys())
         self.facts, self.current = facts, self._coincidences.named(facts, in_order(unexplained(found)))
         self.evaluated += 1
-        self._note(block)
-
-    def _note(self, block: Block) -> None:
-        found = {one.key: one for one in self.current}
-        over = [key for key, episode in self._open.items() if key not in found or not episode.goes_on_with(found[key])]
-        self._close(over)
-        for key, one in found.items():
-            before = self._open.get(key)
-            self._open[key] = _begun(one, block) if before is None else _continued(before, one, block)
-
-    def _close(self, keys: Iterable[tuple[str, str]]) -> None:
-        self._closed += [self._open.pop(key) for key in keys]
-        while len(self._closed) > MAX_EPISODES:
-            self._closed.remove(min(self._closed, key=lambda one: SEVERITIES.index(one.worst.severity)))
-            self.left_out += 1
-
-
-def _begun(one: Finding, block: Block) -> Episode:
-    return Episode(one, one, block.end_us, block.end_us, block.wall, block.wall, states=dict([one.state]))
-
-
-def _continued(before: Episode, one: Finding, block: Block) -> Episode:
-    worst = one if one.weight >= before.worst.weight else before.worst
-    states = before.states if one.state[0] in before.states else {**before.states, one.state[0]: one.state[1]}
-    return Episode(worst, one, before.begin_us, block.end_us, before.begin_wall, block.wall, before.times + 1, states)
-
-
-@dataclass(frozen=True, slots=True)
-class FindingSummary:
-    """All episodes of one rule on one device in one state, with the most urgent one. Times are Unix times."""
-
-    finding: Finding
-    begin_wall: float
-    """End of the first block in which it was found."""
-    end_wall: float
-    episodes: int
-    times: int
-    """Blocks after which it was found."""
-
-
-def summarise_episodes(episodes: Iterable[Episode]) -> tuple[FindingSummary, ...]:
-    """Merge the episodes of the same rule, device and state; sort by severity, then by the explained share of time."""
-    grouped: dict[tuple[object, ...], list[Episode]] = {}
-    for one in episodes:
-        grouped.setdefault((*one.key, one.worst.state), []).append(one)
-    found = [_summary(some) for some in grouped.values()]
-    return tuple(sorted(found, key=lambda one: one.finding.rank))
-
-
-def _summary(some: list[Episode]) -> FindingSummary:
-    return FindingSummary(
-        max((one.worst for one in some), key=lambda finding: finding.weight),
-        min(one.begin_wall for one in some),
-        max(one.end_wall for one in some),
-        len(some),
-        sum(one.times for one in some),
-    )
+        inputs = MeasuredInputs(facts, missing)
+        self._log.note(block, self.current, inputs.has_newest, inputs.measured_us)

@@ -232,11 +232,14 @@ class WindowSums:
 
     def __init__(self, window: Iterable[Block] = ()) -> None:
         self.sums = Sum()
+        self.moves = 0
+        """How often the window has moved."""
         self._blocks: deque[Block] = deque()
         self.move(tuple(window))
 
     def move(self, window: tuple[Block, ...]) -> None:
         """Subtract the blocks before the window, and add those at its end."""
+        self.moves += 1
         while self._blocks and self._blocks[0].end_us < window[0].end_us:
             gone = self._blocks.popleft()
             self.sums.subtract(gone.packed, gone.end_us)
@@ -316,7 +319,7 @@ class Facts:
         self.is_newest = is_newest
         if sums is not None:
             sums.move(self.window)
-        self._running = sums
+        self._running, self._moves = sums, sums.moves if sums is not None else 0
         self._made: dict[Hashable, Any] = {}
 
     def once(self, what: Hashable, make: Callable[[], T]) -> T:
@@ -419,9 +422,15 @@ class Facts:
         """Return the completions for a rate over the window, as `accumulator.counted`."""
         return counted(self._sums, flow)
 
-    @cached_property
+    @property
     def _sums(self) -> Sum:
-        return (WindowSums(self.window) if self._running is None else self._running).sums
+        """Return the sums of the window: the running ones, until these move on to the next window."""
+        running = self._running
+        return running.sums if running is not None and running.moves == self._moves else self._own_sums
+
+    @cached_property
+    def _own_sums(self) -> Sum:
+        return WindowSums(self.window).sums
 
     @cached_property
     def traced(self) -> Traced:

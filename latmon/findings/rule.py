@@ -290,6 +290,8 @@ class Rule:
     thresholds: Mapping[str, Threshold] = field(default_factory=lambda: MappingProxyType({}))
     explained_by: tuple[str, ...] = ()
     """Rules whose finding on the same device gives the cause, so that this one is left out."""
+    traced_part: str = ""
+    """What the tracer must not have left out (`Traced.absent`), beyond requests, for the rule to refute a finding."""
 
 
 @dataclass(frozen=True, slots=True)

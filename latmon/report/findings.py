@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from latmon.findings import rule
-from latmon.findings.engine import FindingSummary, RuleEngine, by_kind, evaluated_by, summarise_episodes
+from latmon.findings.engine import RuleEngine, by_kind, evaluated_by
+from latmon.findings.episodes import FindingSummary, summarise_episodes
 from latmon.findings.rule import NOT_RUN, ran, sized
 from latmon.findings.rules import RULES, title_of
 from latmon.report.formatting import rounded
@@ -40,7 +41,8 @@ def findings_of(engine: RuleEngine) -> Findings | None:
 
 def _lasting(summary: FindingSummary) -> Finding:
     """Return a finding with its time and number of episodes."""
-    lasted = Lasted(rfc3339(summary.begin_wall), rfc3339(summary.end_wall), summary.episodes)
+    begin, end = rfc3339(summary.begin_wall), rfc3339(summary.end_wall)
+    lasted = Lasted(begin, end, summary.episodes, round(summary.found_us / 1e6, 1), round(summary.of_s, 1))
     return replace(reported_finding(summary.finding), lasted=lasted)
 
 
@@ -119,7 +121,8 @@ def when(finding: Finding) -> str:
         return ""
     begin, end = lasted.begin or UNKNOWN, lasted.end or UNKNOWN
     span = f"at {begin}" if begin == end else f"{begin} to {end}"
-    return span if lasted.episodes == 1 else f"{span}, {lasted.episodes:,} times"
+    many = f"{lasted.episodes:,} times, {lasted.found_s:.0f} of {lasted.of_s:.0f} s"
+    return span if lasted.episodes == 1 else f"{span}, {many}"
 
 
 def fact_text(fact: Fact) -> str:

@@ -262,3 +262,12 @@ def rfc3339(wall: float, timespec: str = "milliseconds") -> str | None:
         return datetime.fromtimestamp(wall, UTC).isoformat(timespec=timespec).replace("+00:00", "Z")
     except (ValueError, OverflowError, OSError):
         return None
+
+
+_TEENS, _ENDINGS = (11, 12, 13), {1: "st", 2: "nd", 3: "rd"}
+
+
+def ordinal(number: int) -> str:
+    """Return a number's ordinal: 1st, 2nd, 3rd, 4th, 11th, 21st."""
+    last = 0 if number % 100 in _TEENS else number % 10
+    return f"{number}{_ENDINGS.get(last, 'th')}"

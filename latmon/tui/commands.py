@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from latmon.findings.engine import Episode
+from latmon.findings.episodes import Episode
 from latmon.findings.rule import Where
 from latmon.model.histogram import bucket_index
 from latmon.views.context import ViewState, selected
@@ -63,7 +63,7 @@ def next_commands(view: ViewState) -> Sequence[str]:
     one = chosen(view)
     if one is None:
         return ()
-    finding = one.last if one in view.found.lasting else one.worst
+    finding = view.found.evidence_of(one)
     return [command for step in finding.steps for command in step.commands]
 
 
@@ -80,7 +80,7 @@ def evidence(view: ViewState, _by: int) -> Selection:
     selection, one = view.selection, chosen(view)
     if one is None:
         return selection
-    finding = one.last if one in view.found.lasting else one.worst
+    finding = view.found.evidence_of(one)
     there = finding.where
     back = replace(selection, finding=key_of(one), back=None)
     landed = replace(

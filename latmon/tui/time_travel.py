@@ -304,9 +304,9 @@ class Travel:
     def to_finding(self) -> None:
         """Go to the end of the selected finding, where it has ended."""
         key, found = self._scene.selection.finding, self._scene.findings_state.current
-        over = next((one for one in found.over if key_of(one) == key), None)
-        if over is not None and len(self._scene.archive.stamps):
-            self._go(self._scene.archive.stamps.nearest(over.end_us))
+        ended = next((one for one in found.ended if key_of(one) == key), None)
+        if ended is not None and len(self._scene.archive.stamps):
+            self._go(self._scene.archive.stamps.nearest(ended.end_us))
 
     def typed(self, purpose: str, text: str) -> None:
         """Use a typed line."""
@@ -550,7 +550,7 @@ class Comparing:
         is_now = self._mark is not None and made.end_us >= newest_us
         found = self._scene.findings_state.current
         if found.evaluated:
-            began = (one for one in found.over if one.begin_wall >= made.start_wall)
+            began = (one for one in found.ended if one.begin_wall >= made.start_wall)
             made.findings = {one.worst.key: one.worst.summary for one in (*found.lasting, *began)}
             made.not_evaluated = frozenset(rule for rules in found.not_evaluated.values() for rule in rules)
         return _Side(made, frames[0].mono_us - frames[0].dt_us, noted, newest_us if is_now else None)

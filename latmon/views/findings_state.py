@@ -14,12 +14,15 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from latmon.aggregate.request_age import Waiting
-from latmon.findings.engine import KEEP, Episode, RuleEngine, not_evaluated
+from latmon.findings.engine import KEEP, RuleEngine, not_evaluated
+from latmon.findings.episodes import Episode
 from latmon.findings.facts import BLOCK_US, WINDOW_US
 from latmon.findings.rule import CRITICAL, NOTICE, Finding, Settings
 from latmon.findings.rules import RULES, title_of
 from latmon.model.frame import Frame, Origin
 from latmon.recording.archive import Past, Stamp, TimelineEvent
+from latmon.support.units import ordinal
+from latmon.views.units import clock, span
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,8 @@ class CurrentFindings:
     """End of the last evaluated block."""
     behind_us: int = 0
     """Time since that block, where it is longer than one block."""
+    kept: tuple[Episode, ...] = ()
+    """Findings that were not found last: their inputs are no longer measured, or they come again and again."""
 
     @property
     def explained(self) -> frozenset[str]:
@@ -64,9 +69,29 @@ class CurrentFindings:
         return tuple(one.last for one in self.lasting if one.last.severity != NOTICE)
 
     @property
+    def shown(self) -> tuple[Finding, ...]:
+        """Return the active findings that are more than notices, then those that are kept."""
+        return (*self.urgent, *(one.last for one in self.kept if one.last.severity != NOTICE))
+
+    @property
+    def remarks(self) -> Mapping[tuple[str, str], Remark]:
+        """Return rule and device -> what is said of a finding that is kept, or that came before."""
+        again = {one.key: Remark(again_text(one), is_kept=False) for one in self.lasting if one.repeats}
+        return again | {one.key: Remark(kept_text(one), is_kept=True) for one in self.kept}
+
+    @property
     def all(self) -> tuple[Episode, ...]:
         """Return all findings in the order of the list."""
-        return self.lasting + self.over
+        return self.lasting + self.ended
+
+    @property
+    def ended(self) -> tuple[Episode, ...]:
+        """Return the findings that were not found last."""
+        return self.kept + self.over
+
+    def evidence_of(self, one: Episode) -> Finding:
+        """Return the latest state of a finding that is active or kept, the most urgent state of one that is over."""
+        return one.worst if one in self.over else one.last
 
     @property
     def begins(self) -> list[TimelineEvent]:
@@ -77,7 +102,7 @@ class CurrentFindings:
     @property
     def moments(self) -> list[TimelineEvent]:
         """Return the begins and ends of the findings that are more than notices."""
-        ended = [one for one in self.over if one.worst.severity != NOTICE]
+        ended = [one for one in self.ended if one.worst.severity != NOTICE]
         return self.begins + [
             TimelineEvent("finding", one.end_us, one.end_wall, f"no longer found: {_name(one)}") for one in ended
         ]
@@ -91,8 +116,26 @@ class CurrentFindings:
         here = {one.key: one for one in self.lasting}
         begun = {one.key: one for one in known.lasting if _goes_on(one, here.get(one.key))}
         lasting = tuple(_begun_as(one, begun[one.key]) if one.key in begun else one for one in self.lasting)
-        over = (*(one for one in known.lasting if one.key not in begun), *known.over)
+        over = (*(one for one in known.lasting if one.key not in begun), *known.ended)
         return replace(self, lasting=lasting, over=over, firsts=known.firsts)
+
+
+class Remark(NamedTuple):
+    """Words after the name of a finding; `is_kept`: it was not found last."""
+
+    text: str
+    is_kept: bool
+
+
+def again_text(one: Episode) -> str:
+    """Return how many times a finding came, in which time: `again, 4th time in 90 s`."""
+    return f"again, {ordinal(one.repeats + 1)} time in {span(round(one.repeated_us, -6))}"
+
+
+def kept_text(one: Episode) -> str:
+    """Return the time of a finding that is kept, and how many times it came: `as of 12:30:05, 4 times in 90 s`."""
+    many = f", {one.repeats + 1} times in {span(round(one.repeated_us, -6))}" if one.repeats else ""
+    return f"as of {clock(one.end_wall)}{many}"
 
 
 def _goes_on(known: Episode, now: Episode | None) -> bool:
@@ -131,11 +174,12 @@ def findings_of(watch: RuleEngine, settings: Settings, firsts: frozenset[int] = 
     facts = watch.facts
     if facts is None:
         return NOTHING
-    lasting = watch.lasting
-    over = tuple(one for one in reversed(watch.episodes) if one not in lasting)
+    lasting, kept = watch.lasting, watch.kept
+    over = tuple(one for one in reversed(watch.episodes) if one not in lasting and one not in kept)
     return CurrentFindings(
         lasting,
         tuple(sorted(over, key=lambda one: -one.end_us)),
+        kept=kept,
         evaluated=True,
         span_us=facts.span_us,
         rules=len(RULES) - len(settings.off),
@@ -160,7 +204,7 @@ def findings_at(
     over = [one for one in begun if one.end_wall <= latest]
     by_weight = sorted(lasting, key=lambda one: one.last.rank)
     latest_first = sorted(over, key=lambda one: -one.end_wall)
-    return replace(now, lasting=tuple(by_weight), over=tuple(latest_first), until_wall=math.nan)
+    return replace(now, lasting=tuple(by_weight), kept=(), over=tuple(latest_first), until_wall=math.nan)
 
 
 def _name(one: Episode) -> str:

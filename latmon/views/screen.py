@@ -459,7 +459,7 @@ class Scene:
         plain = self.comparison is None and not self.selection.details
         notes, named = findings(view, cells, height, toured=toured) if plain else ([], [])
         is_counted = self.selection.screen == "findings" or (self._framed and named)  # in a heading
-        found = "" if is_counted else status.not_shown(len(view.found.urgent), len(named))
+        found = "" if is_counted else status.not_shown(len(view.found.shown), len(named))
         health, lasts = self._health(cells, named, found), status.lasting(view, self.reported, toured=toured)
         if lasts and (both := status.with_lasting(health, lasts, view.origin, cells)):
             health, lasts = both, ""
@@ -487,7 +487,7 @@ class Scene:
         notes = notes or notices(view, self.reported, width, reading="", message=self.message, lasts=lasts)[:2]
         most = min(STRIP_ROWS, _STRIP - _STRIP_REST - len(notes))
         rows = device_rows(view, every[:most], every, width) if every else paragraph(no_rows(view), width)
-        more = status.not_shown(len(view.found.urgent), len(named)).removesuffix(": 6")  # no key shows them
+        more = status.not_shown(len(view.found.shown), len(named)).removesuffix(": 6")  # no key shows them
         lines = (self._title(width), *rows[: 1 + most], *notes, self._health(width, named, more))
         return [fit(line, width) for line in lines]
 

@@ -487,13 +487,16 @@ def findings(
         return [(Span(f" · findings: evaluating {view.found.share:.0%}", "dim"),)], []
     last, evaluated = view.history.window.last, view.found.until_wall
     as_of = clock(evaluated) if last is not None and last.wall - evaluated >= _STALE_S else ""
-    found, first = view.found.urgent, selected(view.subjects())
+    found, first = view.found.shown, selected(view.subjects())
     device = first.device.name if first is not None else ""
     most = _BRIEF if strip or (toured and height >= TALL) else height // 4 - 1 if height >= TALL else 1
     if height >= TALL and (view.selection.panel == "maps" or view.selection.splits):
         most = min(most, max(height - _MAPS_LINES, 2))
     others = view.framed and height >= _ALL_FROM
-    lines, named = urgent(found, width, most, selected=device, as_of=as_of, keys=not strip, others=others)
+    remarks = view.found.remarks
+    lines, named = urgent(
+        found, width, most, selected=device, as_of=as_of, remarks=remarks, keys=not strip, others=others
+    )
     if not view.framed or not lines:
         return lines, named
     critical = sum(one.severity == CRITICAL for one in found)

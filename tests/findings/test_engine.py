@@ -1,12 +1,13 @@
 """The rule engine over time: minutes, gaps, another boot, jitter, many episodes; and a rule that fails."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from finding_cases import BEGIN_S, facts_of, frame, lasting, timed, traced
 
 from latmon.aggregate.accumulator import Minute
-from latmon.findings import engine
+from latmon.findings import engine, episodes
 from latmon.findings.engine import NEEDS, RuleEngine, evaluate_rules, evaluated_by, unexplained
 from latmon.findings.facts import Facts
 from latmon.findings.rule import CRITICAL, DEFAULT, NOTICE, TRACED, WARNING, Finding, Where
@@ -90,11 +91,11 @@ def test_stamps_that_wobble_leave_a_whole_minute():
 
 
 def test_the_oldest_of_the_least_urgent_is_forgotten(reported, monkeypatch):
-    monkeypatch.setattr(engine, "MAX_EPISODES", 3)
-    one = RuleEngine(ORIGIN)
+    monkeypatch.setattr(episodes, "MAX_EPISODES", 3)
+    one = RuleEngine(replace(ORIGIN, measured={"total": ()}))
     cases = [("a", CRITICAL), ("b", NOTICE), ("c", NOTICE), ("d", WARNING), ("e", WARNING)]
     for n, (device, severity) in enumerate(cases):
-        reported[:] = [named(device=device, severity=severity)]
+        reported[:] = [named("peer-outlier", device, severity)]
         for each in seconds(100 + 5 * n, 105 + 5 * n):
             one.take(each)
     reported[:] = []

@@ -4,7 +4,8 @@ import pytest
 from finding_cases import S, disk, facts_of, found, frame, hist, lasting, timed
 
 from latmon.aggregate.accumulator import Accumulator
-from latmon.findings.engine import RuleEngine, not_evaluated, summarise_episodes
+from latmon.findings.engine import RuleEngine, not_evaluated
+from latmon.findings.episodes import summarise_episodes
 from latmon.model.frame import CgroupLimit, Origin, Series, Traced
 from latmon.model.inflight import Depths
 

@@ -12,7 +12,7 @@ from latmon.diff import output
 from latmon.diff.blocks import period_of
 from latmon.diff.comparison import COLUMNS, compare
 from latmon.diff.report import pair_report
-from latmon.findings.engine import Episode
+from latmon.findings.episodes import Episode
 from latmon.findings.rule import Finding, Where
 from latmon.model.frame import Mark, Series
 from latmon.model.histogram import Histogram

@@ -11,7 +11,7 @@ from test_app import make, painted, screen, settled, whole
 from test_screens import press, text
 
 from latmon.findings import engine
-from latmon.findings.engine import Episode
+from latmon.findings.episodes import Episode
 from latmon.findings.rule import (
     CRITICAL,
     DEFAULT,
@@ -37,6 +37,7 @@ from latmon.views.panels.findings import evidence, listed, urgent
 from latmon.views.panels.stages import stages_panel
 from latmon.views.screen import Scene, screen_lines
 from latmon.views.selection import Selection
+from latmon.views.status import findings
 from latmon.views.units import clock
 
 BEGUN = replace(ORIGIN, start_mono_us=START_MONO, start_wall=START_WALL)
@@ -244,6 +245,49 @@ def test_a_severity_is_a_sign_and_a_word_and_what_is_over_has_both_times():
     ]  # fmt: skip
     assert len({line.rstrip() and len(line.rstrip()) for line in since if " since " in line}) == 1
     assert f"warning {clock(START_WALL + 5)} to {clock(START_WALL + 9)}  outstanding-ceiling" in shown
+
+
+def test_a_finding_that_is_kept_has_its_time_and_its_evidence_and_is_dim():
+    found = current(SEEN, kept=(lasting(CEILING, 5, 9),), over=[lasting(WAKE_UP, 1, 4)])
+    lines = listed(found, 1, 100, 40)
+    shown = text_of(lines)
+    assert "findings  1 now, 1 kept, 1 earlier" in shown
+    assert f"▸ ! nvme1n1 driver limit reached  warning as of {clock(START_WALL + 9)}" in shown
+    assert "nvme1n1 driver limit reached  outstanding-ceiling  next steps" in shown
+    roles = {span.role for line in lines for span in line if "nvme1n1" in span.text and "as of" not in span.text}
+    assert roles == {"dim", "dim/sel", "strong"}, "strong in the heading of its evidence alone"
+
+
+def test_one_that_comes_again_has_the_number_of_its_times():
+    again = lasting(CEILING, 50, 55, repeats=3, first_us=START_MONO - 35 * S)
+    found = replace(current(), lasting=(again,))
+    assert f"since {clock(START_WALL + 50)}, again, 4th time in 90 s" in text_of(listed(found, 0, 120, 40))
+    assert f"since {clock(START_WALL + 50)} (4th)" in text_of(listed(found, 0, 74, 40))
+    kept = replace(current(), kept=(again,))
+    assert f"as of {clock(START_WALL + 55)}, 4 times in 90 s" in text_of(listed(kept, 0, 100, 40))
+
+
+@pytest.mark.parametrize(
+    ("episodes", "text"),
+    [
+        ({"kept": (lasting(CEILING, 5, 9),)}, f" ! nvme1n1 driver limit reached as of {clock(START_WALL + 9)}: "),
+        (
+            {"lasting": (lasting(CEILING, 50, 55, repeats=3, first_us=START_MONO - 35 * S),)},
+            " ! nvme1n1 driver limit reached again, 4th time in 90 s: ",
+        ),
+    ],
+)
+def test_the_first_screen_has_a_finding_that_is_kept_or_comes_again(episodes, text):
+    found = replace(current(), **episodes)
+    made = Scene(Selection())
+    made.store.origin = BEGUN
+    for one in FRAMES:
+        made.append(one)
+    lines, named = findings(replace(made.view, found=found), 80, 24, toured=False)
+    assert text in text_of(lines)
+    assert named == [CEILING]
+    roles = {span.role for line in lines for span in line if span.text.strip()}
+    assert ("strong" in roles) == ("kept" not in episodes)
 
 
 def test_the_evidence_has_sample_sizes_risks_and_what_would_refute_it():

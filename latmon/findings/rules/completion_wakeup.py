@@ -342,6 +342,7 @@ RULE = Rule(
     "slow I/Os wait for a completion thread that was woken and not run",
     evaluate,
     needs=TRACED,
+    traced_part="resume",
     thresholds={
         "tail": Threshold(0.5, "share", "of the slow I/Os' time is the wait for the completion thread"),
         "delay_us": Threshold(10_000, "us", "that wait, in the slow I/Os' mean"),

@@ -244,6 +244,7 @@ RULE = Rule(
     "calls both",
     evaluate,
     needs=TRACED,
+    traced_part="handlers",
     thresholds={
         "run_us": Threshold(2, "us", "another device's handler takes in the mean, in the interrupt of a disk's"),
         "runs": Threshold(100, "runs", "of that handler at least"),

@@ -167,6 +167,7 @@ RULE = Rule(
     "slow I/Os wait for the softirq that completes them",
     evaluate,
     needs=TRACED,
+    traced_part="softirqs",
     thresholds={
         "tail": Threshold(0.5, "share", "of the slow I/Os' time is waiting for their softirq"),
         "delay_us": Threshold(5_000, "us", "that wait, in the slow I/Os' mean; ksoftirqd may wait for a tick"),

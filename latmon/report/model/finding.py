@@ -61,6 +61,10 @@ class Lasted:
     begin: str | None
     end: str | None
     episodes: int
+    found_s: float
+    """Length of the blocks after which it was found."""
+    of_s: float
+    """Time from the first of them to the end of the last one."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
+from typing import NamedTuple
 
-from latmon.findings.engine import Episode
+from latmon.findings.episodes import Episode
 from latmon.findings.rule import (
     CGROUPS,
     CRITICAL,
@@ -29,9 +30,9 @@ from latmon.findings.rule import (
     sized,
 )
 from latmon.findings.rules import title_of
-from latmon.support.units import duration
+from latmon.support.units import duration, ordinal
 from latmon.views.context import ViewState, no_distribution, no_rows, not_traced
-from latmon.views.findings_state import CurrentFindings
+from latmon.views.findings_state import CurrentFindings, Remark, again_text, kept_text
 from latmon.views.lines import (
     BLANK,
     Line,
@@ -68,6 +69,7 @@ def urgent(
     *,
     selected: str = "",
     as_of: str = "",
+    remarks: Mapping[tuple[str, str], Remark] = MappingProxyType({}),
     keys: bool = True,
     others: bool = False,
 ) -> tuple[list[Line], list[Finding]]:
@@ -75,21 +77,23 @@ def urgent(
 
     Where both do not fit, the brief text of the first one is used, then those of both. Only a first finding that is
     longer than `lines` is cut; the second one is whole or left out. `as_of`: the time of the numbers, where the screen
-    shows a later one; `keys`: the key of the list works; `others`: other findings follow where they fit.
+    shows a later one; `remarks`: as of CurrentFindings; `keys`: the key of the list works; `others`: other findings
+    follow where they fit.
     """
     if not found:
         return [], []
+    words = _Words(as_of, remarks)
     both = [found[0], *[one for one in found[1:] if selected and selected in (one.device, *one.also)][:1]]
     if selected in (found[0].device, *found[0].also):
         both = both[:1]
     for named, briefs in ((both, 0), (both, 1), (both, 2), (both[:1], 0), (both[:1], 1)):
-        drawn = [line for at, one in enumerate(named) for line in _in_lines(one, width, as_of, is_brief=at < briefs)]
+        drawn = [line for at, one in enumerate(named) for line in _in_lines(one, width, words, is_brief=at < briefs)]
         if len(drawn) <= lines:
             break
     else:
-        return [*drawn[: lines - 1], _cut_off(found[0], width, lines, as_of, keys=keys)], both[:1]
+        return [*drawn[: lines - 1], _cut_off(found[0], width, lines, words, keys=keys)], both[:1]
     for one in found if others else ():
-        more = _in_lines(one, width, as_of)
+        more = _in_lines(one, width, words)
         if one not in named and len(drawn) + len(more) <= lines:
             drawn, named = [*drawn, *more], [*named, one]
     return drawn, named
@@ -100,8 +104,8 @@ def of_device(view: ViewState, device: str, width: int) -> list[Line]:
 
     It has a heading where panels have frames.
     """
-    found = [one for one in view.found.urgent if device in (one.device, *one.also)]
-    lines = urgent(found[:1], width, _OF_DEVICE)[0]
+    found = [one for one in view.found.shown if device in (one.device, *one.also)]
+    lines = urgent(found[:1], width, _OF_DEVICE, remarks=view.found.remarks)[0]
     return [titled("finding", "", width), *lines] if lines and view.framed else lines
 
 
@@ -111,32 +115,59 @@ def titled(name: str, many: str, width: int) -> Line:
     return heading((Span(f" {name}", "strong"), Span(f" {many}".rstrip(), "dim")), width, more)
 
 
-def _in_lines(one: Finding, width: int, as_of: str, *, is_brief: bool = False) -> list[Line]:
-    """Return a finding in as many lines as it needs: its device and title first, then its sentence."""
-    name = _named(one, as_of)
+class _Words(NamedTuple):
+    """Words about the time of findings: of all numbers on the screen, and of some findings."""
+
+    as_of: str = ""
+    remarks: Mapping[tuple[str, str], Remark] = MappingProxyType({})
+
+    def name(self, one: Finding) -> str:
+        """Return device and title of a finding, and what is said of its time."""
+        remark = self.remarks.get(one.key)
+        times = [f"as of {self.as_of}"] if self.as_of and not self.is_kept(one) else []
+        return " ".join((_named(one), ", ".join([*times, *([remark.text] if remark is not None else [])]))).strip()
+
+    def is_kept(self, one: Finding) -> bool:
+        """Return whether a finding was not found last."""
+        remark = self.remarks.get(one.key)
+        return remark is not None and remark.is_kept
+
+
+_NO_WORDS = _Words()
+
+
+def _in_lines(one: Finding, width: int, words: _Words = _NO_WORDS, *, is_brief: bool = False) -> list[Line]:
+    """Return a finding in as many lines as it needs: its device and title first, then its sentence.
+
+    One that is kept is dim.
+    """
+    name, is_kept = words.name(one), words.is_kept(one)
     first, *rest = wrap(f"{name}: {_summary(one, is_brief=is_brief)}", width - 4)
-    head = _sign(one)
+    head, role = _sign(one, is_kept=is_kept), "dim" if is_kept else "text"
+    lines: list[Line] = [(Span(f"   {part}", role),) for part in rest]
     if not first.startswith(f"{name}:"):
-        return [(*head, Span(first)), *((Span(f"   {part}"),) for part in rest)]
-    return [(*head, Span(name, "strong"), Span(first[len(name) :])), *((Span(f"   {part}"),) for part in rest)]
+        return [(*head, Span(first, role)), *lines]
+    return [(*head, Span(name, "dim" if is_kept else "strong"), Span(first[len(name) :], role)), *lines]
 
 
-def _cut_off(one: Finding, width: int, lines: int, as_of: str, *, keys: bool) -> Line:
+def _cut_off(one: Finding, width: int, lines: int, words: _Words, *, keys: bool) -> Line:
     """Return the last line of a finding that is longer than `lines`, with the key that shows the rest."""
-    caption = wrap(f"{_named(one, as_of)}: {_summary(one, is_brief=True)}", width - 4)
+    caption = wrap(f"{words.name(one)}: {_summary(one, is_brief=True)}", width - 4)
     tail = (Span("  6", "accent"), Span(": all ", "dim")) if keys else ()
     text = cell(" ".join(caption[lines - 1 :]), width - 3 - line_width(tail))
-    return (*((Span("   "),) if lines > 1 else _sign(one)), Span(text), *tail)
+    is_kept = words.is_kept(one)
+    head = (Span("   "),) if lines > 1 else _sign(one, is_kept=is_kept)
+    return (*head, Span(text, "dim" if is_kept else "text"), *tail)
 
 
-def _sign(one: Finding) -> Line:
+def _sign(one: Finding, *, is_kept: bool = False) -> Line:
     """Return the sign of the severity; the blank after it has no role, which may be underlined."""
-    return Span(SIGNS[one.severity], _ROLES[one.severity]), Span(" ")
+    return Span(SIGNS[one.severity], "dim" if is_kept else _ROLES[one.severity]), Span(" ")
 
 
-def _named(one: Finding, as_of: str = "") -> str:
+def _named(one: Finding) -> str:
     """Return device and title of a finding."""
-    return f"{one.device} {title_of(one.id)}".strip() + (f" as of {as_of}" if as_of else "")
+    return f"{one.device} {title_of(one.id)}".strip()
 
 
 def listed(
@@ -152,7 +183,7 @@ def listed(
     if not found.all:
         return [fit(line, width) for line in cut(lines, height)]
     at = min(max(at, 0), len(found.all) - 1)
-    below = evidence(found.all[at].last if at < len(found.lasting) else found.all[at].worst, width)
+    below = evidence(found.evidence_of(found.all[at]), width)
     room = max(height - len(lines) - min(len(below), max(_MIN_DETAIL, height // 2)), 3)
     lines += _rows(found, at, width, room)
     return [fit(line, width) for line in (*lines, *cut(below, height - len(lines), top, key="PgDn: "))][:height]
@@ -181,7 +212,7 @@ def _steps(one: Finding, width: int) -> list[Line]:
 
 def next_steps(view: ViewState, device: str, width: int) -> list[Line]:
     """Return the next steps of the most urgent finding of a device below a title; none without a finding."""
-    one = next((one for one in view.found.urgent if device in (one.device, *one.also)), None)
+    one = next((one for one in view.found.shown if device in (one.device, *one.also)), None)
     steps = _steps(one, width) if one is not None else []
     keys = (Span("6", "accent"), Span(" evidence ", "dim"))
     return [heading((Span(" next steps", "strong"),), width, keys), *steps] if steps else []
@@ -196,8 +227,9 @@ def where(one: Finding) -> str:
 
 
 def _head(found: CurrentFindings, width: int) -> Line:
-    now, over = len(found.lasting), len(found.over)
-    sentences = [f"{count(now) if now else 'none'} now", *([f"{count(over)} earlier"] if over else [])]
+    now, kept, over = len(found.lasting), len(found.kept), len(found.over)
+    sentences = [f"{count(now) if now else 'none'} now"]
+    sentences += [f"{count(many)} {word}" for many, word in ((kept, "kept"), (over, "earlier")) if many]
     left = (Span(" findings", "strong"), Span(f"  {', '.join(sentences)}" if found.evaluated else ""))
     if not found.evaluated:
         return heading(left, width)
@@ -239,15 +271,16 @@ def _cut(entry: list[Line], room: int) -> list[Line]:
 def _entry(found: CurrentFindings, i: int, width: int, *, selected: bool, whole: bool) -> list[Line]:
     """Return sign, device, title, severity, time and id; the sentence below, or beside it where there is no room."""
     one, lasts = found.all[i], i < len(found.lasting)
-    now, role = one.last if lasts else one.worst, "text" if lasts else "dim"
+    now, role = found.evidence_of(one), "text" if lasts else "dim"
+    ended = kept_text(one) if one in found.kept else _from_to(found, one)
     mark = Span("▸" if selected else " ", "accent")
     sign = Span(f"{SIGNS[now.severity]} ", _ROLES[now.severity] if lasts else "dim")
     name = Span(_named(now), "strong" if lasts else "dim")
     if not lasts and not selected:
-        line: Line = (mark, sign, name, Span(f"  {now.severity} {_from_to(found, one)}", "dim"))
+        line: Line = (mark, sign, name, Span(f"  {now.severity} {ended}", "dim"))
         fits = line_width(line) + 2 + len(now.id) <= width
         return [(*line, Span(f"  {now.id}  {_summary(now)}", "dim"))] if fits else [line]
-    when, rule = _times_and_ids(found, width)[i] if lasts else (_from_to(found, one), "")
+    when, rule = _times_and_ids(found, width)[i] if lasts else (ended, "")
     gap = " " * max(_name_cells(found) - cell_len(name.text), 0) * lasts
     head: Line = (mark, sign, name, Span(f"{gap}  {now.severity} {when}", role))
     head = (*head, Span(f"{rule:>{width - line_width(head) - 1}}" if rule else "", "dim"))
@@ -280,11 +313,13 @@ def _times_and_ids(found: CurrentFindings, width: int) -> list[tuple[str, str]]:
 
 def _brief(found: CurrentFindings, one: Episode) -> str:
     """Return since when a finding lasts, in few cells."""
-    return f"since {'≤' if found.before(one) else ''}{clock(one.begin_wall)}"
+    nth = f" ({ordinal(one.repeats + 1)})" if one.repeats else ""
+    return f"since {'≤' if found.before(one) else ''}{clock(one.begin_wall)}{nth}"
 
 
 def _since(found: CurrentFindings, one: Episode) -> str:
-    return f"since {clock(one.begin_wall)}{' or before' if found.before(one) else ''}"
+    again = f", {again_text(one)}" if one.repeats else ""
+    return f"since {clock(one.begin_wall)}{' or before' if found.before(one) else ''}{again}"
 
 
 def _from_to(found: CurrentFindings, one: Episode) -> str:
