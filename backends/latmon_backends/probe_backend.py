@@ -199,7 +199,7 @@ class ProbeBackend(ABC):
             self._frames,
             self._on_demand,
             waiting,
-            Interrupts(self._options.sys),
+            Interrupts(self._options.sys, self._options.proc),
             lambda: self._devices.known,
             sample_us=self._programs.sample_us,
             fresh=fresh,

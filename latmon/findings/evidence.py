@@ -168,6 +168,29 @@ ELSEWHERE = Step(
 )
 
 
+def where_it_is(device: Device) -> Iterator[Step]:
+    """Yield the step that finds the drive in its rack; nothing where its place isn't known, or it has none."""
+    known = {report.name: report for report in device.reports}
+    slot, path = known.get("slot"), known.get("by_path")
+    if slot is None and path is None:
+        return
+    places = []
+    if slot is not None:
+        places.append(f"slot {slot.value}")
+    if path is not None:
+        places.append(f"by-path/{path.value}")
+    name = device.name if plain(device.name) else "DEVICE"
+    lights = [f"ledctl locate=/dev/{name}"]
+    if slot is not None and slot.source.startswith("enclosure/"):
+        component = f"/sys/class/{slot.source}/locate"
+        lights.append(f"echo 1 > '{component}'" if "'" not in component else "echo 1 > SLOT/locate")
+    yield Step(
+        f"find the drive ({', '.join(places)}) and turn its light on",
+        "none for the data; the light stays on until it is turned off (ledctl locate_off=, echo 0)",
+        tuple(lights),
+    )
+
+
 def maintenance_of(facts: Facts, device: str) -> Iterator[Fact]:
     """Yield the work that ran on a device in the window, or on a volume that it is a part of."""
     for row, us in facts[MAINTENANCE].items():

@@ -396,8 +396,13 @@ def private_text(text: str, redaction: Redaction) -> str:
 
 
 def private_device(device: Device) -> Device:
-    """Return a device without volume names, serial numbers and addresses of network storage."""
-    return replace(device, serial="", label="", controller=_ADDRESS.sub(rf"\1={REDACTED}", device.controller))
+    """Return a device without volume names, serial numbers and addresses of network storage.
+
+    Its path by udev has the latter, and names of targets.
+    """
+    reports = tuple(report for report in device.reports if report.name != "by_path")
+    controller = _ADDRESS.sub(rf"\1={REDACTED}", device.controller)
+    return replace(device, serial="", label="", controller=controller, reports=reports)
 
 
 def private_frame(frame: Frame, redaction: Redaction) -> Frame:

@@ -62,6 +62,8 @@ def irqs(runs_by_handler: Mapping[Handler, HandlerRuns]) -> tuple[host.Interrupt
             before_us=runs.before_us,
             shared_with=runs.shared_with,
             caller_irq=None if runs.caller == UNKNOWN_IRQ else runs.caller,
+            affinity=runs.affinity or None,
+            effective_affinity=runs.effective_affinity or None,
         )
         for handler, runs in sorted(runs_by_handler.items())
     )
@@ -220,7 +222,15 @@ def _not_handled(row: host.InterruptHandler) -> float | None:
 def _sharers(row: host.InterruptHandler) -> str:
     shared = f", shared with {', '.join(row.shared_with)}" if row.shared_with else ""
     called = f", called by irq {row.caller_irq}" if row.caller_irq is not None else ""
-    return f"{row.device or UNKNOWN}{shared}{called}"
+    return f"{row.device or UNKNOWN}{_cpus(row)}{shared}{called}"
+
+
+def _cpus(row: host.InterruptHandler) -> str:
+    """Return `, on CPU 3 of 0-7`; empty where it isn't known."""
+    if row.effective_affinity is None:
+        return f", on CPU {row.affinity}" if row.affinity else ""
+    may = f" of {row.affinity}" if row.affinity and row.affinity != row.effective_affinity else ""
+    return f", on CPU {row.effective_affinity}{may}"
 
 
 def _handler_run_us(row: host.InterruptHandler) -> Quantiles:

@@ -7,6 +7,7 @@ from finding_cases import S, disk, found, frame, hist
 
 from latmon.findings.engine import RuleEngine
 from latmon.model.frame import Completed, DeviceReport, Flow, Origin, Series
+from latmon.model.histogram import Histogram
 from latmon.model.measurements import ERRORS, ISSUERS, MAINTENANCE, Maintenance
 from latmon.model.measurements.errors import FailedIO
 from latmon.model.measurements.issued_io import IssuedIO
@@ -80,12 +81,14 @@ def test_a_balance_is_paused():
 def trimmed(at_s, read_us, discards, discard_us):
     """Return a block with reads and discards, of fstrim's cgroup."""
     histograms = {Series("nvme0n1", "read", "total"): hist({read_us: 500})}
+    seen = {Flow("nvme0n1", "read"): Completed(500, 500 * 4096)}
     rows = {}
     if discards:
+        seen[Flow("nvme0n1", "discard")] = Completed(discards, discards << 20)
         histograms[Series("nvme0n1", "discard", "total")] = hist({discard_us: discards})
         issuer = Issuer("nvme0n1", "discard", "/system.slice/fstrim.service")
         rows = {issuer: IssuedIO(discards, discards << 20, hist({discard_us: discards}))}
-    return frame(at_s, histograms=histograms, tables={ISSUERS: rows})
+    return frame(at_s, histograms=histograms, seen=seen, tables={ISSUERS: rows})
 
 
 def test_a_storm_of_discards_names_who_and_what_it_costs():
@@ -98,6 +101,19 @@ def test_a_storm_of_discards_names_who_and_what_it_costs():
         "else 300 us"
     )
     assert "300 discards by fstrim.service" in [fact.text for fact in one.facts]
+
+
+def test_a_probe_without_sums_leaves_the_times_to_the_kernel():
+    def counted(at_s, read_us, discards, discard_us):
+        each = trimmed(at_s, read_us, discards, discard_us)
+        without = {series: Histogram(latency.buckets) for series, latency in each.histograms.items()}
+        times = {"read": read_us, "discard": discard_us}
+        kernel = {flow: replace(done, time_us=done.count * times[flow.op]) for flow, done in each.seen.items()}
+        return replace(each, histograms=without, kernel=kernel)
+
+    frames = [counted(100 + 5 * n, 300, 0, 0) for n in range(4)]
+    (one,) = found(RULE, [*frames, *(counted(120 + 5 * n, 9_000, 100, 45_000) for n in range(3))], [SSD])
+    assert "reads take 9 ms in the mean meanwhile, else 300 us" in one.summary
 
 
 def test_discards_that_take_most_of_the_time_and_harm_none_are_a_notice():

@@ -7,7 +7,7 @@ from finding_cases import BEGIN_S, disk, done, found, frame, hist, lasting, shif
 from like_drives import NOISES, Host, Sick, watched
 
 from latmon.analysis.peers import Measure, above, above_in, beyond, counts_of, octaves, slowest_of, tail_of
-from latmon.model.frame import Device, Outlier, Series
+from latmon.model.frame import Device, DeviceReport, Outlier, Series
 from latmon.model.histogram import Histogram
 
 RULE = "peer-outlier"
@@ -265,3 +265,19 @@ def test_hardware_is_compared_only_where_the_drive_takes_the_time(hba_us, is_adv
     text = " | ".join(step.text for step in one.steps)
     assert ("firmware" in text, "peer's slot" in text) == (is_advised, is_advised)
     assert "interrupt vector" in text
+
+
+def test_a_drive_is_found_in_its_rack():
+    at = "enclosure/2:0:8:0/Slot 05"
+    reports = (
+        DeviceReport("slot", "5 (Slot 05) of enclosure 2:0:8:0", at),
+        DeviceReport("by_path", "pci-0000:00:07.0-sas-phy5-lun-0", "disk/by-path"),
+    )
+    devices = [*drives()[:-1], disk("sdf", model="SSD 1920G", reports=reports)]
+    (one,) = evaluated({100: 1000}, {2_000: 900, 100_000: 100}, devices=devices)
+    (step,) = [step for step in one.steps if "turn its light on" in step.what]
+    place = "slot 5 (Slot 05) of enclosure 2:0:8:0, by-path/pci-0000:00:07.0-sas-phy5-lun-0"
+    assert f"find the drive ({place})" in step.what
+    assert step.commands == ("ledctl locate=/dev/sdf", f"echo 1 > '/sys/class/{at}/locate'")
+    (unknown,) = evaluated({100: 1000}, {2_000: 900, 100_000: 100})
+    assert not any("light" in step.what for step in unknown.steps)

@@ -231,3 +231,17 @@ def test_sysfs_is_read_again_for_a_new_handler_and_now_and_then(host, monkeypatc
         found = one.reported(first, {})
     assert len(looked) == 3
     assert found[Handler(1, "a")].shared_with == ("new",)
+
+
+def test_the_cpus_of_a_vector_are_read(tmp_path):
+    for irq, name, text in (
+        (24, "smp_affinity_list", "0-7\n"),
+        (24, "effective_affinity_list", "3\n"),
+        (25, "smp_affinity_list", "\x1b[2J\n"),
+    ):
+        file = tmp_path / f"irq/{irq}" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    reader = Interrupts(tmp_path / "sys", tmp_path)
+    found = reader.reported({Handler(24, "nvme0q1"): RUNS, Handler(25, "nvme0q2"): RUNS}, {})
+    assert [(runs.affinity, runs.effective_affinity) for runs in found.values()] == [("0-7", "3"), ("", "")]

@@ -201,7 +201,7 @@ def test_what_a_later_version_adds_is_ignored():
     line["outliers"][0]["mood"] = "bad"
     line["traced"]["histograms"]["median"] = "?"
     line["traced"]["seen_from"] = [1]
-    line["irqs"]["rows"][0] += [UNKNOWN_IRQ, "storm"]
+    line["irqs"]["rows"][0] += [UNKNOWN_IRQ, "", "", "storm"]
     line["wakeups"]["storm"] = True
     assert decode_frame(line) == ON_DEMAND
 

@@ -10,7 +10,7 @@ from recorded import DISK, ORIGIN, frame
 from latmon.cli.main import run as main
 from latmon.exporters.registry import FORMATS
 from latmon.model import measurements
-from latmon.model.frame import CgroupLimit, FileOperation, FileSystem, Frame, Mark, Outlier, Thread, Wait
+from latmon.model.frame import CgroupLimit, DeviceReport, FileOperation, FileSystem, Frame, Mark, Outlier, Thread, Wait
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import InFlight, InFlightList
 from latmon.model.measurements import WAKEUPS
@@ -30,6 +30,7 @@ FABRIC = replace(
     name="nvme0n1",
     controller="nvme0 nvme-tcp traddr=10.9.8.7,trsvcid=4420,host_traddr=10.9.8.6",
     label="sekretvg",
+    reports=(DeviceReport("state", "live", "state"), DeviceReport("by_path", "ip-sekretaddress-lun-0", "disk/by-path")),
 )
 
 
@@ -99,6 +100,7 @@ def test_what_diagnoses_stays(redacted):
     assert one.outliers[0].total_us == 70_000
     assert one.outliers[0].waits[0].instead == "redacted (prio 99)"
     assert len({limit.cgroup for limit in one.cgroup_limits}) == 2
+    assert [report.name for report in one.devices[1].reports] == ["state"]
     assert one.devices[1].controller == "nvme0 nvme-tcp traddr=redacted,trsvcid=4420,host_traddr=redacted"
 
 

@@ -135,6 +135,27 @@ def test_handlers_at_100():
     assert "1.36ms" in lines[2]
 
 
+@pytest.mark.parametrize(
+    ("affinity", "effective", "width", "shown"),
+    [
+        ("0-7", "3", 100, "3 of 0-7"),
+        ("0-63,128-191", "3", 80, "3"),
+        ("3", "3", 100, "3"),
+        ("0-3", "", 100, "0-3"),
+        ("", "", 100, None),
+    ],
+)
+def test_the_cpus_of_a_vector_are_beside_its_handlers(affinity, effective, width, shown):
+    handler = HandlerRuns(runs(3), affinity=affinity, effective_affinity=effective)
+    rows = handlers_view.handler_rows({Handler(5, "nvme0q1"): handler}, 1)
+    titles, line = text(table(handlers_view.handler_fields(rows), rows, 0, (width, 8), why="")).splitlines()[:2]
+    if shown is None:
+        assert "CPU" not in titles
+    else:
+        end = titles.index("CPU") + len("CPU")
+        assert line[:end].endswith(f" {shown}")
+
+
 def test_a_handler_alone_is_no_culprit():
     alone = handlers_view.handler_rows({Handler(5, "x"): HandlerRuns(runs(3), returned={"none": 1})}, 1)[0]
     assert not alone.is_mostly_not_handled

@@ -37,6 +37,7 @@ from latmon.support.paths import content
 from latmon.support.process import SideThread
 from latmon.support.text import MAX_CELLS, clean
 from latmon.support.trust import environment, find_tool
+from latmon_backends.kernel import location
 from latmon_backends.kernel.diskstats import UNNUMBERED, Counters, DeviceNumber, in_driver
 
 REPORTS_PERIOD_S = 300
@@ -481,6 +482,10 @@ class BlockDevices:
     """Name -> the second in which its limits were read."""
     _reports: dict[str, tuple[int, tuple[DeviceReport, ...]]] = field(default_factory=dict)
     """Name -> the second in which its reports were read, and the reports."""
+    _paths: Mapping[str, str] = field(default_factory=dict)
+    """Disk -> its name in /dev/disk/by-path."""
+    _paths_read: int = -1
+    """The second in which these were read."""
     _numbers: dict[str, DeviceNumber] = field(default_factory=dict)
     """Names of the whole disks in diskstats."""
     _lines: Mapping[str, Counters] = field(default_factory=dict)
@@ -663,7 +668,7 @@ class BlockDevices:
             if limits_due:
                 self._limits_read[name], self._limits[name] = self._second, limits(block, self.sys, above)
             if reports_due:
-                self._reports[name] = self._second, tuple(reports(block, above))
+                self._reports[name] = self._second, self._reports_of(name, block, above)
         if len(self._limits) > len(self._numbers):
             for name in self._limits.keys() - self._numbers.keys():
                 del self._limits[name], self._limits_read[name], self._reports[name]
@@ -677,8 +682,14 @@ class BlockDevices:
             self._generations = {**self._generations, name: generation}
             if before is not None:  # another device has the name now
                 block = self._directory(name)
-                self._reports[name] = self._second, tuple(reports(block, directories_above(block)))
+                self._reports[name] = self._second, self._reports_of(name, block, directories_above(block))
         return (self._limits.get(name), self._reported(name), *self._behind(name))
+
+    def _reports_of(self, name: str, block: Path, above: Sequence[str]) -> tuple[DeviceReport, ...]:
+        """Return what sysfs reports of a device, and where it is. udev's paths are those of this host."""
+        if self._second != self._paths_read and self._tools is not None:
+            self._paths, self._paths_read = location.paths_by_disk(), self._second
+        return (*reports(block, above), *location.reports(name, above, self.sys, self._paths))
 
     def _reported(self, name: str) -> tuple[DeviceReport, ...]:
         """Return what a device reports in sysfs and by tools, which know a dm device by its label."""

@@ -1,6 +1,8 @@
 """Interrupt handlers: the device each serves, and which handlers share a vector.
 
-/proc/interrupts is not used: it counts every irq on every CPU, and its names have no separator. A handler's device is
+/proc/interrupts is not used: it counts every irq on every CPU, and its names have no separator. The CPUs of a vector
+are in /proc/irq (Documentation/core-api/irq/irq-affinity.rst), two small files, which are read as seldom as the rest of
+the vectors: a change by irqbalance is seen after a minute at most. A handler's device is
 shown as the block devices of the controller, else as its PCI address. A controller that is no PCI function
 (virtio-mmio, a platform device) is known by its name, which its handler has.
 """
@@ -12,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from latmon.model.frame import Device
 from latmon.model.measurements.handlers import UNKNOWN_IRQ, Handler, HandlerRuns
@@ -23,6 +26,8 @@ _AGAIN = 60
 """Calls after which the vectors are read again though no handler is new: a driver may have left one."""
 _MOST_SHARED = 32
 """Handlers of a vector that are named, further ones are counted: a recording refuses 65 names."""
+_CPUS = re.compile(r"[0-9,-]{1,200}", re.ASCII)
+"""A list of CPUs; a longer one is left out: a host of hundreds of CPUs writes ranges."""
 _INSTANCE = re.compile(r"[a-z][a-z_]*\d+")
 _ADDRESS = re.compile(r"[0-9a-f]+:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 """It matches the address of a PCI function."""
@@ -36,6 +41,13 @@ _CALLED = {
 Words = frozenset[str]
 
 
+class Affinity(NamedTuple):
+    """CPUs that a vector may interrupt, and those that its controller chose."""
+
+    allowed: str = ""
+    effective: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Vectors:
     """Handlers and PCI functions by vector."""
@@ -44,13 +56,15 @@ class Vectors:
     """irq -> names of its handlers, in the order in which the kernel calls them."""
     functions: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     """irq -> PCI addresses that use it."""
+    affinities: Mapping[int, Affinity] = field(default_factory=dict)
 
 
 class Interrupts:
     """Reader of the host's vectors, which are read again when a new handler appears."""
 
-    def __init__(self, sys: Path) -> None:
-        self._sys = sys
+    def __init__(self, sys: Path, proc: Path | None = None) -> None:
+        """Read below these directories; without `proc` no affinities."""
+        self._sys, self._proc = sys, proc
         self._vectors = Vectors()
         self._words: dict[str, tuple[Words, Words]] = {}
         self._known: set[Handler] = set()
@@ -73,6 +87,8 @@ class Interrupts:
                 runs,
                 device=self._device(handler, behind),
                 shared_with=_first((*self._others(handler), *self._siblings(handler, runs))),
+                affinity=self._affinity(handler).allowed,
+                effective_affinity=self._affinity(handler).effective,
             )
             for handler, runs in handlers.items()
         }
@@ -87,11 +103,18 @@ class Interrupts:
         if self._left <= 0 or not handlers <= self._known:
             self._known = handlers if self._left <= 0 else self._known | handlers
             irqs = {handler.irq for handler in self._known}
-            self._vectors = Vectors({irq: actions(self._sys, irq) for irq in irqs}, functions(self._sys))
+            self._vectors = Vectors(
+                {irq: actions(self._sys, irq) for irq in irqs},
+                functions(self._sys),
+                {irq: affinity(self._proc, irq) for irq in irqs if self._proc is not None},
+            )
             self._words.clear()
             if self._left <= 0:
                 self._called.clear()
             self._left = _AGAIN
+
+    def _affinity(self, handler: Handler) -> Affinity:
+        return self._vectors.affinities.get(handler.irq, Affinity())
 
     def _others(self, handler: Handler) -> tuple[str, ...]:
         """Return the vector's other handlers; one may have the same name."""
@@ -136,6 +159,13 @@ def actions(sys: Path, irq: int) -> tuple[str, ...]:
     """Return the names of an irq's handlers, in the order in which the kernel calls them."""
     listed = content(sys / f"kernel/irq/{irq}/actions").strip()
     return tuple(clean(name) for name in listed.split(b",")) if listed else ()
+
+
+def affinity(proc: Path, irq: int) -> Affinity:
+    """Return the CPUs of an irq; empty where the kernel has none, as of a vector for each CPU."""
+    files = ("smp_affinity_list", "effective_affinity_list")
+    texts = (clean(content(proc / f"irq/{irq}" / name).strip()) for name in files)
+    return Affinity(*(text if _CPUS.fullmatch(text) else "" for text in texts))
 
 
 def functions(sys: Path) -> dict[int, tuple[str, ...]]:

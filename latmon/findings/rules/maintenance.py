@@ -11,7 +11,7 @@ discards, and discards that are fast.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from latmon.findings.evidence import maintenance_of
@@ -32,11 +32,12 @@ from latmon.findings.rule import (
     sysfs,
 )
 from latmon.model import measurements
-from latmon.model.frame import Device
+from latmon.model.frame import OPS, Device
 from latmon.support.units import counted, part, spelled
 
 ID = "maintenance"
 DISCARDS = "discards"
+_COUNTED = (measurements.KERNEL, measurements.SEEN)
 _QUIET = 0.02
 """Greatest share of a block's time that discards take, all together, in a block without them."""
 _OPS = ("read", "write")
@@ -111,25 +112,36 @@ def _runs(device: str, work: str) -> Callable[[Block], bool]:
 
 def _discards(facts: Facts, device: Device, limits: Thresholds) -> _Work | None:
     """Return the discards of a device, where they took much of its time in the last block."""
-    if not facts.has_io(device.name) or not facts.stage("total", device.name, "discard"):
+    if not any(flow == (device.name, "discard") for table in _COUNTED for flow in facts[table]):
         return None
 
     def share(block: Block) -> float:
-        return (block.stage("total", device.name, "discard").sum or 0) / block.span_us if block.span_us else 0.0
+        return _time_us((block,), device.name, "discard") / block.span_us if block.span_us else 0.0
 
     busy = [block for block in facts.window if share(block) >= limits["busy"]]
-    count = sum(block.stage("total", device.name, "discard").count for block in busy)
-    if not busy or busy[-1].end_us < facts.window[-1].begin_us or count < limits["discards"]:
+    times = mean_time_of(busy, device.name, "discard")
+    if times is None or busy[-1].end_us <= facts.window[-1].begin_us or times.ios < limits["discards"]:
         return None
     effect = _effect(
         facts, device, lambda block: share(block) >= limits["busy"], lambda block: share(block) <= _QUIET, limits
     )
     lasted_us = sum(block.span_us for block in busy)
-    whole, discards = facts.latency(device.name).sum or 0, facts.latency(device.name, "discard").sum or 0
-    is_most = whole > 0 and discards >= limits["share"] * whole
+    is_most = _discard_share(facts, device.name) >= limits["share"]
     if effect is None and not (is_most and facts.lasts(lasted_us, limits["lasting_us"])):
         return None
     return _Work(device, DISCARDS, lasted_us, effect)
+
+
+def _time_us(blocks: Sequence[Block], device: str, *ops: str) -> float:
+    """Return the time of all I/Os of these ops; of a probe without sums by the kernel's counters."""
+    each = (mean_time_of(blocks, device, op) for op in ops)
+    return sum(times.ios * times.mean_us for times in each if times is not None)
+
+
+def _discard_share(facts: Facts, device: str) -> float:
+    """Return the part of the time of all I/Os in the window that discards took."""
+    whole_us = _time_us(facts.window, device, *OPS)
+    return _time_us(facts.window, device, "discard") / whole_us if whole_us else 0.0
 
 
 def _self_test(device: Device) -> str:
@@ -257,13 +269,12 @@ def _facts(facts: Facts, work: _Work) -> Iterator[Fact]:
 
 
 def _discard_facts(facts: Facts, name: str) -> Iterator[Fact]:
-    discards, whole = facts.latency(name, "discard"), facts.latency(name)
-    share = (discards.sum or 0) / (whole.sum or 1)
-    text = f"discards take {part(share)} of the time of its I/Os: {counted(discards.count, 'discard')}"
-    yield Fact("discard_share", round(share, 3), text, "share", whole.count)
-    if discards.mean is not None:
-        text = f"a discard takes {spelled(discards.mean)} in the mean"
-        yield Fact("discard_us", round(discards.mean), text, "us", discards.count)
+    share, times = _discard_share(facts, name), mean_time_of(facts.window, name, "discard")
+    text = f"discards take {part(share)} of the time of its I/Os"
+    yield Fact("discard_share", round(share, 3), text, "share", None if times is None else times.ios)
+    if times is not None:
+        text = f"a discard takes {spelled(times.mean_us)} in the mean"
+        yield Fact("discard_us", round(times.mean_us), text, "us", times.ios)
     who = Counter[str]()
     for issuer, done in facts[measurements.ISSUERS].items():
         if issuer.device == name and issuer.op == "discard":

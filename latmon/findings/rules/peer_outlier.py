@@ -34,7 +34,7 @@ from latmon.analysis.peers import (
     tail_of,
     time_of,
 )
-from latmon.findings.evidence import hardware_steps, mean_bytes
+from latmon.findings.evidence import hardware_steps, mean_bytes, where_it_is
 from latmon.findings.facts import Facts
 from latmon.findings.rule import (
     LATENCIES,
@@ -324,7 +324,7 @@ def _finding(facts: Facts, drive: OutlierDrive) -> Finding:
             _LOOK,
             *hardware_steps(facts, drive.name, (_COMPARE,)),
             _HANDLERS,
-            *hardware_steps(facts, drive.name, (_MOVE,)),
+            *hardware_steps(facts, drive.name, (*where_it_is(facts.device(drive.name)), _MOVE)),
         ),
         "its peers show the same tail under the same load, or its slow I/Os are of a load that they don't have",
         drive.share,

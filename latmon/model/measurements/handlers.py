@@ -39,6 +39,10 @@ class HandlerRuns:
     """Return value: none (IRQ_NONE, not handled), handled, wake (its thread) -> runs."""
     caller: int = UNKNOWN_IRQ
     """Irq whose handler calls this one (VMD, MSI demultiplexers); UNKNOWN_IRQ where none does."""
+    affinity: str = ""
+    """CPUs that its vector may interrupt, such as `0-3,8` (smp_affinity_list); empty when not known."""
+    effective_affinity: str = ""
+    """CPUs of these that the controller chose (effective_affinity_list): one with MSI on x86; empty when not known."""
 
 
 _IRQ = Part(lowest=UNKNOWN_IRQ, highest=1 << 32)
@@ -55,6 +59,8 @@ HANDLERS = Table(
         shared_with=fact("shared_with", (), _NAME),
         returned=Unit.NAMED,
         caller=fact("caller", UNKNOWN_IRQ, _IRQ, is_optional=True),
+        affinity=fact("affinity", "", is_optional=True),
+        effective_affinity=fact("effective_affinity", "", is_optional=True),
     ),
     group="interrupts",
     export_name="handler",

@@ -94,6 +94,10 @@ class InterruptHandler:
     """Time in earlier handlers of its vector."""
     shared_with: tuple[str, ...]
     caller_irq: int | None
+    affinity: str | None
+    """CPUs that its vector may interrupt: `0-3,8`."""
+    effective_affinity: str | None
+    """CPUs of these that the interrupt controller chose."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -245,6 +245,15 @@ def _device(one: HandlerRow, _cells: int) -> str:
     return one.runs.device.removeprefix("0000:") or UNKNOWN
 
 
+def _cpus_of(one: HandlerRow, cells: int) -> str:
+    """Return the CPUs that the vector interrupts, and where they fit those that it may interrupt."""
+    effective, allowed = one.runs.effective_affinity, one.runs.affinity
+    if not effective or effective == allowed:
+        return effective or allowed or UNKNOWN
+    both = f"{effective} of {allowed}"
+    return both if len(both) <= cells else effective
+
+
 HANDLER_FIELDS: tuple[Field[HandlerRow], ...] = (
     Field("irq", 4, lambda r, _: UNKNOWN if r.handler.irq == UNKNOWN_IRQ else str(r.handler.irq)),
     Field("handler", 11, lambda r, _: r.handler.name, right=False, most=20),
@@ -257,6 +266,15 @@ HANDLER_FIELDS: tuple[Field[HandlerRow], ...] = (
     Field("wait/s", 6, lambda r, _: duration(r.waited_us) if r.waited_us else ""),
     Field("shared with", 11, lambda r, _: ", ".join(r.runs.shared_with), rank=1, right=False, most=60, role="dim"),
 )
+_CPU: Field[HandlerRow] = Field("CPU", 4, _cpus_of, rank=1, most=14)
+_PLACE_OF_CPU = 3
+
+
+def handler_fields(rows: Iterable[HandlerRow]) -> tuple[Field[HandlerRow], ...]:
+    """Return the columns of handlers; that of CPUs only where any is known."""
+    if not any(row.runs.affinity or row.runs.effective_affinity for row in rows):
+        return HANDLER_FIELDS
+    return (*HANDLER_FIELDS[:_PLACE_OF_CPU], _CPU, *HANDLER_FIELDS[_PLACE_OF_CPU:])
 
 
 _REAL_TIME = 100
@@ -427,7 +445,7 @@ def interrupts(
                 shown.vectors, at, size, ink, first_cpu=first_cpu, why=no_softirqs or reasons.get(part, why)
             )
         elif part == "handlers":
-            lines += table(HANDLER_FIELDS, shown.handlers, at, size, why=reasons.get(part, why))
+            lines += table(handler_fields(shown.handlers), shown.handlers, at, size, why=reasons.get(part, why))
         elif part == "wake-ups":
             lines += table(WAKEUP_FIELDS, shown.threads, at, size, why=reasons.get(part, why))
         else:
