@@ -7,17 +7,16 @@ bounded by the number of series. Pure: reads no file and makes no text.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
 from typing import TypeVar
 
 from latmon.aggregate.accumulator import Minute, thresholds_of
 from latmon.aggregate.request_age import Waiting
 from latmon.aggregate.table_sum import Sum
+from latmon.analysis.cuts import Exceedances, count_above
 from latmon.model.frame import UNACCOUNTED, Completed, Device, Flow, Frame, Origin, Series, Settings
 from latmon.model.histogram import Buckets, Histogram, bucket_bounds, bucket_index
 from latmon.model.inflight import Ages
@@ -46,6 +45,7 @@ TRACED = "traced "
 _OF_SPANS = (STAGE_TIMES, ABOVE, ISSUERS, FILES, SIZES, PATTERNS)
 """Tables of which a span has one sum. Of latencies and completions it has one for each unit."""
 Counts = dict[int, int]
+K = TypeVar("K")
 
 
 @dataclass(slots=True)
@@ -411,76 +411,7 @@ def _done(frame: Frame) -> Mapping[Flow, Completed]:
     return {**frame.seen, **{flow: one for flow, one in frame.kernel.items() if one.count}}
 
 
-T = TypeVar("T", int, float)
-K = TypeVar("K")
-V = TypeVar("V")
-MOST, LEAST = 24, 6
-"""Blocks of a span: more don't improve the test, with fewer it has no power."""
-UNITS = 20
-"""Units of a span, windows or minutes, that a test needs: the correlation of fewer can't be estimated."""
-UNITS_US = 20_000_000
-"""Length that the units need in all: other activity of a host lasts seconds, however short the windows are."""
-ENOUGH = 8
-"""Blocks are not joined if fewer would be left."""
-MAX_CORRELATION = 0.1
-"""Correlation of neighbours, the median of all rows, above which blocks are made longer."""
-
-
-@dataclass(frozen=True, slots=True)
-class Exceedances:
-    """I/Os of a series in each unit of a span: all of them, and for each cut those in its bucket and above."""
-
-    sizes: tuple[int, ...]
-    above: Mapping[int, tuple[int, ...]]
-
-
 def exceedances(period: CaptureSpan, series: Series, bits: int, cuts: Sequence[int]) -> Exceedances:
     """Count a series' I/Os above the cuts in each unit."""
-    own, wanted = period.bits.get(series, bits), sorted(set(cuts))
-    sizes: list[int] = []
-    above: list[list[int]] = [[] for _ in wanted]
-    for unit in period.units:
-        counts = coarse(unit.counts.get(series, {}), own, bits)
-        classes = [0] * (len(wanted) + 1)
-        for index, n in counts.items():
-            classes[bisect_right(wanted, index)] += n
-        left = sum(classes)
-        sizes.append(left)
-        for number, n in enumerate(classes[:-1]):
-            left -= n
-            above[number].append(left)
-    return Exceedances(tuple(sizes), {cut: tuple(found) for cut, found in zip(wanted, above, strict=True)})
-
-
-def join(values: Sequence[T], count: int) -> list[T]:
-    """Return the sums over `count` runs of neighbours, as equal in length as possible; `count` <= len(values)."""
-    ends = [round(i * len(values) / count) for i in range(count + 1)]
-    return [sum(values[a:b]) for a, b in pairwise(ends)]
-
-
-def correlation(*parts: Sequence[float]) -> float:
-    """Return the lag-1 correlation of one or several runs of values, weighted by their variance.
-
-    Corrected for the bias of -(1 + 3r)/n of few values (Kendall 1954); 0 for constants.
-    """
-    covariance = variance = 0.0
-    for values in parts:
-        mean = sum(values) / len(values)
-        around = [v - mean for v in values]
-        variance += sum(v * v for v in around)
-        covariance += sum(a * b for a, b in pairwise(around))
-    if variance <= 0:
-        return 0.0
-    size = min(len(values) for values in parts)
-    return (covariance / variance + 1 / size) / (1 - 3 / size)
-
-
-def halvings(units: int) -> list[int]:
-    """Return the numbers of blocks to try, the most first."""
-    most = min(units, MOST)
-    tried = [most]
-    while tried[-1] // 2 >= ENOUGH:
-        tried.append(tried[-1] // 2)
-    if tried[-1] > ENOUGH:
-        tried.append(ENOUGH)
-    return tried
+    own = period.bits.get(series, bits)
+    return count_above((coarse(unit.counts.get(series, {}), own, bits) for unit in period.units), cuts)

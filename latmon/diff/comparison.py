@@ -13,9 +13,21 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Annotated, Literal, NamedTuple
 
+from latmon.analysis import neighbours, statistics
+from latmon.analysis.cuts import (
+    FEWEST,
+    PARTS,
+    QUANTILES,
+    BlockCounts,
+    Cut,
+    SeriesCuts,
+    length,
+    quantile_ratios,
+)
 from latmon.analysis.peers import by_name
-from latmon.diff import blocks, hypotheses, statistics
-from latmon.diff.blocks import TRACED, CaptureSpan, plain
+from latmon.analysis.statistics import CutRow, RowResult
+from latmon.diff import hypotheses
+from latmon.diff.blocks import TRACED, CaptureSpan, of_runs, plain
 from latmon.diff.conditions import (
     Difference,
     UserView,
@@ -25,23 +37,7 @@ from latmon.diff.conditions import (
     values_of,
     without_volumes,
 )
-from latmon.diff.hypotheses import (
-    FEWEST,
-    PARTS,
-    QUANTILES,
-    TRACED_FEWEST,
-    BlockCounts,
-    Cause,
-    Cut,
-    Extreme,
-    SeriesCuts,
-    cause,
-    cuts_of,
-    extreme,
-    length,
-    own,
-)
-from latmon.diff.statistics import CutRow, Ratio, RowResult, Survival
+from latmon.diff.hypotheses import TRACED_FEWEST, Cause, Extreme, cause, cuts_of, extreme
 from latmon.model.frame import STAGES, Series
 from latmon.model.histogram import Histogram, bucket_bounds, merge
 from latmon.model.stages import place_of_op
@@ -163,7 +159,7 @@ def compare(a: CaptureSpan, b: CaptureSpan) -> Comparison:
     pairs = {s: pair for s, pair in pairs.items() if pair[0] and pair[1]}
     tested = _enough(a, b)
     cuts = {s: cuts_of((a, b), s, pair) for s, pair in pairs.items()} if tested else {}
-    lengths = {part: length(list(cuts.values()), part, a, b) for part in PARTS}
+    lengths = {part: length(list(cuts.values()), part, len(a.units), len(b.units)) for part in PARTS}
     results: dict[Series, list[_CutResult]] = {}
     for part, how in lengths.items():
         _test_part(list(cuts.values()), part, how, results)
@@ -228,7 +224,7 @@ def _led(change: SeriesChange, a: CaptureSpan, b: CaptureSpan, *, tested: bool) 
 
 
 def _enough(*sides: CaptureSpan) -> bool:
-    return all(len(one.units) >= blocks.UNITS and one.us >= blocks.UNITS_US for one in sides)
+    return all(len(one.units) >= neighbours.UNITS and one.us >= neighbours.UNITS_US for one in sides)
 
 
 def _is_total(series: Series, *sides: CaptureSpan) -> bool:
@@ -271,7 +267,7 @@ def _change(
     lengths: Mapping[str, BlockCounts],
 ) -> SeriesChange:
     a, b = pair
-    ratios = _ratios(cuts, pair, lengths) if cuts else {}
+    ratios = quantile_ratios(cuts, pair, lengths) if cuts else {}
     tops = (a.max, b.max)
     shifts = []
     for name, q in QUANTILES.items():
@@ -322,24 +318,6 @@ def _moved(results: Sequence[_CutResult], pair: tuple[Histogram, Histogram], why
     best = min(steady or results, key=lambda one: (one.found.p, -abs(one.found.t)))
     direction = (1 if best.found.t > 0 else -1) if steady else 0
     return PartChange(direction, best.found.p, bucket_bounds(best.cut.bucket, pair[0].bits)[0], *best.row.shares)
-
-
-def _ratios(
-    cuts: SeriesCuts, pair: tuple[Histogram, Histogram], lengths: Mapping[str, BlockCounts]
-) -> Mapping[str, Ratio]:
-    """Return the ratio of each quantile that both sides have."""
-    sides = []
-    for at, (total, counted) in enumerate(zip(pair, (cuts.a, cuts.b), strict=True)):
-        survival, made = Survival(total), {}
-        for name, index in own(total):
-            how = lengths["body" if name == "p50" else "tail"]
-            count = (how.in_a, how.in_b)[at] or min(len(counted.sizes), blocks.MOST)
-            error = statistics.error_of(
-                blocks.join(counted.above[index], count), blocks.join(counted.sizes, count), how.correlation
-            )
-            made[name] = statistics.interval(survival, 1 - QUANTILES[name], error, count - 1)
-        sides.append(made)
-    return {name: statistics.ratio(sides[0][name], sides[1][name]) for name in sides[0] if name in sides[1]}
 
 
 def _order(series: Series) -> tuple[object, ...]:
@@ -452,7 +430,7 @@ def sweep_of(periods: Sequence[CaptureSpan], wanted: str = "") -> Sweep:
     for value, one in zip(values, periods, strict=True):
         groups.setdefault(value, []).append(one)
     ranked = sorted(groups, key=_rank)
-    return Sweep(setting, tuple(ranked), tuple(blocks.of_runs(groups[one]) for one in ranked), tuple(periods))
+    return Sweep(setting, tuple(ranked), tuple(of_runs(groups[one]) for one in ranked), tuple(periods))
 
 
 def sweep(some: Sweep, device: str = "") -> SweepTable:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Annotated, Literal, TypeVar
 
-from latmon.diff import blocks
+from latmon.analysis import neighbours
+from latmon.analysis.statistics import error_of_mean
 from latmon.diff.blocks import CaptureSpan
-from latmon.diff.statistics import error_of_mean
 from latmon.model.devices import is_volume
 from latmon.model.frame import OPS, Device, Flow, Mark, Origin, Series, Settings
 from latmon.model.histogram import bucket_bounds
@@ -345,10 +345,10 @@ def _sure(a: CaptureSpan, b: CaptureSpan, device: str) -> bool:
     means, errors = [], []
     for one in (a, b):
         rates = [_rate(unit.done, device) / max(unit.us / 1e6, 1e-9) for unit in one.units]
-        count = min(len(rates), blocks.MOST)
-        if count < blocks.LEAST:
+        count = min(len(rates), neighbours.MOST)
+        if count < neighbours.LEAST:
             return True
-        per = [total * count / len(rates) for total in blocks.join(rates, count)]
+        per = [total * count / len(rates) for total in neighbours.join(rates, count)]
         means.append(sum(per) / count)
         errors.append(error_of_mean(per))
     return abs(means[0] - means[1]) > _SURE * math.hypot(*errors)

@@ -14,32 +14,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import NormalDist, median
+from statistics import NormalDist
 from types import MappingProxyType
 from typing import Annotated, NamedTuple
 
 from latmon.analysis import attribution
-from latmon.diff import blocks, statistics
+from latmon.analysis.cuts import SeriesCuts, series_cuts
+from latmon.analysis.statistics import Survival
+from latmon.diff import blocks
 from latmon.diff.blocks import TRACED, CaptureSpan
-from latmon.diff.statistics import CutRow, Survival
 from latmon.model.frame import Flow, Series
-from latmon.model.histogram import BITS, Histogram, bucket_bounds, bucket_index, merge
+from latmon.model.histogram import BITS, Histogram, bucket_bounds, bucket_index
 from latmon.support.typed_json import HIDDEN, Digits
 
-PARTS = ("body", "tail")
-BODY = (0.25, 0.5, 0.75)
-TAIL = (0.9, 0.99, 0.999, 0.9997, 0.9999)
-QUANTILES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
-BODY_WITHIN = (0.15, 0.85)
-"""Shares above a cut that belong to the body; smaller ones belong to the tail."""
-FEWEST = 20
-"""I/Os of both spans that a cut needs above it, and below it."""
-BODY_MOVE = 1.125
-"""A body that moved by a smaller factor, or by less than a bucket, did not change."""
-TAIL_FACTOR = 1.25
-"""A share of slow I/Os that grew by a smaller factor did not change."""
-_TUNED_BY = 300
-"""Series, those with most I/Os, that determine the length of blocks."""
 FEWEST_EXTREME = 5
 """Least number of very long I/Os of one side that is reported."""
 TIMES = 4
@@ -54,131 +41,11 @@ _BEYOND = NormalDist().inv_cdf(POWER)
 _FACTORS = (1.01, 1.02, 1.03, 1.05, 1.07, 1.1, 1.15, 1.2, 1.3, 1.4, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 6.0, 8.0, 16.0)
 
 
-class Cut(NamedTuple):
-    """A latency, by its bucket, with the part that it tests: body or tail."""
-
-    bucket: int
-    part: str
-
-
-class BlockCounts(NamedTuple):
-    """Numbers of blocks of A and of B in the test of a part, and the correlation of neighbours."""
-
-    in_a: int = 0
-    in_b: int = 0
-    correlation: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class SeriesCuts:
-    """A series with its cuts, and the I/Os above each cut in the units of both spans."""
-
-    series: Series
-    cuts: tuple[Cut, ...]
-    a: blocks.Exceedances
-    b: blocks.Exceedances
-    least: Mapping[int, float]
-    """By cut: the largest difference of shares that doesn't matter."""
-
-    def of(self, part: str) -> list[Cut]:
-        return [cut for cut in self.cuts if cut.part == part]
-
-    def rows(self, length: BlockCounts, cuts: Sequence[Cut]) -> list[CutRow]:
-        """Return the cuts' exceedances, by blocks."""
-        sizes = blocks.join(self.a.sizes, length.in_a), blocks.join(self.b.sizes, length.in_b)
-        return [
-            CutRow(
-                blocks.join(self.a.above[cut.bucket], length.in_a),
-                blocks.join(self.b.above[cut.bucket], length.in_b),
-                *sizes,
-                self.least[cut.bucket],
-                TAIL_FACTOR if cut.part == "tail" else 1.0,
-            )
-            for cut in cuts
-        ]
-
-
 def cuts_of(sides: Sequence[CaptureSpan], series: Series, totals: Sequence[Histogram]) -> SeriesCuts:
-    """Return the series' cuts and counts, also at each span's own quantiles, for their intervals."""
-    cuts = _cuts(totals)
-    wanted = [cut.bucket for cut in cuts]
-    a, b = (
-        blocks.exceedances(one, series, total.bits, wanted + [index for _, index in own(total)])
-        for one, total in zip(sides, totals, strict=True)
+    """Return the series' cuts and counts in both spans."""
+    return series_cuts(
+        series, totals, lambda side, wanted: blocks.exceedances(sides[side], series, totals[side].bits, wanted)
     )
-    both = [Survival(total) for total in totals]
-    return SeriesCuts(series, cuts, a, b, {cut.bucket: _least(cut, both, totals[0].bits) for cut in cuts})
-
-
-def _least(cut: Cut, both: Sequence[Survival], bits: int) -> float:
-    """Return by how much the faster span's share above the cut grows if it is slower by the least that matters.
-
-    A bucket is the resolution: all I/Os of the one below the cut may lie at its end.
-    """
-    edge = bucket_bounds(cut.bucket, bits)[0]
-    below = min(edge / BODY_MOVE, bucket_bounds(cut.bucket - 1, bits)[0])
-    faster = min(both, key=lambda one: one.above(edge))
-    share = faster.above(edge)
-    moved = faster.above(below) - share
-    return max(moved, (TAIL_FACTOR - 1) * share) if cut.part == "tail" else moved
-
-
-def length(series: Sequence[SeriesCuts], part: str, a: CaptureSpan, b: CaptureSpan) -> BlockCounts:
-    """Return the most blocks whose neighbours don't correlate more than by chance."""
-    some = [one for one in series if one.of(part)]
-    some = sorted(some, key=lambda one: -min(sum(one.a.sizes), sum(one.b.sizes)))[:_TUNED_BY]
-    tried_a, tried_b = blocks.halvings(len(a.units)), blocks.halvings(len(b.units))
-    found = BlockCounts()
-    for number in range(max(len(tried_a), len(tried_b)) if some else 0):
-        in_a, in_b = (tried[min(number, len(tried) - 1)] for tried in (tried_a, tried_b))
-        found = BlockCounts(in_a, in_b)
-        rows = [one.rows(found, [_typical(one.of(part))])[0] for one in some]
-        correlation = median(blocks.correlation(*statistics.own_residuals(row)) for row in rows)
-        # with few series the median is uncertain, so it is reduced
-        found = BlockCounts(in_a, in_b, max(correlation, 0.0) * len(rows) / (len(rows) + 1))
-        if correlation <= blocks.MAX_CORRELATION + 1 / math.sqrt((in_a + in_b) * len(rows)):
-            break
-    return found
-
-
-def own(total: Histogram) -> list[tuple[str, int]]:
-    """Return for each quantile the bucket after the one that contains it, to count the I/Os that are slower."""
-    found = []
-    for name, q in QUANTILES.items():
-        if total.quantile(q) is not None:
-            left = total.count
-            for index, n in total.buckets:
-                if left - n <= total.count * (1 - q) + 1e-9:
-                    found.append((name, index))
-                    break
-                left -= n
-    return found
-
-
-def _cuts(totals: Sequence[Histogram]) -> tuple[Cut, ...]:
-    """Return the bucket edges nearest to the wanted quantiles of both spans together, each once."""
-    pooled = merge(totals)
-    count, left = pooled.count, pooled.count
-    edges = []
-    for index, n in pooled.buckets:
-        if left < count:
-            edges.append((index, left))
-        left -= n
-    usable = [(i, n) for i, n in edges if n >= FEWEST and count - n >= FEWEST]
-    found: dict[int, Cut] = {}
-    for q in (*BODY, *TAIL):
-        near = min(usable, key=lambda edge: abs(math.log(edge[1] / (count * (1 - q)))), default=None)
-        if near is not None:
-            share = near[1] / count
-            part = "body" if BODY_WITHIN[0] <= share <= BODY_WITHIN[1] else "tail" if share < BODY_WITHIN[0] else ""
-            if part:
-                found[near[0]] = Cut(near[0], part)
-    return tuple(found.values())
-
-
-def _typical(cuts: Sequence[Cut]) -> Cut:
-    """Return the middle cut of the body, or the second of the tail, which has enough I/Os above it."""
-    return cuts[min(1, len(cuts) - 1)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
+from latmon.analysis.statistics import ALPHA
 from latmon.diff import conditions, verdict, warnings
 from latmon.diff.blocks import CaptureSpan
 from latmon.diff.comparison import (
@@ -25,7 +26,6 @@ from latmon.diff.comparison import (
     runs_of,
 )
 from latmon.diff.hypotheses import POWER, Cause, Detectable, Extreme
-from latmon.diff.statistics import ALPHA
 from latmon.model.frame import Series
 from latmon.model.histogram import Histogram
 from latmon.support.typed_json import HIDDEN, MERGED, Digits, IfAny, OrAbsent

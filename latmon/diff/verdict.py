@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from latmon.diff import blocks
+from latmon.analysis import neighbours
 from latmon.diff.comparison import DRIFTS, VARIES, Comparison, PartChange, SeriesChange, Shift
 from latmon.diff.hypotheses import FEWEST_EXTREME, Cause, Detectable, Extreme
 from latmon.model.histogram import Histogram, bucket_bounds
@@ -162,10 +162,10 @@ def untested(change: SeriesChange) -> str:
 def too_few(comparison: Comparison) -> str:
     """Return `too few windows for a test: 12 where it takes 20`, or that they are too short."""
     few = min(len(comparison.a.units), len(comparison.b.units))
-    if few < blocks.UNITS:
-        return f"too few windows for a test: {few} where it takes {blocks.UNITS}"
+    if few < neighbours.UNITS:
+        return f"too few windows for a test: {few} where it takes {neighbours.UNITS}"
     short = min(comparison.a.us, comparison.b.us)
-    return f"too short for a test: {spelled(short)} where it takes {spelled(blocks.UNITS_US)}"
+    return f"too short for a test: {spelled(short)} where it takes {spelled(neighbours.UNITS_US)}"
 
 
 def mode(total: Histogram) -> tuple[int, int] | None:

@@ -16,6 +16,8 @@ from diff_traffic import traffic
 from recorded import DISK, frame
 from recorded import ORIGIN as BOX
 
+from latmon.analysis import neighbours
+from latmon.analysis.statistics import CutRow, QuantileInterval, Survival, ratio, student, weigh
 from latmon.cli.main import run as main
 from latmon.diff import blocks
 from latmon.diff.blocks import MAX_UNITS, coarse, of_runs, period_of
@@ -25,7 +27,6 @@ from latmon.diff.conditions import device_load, differing, findings_change, user
 from latmon.diff.hypotheses import Detectable
 from latmon.diff.output import _worst, render
 from latmon.diff.report import _change, pair_report, sweep_report
-from latmon.diff.statistics import CutRow, QuantileInterval, Survival, ratio, student, weigh
 from latmon.diff.verdict import sentence
 from latmon.findings.rule import DEFAULT
 from latmon.model import measurements
@@ -975,5 +976,5 @@ def test_units_with_many_buckets_are_merged_and_no_unit_has_more_than_the_bound(
     latencies = {Series(f"d{number}", "read", "total"): spread for number in range(4)}
     made = period_of("a", ORIGIN, (), [Frame(n, float(n), n * 1_000_000, 1_000_000, latencies) for n in range(1, 200)])
     assert sum(unit.buckets for unit in made.units) <= 13 * 200
-    assert len(made.units) >= blocks.LEAST
+    assert len(made.units) >= neighbours.LEAST
     assert made.left_out

@@ -21,7 +21,7 @@ from itertools import combinations
 from random import Random
 from statistics import NormalDist
 
-from latmon.diff.blocks import MAX_CORRELATION, correlation, join
+from latmon.analysis.neighbours import MAX_CORRELATION, correlation, join
 from latmon.model.histogram import Histogram, bucket_bounds
 
 ALPHA = 0.05
