@@ -24,6 +24,8 @@ TAIL = (0.9, 0.99, 0.999, 0.9997, 0.9999)
 QUANTILES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
 BODY_WITHIN = (0.15, 0.85)
 """Shares above a cut that belong to the body; smaller ones belong to the tail."""
+DRIFT = 0.6
+"""Correlation of the longest blocks above which a part is not tested: they are not independent."""
 FEWEST = 20
 """I/Os of both spans that a cut needs above it, and below it."""
 BODY_MOVE = 1.125

@@ -15,6 +15,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from latmon.analysis import neighbours, statistics
 from latmon.analysis.cuts import (
+    DRIFT,
     FEWEST,
     PARTS,
     QUANTILES,
@@ -45,8 +46,6 @@ from latmon.support.typed_json import HIDDEN, MERGED, Digits, Key, OrAbsent, fie
 
 Where = Literal["whole", "body", "tail", "opposed", "none", "unknown", "untested"]
 DRIFTS = "it drifts while it is measured; longer captures are needed"
-_DRIFT = 0.6
-"""Correlation of the longest blocks above which a part is not tested: they are not independent."""
 VARIES = "it varies as much within the captures as between them"
 LEAST = 3
 """Rows that a trend needs."""
@@ -245,7 +244,7 @@ class _CutResult(NamedTuple):
 
 def _test_part(series: Sequence[SeriesCuts], part: str, how: BlockCounts, into: dict[Series, list[_CutResult]]) -> None:
     """Test all series at once; body and tail each have half of the chance of a false alarm (Bonferroni)."""
-    if how.correlation > _DRIFT or not how.in_a:
+    if how.correlation > DRIFT or not how.in_a:
         return
     cuts = [(one, cut) for one in series for cut in one.of(part)]
     rows = [row for one in series for row in one.rows(how, one.of(part))]
@@ -299,7 +298,7 @@ def _why(pair: tuple[Histogram, Histogram], cuts: SeriesCuts | None, part: str, 
     """Return why a part has no test result."""
     if cuts is None:
         return "too few windows"
-    if how.correlation > _DRIFT:
+    if how.correlation > DRIFT:
         return DRIFTS
     count = sum(one.count for one in pair)
     need = FEWEST * (4 if part == "body" else 100)

@@ -31,6 +31,7 @@ from latmon.findings.facts import (
     of_minute,
     rates_of,
 )
+from latmon.findings.latency_history import LatencyHistory
 from latmon.findings.rule import (
     CGROUPS,
     DEFAULT,
@@ -346,6 +347,7 @@ class RuleEngine:
         self._growth = ReportGrowth()
         self._rates = RateSums()
         self._highest = HighestRates()
+        self._history = LatencyHistory()
         self._sums = Accumulator(sums_gauges=False)
         self._window_sums = WindowSums()
         self._groups: AuditGroups | None = None
@@ -393,17 +395,20 @@ class RuleEngine:
         if isinstance(item, Minute):
             self.by_minutes = True
             yield from self._end_block()
+            self._history.add_minute(item)
             self._filling = None
             yield from self._evaluate(of_minute(item, self._waiting))
             return
         for one in item.devices:
             self._growth.add(self._devices.get(one.name), one, item.mono_us)
+            self._history.note_device(self._devices.get(one.name), one, item.mono_us)
             self._devices[one.name] = one
         for name in item.removed:
             self._devices.pop(name, None)
         self._waiting.add(item)
         self._sums.add(item)
         self._rates.add_frame(item)
+        self._history.add_frame(item)
         now = self._block_end(begin_us, item) if self._filling is None else self._filling
         self._filling = self._block_end(item.mono_us, item)
         if self._filling > now:
@@ -429,6 +434,7 @@ class RuleEngine:
         if other_boot:
             self._growth.clear()
             self._highest.clear()
+            self._history.clear()
             self._waiting = Waiting()
 
     def _end_block(self) -> Iterator[None]:
@@ -451,6 +457,7 @@ class RuleEngine:
         self._blocks.append(block)
         self._highest.add(rates_of(block))
         self._coincidences.add(block)
+        self._history.add_block(block)
         while len(self._blocks) > KEEP and not in_window(self._blocks[0], block.end_us, self.origin):
             self._blocks.popleft()
         if self.quiet:
@@ -466,6 +473,7 @@ class RuleEngine:
             groups=self._groups,
             grown=self._growth.until(block.end_us),
             highest=self._highest,
+            history=self._history,
         )
         found: list[Finding] = []
         for some in evaluate_rules(facts, self.settings, self.failed):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from operator import add
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from latmon.aggregate.accumulator import (
     MAX_OUTLIERS,
@@ -39,6 +39,9 @@ from latmon.model.measurements import KERNEL, LATENCIES, SEEN, SOFTIRQS, TRACED_
 from latmon.model.measurements.softirqs import SoftirqRuns
 from latmon.model.packed_frame import PackedFrame
 from latmon.model.table import Row, Table
+
+if TYPE_CHECKING:  # a history is made of blocks
+    from latmon.findings.latency_history import LatencyHistory
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -298,11 +301,12 @@ class Facts:
         is_newest: bool = False,
         grown: Mapping[str, Mapping[str, int]] = MappingProxyType({}),
         highest: HighestRates | None = None,
+        history: LatencyHistory | None = None,
     ) -> None:
         """Take the blocks; running sums and groups of the devices where a caller keeps them.
 
         `off`: the rules that the config turns off; `is_newest`: these are the newest blocks of a longer window;
-        `grown`, `highest`: as the attributes.
+        `grown`, `highest`, `history`: as the attributes.
         """
         self._groups = groups
         self.blocks = blocks
@@ -312,6 +316,8 @@ class Facts:
         """Device -> counter of its own reports -> growth over GROWN_US, as far as that was measured."""
         self.highest = HighestRates() if highest is None else highest
         """The highest rates of the last hour, as far as that was measured."""
+        self.history = history
+        """Latencies of the last hour and their lasting changes; None where only a minute is known."""
         self.off = off
         """Rules that report nothing, so that no other one may leave a finding to them."""
         self.window = _window(blocks, origin)
@@ -340,6 +346,7 @@ class Facts:
                 is_newest=True,
                 grown=self.grown,
                 highest=self.highest,
+                history=self.history,
             ),
         )
 

@@ -162,6 +162,13 @@ FLEET = "fleet"
 """The backend whose devices are named HOST:DEVICE."""
 
 
+class Moment(NamedTuple):
+    """A time on CLOCK_MONOTONIC and as Unix time."""
+
+    mono_us: int
+    wall: float
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """The result of a rule for one window. The same finding after consecutive blocks is one episode (engine.py)."""
@@ -185,6 +192,8 @@ class Finding:
     """A shorter summary, for a screen that has not enough lines for the whole one; empty where there is none."""
     state: tuple[str, str] = ("", "")
     """A subject (a cgroup), and its state (its limit). Another state of the same subject is another episode."""
+    began: Moment | None = None
+    """When it began, where that is known better than by the block after which it was found."""
 
     @property
     def key(self) -> tuple[str, str]:

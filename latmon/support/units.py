@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
 from string import ascii_lowercase
+from time import localtime, strftime
 
 from latmon.support.errors import UsageError
 
@@ -254,6 +255,14 @@ def _distance_s(wanted: str) -> float:
 
 def _invalid_time(wanted: str) -> UsageError:
     return UsageError(f"{wanted!r} is no time such as {EXAMPLES}")
+
+
+def clock(wall: float) -> str:
+    """Return the wall-clock time of day; `--:--:--` for an invalid stamp in a recording."""
+    try:
+        return strftime("%H:%M:%S", localtime(wall))
+    except (OverflowError, ValueError, OSError):
+        return "--:--:--"
 
 
 def rfc3339(wall: float, timespec: str = "milliseconds") -> str | None:

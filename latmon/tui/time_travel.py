@@ -28,12 +28,11 @@ from latmon.recording.archive import Stamp, TimelineEvent, completed
 from latmon.support import streams
 from latmon.support.errors import LatmonError
 from latmon.support.theme import Theme
-from latmon.support.units import spelled, wall_of
+from latmon.support.units import clock, spelled, wall_of
 from latmon.tui.commands import NOTE, SEEK
 from latmon.views.panels.findings import key_of
 from latmon.views.screen import Scene
 from latmon.views.selection import after, shown
-from latmon.views.units import clock
 
 if TYPE_CHECKING:
     from latmon.diff.blocks import CaptureSpan

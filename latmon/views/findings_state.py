@@ -97,7 +97,7 @@ class CurrentFindings:
     def begins(self) -> list[TimelineEvent]:
         """Return the begins of the findings that are more than notices."""
         seen = [one for one in self.all if one.worst.severity != NOTICE and not self.before(one)]
-        return [TimelineEvent("finding", one.begin_us, one.begin_wall, f"found: {_name(one)}") for one in seen]
+        return [_begin_of(one) for one in seen]
 
     @property
     def moments(self) -> list[TimelineEvent]:
@@ -205,6 +205,14 @@ def findings_at(
     by_weight = sorted(lasting, key=lambda one: one.last.rank)
     latest_first = sorted(over, key=lambda one: -one.end_wall)
     return replace(now, lasting=tuple(by_weight), kept=(), over=tuple(latest_first), until_wall=math.nan)
+
+
+def _begin_of(one: Episode) -> TimelineEvent:
+    """Return the begin of a finding: where it is known, the time of what happened, else the block that found it."""
+    began = one.last.began
+    if began is None:
+        return TimelineEvent("finding", one.begin_us, one.begin_wall, f"found: {_name(one)}")
+    return TimelineEvent("finding", began.mono_us, began.wall, f"began: {_name(one)}")
 
 
 def _name(one: Episode) -> str:

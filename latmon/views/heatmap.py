@@ -20,11 +20,11 @@ from latmon.aggregate.history import DepthEntry
 from latmon.model.frame import Frame, Series
 from latmon.model.histogram import EMPTY, Histogram, bucket_bounds, bucket_index
 from latmon.recording.archive import letter
-from latmon.support.units import attached, duration, part, with_unit
+from latmon.support.units import attached, clock, duration, part, with_unit
 from latmon.views.axes import Begin, LatencyScale, TimeColumn, Timeline, level, rows_of, thresholds
 from latmon.views.lines import BLANK, Line, Span, cell_len, fit, heading, paragraph, runs, wrap
 from latmon.views.lines import width as line_width
-from latmon.views.units import clock, count, maximum, quantile, rounded, span
+from latmon.views.units import count, maximum, quantile, rounded, span
 
 LABEL = 6
 """Cells of the latency labels, the axis included."""

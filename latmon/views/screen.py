@@ -20,6 +20,7 @@ from latmon.findings.rules.starved_io import ID as STARVED
 from latmon.model.frame import TRACER_STARTING, Frame, Origin
 from latmon.recording.archive import Archive, Past, Stamp
 from latmon.support.text import clean
+from latmon.support.units import clock
 from latmon.views import status
 from latmon.views.context import ViewState, no_distribution, no_rows, traced_share
 from latmon.views.findings_state import FindingsState
@@ -50,7 +51,6 @@ from latmon.views.panels.who import who_panel
 from latmon.views.past_view import PastReader, PastSelection
 from latmon.views.selection import Selection, carried
 from latmon.views.status import Notices, TourBanner, banner_lines, findings, notices
-from latmon.views.units import clock
 
 if TYPE_CHECKING:
     from latmon.diff.report import DiffReport

@@ -19,11 +19,11 @@ from latmon.model.frame import OPS, Device, Outlier
 from latmon.model.histogram import bucket_bounds, bucket_index
 from latmon.model.redaction import Redaction
 from latmon.support.theme import AUTO, DEFAULT_THEME, Theme, load_theme
-from latmon.support.units import duration
+from latmon.support.units import clock, duration
 from latmon.views.axes import LatencyScale, TimeColumn, Timeline
 from latmon.views.heatmap import LABEL, MapStyle
 from latmon.views.lines import Line, Span, runs
-from latmon.views.units import clock, count
+from latmon.views.units import count
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from latmon.model.frame import Device, Frame, Health, Origin
 from latmon.model.histogram import Histogram, bucket_bounds, bucket_index
 from latmon.model.inflight import Ages
 from latmon.recording.archive import TimelineEvent
-from latmon.support.units import UNKNOWN, part, spelled, with_unit
+from latmon.support.units import UNKNOWN, clock, part, spelled, with_unit
 from latmon.views.context import OFF, ViewState, no_distribution, no_map, selected, tracing_state, unknown_quantiles
 from latmon.views.device_table import Subject
 from latmon.views.help import meaning, source
@@ -37,7 +37,7 @@ from latmon.views.lines import (
 )
 from latmon.views.panels.findings import titled, urgent
 from latmon.views.panels.inflight import NAMED_US, counted, in_words
-from latmon.views.units import clock, count, percent, span, zone
+from latmon.views.units import count, percent, span, zone
 
 if TYPE_CHECKING:
     from latmon.views.context import ViewState

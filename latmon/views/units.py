@@ -15,6 +15,7 @@ from latmon.support.units import (
     TIME_UNITS,
     UNKNOWN,
     bound,
+    clock,
     duration,
     rate,
     rough,
@@ -99,14 +100,6 @@ def moment(wall: float) -> str:
     whole_us = round(wall * 1e6) if math.isfinite(wall) else 0
     time_of_day = clock(whole_us // 10**6) if math.isfinite(wall) else clock(wall)
     return f"{time_of_day}.{whole_us % 10**6:06}"
-
-
-def clock(wall: float) -> str:
-    """Return the wall-clock time of day; `--:--:--` for an invalid stamp in a recording."""
-    try:
-        return time.strftime("%H:%M:%S", time.localtime(wall))
-    except (OverflowError, ValueError, OSError):
-        return "--:--:--"
 
 
 def zone(wall: float) -> str:

@@ -46,9 +46,9 @@ from latmon.recording.writer import Writer
 from latmon.support import streams
 from latmon.support.errors import RecordingError, UsageError
 from latmon.support.theme import load_theme, nearest
+from latmon.support.units import clock
 from latmon.views.lines import fit, plain
 from latmon.views.selection import screen_options
-from latmon.views.units import clock
 
 SECOND = 1_000_000
 ORIGIN = Origin("bpftrace", "db-07", "6.12", "0.1.0", tier="A", start_mono_us=10 * SECOND, start_wall=1_767_582_000.0)

@@ -28,6 +28,7 @@ from latmon.findings.rule import (
 from latmon.findings.rules import RULES
 from latmon.recording.archive import Archive, Stamp
 from latmon.support.errors import LatmonError
+from latmon.support.units import clock
 from latmon.tui.app import FindingsEvaluation
 from latmon.tui.time_travel import Travel
 from latmon.views import findings_state
@@ -38,7 +39,6 @@ from latmon.views.panels.stages import stages_panel
 from latmon.views.screen import Scene, screen_lines
 from latmon.views.selection import Selection
 from latmon.views.status import findings
-from latmon.views.units import clock
 
 BEGUN = replace(ORIGIN, start_mono_us=START_MONO, start_wall=START_WALL)
 FRAMES = Lazy(on_demand_host, 6, 12, ios=8)

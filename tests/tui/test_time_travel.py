@@ -29,6 +29,7 @@ from latmon.report.totals import Totals
 from latmon.support.errors import LatmonError
 from latmon.support.paths import data_dir
 from latmon.support.theme import load_theme
+from latmon.support.units import clock
 from latmon.tui import time_travel
 from latmon.tui.app import LatmonApp
 from latmon.tui.canvas import Canvas
@@ -37,7 +38,6 @@ from latmon.views.lines import plain
 from latmon.views.past_view import strip
 from latmon.views.screen import Scene, screen_lines
 from latmon.views.selection import SCREENS, ScreenOptions, Selection
-from latmon.views.units import clock
 from latmon_backends.replay import Recorded, ReplayBackend, open_several
 
 BEGUN = replace(ORIGIN, start_mono_us=START_MONO, start_wall=START_WALL)

@@ -14,7 +14,7 @@ from latmon.analysis.attribution import PARTS, Folded
 from latmon.model.frame import UNACCOUNTED, Wait
 from latmon.model.inflight import Aged
 from latmon.support.text import is_clean
-from latmon.support.units import part, spelled
+from latmon.support.units import clock, part, spelled
 from latmon.views.heatmap import RAMP, Ink
 from latmon.views.lines import plain, width
 from latmon.views.panels.outliers import (
@@ -29,7 +29,7 @@ from latmon.views.panels.outliers import (
     sum_of,
     waterfall,
 )
-from latmon.views.units import clock, exact, moment, size
+from latmon.views.units import exact, moment, size
 
 INKS = [Ink(), RAMP]
 SIZES = [(40, 7), (40, 10), (60, 12), (80, 20), (120, 30), (160, 50), (400, 120)]

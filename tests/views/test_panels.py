@@ -19,7 +19,7 @@ from latmon.model.frame import OPS, Completed, Device, Flow, Frame, Health, Miss
 from latmon.model.histogram import MAX_US, Histogram, bucket_index
 from latmon.model.measurements import ABOVE, ERRORS
 from latmon.model.measurements.errors import FailedIO
-from latmon.support.units import significant
+from latmon.support.units import clock, significant
 from latmon.tui.commands import STEPS, turn
 from latmon.views import device_table
 from latmon.views.axes import (
@@ -51,7 +51,6 @@ from latmon.views.lines import ODD, Span, fit, plain, runs, width, wrap
 from latmon.views.panels.overview import grid
 from latmon.views.screen import Scene, screen_lines
 from latmon.views.selection import Selection, matches, shown, window_beside
-from latmon.views.units import clock
 from latmon_backends.demo import host_window
 from latmon_backends.demo import host_window as demo_host
 from latmon_backends.demo.backend import DemoBackend

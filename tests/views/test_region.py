@@ -5,11 +5,11 @@ from frames import SECOND, START_MONO, frame
 
 from latmon.model.frame import OPS, Series
 from latmon.model.histogram import Histogram, bucket_index
+from latmon.support.units import clock
 from latmon.views.axes import LatencyScale, Timeline
 from latmon.views.heatmap import LABEL, RAMP, MapStyle, labelled
 from latmon.views.lines import plain
 from latmon.views.selection import Region, at_newest, clamped, framed, headline, ios, times, words
-from latmon.views.units import clock
 
 SCALE = LatencyScale(0, 16, 10)
 STYLE = MapStyle(SCALE, 4096, 1, RAMP)

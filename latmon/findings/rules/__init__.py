@@ -25,6 +25,7 @@ from latmon.findings.rules import (
     queue_depth_misconfigured,
     requeue_storm,
     slow_shared_handler,
+    slower_than_before,
     small_random_writes,
     softirq_delay,
     starved_io,
@@ -51,6 +52,7 @@ RULES: tuple[Rule, ...] = (
     queue_depth_misconfigured.RULE,
     peer_outlier.RULE,
     device_disagrees.RULE,
+    slower_than_before.RULE,
     bimodal_tail.RULE,
 )
 """All rules, in the order in which they are evaluated and listed."""
@@ -75,6 +77,7 @@ TITLES: Mapping[str, str] = MappingProxyType(
         "queue-depth-misconfigured": "limit misconfigured",
         "peer-outlier": "slower than its peers",
         "device-disagrees": "slow, with errors of its own",
+        "slower-than-before": "slower than before",
         "bimodal-tail": "two groups of latencies",
     }
 )

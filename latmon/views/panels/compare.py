@@ -13,13 +13,14 @@ from latmon.diff.comparison import COLUMNS, SweepRow, SweepTable, Where
 from latmon.diff.hypotheses import FEWEST_EXTREME
 from latmon.diff.report import Capture, Change, DiffReport, PairReport, SweepReport
 from latmon.model.histogram import BITS, Histogram, bucket_bounds, bucket_index
+from latmon.support.units import clock
 from latmon.views.axes import level
 from latmon.views.bars import fine, share_bar
 from latmon.views.heatmap import Ink, nominal
 from latmon.views.lines import BLANK, Line, Span, cell, cut, fit, heading, paragraph, runs
 from latmon.views.lines import width as line_width
 from latmon.views.selection import Selection
-from latmon.views.units import clock, count
+from latmon.views.units import count
 
 _QUANTILES = ("p50", "p99", "p99.9", "max")
 _CELL = 6

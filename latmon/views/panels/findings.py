@@ -30,7 +30,7 @@ from latmon.findings.rule import (
     sized,
 )
 from latmon.findings.rules import title_of
-from latmon.support.units import duration, ordinal
+from latmon.support.units import clock, duration, ordinal
 from latmon.views.context import ViewState, no_distribution, no_rows, not_traced
 from latmon.views.findings_state import CurrentFindings, Remark, again_text, kept_text
 from latmon.views.lines import (
@@ -51,7 +51,7 @@ from latmon.views.lines import (
 )
 from latmon.views.lines import width as line_width
 from latmon.views.selection import FindingKey
-from latmon.views.units import clock, count, span
+from latmon.views.units import count, span
 
 SIGNS: Mapping[str, str] = MappingProxyType({CRITICAL: "!!", WARNING: " !", NOTICE: " ·"})
 _ROLES = {CRITICAL: "bad", WARNING: "accent", NOTICE: "text"}

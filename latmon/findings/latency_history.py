@@ -1,0 +1,527 @@
+"""Latencies of each device and op over the last hour in bounded memory, and their lasting changes to slower ones.
+
+Of each block one number is kept per device and op: log2 of its median. A rise that has lasted 20 s is tested on the
+single frames around it (analysis/level_shift.py), which are kept for three minutes and give the second of the change.
+A change that passed the test is kept, with the latencies and the load before and after it, until the old level is back.
+It is thus known after the old level has left the screen. Whether it is a finding is the rule's to decide.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from statistics import median
+from typing import NamedTuple
+
+from latmon.aggregate.accumulator import Minute, counted
+from latmon.aggregate.depth_sum import DepthTimes
+from latmon.aggregate.table_sum import Sum
+from latmon.analysis.level_shift import LevelShift, Unit, best_split, shift_between
+from latmon.findings.facts import BLOCK_US, Block
+from latmon.model.frame import OPS, Completed, Device, Flow, Frame, Series
+from latmon.model.histogram import BITS, Histogram, bucket_bounds, bucket_index
+from latmon.model.measurements import ERRORS, KERNEL, LATENCIES, SEEN, SIZES
+from latmon.model.packed import Packed
+from latmon.model.packed_frame import SEEN_ALONE, PackedFrame, pack_table
+from latmon.support.units import spelled
+
+SIDE_US = 20_000_000
+"""Time before and after a change that its test needs: other activity of a host lasts seconds."""
+LONGEST_SIDE_US = 60_000_000
+"""Time before and after a change that is compared."""
+FINE_US = 180_000_000
+"""Age up to which single frames are kept."""
+_SECOND_US = 900_000
+"""Shorter frames are added up to about a second."""
+KEPT_LEVELS = 720
+"""Levels kept of each device and op: an hour of blocks, twelve of minutes."""
+MAX_SERIES = 2048
+"""Devices and ops that are followed; further ones are left out. All of them together take 6 MB."""
+_MAX_TESTS = 4
+"""Tests after one block, of the largest rises: each takes about 20 ms."""
+_MAX_ENDED = 32
+FOR_GOOD_US, FOR_GOOD_MINUTES_US = 300_000_000, 1_800_000_000
+"""A change that ended earlier belongs to what is usual: the same again is no lasting change."""
+_MAX_CHANGES = 1000
+MATTERS = math.log2(4 / 3)
+"""A rise of the median, in octaves, from which on it is tested."""
+_LEAST_LEVELS, _LEAST_MINUTES = 4, 6
+"""Levels on each side of a change: blocks, minutes."""
+_RECENT = 60
+"""Newest levels in which a rise is looked for."""
+_IOS_OF_LEVEL = 10
+"""I/Os that a level needs; fewer are added to those of the next block."""
+_HALF = 0.5
+FOLLOWED_OPS = ("read", "write", "flush")
+"""Ops that are followed: the time of discards and drive commands depends on what each one does."""
+_TABLES = (KERNEL, SEEN, SEEN_ALONE, LATENCIES, SIZES, ERRORS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpanLoad:
+    """Load of a device over a span of blocks."""
+
+    us: int
+    done: Mapping[str, Completed]
+    """Op -> its completions."""
+    busy: float | None
+    """Share of the time with an I/O in the driver; None where that was not counted."""
+    depth: float | None
+    """Mean number of I/Os in the driver while it was busy."""
+    failed: int
+    """I/Os with another status than success."""
+    sizes: Mapping[tuple[str, int], Histogram] = field(default_factory=dict)
+    """(op, size up to) -> latencies, where sizes were traced."""
+
+    @property
+    def ios(self) -> int:
+        return sum(done.count for done in self.done.values())
+
+    @property
+    def iops(self) -> float:
+        return self.ios * 1e6 / self.us if self.us else 0.0
+
+    @property
+    def mean_bytes(self) -> float:
+        return sum(done.bytes for done in self.done.values()) / self.ios if self.ios else 0.0
+
+    def share(self, op: str) -> float:
+        """Return the share of an op among the I/Os."""
+        return self.done[op].count / self.ios if self.ios and op in self.done else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A lasting change of one op of a device to slower I/Os."""
+
+    device: str
+    op: str
+    mono_us: int
+    """End of the last frame before it, on CLOCK_MONOTONIC; `wall`: the same as Unix time."""
+    wall: float
+    resolution_us: int
+    """Length of the frames, or of the minutes, around it: it is known to that."""
+    found: LevelShift
+    before: SpanLoad | None
+    after: SpanLoad | None
+    """Load of up to a minute before and after it; None where no whole block is known."""
+    as_slow_before: float
+    """Share of the hour before it that was as slow, in runs at least as long as a change needs."""
+    hour: tuple[float, float]
+    """The least and the greatest level (log2 of the median in us) of the hour before it."""
+    hour_us: int
+    """Time of these levels."""
+
+    @property
+    def factor(self) -> float:
+        return self.found.ratio.value
+
+
+class DeviceChange(NamedTuple):
+    """A change of a device's setting, or of what it reports about itself."""
+
+    mono_us: int
+    device: str
+    text: str
+
+
+@dataclass(slots=True)
+class _Series:
+    """Levels of one op of a device."""
+
+    levels: array[float] = field(default_factory=lambda: array("f"))
+    ends_us: array[int] = field(default_factory=lambda: array("q"))
+    pending: dict[int, int] = field(default_factory=dict)
+    """Counts of blocks with too few I/Os for a level."""
+    since_us: int = -1
+    """Levels before this time are of another level, which ended with a change."""
+    changes: list[Change] = field(default_factory=list)
+    """Changes that last, oldest first."""
+    ended: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_MAX_ENDED))
+    """Times of lasting changes that ended."""
+
+    def add_level(self, level: float, end_us: int) -> None:
+        self.levels.append(level)
+        self.ends_us.append(end_us)
+        if len(self.levels) > KEPT_LEVELS + _RECENT:
+            del self.levels[:_RECENT]
+            del self.ends_us[:_RECENT]
+
+
+class _Second(NamedTuple):
+    """Latencies of a frame, or of several short ones."""
+
+    end_us: int
+    wall: float
+    dt_us: int
+    latencies: Packed[Series]
+
+
+class LatencyHistory:
+    """The levels of all devices and ops, and their lasting changes."""
+
+    def __init__(self) -> None:
+        self._seconds: deque[_Second] = deque()
+        self._blocks: deque[Block] = deque()
+        self._series: dict[Series, _Series] = {}
+        self._open = Sum((LATENCIES,))
+        self._open_us = 0
+        self._changes: deque[DeviceChange] = deque(maxlen=_MAX_CHANGES)
+        self._by_minutes = False
+
+    def clear(self) -> None:
+        """Forget all, for another boot."""
+        self.__init__()  # type: ignore[misc] # the same state as a new one
+
+    @property
+    def changes(self) -> Mapping[str, tuple[Change, ...]]:
+        """Return device -> its changes that last, oldest first."""
+        by_device: dict[str, list[Change]] = {}
+        for series in self._series.values():
+            for change in series.changes:
+                by_device.setdefault(change.device, []).append(change)
+        return {name: tuple(sorted(rows, key=_time_of)) for name, rows in by_device.items()}
+
+    @property
+    def follows(self) -> frozenset[str]:
+        """Return the devices with enough levels for a change to be found."""
+        least = 2 * self._least_levels
+        return frozenset(key.device for key, series in self._series.items() if len(series.levels) >= least)
+
+    def device_changes(self, begin_us: int, end_us: int) -> list[DeviceChange]:
+        """Return the changes of settings and reports in a time."""
+        return [change for change in self._changes if begin_us <= change.mono_us <= end_us]
+
+    def note_device(self, before: Device | None, device: Device, mono_us: int) -> None:
+        """Compare a device's new row with the one before."""
+        if before is None or before.serial != device.serial:
+            return
+        for old_rows, new_rows in ((before.limits, device.limits), (before.reports, device.reports)):
+            old = {row.name: row.value for row in old_rows}
+            for row in new_rows:
+                if row.name in old and old[row.name] != row.value:
+                    text = f"{row.name} {old[row.name]} -> {row.value}"
+                    self._changes.append(DeviceChange(mono_us, device.name, text))
+
+    def add_frame(self, frame: Frame) -> None:
+        """Keep the latencies of a frame."""
+        rows = frame[LATENCIES]
+        table = pack_table(LATENCIES, rows) if rows else None
+        if frame.dt_us < _SECOND_US or self._open_us:
+            if table is not None:
+                self._open.add(PackedFrame({LATENCIES: table}), frame.mono_us)
+            self._open_us += frame.dt_us
+            if self._open_us < _SECOND_US:
+                return
+            table = self._open.packed.tables.get(LATENCIES)
+        latencies: Packed[Series] = Packed()
+        if table is not None:
+            (latencies,) = table.histograms.values()
+        self._seconds.append(_Second(frame.mono_us, frame.wall, self._open_us or frame.dt_us, latencies))
+        if self._open_us:
+            self._open, self._open_us = Sum((LATENCIES,)), 0
+        while self._seconds[0].end_us < frame.mono_us - FINE_US:
+            self._seconds.popleft()
+
+    def add_minute(self, minute: Minute) -> None:
+        """Keep the latencies of a roll-up: changes are known to the minute."""
+        if not self._by_minutes:
+            self._by_minutes = True
+            self._seconds.clear()
+        table = minute.packed.tables.get(LATENCIES)
+        if table is not None:
+            (latencies,) = table.histograms.values()
+            self._seconds.append(_Second(minute.mono_us, minute.wall, minute.dt_us, latencies))
+        while len(self._seconds) > _RECENT:
+            self._seconds.popleft()
+
+    def add_block(self, block: Block) -> None:
+        """Add the levels of the newest block, end changes that are over, and test what rose."""
+        tables = {table: rows for table, rows in block.packed.tables.items() if table in _TABLES}
+        slim = replace(block, packed=PackedFrame(tables, frames_by_rate=block.packed.frames_by_rate))
+        self._blocks.append(replace(slim, outliers=(), waiting=(), unlisted=(), orders={}))
+        while len(self._blocks) > _RECENT:
+            self._blocks.popleft()
+        table = block.packed.tables.get(LATENCIES)
+        if table is None:
+            return
+        (latencies,) = table.histograms.values()
+        rises: list[tuple[float, int, Series]] = []
+        tested: set[str] = set()
+        for key, series in self._add_levels(latencies, block.end_us):
+            if series.changes:
+                self._end_changes(series, block.end_us)
+            rise = self._rise(series)
+            if rise is not None:
+                rises.append((*rise, key))
+        for _, split_us, key in sorted(rises, reverse=True):
+            if len(tested) < _MAX_TESTS:
+                tested.add(key.device)
+                self._test(key, split_us)
+
+    def _add_levels(self, latencies: Packed[Series], end_us: int) -> Iterator[tuple[Series, _Series]]:
+        """Add a level for each op of a device with enough I/Os, and yield those."""
+        for key, span in latencies.parts():
+            if key.stage != "total" or key.op not in FOLLOWED_OPS or span.begin == span.end:
+                continue
+            series = self._series.get(key)
+            if series is None:
+                if len(self._series) >= MAX_SERIES:
+                    continue
+                series = self._series[key] = _Series()
+            bits = latencies.bits(span.row)
+            counts = dict(
+                zip(latencies.indices[span.begin : span.end], latencies.counts[span.begin : span.end], strict=True)
+            )
+            if bits != BITS:
+                counts = _at_full_scale(counts, bits)
+            if series.pending:
+                for index, ios in series.pending.items():
+                    counts[index] = counts.get(index, 0) + ios
+            if sum(counts.values()) < _IOS_OF_LEVEL:
+                series.pending = counts
+                continue
+            series.pending = {}
+            series.add_level(_level_of(counts), end_us)
+            yield key, series
+
+    @property
+    def _least_levels(self) -> int:
+        return _LEAST_MINUTES if self._by_minutes else _LEAST_LEVELS
+
+    @property
+    def _side_us(self) -> int:
+        return self._least_levels * 60_000_000 if self._by_minutes else SIDE_US
+
+    def _rise(self, series: _Series) -> tuple[float, int] | None:
+        """Return by how many octaves the newest levels are above those before, and when the rise began; or None.
+
+        All levels of the newest 20 s must be above the older ones' median.
+        """
+        ends = series.ends_us[-_RECENT:]
+        begin = next((at for at, end_us in enumerate(ends) if end_us > series.since_us), len(ends))
+        levels, ends = series.levels[-_RECENT:][begin:], ends[begin:]
+        least = self._least_levels
+        if len(levels) < 2 * least:
+            return None
+        ranked = sorted(levels)
+        if min(levels[-least:]) < ranked[len(ranked) // 4] + MATTERS:
+            return None
+        split = _largest_step(levels, least)
+        before, after = levels[:split], levels[split:]
+        low = median(before)
+        if min(after) < low + MATTERS * _HALF or median(after) < low + MATTERS:
+            return None
+        begun_us = ends[split - 1]
+        if ends[-1] - begun_us < self._side_us - BLOCK_US // 10 or begun_us - ends[0] + BLOCK_US < self._side_us:
+            return None
+        return median(after) - low, begun_us
+
+    def _test(self, key: Series, split_us: int) -> None:
+        """Test a rise on single frames, and keep the change if it passes."""
+        series = self._series[key]
+        seconds = [second for second in self._seconds if second.end_us > series.since_us]
+        around_us = 2 * self._resolution_us + BLOCK_US
+        units = [_counts(second.latencies, key) for second in seconds]
+        first = next((at for at, second in enumerate(seconds) if second.end_us > split_us - around_us), 0)
+        last = next((at for at, second in enumerate(seconds) if second.end_us > split_us + around_us), len(seconds))
+        middle = _middle_of(series, split_us)
+        split = first + best_split([_share_above(unit, middle) for unit in units[first:last]])
+        if not 0 < split < len(seconds):
+            return
+        at = seconds[split - 1]
+        longest_us = _RECENT * 60_000_000 if self._by_minutes else LONGEST_SIDE_US
+        before = _within(seconds[:split], units[:split], at.end_us - longest_us, at.end_us)
+        after = _within(seconds[split:], units[split:], at.end_us, at.end_us + longest_us)
+        found = shift_between(before, after, fewest_units=self._least_levels if self._by_minutes else None)
+        if found is None or found.ratio.value < 2**MATTERS:
+            return
+        self._keep(key, series, at, found)
+
+    @property
+    def _resolution_us(self) -> int:
+        return self._seconds[-1].dt_us if self._seconds else 0
+
+    def _keep(self, key: Series, series: _Series, at: _Second, found: LevelShift) -> None:
+        middle = _middle_of(series, at.end_us)
+        hour = [
+            (level, end_us)
+            for level, end_us in zip(series.levels, series.ends_us, strict=True)
+            if end_us <= at.end_us and not any(begin < end_us <= end for begin, end in series.ended)
+        ]
+        levels = [level for level, _ in hour] or [middle]
+        change = Change(
+            device=key.device,
+            op=key.op,
+            mono_us=at.end_us,
+            wall=at.wall,
+            resolution_us=at.dt_us,
+            found=found,
+            before=self._load(key.device, at.end_us - LONGEST_SIDE_US, at.end_us),
+            after=self._load(key.device, at.end_us, self._blocks[-1].end_us),
+            as_slow_before=_share_in_runs(levels, middle, self._least_levels),
+            hour=(min(levels), max(levels)),
+            hour_us=at.end_us - hour[0][1] if hour else 0,
+        )
+        series.changes.append(change)
+        series.since_us = at.end_us
+
+    def _load(self, device: str, begin_us: int, end_us: int) -> SpanLoad | None:
+        """Return the load over the whole blocks of a span."""
+        room_us = self._resolution_us // 2
+        if self._by_minutes:
+            begin_us -= _RECENT * 60_000_000
+        blocks = [
+            block for block in self._blocks if block.begin_us >= begin_us - room_us and block.end_us <= end_us + room_us
+        ]
+        return load_of(device, blocks) if blocks else None
+
+    def _end_changes(self, series: _Series, now_us: int) -> None:
+        """End the changes whose old level is back."""
+        newest = median(series.levels[-self._least_levels :])
+        for change in reversed(series.changes):
+            before = math.log2(max(change.found.before.quantile(_HALF) or 1, 1))
+            rise = math.log2(change.factor)
+            if newest >= before + max(MATTERS * _HALF, rise * _HALF):
+                break
+            series.changes.remove(change)
+            if now_us - change.mono_us >= (FOR_GOOD_MINUTES_US if self._by_minutes else FOR_GOOD_US):
+                series.ended.append((change.mono_us, now_us))
+            series.since_us = now_us - SIDE_US
+
+
+def load_of(device: str, blocks: Sequence[Block]) -> SpanLoad:
+    """Return the load of a device over blocks."""
+    done: dict[str, Completed] = {}
+    sizes: dict[tuple[str, int], Histogram] = {}
+    depths = DepthTimes()
+    failed = 0
+    sums = Sum((SIZES,))
+    for block in blocks:
+        for op in OPS:
+            completed = counted(block, Flow(device, op)).every
+            if completed is not None and completed.count:
+                done[op] = done[op] + completed if op in done else completed
+        if device in block.depth_sums:
+            depths.merge(block.depth_sums[device])
+        else:
+            block.idle.add_to(depths, device)
+        failed += sum(ios for row, ios in block[ERRORS].items() if row.device == device)
+        sums.add(block.packed)
+    for row, value in sums[SIZES].items():
+        if row.device == device and value.latency:
+            sizes[row.op, row.upto] = value.latency
+    whole_us = sum(depths.in_driver.values())
+    busy_us = whole_us - depths.in_driver[0]
+    weighted = sum(depth * us for depth, us in depths.in_driver.items())
+    return SpanLoad(
+        us=sum(block.span_us for block in blocks),
+        done=done,
+        busy=busy_us / whole_us if whole_us else None,
+        depth=weighted / busy_us if busy_us else None,
+        failed=failed,
+        sizes=sizes,
+    )
+
+
+def _time_of(change: Change) -> int:
+    return change.mono_us
+
+
+@cache
+def _middles() -> tuple[float, ...]:
+    """Return log2 of the middle of each bucket in us."""
+    bounds = [bucket_bounds(index) for index in range(256)]
+    return tuple(math.log2(max((low + high - 1) / 2, 0.5)) for low, high in bounds)
+
+
+def _level_of(counts: Mapping[int, int]) -> float:
+    """Return log2 of the median in us."""
+    left = sum(counts.values()) / 2
+    indices = sorted(counts)
+    for index in indices:
+        left -= counts[index]
+        if left <= 0:
+            return _middles()[index]
+    return _middles()[indices[-1]]
+
+
+def _at_full_scale(counts: Mapping[int, int], bits: int) -> dict[int, int]:
+    """Return counts of a coarser scale at the full one: each in the first bucket of its own."""
+    full: dict[int, int] = {}
+    for index, ios in counts.items():
+        fine = bucket_index(bucket_bounds(index, bits)[0])
+        full[fine] = full.get(fine, 0) + ios
+    return full
+
+
+def _counts(latencies: Packed[Series], key: Series) -> dict[int, int]:
+    """Return a row's counts at the full scale; empty where it is missing."""
+    try:
+        row = latencies.rows.index(key)
+    except ValueError:
+        return {}
+    begin, end = latencies.ends[row - 1] if row else 0, latencies.ends[row]
+    counts = dict(zip(latencies.indices[begin:end], latencies.counts[begin:end], strict=True))
+    bits = latencies.bits(row)
+    return counts if bits == BITS else _at_full_scale(counts, bits)
+
+
+def _largest_step(levels: Sequence[float], least: int) -> int:
+    """Return the split with the largest difference between the sides' sums of squares: of the likeliest step."""
+    total, count = sum(levels), len(levels)
+    best, most = least, -math.inf
+    left = sum(levels[:least])
+    for split in range(least, count - least + 1):
+        difference = (total - left) / (count - split) - left / split
+        gain = split * (count - split) * difference * abs(difference)
+        if gain > most:
+            best, most = split, gain
+        left += levels[split] if split < count else 0.0
+    return best
+
+
+def _middle_of(series: _Series, split_us: int) -> float:
+    """Return log2 of the latency in the middle between the levels before and after a time."""
+    before = [level for level, end_us in zip(series.levels, series.ends_us, strict=True) if end_us <= split_us]
+    after = [level for level, end_us in zip(series.levels, series.ends_us, strict=True) if end_us > split_us]
+    before = before[-_RECENT:]
+    if not before or not after:
+        return (before or after or [0.0])[-1]
+    return (median(before) + median(after)) / 2
+
+
+def _share_above(counts: Mapping[int, int], level: float) -> float | None:
+    """Return the share of the I/Os above a level; None without I/Os."""
+    ios = sum(counts.values())
+    middles = _middles()
+    return sum(n for index, n in counts.items() if middles[index] > level) / ios if ios else None
+
+
+def _within(seconds: Sequence[_Second], units: Sequence[Unit], begin_us: int, end_us: int) -> list[Unit]:
+    """Return the units of the seconds that lie in a time."""
+    pairs = zip(seconds, units, strict=True)
+    return [unit for second, unit in pairs if second.end_us - second.dt_us // 2 > begin_us and second.end_us <= end_us]
+
+
+def _share_in_runs(levels: Iterable[float], least: float, length: int) -> float:
+    """Return the share of the levels that are at least so high, in runs of at least `length`."""
+    count = high = run = 0
+    for level in levels:
+        count += 1
+        run = run + 1 if level >= least else 0
+        if run == length:
+            high += length
+        elif run > length:
+            high += 1
+    return high / count if count else 0.0
+
+
+def bounds_text(change: Change) -> str:
+    """Return the range of the medians in the hour before a change."""
+    low, high = (spelled(round(2**level)) for level in change.hour)
+    return low if low == high else f"{low} to {high}"

@@ -1,0 +1,339 @@
+"""slower-than-before: a device's I/Os take longer than before some second, for good, under the same load.
+
+The change was found by the statistics of a diff (LatencyHistory). It is the device's only if its load explains
+nothing: I/Os of the same mean size and ops, no more per second. Nor may there only be more in flight. With more in
+flight a device does at least as many I/Os per second of its busy time, so that I/Os which only wait longer leave that
+rate as it was. Where the device was never idle before, and has more in flight now, the two can't be told apart: no
+finding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from latmon.findings.evidence import hardware_steps
+from latmon.findings.facts import Facts
+from latmon.findings.latency_history import Change, SpanLoad, bounds_text
+from latmon.findings.rule import (
+    LATENCIES,
+    NOTICE,
+    WARNING,
+    Fact,
+    Finding,
+    Moment,
+    Rule,
+    Step,
+    Threshold,
+    Thresholds,
+    Where,
+    plain,
+)
+from latmon.model.frame import Device
+from latmon.model.histogram import Histogram, bucket_bounds, merge
+from latmon.model.stages import place_of_op
+from latmon.support.units import clock, counted, part, rate, spelled
+
+ID = "slower-than-before"
+_TOGETHER_US = 10_000_000
+"""Changes within this time are of one moment, as are changes of settings."""
+_QUICK = 0.05
+"""Largest share of I/Os as quick as before, where the time in the driver was not counted: a burst has a quick one."""
+_ROOM = 0.5
+"""Largest mean number of I/Os in flight before, by Little's law, of a device that was certainly idle at times."""
+_FEWEST_OF_SIZE = 40
+_DAY_S = 86_400
+_MIB = 1 << 20
+_NAMED = 4
+"""Devices and settings that are named."""
+
+
+class _Slower(NamedTuple):
+    """The changes of one op of a device that last, as one: from before the first to now."""
+
+    op: str
+    first: Change
+    last: Change
+    steps: tuple[Change, ...]
+    now: Histogram
+    """Latencies of the last minute, after the change."""
+
+    @property
+    def before_us(self) -> int:
+        return self.first.found.before.quantile(0.5) or 1
+
+    @property
+    def now_us(self) -> int:
+        return self.now.quantile(0.5) or 1
+
+    @property
+    def factor(self) -> float:
+        return self.now_us / self.before_us
+
+    @property
+    def is_known(self) -> bool:
+        return self.now.quantile(0.5) is not None
+
+
+def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
+    """Yield a finding per device whose latency changed for good."""
+    if facts.history is None:
+        return
+    changes = facts.history.changes
+    slower = {name: _of_device(facts, rows, limits) for name, rows in changes.items() if facts.has_io(name)}
+    for name in sorted(slower):
+        if slower[name]:
+            yield _finding(facts, name, slower, limits)
+
+
+def _of_device(facts: Facts, changes: Iterable[Change], limits: Thresholds) -> list[_Slower]:
+    """Return the device's ops that are slower than before, the one with the largest factor first."""
+    by_op: dict[str, list[Change]] = {}
+    for change in changes:
+        if is_slower(change, limits):
+            by_op.setdefault(change.op, []).append(change)
+    found = []
+    for op, steps in by_op.items():
+        blocks = [block for block in facts.window if block.end_us - block.span_us // 2 > steps[-1].mono_us]
+        now = merge([block.stage("total", steps[0].device, op) for block in blocks or facts.window[-1:]])
+        row = _Slower(op, steps[0], steps[-1], tuple(steps), now)
+        if row.is_known and row.factor >= limits["times"] and row.now_us - row.before_us >= limits["added_us"]:
+            found.append(row)
+    return sorted(found, key=lambda row: (-row.factor, place_of_op(row.op)))
+
+
+def is_slower(change: Change, limits: Thresholds) -> bool:
+    """Return whether the load before and after a change leaves the device as its cause."""
+    before, after = change.before, change.after
+    if before is None or after is None or not before.ios or not after.ios:
+        return False
+    if change.as_slow_before > limits["usual"] or change.found.ratio.low < 1 + (limits["times"] - 1) / 2:
+        return False
+    return is_same_load(before, after, limits) and _is_device(change, before, after, limits)
+
+
+def is_same_load(before: SpanLoad, after: SpanLoad, limits: Thresholds) -> bool:
+    """Return whether the I/Os are of the same mean size and kinds, and no more per second."""
+    ops = before.done.keys() | after.done.keys()
+    if any(abs(before.share(op) - after.share(op)) > limits["mix"] for op in ops):
+        return False
+    sizes = before.mean_bytes, after.mean_bytes
+    if all(sizes) and max(sizes) > limits["size"] * min(sizes):
+        return False
+    return after.iops <= limits["load"] * before.iops
+
+
+def _is_device(change: Change, before: SpanLoad, after: SpanLoad, limits: Thresholds) -> bool:
+    """Return whether the device does fewer I/Os per second of its busy time than before."""
+    if before.busy and after.busy:
+        return before.iops / before.busy >= limits["rate"] * after.iops / after.busy
+    mean_us = change.found.before.nearest_sum / change.found.before.count
+    quick = _share_below(change.found.after, change.found.before.quantile(0.9) or 0)
+    return before.iops * mean_us / 1e6 <= _ROOM and quick <= _QUICK
+
+
+def _share_below(latencies: Histogram, us: int) -> float:
+    """Return the share of the I/Os in buckets that begin below a latency."""
+    below = sum(ios for index, ios in latencies.buckets if bucket_bounds(index, latencies.bits)[0] < us)
+    return below / latencies.count if latencies.count else 0.0
+
+
+def _finding(facts: Facts, device: str, slower: Mapping[str, list[_Slower]], limits: Thresholds) -> Finding:
+    rows = slower[device]
+    worst = rows[0]
+    first = min((row.first for row in rows), key=lambda change: change.mono_us)
+    added_us = worst.now_us - worst.before_us
+    is_much = worst.factor >= limits["much"] and added_us >= limits["slow_us"]
+    since = since_text(first.wall, facts.wall, first.resolution_us)
+    others = "".join(f", {row.op}s {factor_text(row.factor)}" for row in rows[1:])
+    took = f"{spelled(worst.before_us)} -> {spelled(worst.now_us)}"
+    middle_us = round(math.sqrt(worst.before_us * worst.now_us))
+    return Finding(
+        ID,
+        WARNING if is_much else NOTICE,
+        device,
+        f"{device}: {_ops(worst.op)} take {factor_text(worst.factor)} as long since {since} (p50 {took}){others}, "
+        "and the load did not rise",
+        tuple(_evidence(facts, device, slower, first)),
+        Where("overview", device, worst.op, middle_us),
+        tuple(_steps(facts, device, first)),
+        "another kind of load since that second, which neither rate nor sizes show: random instead of sequential I/Os, "
+        "or data that no cache has",
+        min(1.0, added_us / worst.now_us),
+        brief=f"{device}: {_ops(worst.op)} {factor_text(worst.factor)} as long since {since}",
+        began=Moment(first.mono_us, first.wall),
+    )
+
+
+def _ops(op: str) -> str:
+    return "flushes" if op == "flush" else f"{op}s"
+
+
+def factor_text(factor: float) -> str:
+    """Return a factor as a text: 1.8x, 40x."""
+    return f"{factor:.1f}x" if factor < 10 else f"{factor:.0f}x"  # noqa: PLR2004 - the first decimal matters below
+
+
+def since_text(wall: float, now: float, resolution_us: int) -> str:
+    """Return the time of a change, with the date where it is not of the last day, and as a minute where it is one."""
+    text = clock(wall)
+    if resolution_us > 2 * _TOGETHER_US:
+        text = f"the minute after {text[:5]}"
+    days = int((now - wall) // _DAY_S)
+    return f"{text} ({counted(days, 'day')} ago)" if days else text
+
+
+def _evidence(facts: Facts, device: str, slower: Mapping[str, list[_Slower]], first: Change) -> Iterator[Fact]:
+    rows = slower[device]
+    for row in rows:
+        ratio = row.last.found.ratio if len(row.steps) == 1 else None
+        sure = f", at the change {ratio.low:.3g} to {ratio.high:.3g} (95%)" if ratio else ""
+        ios = row.now.count + row.first.found.before.count
+        text = f"{row.op}: p50 {spelled(row.before_us)} before, {spelled(row.now_us)} now: x{row.factor:.3g}{sure}"
+        yield Fact(f"{row.op}_factor", round(row.factor, 3), text, "times", ios)
+    resolution = f"known to {spelled(first.resolution_us)}"
+    chance = first.found.p
+    text = f"changed at {clock(first.wall)}, {resolution}; chance of as large a difference: {chance:.2g}"
+    yield Fact("changed_at", round(first.wall, 3), text)
+    steps = sorted({change.mono_us: change for row in rows for change in row.steps}.values(), key=lambda c: c.mono_us)
+    later = [change for change in steps if change.mono_us - first.mono_us > _TOGETHER_US]
+    if later:
+        words = ", ".join(f"{change.op}s {factor_text(change.factor)} at {clock(change.wall)}" for change in later)
+        yield Fact("further_steps", len(later), f"in further steps: {words}")
+    if first.hour_us > 0:
+        text = f"in the {spelled(first.hour_us)} before, medians of {first.op}s were {bounds_text(first)}"
+        yield Fact("hour_before", round(2 ** first.hour[1]), text, "us")
+    yield from _load_facts(rows, first)
+    yield from _at_the_same_time(facts, device, slower, first)
+
+
+def _load_facts(rows: list[_Slower], first: Change) -> Iterator[Fact]:
+    before, after = first.before, first.after
+    if before is None or after is None:
+        return
+    text = f"load before -> after: {rate(before.iops)} -> {rate(after.iops)} IOPS"
+    text += f", mean size {_size(before.mean_bytes)} -> {_size(after.mean_bytes)}"
+    yield Fact("iops", round(after.iops, 1), text, "per_s")
+    if before.busy and after.busy:
+        was, now = before.iops / before.busy, after.iops / after.busy
+        text = f"busy, it did {rate(was)} I/Os per second before, {rate(now)} after; more load does not lower that"
+        yield Fact("busy_rate", round(now, 1), text, "per_s")
+    if before.depth and after.depth:
+        text = f"in flight while busy: {before.depth:.1f} -> {after.depth:.1f} on average; busy {part(before.busy)} -> "
+        yield Fact("depth", round(after.depth, 2), text + part(after.busy))
+    yield Fact("failed", after.failed, f"failed I/Os before -> after: {before.failed:,} -> {after.failed:,}", "ios")
+    yield from _size_facts(rows, before, after)
+
+
+def _size_facts(rows: list[_Slower], before: SpanLoad, after: SpanLoad) -> Iterator[Fact]:
+    """Yield the factor of each size class; where sizes were not traced on both sides, that they were not."""
+    texts = []
+    for row in rows:
+        for op, upto in sorted(before.sizes.keys() & after.sizes.keys()):
+            sides = before.sizes[op, upto], after.sizes[op, upto]
+            was, now = (side.quantile(0.5) for side in sides)
+            if op == row.op and min(side.count for side in sides) >= _FEWEST_OF_SIZE and was and now:
+                size = f"up to {_size(upto)}" if upto else "larger"
+                texts.append(f"{op}s {size} x{now / was:.3g}")
+    if texts:
+        yield Fact("sizes", len(texts), f"by size: {', '.join(texts)}")
+    else:
+        yield Fact("sizes", 0, "by size: not measured, because sizes were not traced before and after the change")
+
+
+def _size(size: float) -> str:
+    """Return a size as a text: 4 KiB, 1 MiB."""
+    return f"{size / 1024:.3g} KiB" if size < _MIB else f"{size / _MIB:.3g} MiB"
+
+
+def _at_the_same_time(facts: Facts, device: str, slower: Mapping[str, list[_Slower]], first: Change) -> Iterator[Fact]:
+    """Yield what changed within ten seconds: settings, reports, other devices behind the same controller or driver."""
+    if facts.history is None:
+        return
+    room_us = max(_TOGETHER_US, first.resolution_us)
+    changed = facts.history.device_changes(first.mono_us - 6 * room_us, first.mono_us + 6 * room_us)
+    own = [change.text for change in changed if change.device == device]
+    text = ", ".join(own[:_NAMED]) if own else "no setting, link or report of it that latmon reads"
+    yield Fact("changed_too", len(own), f"changed within a minute of it: {text}")
+    grown = {name: n for name, n in facts.grown.get(device, {}).items() if n}
+    if grown:
+        rows = ", ".join(f"{name} +{n:,}" for name, n in sorted(grown.items())[:_NAMED])
+        yield Fact("reports", len(grown), f"counters of its own that grew: {rows}")
+    yield from _others(facts, device, slower, first, room_us)
+
+
+def _others(
+    facts: Facts, device: str, slower: Mapping[str, list[_Slower]], first: Change, room_us: int
+) -> Iterator[Fact]:
+    own = facts.device(device)
+    for kind, value in (("controller", own.controller), ("driver", own.driver)):
+        alike = [name for name, other in facts.devices.items() if name != device and _same(other, kind, value)]
+        known = [name for name in alike if facts.has_io(name)]
+        if not value or not known:
+            continue
+        too = [
+            name
+            for name in known
+            if any(abs(row.first.mono_us - first.mono_us) <= room_us for row in slower.get(name, ()))
+        ]
+        names = f" ({', '.join(too[:_NAMED])})" if too else ""
+        text = (
+            f"of {counted(len(known), 'other busy device')} with its {kind} {value}, {len(too)} changed with it{names}"
+        )
+        yield Fact(f"with_its_{kind}", len(too), text, "", len(known))
+        return
+
+
+def _same(device: Device, kind: str, value: str) -> bool:
+    return value == (device.controller if kind == "controller" else device.driver)
+
+
+def _steps(facts: Facts, device: str, first: Change) -> Iterator[Step]:
+    name = f"/dev/{device}" if plain(device) else "DEVICE"
+    yield Step(
+        f"find out what happened at {clock(first.wall)}: the kernel's log, jobs, updates, work on the storage",
+        commands=("dmesg | tail -n 50",),
+    )
+    yield from hardware_steps(
+        facts,
+        device,
+        (
+            Step(
+                "read the state of device or array: cache and its battery, rebuild, a lost path, heat, link speed",
+                commands=(f"smartctl -a {name}", "lspci -vv"),
+            ),
+        ),
+    )
+    yield Step("compare what was with what is: latmon diff of two recordings, or the key D before and after a repair")
+
+
+RULE = Rule(
+    ID,
+    "I/Os of a device take longer than before some second, for good, and its load did not rise",
+    evaluate,
+    needs=LATENCIES,
+    thresholds={
+        "times": Threshold(1.5, "times", "the median before at least, the median now"),
+        "added_us": Threshold(100, "us", "longer at least"),
+        "much": Threshold(3.0, "times", "the median before, from which on it is a warning"),
+        "slow_us": Threshold(1_000, "us", "longer at least for a warning"),
+        "load": Threshold(1.25, "times", "the IOPS before at most: with more its latency follows the load"),
+        "size": Threshold(1.5, "times", "the mean size before at most, or its reverse"),
+        "mix": Threshold(0.2, "share", "of the I/Os at most that are of another op than before"),
+        "rate": Threshold(1.25, "times", "as many I/Os per second of busy time before, at least"),
+        "usual": Threshold(0.02, "share", "of the hour before at most in which it was as slow"),
+    },
+    explained_by=(
+        "starved-io",
+        "completion-wakeup",
+        "softirq-delay",
+        "slow-shared-handler",
+        "outstanding-ceiling",
+        "bottleneck-above-device",
+        "requeue-storm",
+        "io-throttled",
+        "outside-limit",
+        "noisy-neighbour",
+    ),
+)

@@ -1,0 +1,264 @@
+"""slower-than-before: lasting changes of a simulated device's latency, and loads that only look like one.
+
+The device serves requests in the order of their arrival, so that its latencies follow the load.
+"""
+
+import math
+from dataclasses import replace
+from random import Random
+
+import pytest
+from finding_cases import found, lasting, timed
+from queued_device import BEGIN_S, WALL, Closed, Open, S, frames_of, lognormal
+
+from latmon.aggregate.request_age import Waiting
+from latmon.findings.engine import NEEDS, RuleEngine
+from latmon.findings.rule import Settings
+from latmon.findings.rules.slower_than_before import ID, since_text
+from latmon.model.frame import Device, DeviceReport, Limit, Origin
+from latmon.recording.rollup import MinuteSums, minute_of
+from latmon.views.findings_state import EvaluatedBlocks, findings_of
+
+ORIGIN = Origin("test", "here", "6.1", "0", interval_us=S, start_mono_us=BEGIN_S * S)
+ALONE = Settings(off=frozenset(NEEDS) - {ID})
+PACED = (Open(lambda _: 60, is_paced=True),)
+
+
+def changing(*steps):
+    """Return the median service time in us of each second: `(from second, us)`."""
+    return lambda second: [us for begin, us in steps if second >= begin][-1]
+
+
+def watched(frames, settings=ALONE):
+    """Return the engine after all frames, and (second, summary) of each change of the current finding."""
+    engine, seen, last = RuleEngine(ORIGIN, settings=settings), [], None
+    for number, frame in enumerate(frames, 1):
+        engine.take(frame)
+        now = engine.current[0].summary if engine.current else ""
+        if now != last and (last is not None or now):
+            seen.append((number, now))
+        last = now
+    assert not engine.failed
+    return engine, seen
+
+
+def simulated(seconds, loads, service, *, seed=1, servers=4, **changed):
+    return watched(frames_of(Random(seed), seconds, loads, service, servers=servers, **changed))
+
+
+def facts_by_name(finding):
+    return {fact.name: fact for fact in finding.facts}
+
+
+def test_a_device_that_takes_forty_times_as_long_is_named_within_30_s_with_the_second():
+    engine, seen = simulated(95, PACED, lognormal(changing((0, 1_000), (63, 40_000))))
+    assert seen[0][0] - 63 <= 30
+    (finding,) = engine.current
+    assert (finding.severity, finding.device) == ("warning", "sda")
+    assert finding.summary.startswith("sda: reads take 40x as long since ")
+    assert finding.began.wall == WALL + BEGIN_S + 63
+    facts = facts_by_name(finding)
+    assert facts["read_factor"].value == pytest.approx(40, rel=0.1)
+    assert facts["changed_at"].value == WALL + BEGIN_S + 63
+    assert "60.0 -> 60.1 IOPS" in facts["iops"].text
+    assert "4 KiB -> 4 KiB" in facts["iops"].text
+    assert "sizes were not traced" in facts["sizes"].text
+    assert "no setting, link or report" in facts["changed_too"].text
+    assert finding.share == pytest.approx(39 / 40, abs=0.01)
+
+
+def test_the_map_has_the_mark_at_the_second_of_the_change():
+    engine, blocks = RuleEngine(ORIGIN, settings=ALONE), EvaluatedBlocks()
+    for frame in frames_of(Random(1), 95, PACED, lognormal(changing((0, 1_000), (63, 40_000))), servers=4):
+        engine.take(frame)
+        blocks.update(engine)
+    (event,) = findings_of(engine, ALONE, blocks.firsts).begins
+    assert (event.mono_us, event.text) == ((BEGIN_S + 63) * S, "began: slower than before on sda")
+
+
+def test_a_change_with_few_seconds_before_it_is_found_as_a_capture_may_begin_late():
+    _, seen = simulated(60, PACED, lognormal(changing((0, 1_000), (24, 40_000))))
+    assert seen[0][0] - 24 <= 30
+
+
+def test_twice_the_latency_is_found_within_minutes_as_a_notice_below_the_floor():
+    engine, seen = simulated(160, (Open(lambda _: 60),), lognormal(changing((0, 400), (100, 800))))
+    assert seen[0][0] - 100 <= 60
+    assert engine.current[0].severity == "notice"
+
+
+@pytest.mark.slow
+def test_the_change_stays_known_after_the_old_level_has_left_the_history():
+    engine, seen = simulated(4_000, (Open(lambda _: 15, is_paced=True),), lognormal(changing((0, 1_000), (100, 9_000))))
+    assert engine.current[0].began.wall == WALL + BEGIN_S + 100
+    assert len({episode.begin_us for episode in engine.episodes}) == 1
+    assert 100 < seen[0][0] <= 130
+
+
+def test_the_finding_ends_when_the_old_level_is_back():
+    engine, seen = simulated(
+        250, (Open(lambda _: 20, is_paced=True),), lognormal(changing((0, 1_000), (60, 40_000), (150, 1_000)))
+    )
+    assert [bool(summary) for _, summary in seen][-2:] == [True, False]
+    assert 150 < seen[-1][0] <= 165
+    assert engine.current == ()
+
+
+def test_two_changes_have_the_first_ones_second_and_the_factor_of_both():
+    steps = (0, 1_000), (60, 6_000), (130, 30_000)
+    engine, _ = simulated(200, (Open(lambda _: 20, is_paced=True),), lognormal(changing(*steps)))
+    (finding,) = engine.current
+    assert finding.began.wall == WALL + BEGIN_S + 60
+    facts = facts_by_name(finding)
+    assert facts["read_factor"].value == pytest.approx(30, rel=0.15)
+    assert facts["further_steps"].text.startswith("in further steps: reads 5.")
+
+
+def test_a_closed_loop_whose_iops_fall_with_the_latency_is_found():
+    engine, _ = simulated(120, (Closed(lambda _: 2),), lognormal(changing((0, 1_000), (60, 20_000))))
+    assert engine.current[0].severity == "warning"
+
+
+def test_without_depths_idle_time_by_littles_law_and_no_quick_ios_decide():
+    engine, _ = simulated(120, PACED, lognormal(changing((0, 1_000), (60, 40_000))), has_depths=False)
+    assert engine.current[0].severity == "warning"
+    bursts = (Open(lambda second: 100 if second < 60 or second % 10 < 1 else 0),)
+    assert simulated(300, bursts, lognormal(1_000), servers=1, has_depths=False)[1] == []
+
+
+def _threads(count, begin=100):
+    return lambda second: count if second >= begin else 1
+
+
+HARMLESS = {
+    "more threads": ((Closed(_threads(16)),), 1, 1_000),
+    "a higher rate": ((Open(lambda second: 300 if second < 100 else 900),), 1, 1_000),
+    "bursts": ((Open(lambda second: 900 if second % 10 < 3 else 20),), 1, 1_000),
+    "the same rate in bursts": ((Open(lambda second: 100 if second < 150 else 1_000 * (second % 10 < 1)),), 1, 1_000),
+    "a backup of large reads": (
+        (Open(lambda _: 100), Closed(lambda second: 8 * (100 < second < 250), size=65_536, think_us=5_000)),
+        1,
+        1_000,
+    ),
+    "a copy that writes": (
+        (Open(lambda _: 100), Closed(lambda second: 8 * (100 < second < 250), op="write", think_us=5_000)),
+        1,
+        1_000,
+    ),
+    "a cache that warms up": ((Open(lambda _: 60),), 4, {0: 8_000, 60: 3_000, 120: 1_000, 180: 200}),
+    "minutes that alternate": ((Open(lambda second: 60 if second // 60 % 2 else 500),), 1, 1_500),
+}
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_latency_that_follows_the_load_is_no_finding(name):
+    loads, servers, service_us = HARMLESS[name]
+    steps = service_us.items() if isinstance(service_us, dict) else [(0, service_us)]
+    _, seen = simulated(300, loads, lognormal(changing(*steps), 0.3), servers=servers)
+    assert seen == []
+
+
+def test_a_device_that_has_been_as_slow_in_the_hour_before_only_varies():
+    """Slow for 40 s in each of some minutes: the first is shown while it lasts, and later ones are usual."""
+    slow = lambda second: 20_000 if second % 120 >= 80 else 1_000  # noqa: E731
+    _, seen = simulated(900, (Open(lambda _: 30),), lognormal(slow))
+    shown = [second for second, summary in seen if summary]
+    assert all(second < 400 for second in shown)
+
+
+def test_one_bad_moment_is_no_change():
+    assert simulated(200, PACED, lognormal(lambda second: 60_000 if 100 <= second < 112 else 1_000))[1] == []
+
+
+def test_settings_reports_and_like_devices_that_changed_at_the_same_time_are_named():
+    frames = []
+    disks = [(name, changing((0, 1_000), (60, 20_000)) if name != "sdc" else 1_000) for name in ("sda", "sdb", "sdc")]
+    runs = [
+        list(frames_of(Random(number), 95, PACED, lognormal(us), servers=4, name=name))
+        for number, (name, us) in enumerate(disks)
+    ]
+    for second, parts in enumerate(zip(*runs, strict=True)):
+        frames.append(_joined(second, parts))
+    engine, _ = watched(frames)
+    assert [finding.device for finding in engine.current] == ["sda", "sdb"]
+    facts = facts_by_name(engine.current[0])
+    assert "nr_requests 128 -> 4, link_speed 8.0 GT/s -> 2.5 GT/s" in facts["changed_too"].text
+    assert facts["with_its_controller"].text == (
+        "of 2 other busy devices with its controller 0000:01:00.0, 1 changed with it (sdb)"
+    )
+
+
+def _joined(second, parts):
+    first = parts[0]
+    devices = ()
+    if second in (0, 61):
+        devices = tuple(_disk(name, is_changed=second > 0 and name == "sda") for name in ("sda", "sdb", "sdc"))
+    merged = {
+        name: {key: value for part in parts for key, value in getattr(part, name).items()}
+        for name in ("histograms", "kernel", "seen", "depths")
+    }
+    return replace(first, **merged, devices=devices)
+
+
+def _disk(name, *, is_changed):
+    return Device(
+        name,
+        8,
+        0,
+        driver="sd",
+        controller="0000:01:00.0",
+        limits=(Limit("nr_requests", 4 if is_changed else 128, "at/nr_requests"),),
+        reports=(DeviceReport("link_speed", "2.5 GT/s" if is_changed else "8.0 GT/s", "at/link_speed"),),
+    )
+
+
+def test_minutes_of_a_roll_up_give_the_minute():
+    engine = RuleEngine(ORIGIN, settings=ALONE)
+    by_minute = {}
+    for frame in frames_of(Random(1), 1_220, PACED, lognormal(changing((0, 1_000), (620, 40_000))), servers=4):
+        by_minute.setdefault(minute_of(frame.mono_us), []).append(frame)
+    for frames in list(by_minute.values())[1:]:
+        sums = MinuteSums(Waiting(), frames[0].mono_us - S)
+        for frame in frames:
+            sums.add(frame)
+        engine.take(sums.minute())
+    (finding,) = engine.current
+    assert finding.began.wall == WALL + BEGIN_S + 620
+    assert "known to 60 s" in facts_by_name(finding)["changed_at"].text
+    assert " since the minute after " in finding.summary
+
+
+def test_windows_without_a_history_have_no_finding():
+    assert found(ID, lasting(12, histograms=timed("sda", ((50, {"hba": 900}),)))) == []
+
+
+def test_the_time_of_a_change_of_another_day_has_its_age():
+    assert since_text(WALL, WALL + 60, S).count(":") == 2
+    assert since_text(WALL, WALL + 2 * 86_400 + 5, S).endswith("(2 days ago)")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_an_hour_of_an_ordinary_heavy_tailed_load_has_no_finding(seed):
+    rng = Random(seed)
+    slow_seconds = {second for second in range(3_600) if rng.random() < 0.05}
+    wandering = [1.0]
+    for _ in range(3_600):
+        wandering.append(min(max(wandering[-1] * math.exp(rng.gauss(0, 0.02)), 0.5), 2.0))
+
+    def service(rng, second, _op):
+        at = int(second)
+        return 700 * wandering[at] * rng.paretovariate(1.3) * (8 if at in slow_seconds else 1)
+
+    assert simulated(3_600, (Open(lambda _: 30), Open(lambda _: 10, "write")), service, seed=seed)[1] == []
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_change_to_forty_times_is_found_within_30_s_under_heavy_tails(seed):
+    at = 45 + seed
+
+    def service(rng, second, _op):
+        return (40_000 if second >= at else 1_000) * 0.7 * rng.paretovariate(1.5)
+
+    _, seen = simulated(at + 31, (Open(lambda _: 40),), service, seed=seed, servers=32)
+    assert seen, seed
