@@ -55,15 +55,15 @@ def shift_between(
         return None
     rows = cuts.rows(how, body)
     results = statistics.weigh(rows, how.correlation).found
-    found = [
+    significant = [
         result.p
         for row, result in zip(rows, results, strict=True)
         if result.t > 0 and row.shares[1] - row.shares[0] > statistics.internal_difference(row)
     ]
     ratio = quantile_ratios(cuts, (totals[0], totals[1]), dict.fromkeys(PARTS, how)).get("p50")
-    if ratio is None or min(found, default=1.0) > CHANCE:
+    if ratio is None or min(significant, default=1.0) > CHANCE:
         return None
-    return LevelShift(totals[0], totals[1], ratio, min(found))
+    return LevelShift(totals[0], totals[1], ratio, min(significant))
 
 
 def best_split(slow_shares: Sequence[float | None]) -> int:

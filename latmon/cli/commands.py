@@ -32,6 +32,7 @@ from latmon.support.streams import STANDARD, ServiceLog
 from latmon.support.text import clean
 
 if TYPE_CHECKING:
+    from latmon.findings.rule import Settings
     from latmon.tui.tour import Tour
     from latmon.views.selection import ScreenOptions
 
@@ -110,6 +111,8 @@ def _live(args: argparse.Namespace) -> int:
         from latmon.cli import headless
 
         return headless.record(request, request.record, defaults.findings, _log(args, user))
+    if args.baseline is not None:
+        defaults = replace(defaults, findings=_with_baseline(defaults.findings, args.baseline))
     screen = partial(_screen, args, defaults, "LIVE", user, request)
     if args.once:
         from latmon.cli import headless
@@ -321,6 +324,13 @@ def _watch(
     finally:
         captured = session.close()
     return captured if code is None or (code == EXIT_DONE and request.record is not None) else code
+
+
+def _with_baseline(settings: Settings, path: Path) -> Settings:
+    """Return the settings of the rules with recordings to compare with. RecordingError where there are none."""
+    from latmon.diff.baseline import BaselineFiles
+
+    return replace(settings, baseline=BaselineFiles(path, time.time()))
 
 
 def _screen_program() -> Callable[..., int | None]:

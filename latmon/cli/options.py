@@ -727,6 +727,17 @@ OPTIONS += _declared(
         excludes=(Rule(("--tui",), _ONE_OUTPUT), _IN_A_FILE),
     ),
     BELL._replace(commands=(*_CAPTURES, "demo"), excludes=(*_ON_SCREEN, *BELL.excludes)),
+    Option(
+        "--baseline PATH",
+        "compare with recordings of the same hour of another day: a file, or a directory of `latmon watch --record`",
+        values.file,
+        commands=("live",),
+        excludes=(
+            *_ON_SCREEN,
+            Rule(("--once",), "{option} compares minutes: it goes without {part}"),
+            _not_of_prometheus("latencies of this host's devices"),
+        ),
+    ),
 )
 OPTIONS += _declared(
     ("export",),

@@ -18,6 +18,7 @@ from latmon.aggregate.accumulator import Accumulator, Minute
 from latmon.aggregate.rates import HighestRates, RateSums
 from latmon.aggregate.request_age import Waiting
 from latmon.analysis.limits import AuditGroups
+from latmon.findings.baseline import BaselineComparison
 from latmon.findings.episodes import Episode, EpisodeLog
 from latmon.findings.evidence import host_before, maintenance_of
 from latmon.findings.facts import (
@@ -348,6 +349,7 @@ class RuleEngine:
         self._rates = RateSums()
         self._highest = HighestRates()
         self._history = LatencyHistory()
+        self._comparison = None if settings.baseline is None else BaselineComparison(settings.baseline)
         self._sums = Accumulator(sums_gauges=False)
         self._window_sums = WindowSums()
         self._groups: AuditGroups | None = None
@@ -458,6 +460,8 @@ class RuleEngine:
         self._highest.add(rates_of(block))
         self._coincidences.add(block)
         self._history.add_block(block)
+        if self._comparison is not None:
+            self._comparison.add_block(block, self._devices)
         while len(self._blocks) > KEEP and not in_window(self._blocks[0], block.end_us, self.origin):
             self._blocks.popleft()
         if self.quiet:
@@ -474,6 +478,7 @@ class RuleEngine:
             grown=self._growth.until(block.end_us),
             highest=self._highest,
             history=self._history,
+            comparison=self._comparison,
         )
         found: list[Finding] = []
         for some in evaluate_rules(facts, self.settings, self.failed):

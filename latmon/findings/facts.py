@@ -41,6 +41,7 @@ from latmon.model.packed_frame import PackedFrame
 from latmon.model.table import Row, Table
 
 if TYPE_CHECKING:  # a history is made of blocks
+    from latmon.findings.baseline import BaselineComparison
     from latmon.findings.latency_history import LatencyHistory
 
 T = TypeVar("T")
@@ -302,11 +303,12 @@ class Facts:
         grown: Mapping[str, Mapping[str, int]] = MappingProxyType({}),
         highest: HighestRates | None = None,
         history: LatencyHistory | None = None,
+        comparison: BaselineComparison | None = None,
     ) -> None:
         """Take the blocks; running sums and groups of the devices where a caller keeps them.
 
         `off`: the rules that the config turns off; `is_newest`: these are the newest blocks of a longer window;
-        `grown`, `highest`, `history`: as the attributes.
+        `grown`, `highest`, `history`, `comparison`: as the attributes.
         """
         self._groups = groups
         self.blocks = blocks
@@ -318,6 +320,8 @@ class Facts:
         """The highest rates of the last hour, as far as that was measured."""
         self.history = history
         """Latencies of the last hour and their lasting changes; None where only a minute is known."""
+        self.comparison = comparison
+        """Comparison with recordings of another day; None without --baseline."""
         self.off = off
         """Rules that report nothing, so that no other one may leave a finding to them."""
         self.window = _window(blocks, origin)
@@ -347,6 +351,7 @@ class Facts:
                 grown=self.grown,
                 highest=self.highest,
                 history=self.history,
+                comparison=self.comparison,
             ),
         )
 

@@ -105,7 +105,7 @@ class Change:
     wall: float
     resolution_us: int
     """Length of the frames, or of the minutes, around it: it is known to that."""
-    found: LevelShift
+    shift: LevelShift
     before: SpanLoad | None
     after: SpanLoad | None
     """Load of up to a minute before and after it; None where no whole block is known."""
@@ -118,7 +118,7 @@ class Change:
 
     @property
     def factor(self) -> float:
-        return self.found.ratio.value
+        return self.shift.ratio.value
 
 
 class DeviceChange(NamedTuple):
@@ -241,9 +241,7 @@ class LatencyHistory:
 
     def add_block(self, block: Block) -> None:
         """Add the levels of the newest block, end changes that are over, and test what rose."""
-        tables = {table: rows for table, rows in block.packed.tables.items() if table in _TABLES}
-        slim = replace(block, packed=PackedFrame(tables, frames_by_rate=block.packed.frames_by_rate))
-        self._blocks.append(replace(slim, outliers=(), waiting=(), unlisted=(), orders={}))
+        self._blocks.append(slim(block))
         while len(self._blocks) > _RECENT:
             self._blocks.popleft()
         table = block.packed.tables.get(LATENCIES)
@@ -286,7 +284,7 @@ class LatencyHistory:
                 series.pending = counts
                 continue
             series.pending = {}
-            series.add_level(_level_of(counts), end_us)
+            series.add_level(level_of(counts), end_us)
             yield key, series
 
     @property
@@ -326,7 +324,7 @@ class LatencyHistory:
         series = self._series[key]
         seconds = [second for second in self._seconds if second.end_us > series.since_us]
         around_us = 2 * self._resolution_us + BLOCK_US
-        units = [_counts(second.latencies, key) for second in seconds]
+        units = [counts_of(second.latencies, key) for second in seconds]
         first = next((at for at, second in enumerate(seconds) if second.end_us > split_us - around_us), 0)
         last = next((at for at, second in enumerate(seconds) if second.end_us > split_us + around_us), len(seconds))
         middle = _middle_of(series, split_us)
@@ -337,16 +335,16 @@ class LatencyHistory:
         longest_us = _RECENT * 60_000_000 if self._by_minutes else LONGEST_SIDE_US
         before = _within(seconds[:split], units[:split], at.end_us - longest_us, at.end_us)
         after = _within(seconds[split:], units[split:], at.end_us, at.end_us + longest_us)
-        found = shift_between(before, after, fewest_units=self._least_levels if self._by_minutes else None)
-        if found is None or found.ratio.value < 2**MATTERS:
+        shift = shift_between(before, after, fewest_units=self._least_levels if self._by_minutes else None)
+        if shift is None or shift.ratio.value < 2**MATTERS:
             return
-        self._keep(key, series, at, found)
+        self._keep(key, series, at, shift)
 
     @property
     def _resolution_us(self) -> int:
         return self._seconds[-1].dt_us if self._seconds else 0
 
-    def _keep(self, key: Series, series: _Series, at: _Second, found: LevelShift) -> None:
+    def _keep(self, key: Series, series: _Series, at: _Second, shift: LevelShift) -> None:
         middle = _middle_of(series, at.end_us)
         hour = [
             (level, end_us)
@@ -360,7 +358,7 @@ class LatencyHistory:
             mono_us=at.end_us,
             wall=at.wall,
             resolution_us=at.dt_us,
-            found=found,
+            shift=shift,
             before=self._load(key.device, at.end_us - LONGEST_SIDE_US, at.end_us),
             after=self._load(key.device, at.end_us, self._blocks[-1].end_us),
             as_slow_before=_share_in_runs(levels, middle, self._least_levels),
@@ -384,7 +382,7 @@ class LatencyHistory:
         """End the changes whose old level is back."""
         newest = median(series.levels[-self._least_levels :])
         for change in reversed(series.changes):
-            before = math.log2(max(change.found.before.quantile(_HALF) or 1, 1))
+            before = math.log2(max(change.shift.before.quantile(_HALF) or 1, 1))
             rise = math.log2(change.factor)
             if newest >= before + max(MATTERS * _HALF, rise * _HALF):
                 break
@@ -392,6 +390,13 @@ class LatencyHistory:
             if now_us - change.mono_us >= (FOR_GOOD_MINUTES_US if self._by_minutes else FOR_GOOD_US):
                 series.ended.append((change.mono_us, now_us))
             series.since_us = now_us - SIDE_US
+
+
+def slim(block: Block) -> Block:
+    """Return a block with what a load is made of alone."""
+    tables = {table: rows for table, rows in block.packed.tables.items() if table in _TABLES}
+    packed = PackedFrame(tables, frames_by_rate=block.packed.frames_by_rate)
+    return replace(block, packed=packed, outliers=(), waiting=(), unlisted=(), orders={})
 
 
 def load_of(device: str, blocks: Sequence[Block]) -> SpanLoad:
@@ -439,7 +444,7 @@ def _middles() -> tuple[float, ...]:
     return tuple(math.log2(max((low + high - 1) / 2, 0.5)) for low, high in bounds)
 
 
-def _level_of(counts: Mapping[int, int]) -> float:
+def level_of(counts: Mapping[int, int]) -> float:
     """Return log2 of the median in us."""
     left = sum(counts.values()) / 2
     indices = sorted(counts)
@@ -459,7 +464,7 @@ def _at_full_scale(counts: Mapping[int, int], bits: int) -> dict[int, int]:
     return full
 
 
-def _counts(latencies: Packed[Series], key: Series) -> dict[int, int]:
+def counts_of(latencies: Packed[Series], key: Series) -> dict[int, int]:
     """Return a row's counts at the full scale; empty where it is missing."""
     try:
         row = latencies.rows.index(key)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from latmon.support.units import spelled
 
 if TYPE_CHECKING:  # the command line reads the settings of rules and has no facts
+    from latmon.findings.baseline import BaselineSource
     from latmon.findings.facts import Facts
     from latmon.model.frame import Device
     from latmon.model.histogram import Histogram
@@ -309,6 +310,8 @@ class Settings:
 
     values: Mapping[tuple[str, str], float] = field(default_factory=lambda: MappingProxyType({}))
     off: frozenset[str] = frozenset()
+    baseline: BaselineSource | None = None
+    """Recordings of other days with which --baseline compares; None without the option."""
 
     def of(self, rule: Rule) -> dict[str, float]:
         """Return the values of a rule's thresholds by name."""

@@ -21,8 +21,8 @@ from latmon.findings.rule import CRITICAL, NOTICE, Finding, Settings
 from latmon.findings.rules import RULES, title_of
 from latmon.model.frame import Frame, Origin
 from latmon.recording.archive import Past, Stamp, TimelineEvent
-from latmon.support.units import ordinal
-from latmon.views.units import clock, span
+from latmon.support.units import clock, ordinal
+from latmon.views.units import span
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from latmon.findings.evidence import hardware_steps
+from latmon.findings.against_baseline import findings_on_baseline
 from latmon.findings.facts import Facts
 from latmon.findings.latency_history import Change, SpanLoad, bounds_text
 from latmon.findings.rule import (
@@ -28,20 +28,24 @@ from latmon.findings.rule import (
     Threshold,
     Thresholds,
     Where,
-    plain,
+)
+from latmon.findings.same_load import (
+    REFUTED,
+    device_steps,
+    factor_text,
+    is_same_load,
+    is_slower_device,
+    ops_text,
+    size_text,
 )
 from latmon.model.frame import Device
-from latmon.model.histogram import Histogram, bucket_bounds, merge
+from latmon.model.histogram import Histogram, merge
 from latmon.model.stages import place_of_op
 from latmon.support.units import clock, counted, part, rate, spelled
 
 ID = "slower-than-before"
 _TOGETHER_US = 10_000_000
 """Changes within this time are of one moment, as are changes of settings."""
-_QUICK = 0.05
-"""Largest share of I/Os as quick as before, where the time in the driver was not counted: a burst has a quick one."""
-_ROOM = 0.5
-"""Largest mean number of I/Os in flight before, by Little's law, of a device that was certainly idle at times."""
 _FEWEST_OF_SIZE = 40
 _DAY_S = 86_400
 _MIB = 1 << 20
@@ -61,7 +65,7 @@ class _Slower(NamedTuple):
 
     @property
     def before_us(self) -> int:
-        return self.first.found.before.quantile(0.5) or 1
+        return self.first.shift.before.quantile(0.5) or 1
 
     @property
     def now_us(self) -> int:
@@ -78,13 +82,14 @@ class _Slower(NamedTuple):
 
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     """Yield a finding per device whose latency changed for good."""
-    if facts.history is None:
-        return
-    changes = facts.history.changes
+    changes = {} if facts.history is None else facts.history.changes
     slower = {name: _of_device(facts, rows, limits) for name, rows in changes.items() if facts.has_io(name)}
     for name in sorted(slower):
         if slower[name]:
             yield _finding(facts, name, slower, limits)
+    if facts.comparison is not None:
+        changed = {name for name, rows in slower.items() if rows}
+        yield from findings_on_baseline(ID, facts, facts.comparison, limits, changed)
 
 
 def _of_device(facts: Facts, changes: Iterable[Change], limits: Thresholds) -> list[_Slower]:
@@ -93,14 +98,14 @@ def _of_device(facts: Facts, changes: Iterable[Change], limits: Thresholds) -> l
     for change in changes:
         if is_slower(change, limits):
             by_op.setdefault(change.op, []).append(change)
-    found = []
+    slower = []
     for op, steps in by_op.items():
         blocks = [block for block in facts.window if block.end_us - block.span_us // 2 > steps[-1].mono_us]
         now = merge([block.stage("total", steps[0].device, op) for block in blocks or facts.window[-1:]])
         row = _Slower(op, steps[0], steps[-1], tuple(steps), now)
         if row.is_known and row.factor >= limits["times"] and row.now_us - row.before_us >= limits["added_us"]:
-            found.append(row)
-    return sorted(found, key=lambda row: (-row.factor, place_of_op(row.op)))
+            slower.append(row)
+    return sorted(slower, key=lambda row: (-row.factor, place_of_op(row.op)))
 
 
 def is_slower(change: Change, limits: Thresholds) -> bool:
@@ -108,35 +113,9 @@ def is_slower(change: Change, limits: Thresholds) -> bool:
     before, after = change.before, change.after
     if before is None or after is None or not before.ios or not after.ios:
         return False
-    if change.as_slow_before > limits["usual"] or change.found.ratio.low < 1 + (limits["times"] - 1) / 2:
+    if change.as_slow_before > limits["usual"] or change.shift.ratio.low < 1 + (limits["times"] - 1) / 2:
         return False
-    return is_same_load(before, after, limits) and _is_device(change, before, after, limits)
-
-
-def is_same_load(before: SpanLoad, after: SpanLoad, limits: Thresholds) -> bool:
-    """Return whether the I/Os are of the same mean size and kinds, and no more per second."""
-    ops = before.done.keys() | after.done.keys()
-    if any(abs(before.share(op) - after.share(op)) > limits["mix"] for op in ops):
-        return False
-    sizes = before.mean_bytes, after.mean_bytes
-    if all(sizes) and max(sizes) > limits["size"] * min(sizes):
-        return False
-    return after.iops <= limits["load"] * before.iops
-
-
-def _is_device(change: Change, before: SpanLoad, after: SpanLoad, limits: Thresholds) -> bool:
-    """Return whether the device does fewer I/Os per second of its busy time than before."""
-    if before.busy and after.busy:
-        return before.iops / before.busy >= limits["rate"] * after.iops / after.busy
-    mean_us = change.found.before.nearest_sum / change.found.before.count
-    quick = _share_below(change.found.after, change.found.before.quantile(0.9) or 0)
-    return before.iops * mean_us / 1e6 <= _ROOM and quick <= _QUICK
-
-
-def _share_below(latencies: Histogram, us: int) -> float:
-    """Return the share of the I/Os in buckets that begin below a latency."""
-    below = sum(ios for index, ios in latencies.buckets if bucket_bounds(index, latencies.bits)[0] < us)
-    return below / latencies.count if latencies.count else 0.0
+    return is_same_load(before, after, limits) and is_slower_device(change.shift, before, after, limits)
 
 
 def _finding(facts: Facts, device: str, slower: Mapping[str, list[_Slower]], limits: Thresholds) -> Finding:
@@ -153,26 +132,16 @@ def _finding(facts: Facts, device: str, slower: Mapping[str, list[_Slower]], lim
         ID,
         WARNING if is_much else NOTICE,
         device,
-        f"{device}: {_ops(worst.op)} take {factor_text(worst.factor)} as long since {since} (p50 {took}){others}, "
+        f"{device}: {ops_text(worst.op)} take {factor_text(worst.factor)} as long since {since} (p50 {took}){others}, "
         "and the load did not rise",
         tuple(_evidence(facts, device, slower, first)),
         Where("overview", device, worst.op, middle_us),
         tuple(_steps(facts, device, first)),
-        "another kind of load since that second, which neither rate nor sizes show: random instead of sequential I/Os, "
-        "or data that no cache has",
+        REFUTED,
         min(1.0, added_us / worst.now_us),
-        brief=f"{device}: {_ops(worst.op)} {factor_text(worst.factor)} as long since {since}",
+        brief=f"{device}: {ops_text(worst.op)} {factor_text(worst.factor)} as long since {since}",
         began=Moment(first.mono_us, first.wall),
     )
-
-
-def _ops(op: str) -> str:
-    return "flushes" if op == "flush" else f"{op}s"
-
-
-def factor_text(factor: float) -> str:
-    """Return a factor as a text: 1.8x, 40x."""
-    return f"{factor:.1f}x" if factor < 10 else f"{factor:.0f}x"  # noqa: PLR2004 - the first decimal matters below
 
 
 def since_text(wall: float, now: float, resolution_us: int) -> str:
@@ -187,13 +156,13 @@ def since_text(wall: float, now: float, resolution_us: int) -> str:
 def _evidence(facts: Facts, device: str, slower: Mapping[str, list[_Slower]], first: Change) -> Iterator[Fact]:
     rows = slower[device]
     for row in rows:
-        ratio = row.last.found.ratio if len(row.steps) == 1 else None
+        ratio = row.last.shift.ratio if len(row.steps) == 1 else None
         sure = f", at the change {ratio.low:.3g} to {ratio.high:.3g} (95%)" if ratio else ""
-        ios = row.now.count + row.first.found.before.count
+        ios = row.now.count + row.first.shift.before.count
         text = f"{row.op}: p50 {spelled(row.before_us)} before, {spelled(row.now_us)} now: x{row.factor:.3g}{sure}"
         yield Fact(f"{row.op}_factor", round(row.factor, 3), text, "times", ios)
     resolution = f"known to {spelled(first.resolution_us)}"
-    chance = first.found.p
+    chance = first.shift.p
     text = f"changed at {clock(first.wall)}, {resolution}; chance of as large a difference: {chance:.2g}"
     yield Fact("changed_at", round(first.wall, 3), text)
     steps = sorted({change.mono_us: change for row in rows for change in row.steps}.values(), key=lambda c: c.mono_us)
@@ -213,7 +182,7 @@ def _load_facts(rows: list[_Slower], first: Change) -> Iterator[Fact]:
     if before is None or after is None:
         return
     text = f"load before -> after: {rate(before.iops)} -> {rate(after.iops)} IOPS"
-    text += f", mean size {_size(before.mean_bytes)} -> {_size(after.mean_bytes)}"
+    text += f", mean size {size_text(before.mean_bytes)} -> {size_text(after.mean_bytes)}"
     yield Fact("iops", round(after.iops, 1), text, "per_s")
     if before.busy and after.busy:
         was, now = before.iops / before.busy, after.iops / after.busy
@@ -234,17 +203,12 @@ def _size_facts(rows: list[_Slower], before: SpanLoad, after: SpanLoad) -> Itera
             sides = before.sizes[op, upto], after.sizes[op, upto]
             was, now = (side.quantile(0.5) for side in sides)
             if op == row.op and min(side.count for side in sides) >= _FEWEST_OF_SIZE and was and now:
-                size = f"up to {_size(upto)}" if upto else "larger"
+                size = f"up to {size_text(upto)}" if upto else "larger"
                 texts.append(f"{op}s {size} x{now / was:.3g}")
     if texts:
         yield Fact("sizes", len(texts), f"by size: {', '.join(texts)}")
     else:
         yield Fact("sizes", 0, "by size: not measured, because sizes were not traced before and after the change")
-
-
-def _size(size: float) -> str:
-    """Return a size as a text: 4 KiB, 1 MiB."""
-    return f"{size / 1024:.3g} KiB" if size < _MIB else f"{size / _MIB:.3g} MiB"
 
 
 def _at_the_same_time(facts: Facts, device: str, slower: Mapping[str, list[_Slower]], first: Change) -> Iterator[Fact]:
@@ -290,21 +254,11 @@ def _same(device: Device, kind: str, value: str) -> bool:
 
 
 def _steps(facts: Facts, device: str, first: Change) -> Iterator[Step]:
-    name = f"/dev/{device}" if plain(device) else "DEVICE"
     yield Step(
         f"find out what happened at {clock(first.wall)}: the kernel's log, jobs, updates, work on the storage",
         commands=("dmesg | tail -n 50",),
     )
-    yield from hardware_steps(
-        facts,
-        device,
-        (
-            Step(
-                "read the state of device or array: cache and its battery, rebuild, a lost path, heat, link speed",
-                commands=(f"smartctl -a {name}", "lspci -vv"),
-            ),
-        ),
-    )
+    yield from device_steps(facts, device)
     yield Step("compare what was with what is: latmon diff of two recordings, or the key D before and after a repair")
 
 

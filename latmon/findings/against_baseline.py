@@ -1,0 +1,152 @@
+"""Findings of the comparison with a baseline: devices that are slower than on another day, and what is not compared.
+
+Nothing is left out in silence: a missing hour, other devices, another load and damage are a notice on the host.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+from latmon.analysis.level_shift import LevelShift
+from latmon.findings.baseline import (
+    FEWEST_MINUTES,
+    MINUTE_US,
+    Baseline,
+    BaselineComparison,
+    SlowerThanBaseline,
+    names_of,
+)
+from latmon.findings.facts import Facts
+from latmon.findings.latency_history import SpanLoad
+from latmon.findings.rule import NOTICE, WARNING, Fact, Finding, Step, Thresholds, Where
+from latmon.findings.same_load import (
+    REFUTED,
+    device_steps,
+    factor_text,
+    is_same_load,
+    is_slower_device,
+    ops_text,
+    size_text,
+)
+from latmon.support.units import counted, rate, spelled
+
+
+def findings_on_baseline(
+    rule: str, facts: Facts, comparison: BaselineComparison, limits: Thresholds, changed: Collection[str]
+) -> Iterator[Finding]:
+    """Yield a finding per device that is slower than in the baseline, and what is compared with what."""
+    baseline = comparison.state
+    if not isinstance(baseline, Baseline):
+        why = "it is being read" if baseline is None else baseline.why
+        yield _on_baseline(rule, f"--baseline: nothing is compared: {why}", ())
+        return
+    other_load: dict[str, str] = {}
+    for device in sorted(comparison.slower.keys() - changed):
+        rows = []
+        for row in comparison.slower[device]:
+            if not is_same_load(row.before, row.now, limits):
+                other_load[device] = f"another load: {_load_text(row.before)}, now {_load_text(row.now)}"
+            elif is_slower_device(row.shift, row.before, row.now, limits) and _is_enough(row.shift, limits):
+                rows.append(row)
+        if rows:
+            rows.sort(key=_by_factor)
+            yield _than_baseline(rule, facts, device, baseline=baseline, rows=rows, limits=limits)
+    yield from _what_is_compared(rule, comparison, baseline, other_load)
+
+
+def _what_is_compared(
+    rule: str, comparison: BaselineComparison, baseline: Baseline, other_load: Mapping[str, str]
+) -> Iterator[Finding]:
+    """Yield a notice on the host where not all is compared."""
+    not_compared = {**comparison.not_compared, **other_load}
+    texts = [Fact("not_compared", name, f"{name}: {why}") for name, why in sorted(not_compared.items())]
+    if baseline.remark:
+        texts.append(Fact("damage", baseline.remark, f"of the recording not all can be read: {baseline.remark}"))
+    if comparison.minutes_us < FEWEST_MINUTES * MINUTE_US:
+        text = f"--baseline {baseline.title}: compared from {FEWEST_MINUTES} minutes on"
+        yield _on_baseline(rule, text, texts)
+    elif not_compared or baseline.remark:
+        compared = len(comparison.compared - other_load.keys())
+        text = f"--baseline {baseline.title}: {counted(compared, 'device')} compared"
+        if not_compared:
+            text += f", not compared: {names_of(sorted(not_compared))}"
+        yield _on_baseline(rule, text, texts)
+
+
+def _on_baseline(rule: str, summary: str, facts: Iterable[Fact]) -> Finding:
+    return Finding(
+        rule,
+        NOTICE,
+        "",
+        summary,
+        tuple(facts),
+        Where("overview"),
+        (Step("name recordings of this host and of this hour: latmon watch --record DIR makes them"),),
+        "recordings of the same hour of another day, with these devices and their load",
+    )
+
+
+def _by_factor(row: SlowerThanBaseline) -> float:
+    return -row.shift.ratio.value
+
+
+def _is_enough(shift: LevelShift, limits: Thresholds) -> bool:
+    """Return whether a factor and the time that it adds are enough for a finding."""
+    before_us, now_us = _medians(shift)
+    return shift.ratio.value >= limits["times"] and now_us - before_us >= limits["added_us"]
+
+
+def _medians(shift: LevelShift) -> tuple[int, int]:
+    return shift.before.quantile(0.5) or 1, shift.after.quantile(0.5) or 1
+
+
+def _load_text(load: SpanLoad) -> str:
+    return f"{rate(load.iops)} IOPS of {size_text(load.mean_bytes)}"
+
+
+def _than_baseline(
+    rule: str,
+    facts: Facts,
+    device: str,
+    *,
+    baseline: Baseline,
+    rows: list[SlowerThanBaseline],
+    limits: Thresholds,
+) -> Finding:
+    worst = rows[0]
+    before_us, now_us = _medians(worst.shift)
+    factor = worst.shift.ratio.value
+    is_much = factor >= limits["much"] and now_us - before_us >= limits["slow_us"]
+    took = f"{spelled(before_us)} -> {spelled(now_us)}"
+    slower = f"{ops_text(worst.op)} take {factor_text(factor)} as long as on {baseline.title}"
+    others = "".join(f", {ops_text(row.op)} {factor_text(row.shift.ratio.value)}" for row in rows[1:])
+    evidence = []
+    for row in rows:
+        ratio, (was, now) = row.shift.ratio, _medians(row.shift)
+        text = (
+            f"{row.op}: p50 {spelled(was)} then, {spelled(now)} now: x{ratio.value:.3g}, "
+            f"{ratio.low:.3g} to {ratio.high:.3g} (95%), in {row.minutes[0]} and {row.minutes[1]} minutes"
+        )
+        ios = row.shift.before.count + row.shift.after.count
+        evidence.append(Fact(f"{row.op}_factor", round(ratio.value, 3), text, "times", ios))
+    text = f"load then and now: {_load_text(worst.before)}, {_load_text(worst.now)}"
+    evidence.append(Fact("iops", round(worst.now.iops, 1), text, "per_s"))
+    if baseline.remark:
+        evidence.append(Fact("damage", baseline.remark, f"of the recording not all can be read: {baseline.remark}"))
+    steps = (
+        Step("find out what changed since then: latmon diff of the recordings names settings that differ"),
+        *device_steps(facts, device),
+    )
+    return Finding(
+        rule,
+        WARNING if is_much else NOTICE,
+        device,
+        f"{device}: {slower} (p50 {took}){others}, under the same load",
+        tuple(evidence),
+        Where("overview", device, worst.op, round(math.sqrt(before_us * now_us))),
+        steps,
+        REFUTED,
+        min(1.0, (now_us - before_us) / now_us),
+        brief=f"{device}: {ops_text(worst.op)} {factor_text(factor)} as long as on {baseline.title}",
+    )

@@ -1,0 +1,82 @@
+"""Whether a load explains slower I/Os, and the words that findings on slower devices share.
+
+A device that has work does at least as many I/Os per second of its busy time with more in flight. So I/Os that only
+wait longer leave that rate as it was, and a lower one is the device's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from latmon.analysis.level_shift import LevelShift
+from latmon.findings.evidence import hardware_steps
+from latmon.findings.facts import Facts
+from latmon.findings.latency_history import SpanLoad
+from latmon.findings.rule import Step, Thresholds, plain
+from latmon.model.histogram import Histogram, bucket_bounds
+
+_QUICK = 0.05
+"""Largest share of I/Os as quick as before, where the time in the driver was not counted: a burst has a quick one."""
+_ROOM = 0.5
+"""Largest mean number of I/Os in flight before, by Little's law, of a device that was certainly idle at times."""
+_MIB = 1 << 20
+REFUTED = (
+    "another kind of load since then, which neither rate nor sizes show: random instead of sequential I/Os, or data "
+    "that no cache has"
+)
+
+
+def is_same_load(before: SpanLoad, after: SpanLoad, limits: Thresholds) -> bool:
+    """Return whether the I/Os are of the same mean size and kinds, and no more per second."""
+    ops = before.done.keys() | after.done.keys()
+    if any(abs(before.share(op) - after.share(op)) > limits["mix"] for op in ops):
+        return False
+    sizes = before.mean_bytes, after.mean_bytes
+    if all(sizes) and max(sizes) > limits["size"] * min(sizes):
+        return False
+    return after.iops <= limits["load"] * before.iops
+
+
+def is_slower_device(shift: LevelShift, before: SpanLoad, after: SpanLoad, limits: Thresholds) -> bool:
+    """Return whether the device does fewer I/Os per second of its busy time than before."""
+    if before.busy and after.busy:
+        return before.iops / before.busy >= limits["rate"] * after.iops / after.busy
+    mean_us = shift.before.nearest_sum / shift.before.count
+    quick = _share_below(shift.after, shift.before.quantile(0.9) or 0)
+    return before.iops * mean_us / 1e6 <= _ROOM and quick <= _QUICK
+
+
+def _share_below(latencies: Histogram, us: int) -> float:
+    """Return the share of the I/Os in buckets that begin below a latency."""
+    below = sum(ios for index, ios in latencies.buckets if bucket_bounds(index, latencies.bits)[0] < us)
+    return below / latencies.count if latencies.count else 0.0
+
+
+def ops_text(op: str) -> str:
+    """Return the plural of an op: reads, flushes."""
+    return "flushes" if op == "flush" else f"{op}s"
+
+
+def factor_text(factor: float) -> str:
+    """Return a factor as a text: 1.8x, 40x."""
+    return f"{factor:.1f}x" if factor < 10 else f"{factor:.0f}x"  # noqa: PLR2004 - the first decimal matters below
+
+
+def size_text(size: float) -> str:
+    """Return a size as a text: 4 KiB, 1 MiB."""
+    return f"{size / 1024:.3g} KiB" if size < _MIB else f"{size / _MIB:.3g} MiB"
+
+
+def device_steps(facts: Facts, device: str) -> Iterator[Step]:
+    """Yield the step that reads the state of a device, where the time is the device's."""
+    name = f"/dev/{device}" if plain(device) else "DEVICE"
+    yield from hardware_steps(
+        facts,
+        device,
+        (
+            Step(
+                "read the state of device or array: cache and its battery, rebuild, a lost path, heat, link speed",
+                commands=(f"smartctl -a {name}", "lspci -vv"),
+            ),
+        ),
+    )
