@@ -77,6 +77,8 @@ def test_other_commands():
         ("--once --record f", "--once records nothing: with --record FILE take --inline or --tui"),
         ("--inline --record -", "--inline needs a file: --record - is one stream"),
         ("--bell --once", "--bell needs a screen"),
+        ("--baseline d --once", "--baseline compares minutes: it goes without --once"),
+        ("--baseline d --record f", "--baseline needs a screen"),
         ("--bell --record f", "--bell needs a screen"),
         ("--max-size 5M", "--max-size needs --record FILE"),
         ("--redact", "--redact needs --record FILE"),
