@@ -49,6 +49,8 @@ _TOGETHER_US = 10_000_000
 _FEWEST_OF_SIZE = 40
 _DAY_S = 86_400
 _MIB = 1 << 20
+_NEWEST = 4
+"""Blocks that are what it is like now."""
 _NAMED = 4
 """Devices and settings that are named."""
 
@@ -61,7 +63,7 @@ class _Slower(NamedTuple):
     last: Change
     steps: tuple[Change, ...]
     now: Histogram
-    """Latencies of the last minute, after the change."""
+    """Latencies of the newest blocks after the change."""
 
     @property
     def before_us(self) -> int:
@@ -101,7 +103,8 @@ def _of_device(facts: Facts, changes: Iterable[Change], limits: Thresholds) -> l
     slower = []
     for op, steps in by_op.items():
         blocks = [block for block in facts.window if block.end_us - block.span_us // 2 > steps[-1].mono_us]
-        now = merge([block.stage("total", steps[0].device, op) for block in blocks or facts.window[-1:]])
+        newest = blocks[-_NEWEST:] or facts.window[-1:]
+        now = merge([block.stage("total", steps[0].device, op) for block in newest])
         row = _Slower(op, steps[0], steps[-1], tuple(steps), now)
         if row.is_known and row.factor >= limits["times"] and row.now_us - row.before_us >= limits["added_us"]:
             slower.append(row)
