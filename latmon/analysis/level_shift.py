@@ -60,7 +60,7 @@ def shift_between(
         for row, result in zip(rows, results, strict=True)
         if result.t > 0 and row.shares[1] - row.shares[0] > statistics.internal_difference(row)
     ]
-    ratio = quantile_ratios(cuts, (totals[0], totals[1]), dict.fromkeys(PARTS, how)).get("p50")
+    ratio = quantile_ratios(cuts, (weighed[0], weighed[1]), dict.fromkeys(PARTS, how)).get("p50")
     if ratio is None or min(significant, default=1.0) > CHANCE:
         return None
     return LevelShift(totals[0], totals[1], ratio, min(significant))

@@ -272,7 +272,8 @@ class Survival:
         for number, (low, high, begin) in enumerate(edges):
             behind = edges[number + 1][2] if number + 1 < len(edges) else 0.0
             if share >= behind:
-                part = min(max((begin - share) / (begin - behind), 0.0), 1.0)
+                # the shares of a few I/Os among 2^60 are equal floats
+                part = min(max((begin - share) / (begin - behind), 0.0), 1.0) if begin > behind else 0.0
                 return float(low * (high / low) ** part)
         return edges[-1][1]
 

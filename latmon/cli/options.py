@@ -59,13 +59,14 @@ _OF_ONE_HOST = Rule(
     "{option} is for one host: run `latmon {usage}` on the host; a fleet takes what each host has",
     commands=("fleet",),
 )
+_NOT_WITHOUT_A_SCREEN = Rule(
+    ("--record",),
+    "{option} needs a screen: --record FILE records everything, and has one with --tui or --inline",
+    unless=("--tui", "--inline"),
+    commands=_CAPTURES,
+)
 _ON_SCREEN = (
-    Rule(
-        ("--record",),
-        "{option} needs a screen: --record FILE records everything, and has one with --tui or --inline",
-        unless=("--tui", "--inline"),
-        commands=_CAPTURES,
-    ),
+    _NOT_WITHOUT_A_SCREEN,
     Rule(("--record",), "{option} needs a screen: --record writes all of the demo", commands=("demo",)),
     Rule(("--list",), "{option} needs a screen: --list lists all scenarios"),
 )
@@ -733,7 +734,7 @@ OPTIONS += _declared(
         values.file,
         commands=("live",),
         excludes=(
-            *_ON_SCREEN,
+            _NOT_WITHOUT_A_SCREEN,
             Rule(("--once",), "{option} compares minutes: it goes without {part}"),
             _not_of_prometheus("latencies of this host's devices"),
         ),

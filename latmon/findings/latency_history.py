@@ -295,6 +295,10 @@ class LatencyHistory:
     def _side_us(self) -> int:
         return self._least_levels * 60_000_000 if self._by_minutes else SIDE_US
 
+    @property
+    def _longest_us(self) -> int:
+        return _RECENT * 60_000_000 if self._by_minutes else LONGEST_SIDE_US
+
     def _rise(self, series: _Series) -> tuple[float, int] | None:
         """Return by how many octaves the newest levels are above those before, and when the rise began; or None.
 
@@ -332,7 +336,7 @@ class LatencyHistory:
         if not 0 < split < len(seconds):
             return
         at = seconds[split - 1]
-        longest_us = _RECENT * 60_000_000 if self._by_minutes else LONGEST_SIDE_US
+        longest_us = self._longest_us
         before = _within(seconds[:split], units[:split], at.end_us - longest_us, at.end_us)
         after = _within(seconds[split:], units[split:], at.end_us, at.end_us + longest_us)
         shift = shift_between(before, after, fewest_units=self._least_levels if self._by_minutes else None)
@@ -359,7 +363,7 @@ class LatencyHistory:
             wall=at.wall,
             resolution_us=at.dt_us,
             shift=shift,
-            before=self._load(key.device, at.end_us - LONGEST_SIDE_US, at.end_us),
+            before=self._load(key.device, at.end_us - self._longest_us, at.end_us),
             after=self._load(key.device, at.end_us, self._blocks[-1].end_us),
             as_slow_before=_share_in_runs(levels, middle, self._least_levels),
             hour=(min(levels), max(levels)),
@@ -371,8 +375,6 @@ class LatencyHistory:
     def _load(self, device: str, begin_us: int, end_us: int) -> SpanLoad | None:
         """Return the load over the whole blocks of a span."""
         room_us = self._resolution_us // 2
-        if self._by_minutes:
-            begin_us -= _RECENT * 60_000_000
         blocks = [
             block for block in self._blocks if block.begin_us >= begin_us - room_us and block.end_us <= end_us + room_us
         ]

@@ -225,7 +225,8 @@ def test_minutes_of_a_roll_up_give_the_minute():
     (finding,) = engine.current
     assert finding.began.wall == WALL + BEGIN_S + 620
     assert "known to 60 s" in facts_by_name(finding)["changed_at"].text
-    assert " since the minute after " in finding.summary
+    assert " since about " in finding.summary
+    assert "busy 7% -> >99%" in facts_by_name(finding)["depth"].text
 
 
 def test_windows_without_a_history_have_no_finding():

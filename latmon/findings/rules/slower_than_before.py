@@ -151,7 +151,7 @@ def since_text(wall: float, now: float, resolution_us: int) -> str:
     """Return the time of a change, with the date where it is not of the last day, and as a minute where it is one."""
     text = clock(wall)
     if resolution_us > 2 * _TOGETHER_US:
-        text = f"the minute after {text[:5]}"
+        text = f"about {text[:5]}"
     days = int((now - wall) // _DAY_S)
     return f"{text} ({counted(days, 'day')} ago)" if days else text
 
