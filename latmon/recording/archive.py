@@ -26,7 +26,17 @@ from latmon.support.units import show_duration, spelled
 
 T = TypeVar("T")
 LETTERS: Mapping[str, str] = MappingProxyType(
-    {"mark": "M", "finding": "!", "clock": "C", "restart": "R", "suspended": "S", "lost": "L", "gap": "G", "late": "W"},
+    {
+        "mark": "M",
+        "finding": "!",
+        "failed": "E",
+        "clock": "C",
+        "restart": "R",
+        "suspended": "S",
+        "lost": "L",
+        "gap": "G",
+        "late": "W",
+    },
 )
 """Kind -> letter, in order of preference where several share a cell."""
 STEP_S = 0.5

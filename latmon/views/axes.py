@@ -12,7 +12,7 @@ each rescaling sends the whole screen over ssh.
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -23,6 +23,7 @@ from latmon.model.frame import Flow, Frame, Series
 from latmon.model.histogram import BITS, TOP, Histogram, bucket_bounds, bucket_index
 from latmon.model.host_context import HostContext, added
 from latmon.model.inflight import InFlightList
+from latmon.model.measurements import ERRORS
 from latmon.recording.archive import Before, TimelineEvent, moments
 
 _OCTAVE = 1 << BITS
@@ -342,6 +343,7 @@ class TimeColumn:
     drawn: dict[str, tuple[object, list[tuple[str, str]]]] = field(default_factory=dict)
     """Device -> style of its map, and the cells that the column has in it, until it gets another frame."""
     _rows: dict[str, tuple[LatencyScale, list[int]]] = field(default_factory=dict)
+    _failed: dict[str, Counter[Outcome]] = field(default_factory=dict)
     _waiting: dict[str, set[int]] | None = None
     _context: HostContext | None = None
 
@@ -351,6 +353,7 @@ class TimeColumn:
         for device, sums in self.sums.items():
             add_frame(sums, frame, device, self.ops)
         self._rows.clear()
+        self._failed.clear()
         self.drawn.clear()
         self._waiting = self._context = None
 
@@ -382,6 +385,24 @@ class TimeColumn:
                     self._waiting.setdefault(one.device, set()).add(bucket_index(age_us))
         return self._waiting.get(device, ())
 
+    def failed(self, device: str) -> Mapping[Outcome, int]:
+        """Return a device's failed I/Os."""
+        if device not in self._failed:
+            failed = self._failed[device] = Counter()
+            for frame in self.frames:
+                for row, ios in frame[ERRORS].items():
+                    if row.device == device and row.op in self.ops:
+                        failed[Outcome(row.op, row.status)] += ios
+        return self._failed[device]
+
+    def events(self, device: str) -> list[TimelineEvent]:
+        """Return the events other than I/O, with one for the device's failed I/Os."""
+        if not self.failed(device):
+            return self.moments
+        ios = (f"{ios:,} {outcome.op} ({outcome.status})" for outcome, ios in self.failed(device).items())
+        text = f"failed I/Os of {device}: {', '.join(ios)}"
+        return [*self.moments, TimelineEvent("failed", self.mono_us, self.wall, text)]
+
     def depth(self, device: str) -> int | None:
         """Return the most I/Os in a device's driver at the end of a frame; None where they were not counted."""
         some = (frame.outstanding.get(device) for frame in self.frames)
@@ -410,6 +431,13 @@ class TimeColumn:
         """Return the device's I/Os per second that were timed; None without a frame."""
         covered_us = sum(frame.dt_us for frame in self.frames)
         return sum(self.counts(device).values()) / covered_us * 1e6 if covered_us else None
+
+
+class Outcome(NamedTuple):
+    """How I/Os of one op failed."""
+
+    op: str
+    status: str
 
 
 class Begin(NamedTuple):

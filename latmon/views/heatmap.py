@@ -367,22 +367,34 @@ def nominal(us: int) -> str:
     return f"{1 << power - begin}{unit}"
 
 
-def axis(timeline: Timeline, style: MapStyle) -> Line:
-    """Return the time axis below a map with labels."""
-    return (Span(" " * (LABEL - 1) + "└", "dim"), *times(timeline, style))
+def axis(timeline: Timeline, style: MapStyle, device: str = "") -> Line:
+    """Return the time axis below a map with labels; `device`: as for `times`."""
+    return (Span(" " * (LABEL - 1) + "└", "dim"), *times(timeline, style, device))
 
 
-def times(timeline: Timeline, style: MapStyle) -> Line:
+def times(timeline: Timeline, style: MapStyle, device: str = "") -> Line:
     """Return round wall-clock stamps that end under their column, and the time of the newest column at the right edge.
 
-    A sweep has a ▲ under the column that is written next instead. Letters are events (recording/archive.py).
+    A sweep has a ▲ under the column that is written next instead. Letters are events (recording/archive.py); `device`:
+    with those of its failed I/Os.
     """
     wide = style.cell_width
-    letters = {timeline.slot(c.number) * wide: sign for c in timeline.columns if (sign := letter(c.moments))}
+    letters: dict[int, str] = {}
+    failed: set[int] = set()
+    """Cells below columns in which I/Os failed, apart from the first one of each run, which has a letter."""
+    for before, column in pairwise([None, *timeline.columns]):
+        if column is None:
+            continue
+        at = timeline.slot(column.number) * wide
+        goes_on = before is not None and bool(before.failed(device) and column.failed(device))
+        if sign := letter(column.moments if goes_on else column.events(device)):
+            letters[at] = sign
+        if goes_on:
+            failed.update(range(at, at + wide))
     ends = [((timeline.slot(c.number) + 1) * wide, c.wall) for c in timeline.columns if not c.gap]
     size = timeline.slots * wide
     label = _marker(timeline, style, size) if timeline.sweep else newest_label(timeline.last_wall, size, letters)
-    return runs(time_axis(ends, timeline.column_us, wide, label, size=size, letters=letters))
+    return runs(time_axis(ends, timeline.column_us, wide, label, size=size, letters=letters, failed=failed))
 
 
 class AxisLabel(NamedTuple):
@@ -419,12 +431,14 @@ def time_axis(
     *,
     size: int,
     letters: Mapping[int, str] = MappingProxyType({}),
+    failed: Collection[int] = (),
 ) -> list[tuple[str, str]]:
     """Return `size` cells of an axis with round wall-clock stamps, where neither the label nor a letter is.
 
-    `ends`: for each column the cell after its last one and its end in s; `letters`: by their cell.
+    `ends`: for each column the cell after its last one and its end in s; `letters`: by their cell; `failed`: cells that
+    are drawn as those of failed I/Os, where no stamp is.
     """
-    cells = [("─", "dim")] * size
+    cells = [("━", "bad") if x in failed else ("─", "dim") for x in range(size)]
     every = _tick_s(column_us, cell_width)
     taken = {*letters, *range(label.begin, label.begin + len(label.cells))}
     for end, wall in ends:

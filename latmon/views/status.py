@@ -69,7 +69,8 @@ def _here(view: ViewState) -> list[TimelineEvent]:
     cursor, drawn = view.selection.cursor, view.latency_map.drawn
     if cursor is not None and drawn is not None:
         column = next((c for c in drawn.timeline.columns if c.number == cursor.at.column), None)
-        return column.moments if column is not None else []
+        shown = selected(view.subjects())
+        return [] if column is None else column.events(shown.device.name if shown is not None else "")
     last = view.history.window.last
     if not view.away or last is None:
         return []

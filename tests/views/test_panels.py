@@ -888,6 +888,34 @@ def test_stamps_never_leave_the_axis_and_cover_no_other():
         assert re.fullmatch(rf" +└(─|\d\d:\d\d:\d\d(?=─))*─{clock(frame(seconds - 1).wall)}", line)
 
 
+def failing(seconds, failed_in, op="read", ops=OPS):
+    """A timeline of which one device's I/Os fail in some seconds."""
+    failed = {ERRORS: {FailedIO("nvme0n1", op, "time-out"): 3}}
+    frames = [frame(second, {READ: Histogram.record([100])}) for second in range(seconds)]
+    return Timeline(SECOND, 30, ops, [one.with_tables(failed if one.seq in failed_in else {}) for one in frames])
+
+
+def test_the_first_column_of_failed_ios_has_a_letter_and_the_next_ones_a_line():
+    timeline = failing(30, {4, 5, 6, 9})
+    line = plain(axis(timeline, STYLE, "nvme0n1"))[6:]
+    assert (line[4], line[9]) == ("E", "E")
+    assert line[5:7] == "━━"
+    assert "E" not in plain(axis(timeline, STYLE, "nvme1n1"))
+    assert "E" not in plain(axis(timeline, STYLE))
+    assert "E" not in plain(axis(failing(30, ()), STYLE, "nvme0n1"))
+    text_of = [event.text for event in timeline.columns[4].events("nvme0n1")]
+    assert text_of == ["failed I/Os of nvme0n1: 3 read (time-out)"]
+
+
+def test_failed_ios_in_every_column_leave_the_times_on_the_axis():
+    assert len(re.findall(r"\d\d:\d\d:\d\d", plain(axis(failing(30, range(30)), STYLE, "nvme0n1")))) == 2
+
+
+def test_failed_ios_of_another_op_are_not_on_the_map_of_reads():
+    assert "E" not in plain(axis(failing(9, {4}, "write", ("read",)), STYLE, "nvme0n1"))
+    assert "E" in plain(axis(failing(9, {4}, "write", ("write",)), STYLE, "nvme0n1"))
+
+
 def test_a_stamp_that_is_no_time_of_day_is_reported_as_none():
     wild = replace(frame(1, {READ: Histogram.record([5])}, devices=disks(1)), wall=1e300)
     assert "--:--:--" in text(scene([wild])).splitlines()[0]

@@ -459,7 +459,7 @@ def _map_with_strips(view: ViewState, chosen: Subject, width: int, room: int, re
     legend = legends(style, ages=timeline.ages(name))
     head = status.headline(chosen, width, _counted(view, name), legend, column_us=timeline.column_us)
     head, lines = _with_region(view, name, timeline, style, (head, lines), width=width)
-    below = axis(timeline, style)
+    below = axis(timeline, style, name)
     room_right = width - line_width(below) - 1
     scale_of = next((text for text in ("I/Os, log scale", "log scale") if len(text) <= room_right), "")
     found = [head, *reason, *lines, (*below, Span(f" {scale_of}", "dim"))]
@@ -532,7 +532,7 @@ def _op_map(view: ViewState, chosen: Subject, op: str, width: int, room: int) ->
     style = state.style(timeline, {name: counts}, (cells, room - 2), view.ink, limit_us, tail=tail)
     head = (Span(f" {op}", "strong"), Span(f"  {count(histogram.count)} I/Os"))
     marks = [*quantile_marks(histogram), *max_mark(histogram)]
-    return [head, *labelled(timeline, name, style, width, marks, counts=counts), axis(timeline, style)]
+    return [head, *labelled(timeline, name, style, width, marks, counts=counts), axis(timeline, style, name)]
 
 
 def _timeline(view: ViewState, state: HeatmapState, ops: tuple[str, ...], cells: int) -> Timeline:
@@ -747,7 +747,7 @@ def _without(view: ViewState, chosen: Subject, why: str, width: int, room: int) 
     style = state.style(timeline, {name: {}}, (cells, left), view.ink, None)
     gaps = len(some) if left >= (_COUNTED_LINES + 1) * len(some) else 0
     tall = min(left - gaps, _COUNTED_MOST * len(some))
-    return [*lines, *_drawn(some, tall, style, width, gap=bool(gaps)), axis(timeline, style), *load]
+    return [*lines, *_drawn(some, tall, style, width, gap=bool(gaps)), axis(timeline, style, name), *load]
 
 
 _COUNTED_LINES, _COUNTED_MOST = 2, 8
