@@ -13,7 +13,7 @@ from typing import Self
 
 from latmon import __version__
 from latmon.capture.backend import Options
-from latmon.model.frame import ISSUERS, STAGES, Device, Frame, Health, Missing, Origin, Settings
+from latmon.model.frame import ISSUERS, KERNEL_LOG, STAGES, Device, Frame, Health, Mark, Missing, Origin, Settings
 from latmon.support import host
 from latmon_backends.kernel import settings as kernel_settings
 from latmon_backends.kernel.counters import CounterInterval, KernelSampler, Sample, difference, monotonic_us
@@ -34,6 +34,7 @@ class ProcfsBackend:
         self._sampler, source = sampler_of(options)
         self._queues = TaskQueues(source)
         reads_cgroups = isinstance(self._sampler, KernelSampler)
+        without_cgroups = () if reads_cgroups else (Missing(ISSUERS, "the system has no cgroups"),)
         if isinstance(self._sampler, KernelSampler):
             self._sampler.read_cgroups()
             self._sampler.read_processes()
@@ -51,7 +52,7 @@ class ProcfsBackend:
             boot_id=host.boot_id(options.proc),
             hz=host.hz(options.proc),
             absent=tuple(Missing(s, _NO_DISTRIBUTION if s == "total" else _NO_STAGES) for s in STAGES),
-            untraced=() if reads_cgroups else (Missing(ISSUERS, "the system has no cgroups"),),
+            untraced=(*without_cgroups, *self._why_no_log()),
             reason=reason,
         )
         self._notice = _without_effect(options)
@@ -91,6 +92,13 @@ class ProcfsBackend:
         overdue = monotonic_us() - self._before.mono_us >= self._options.interval_us
         return (self._next(),) if overdue else ()
 
+    def _log_lines(self, mono_us: int, wall: float) -> tuple[Mark, ...]:
+        return self._sampler.log_lines(mono_us, wall) if isinstance(self._sampler, KernelSampler) else ()
+
+    def _why_no_log(self) -> tuple[Missing, ...]:
+        why = self._sampler.why_no_log if isinstance(self._sampler, KernelSampler) else "the system has no /dev/kmsg"
+        return (Missing(KERNEL_LOG, why),) if why else ()
+
     def _next(self) -> Frame:
         """Return the frame of the time since the last one."""
         before, self._before = self._before, self._sampler.sample()
@@ -114,6 +122,7 @@ class ProcfsBackend:
             gap="suspended" if self._slept_us - slept_us > _SLEPT_US else "",
             late=interval.dt_us >= 2 * self._options.interval_us,
             taskqs=self._queues.sample(),
+            marks=self._log_lines(self._before.mono_us, self._before.wall),
         )
         self._seq, self._news = self._seq + 1, ()
         return frame

@@ -37,7 +37,7 @@ from latmon.model.frame import (
 )
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import Depths, InFlight, InFlightList, Issue
-from latmon.model.measurements import KERNEL, LATENCIES, SEEN
+from latmon.model.measurements import ERRORS, KERNEL, LATENCIES, SEEN
 from latmon.model.packed_frame import (
     COMPLETION_TABLES,
     COVERAGE,
@@ -384,6 +384,8 @@ _NONE_SEEN = 3
 """Most I/Os of the kernel that may all be such ones: a probe that misses more than these misses everything."""
 _MAX_PAIRS = 1 << 16
 _MAX_IN_FLIGHT = 1 << 12
+_KEPT_TABLES = (*COMPLETION_TABLES, ERRORS)
+"""Tables of the kept frames: the columns of a map read them."""
 _WITHOUT_ON_DEMAND: dict[str, Any] = {
     "outliers": (),
     "traced": Traced(),
@@ -428,7 +430,7 @@ class Store:
         self.on_demand.append(frame)
         self.depths.append(frame)
         waiting = self._waiting(frame.in_flight)
-        tables = {table: rows for table, rows in frame.tables.items() if table in COMPLETION_TABLES}
+        tables = {table: rows for table, rows in frame.tables.items() if table in _KEPT_TABLES}
         kept = replace(frame, histograms=self._wanted(frame), in_flight=waiting, tables=tables, **_WITHOUT_ON_DEMAND)
         self.frames.append(kept)
         while self.frames[0].mono_us < frame.mono_us - KEEP_US:

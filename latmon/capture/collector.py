@@ -455,7 +455,7 @@ class Capture:
         self._family.refresh()
         # other hosts' pids are not those of this one; their own latmon has marked its I/Os
         own = bare if self._request.hosts else _with_own_io(bare, self._family)
-        frame = replace(own, marks=tuple(self._marked(own, last=last))) if self._marks else own
+        frame = replace(own, marks=(*own.marks, *self._marked(own, last=last))) if self._marks else own
         self._counts.note(frame)
         recorder.put(frame)
         self._sink.offer(frame, self._counts)

@@ -61,7 +61,7 @@ def _lines(item: Reported, start_us: int) -> Iterator[str]:
     elif isinstance(item, Gap):
         yield f"#[Gap: {item.seconds:.6f} s behind {(item.mono_us - start_us) / 1e6:.6f}: {_comment(item.reason)}]\n"
     elif isinstance(item, Mark):
-        yield f"#[Mark: {(item.mono_us - start_us) / 1e6:.6f}: {_comment(item.text)}]\n"
+        yield f"#[Mark: {(item.mono_us - start_us) / 1e6:.6f}: {_comment(item.sentence)}]\n"
     elif isinstance(item, DamageNote):
         yield f"#[Damage: {_comment(item.text)}]\n"
 

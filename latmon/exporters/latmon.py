@@ -92,7 +92,7 @@ def _note(item: Gap | Mark | DamageNote) -> tuple[str | None, int | None, int | 
         us = round(item.seconds * 1e6)
         return stamp(item.wall + item.seconds), item.mono_us + us, us, f"gap: {item.reason}"
     if isinstance(item, Mark):
-        return stamp(item.wall), item.mono_us, None, f"mark: {item.text}"
+        return stamp(item.wall), item.mono_us, None, f"mark: {item.sentence}"
     return None, None, None, f"damage: {item.text}"
 
 

@@ -65,7 +65,7 @@ class _Tracks:
         elif isinstance(item, Gap):
             yield _instant(item.mono_us, f"gap: {item.reason}", {"seconds": item.seconds})
         elif isinstance(item, Mark):
-            yield _instant(item.mono_us, f"mark: {item.text}", {})
+            yield _instant(item.mono_us, f"mark: {item.sentence}", {})
         elif isinstance(item, DamageNote):
             yield _instant(self._mono_us, "damage", {"text": item.text})
 

@@ -24,6 +24,7 @@ from latmon.findings.evidence import host_before, maintenance_of
 from latmon.findings.facts import (
     Block,
     Facts,
+    KernelLines,
     ReportGrowth,
     WindowSums,
     block_end,
@@ -59,7 +60,7 @@ from latmon.model import measurements
 from latmon.model.devices import host_and_device
 from latmon.model.frame import FILES as FILES_TRACED
 from latmon.model.frame import SIZES as SIZES_TRACED
-from latmon.model.frame import Device, Frame, Origin
+from latmon.model.frame import Device, Frame, Mark, Origin
 from latmon.model.host_context import CONTEXT, ContextValue, HostContext, add_to, added
 from latmon.model.inflight import MEANS
 from latmon.model.measurements import TRACED_LATENCIES
@@ -346,6 +347,7 @@ class RuleEngine:
         self._blocks: deque[Block] = deque()
         self._coincidences = Coincidences()
         self._growth = ReportGrowth()
+        self._kernel_lines = KernelLines()
         self._rates = RateSums()
         self._highest = HighestRates()
         self._history = LatencyHistory()
@@ -401,12 +403,15 @@ class RuleEngine:
             self._filling = None
             yield from self._evaluate(of_minute(item, self._waiting))
             return
+        for mark in item.marks:
+            self._kernel_lines.add(mark)
         for one in item.devices:
             self._growth.add(self._devices.get(one.name), one, item.mono_us)
             self._history.note_device(self._devices.get(one.name), one, item.mono_us)
             self._devices[one.name] = one
         for name in item.removed:
             self._devices.pop(name, None)
+            self._kernel_lines.newest.pop(name, None)
         self._waiting.add(item)
         self._sums.add(item)
         self._rates.add_frame(item)
@@ -415,6 +420,10 @@ class RuleEngine:
         self._filling = self._block_end(item.mono_us, item)
         if self._filling > now:
             yield from self._end_block()
+
+    def note(self, mark: Mark) -> None:
+        """Add a mark that comes apart from its frame."""
+        self._kernel_lines.add(mark)
 
     def finish(self) -> None:
         """Evaluate the frames that are not in a block yet: no more frames come."""
@@ -435,6 +444,7 @@ class RuleEngine:
         self._log.interrupt(other_boot=other_boot)
         if other_boot:
             self._growth.clear()
+            self._kernel_lines = KernelLines()
             self._highest.clear()
             self._history.clear()
             self._waiting = Waiting()
@@ -476,6 +486,7 @@ class RuleEngine:
             off=self.settings.off,
             groups=self._groups,
             grown=self._growth.until(block.end_us),
+            log=self._kernel_lines.newest,
             highest=self._highest,
             history=self._history,
             comparison=self._comparison,

@@ -107,6 +107,20 @@ def _holds_others(facts: Facts, device: str) -> bool:
     return bool(facts.origin.measured.get("hba"))
 
 
+def kernel_log_facts(facts: Facts, device: str) -> Iterator[Fact]:
+    """Yield the newest line of the kernel's log about a device, with its age; nothing where none is known."""
+    line = facts.kernel_line(device)
+    if line is not None:
+        age_us = max(0, round((facts.wall - line.wall) * 1e6))
+        yield Fact("kernel_log", line.text, f"the kernel's log, {spelled(age_us)} ago: {line.text}")
+
+
+def kernel_log_steps(facts: Facts, device: str, what: str) -> Iterator[Step]:
+    """Yield the step to read the kernel's log, where the evidence has no line of it."""
+    if facts.kernel_line(device) is None:
+        yield Step(what, commands=("dmesg | tail -n 50",))
+
+
 def hardware_steps(facts: Facts, device: str, steps: Iterable[Step]) -> Iterator[Step]:
     """Yield steps about a device's hardware where most of the time is the device's.
 

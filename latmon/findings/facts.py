@@ -31,7 +31,7 @@ from latmon.analysis.issue_order import LbaOrder, merge_orders
 from latmon.analysis.limits import Audited, AuditGroups, audit
 from latmon.analysis.littles_law import COUNTED, MeanTimes, kernel_mean_us, mean_waiting
 from latmon.model.devices import busy_rows
-from latmon.model.frame import OPS, CgroupLimit, Completed, Counted, Device, Flow, Origin, Outlier, Series, Traced
+from latmon.model.frame import OPS, CgroupLimit, Completed, Counted, Device, Flow, Mark, Origin, Outlier, Series, Traced
 from latmon.model.histogram import Histogram, merge
 from latmon.model.host_context import NO_CONTEXT, HostContext
 from latmon.model.inflight import Aged, Depths
@@ -285,6 +285,20 @@ class ReportGrowth:
 
 
 _MAX_GROWN = 10_000
+_MAX_LINES = 1000
+"""Devices of which the newest line of the kernel's log is kept."""
+
+
+class KernelLines:
+    """The newest line of the kernel's log about each device."""
+
+    def __init__(self) -> None:
+        self.newest: dict[str, Mark] = {}
+
+    def add(self, mark: Mark) -> None:
+        """Take the next mark, which may be a note of the user."""
+        if mark.device and (mark.device in self.newest or len(self.newest) < _MAX_LINES):
+            self.newest[mark.device] = mark
 
 
 class Facts:
@@ -304,12 +318,15 @@ class Facts:
         highest: HighestRates | None = None,
         history: LatencyHistory | None = None,
         comparison: BaselineComparison | None = None,
+        log: Mapping[str, Mark] = MappingProxyType({}),
     ) -> None:
         """Take the blocks; running sums and groups of the devices where a caller keeps them.
 
         `off`: the rules that the config turns off; `is_newest`: these are the newest blocks of a longer window;
-        `grown`, `highest`, `history`, `comparison`: as the attributes.
+        `grown`, `highest`, `history`, `comparison`: as the attributes; `log`: the newest line of the kernel's log
+        about each device.
         """
+        self._log = log
         self._groups = groups
         self.blocks = blocks
         self.origin = origin
@@ -352,6 +369,7 @@ class Facts:
                 highest=self.highest,
                 history=self.history,
                 comparison=self.comparison,
+                log=self._log,
             ),
         )
 
@@ -475,6 +493,11 @@ class Facts:
     def device(self, name: str) -> Device:
         """Return a device by name; one without driver, limits and numbers where it is not known."""
         return self.devices.get(name) or Device(name, 0, 0)
+
+    def kernel_line(self, device: str) -> Mark | None:
+        """Return the newest line of the kernel's log about a device, where it is of the last GROWN_US."""
+        line = self._log.get(device)
+        return line if line is not None and line.wall > self.wall - GROWN_US / 1e6 else None
 
     def lasted_us(self, holds: Callable[[Block], bool]) -> int:
         """Return the measured time of the window's blocks for which a condition holds."""

@@ -40,15 +40,27 @@ NO_SETTINGS: Settings = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A note of the user at a point in time: `mono_us` on CLOCK_MONOTONIC, `wall` in seconds since 1970."""
+    """A note at a point in time: `mono_us` on CLOCK_MONOTONIC, `wall` in seconds since 1970.
+
+    It is the user's, or a line of the kernel's log about a device.
+    """
 
     text: str
     mono_us: int = 0
     wall: float = 0.0
     changed: Settings | None = None
     """Settings that differ from the origin's, with an empty value where one was removed; None where none were read."""
+    device: str = ""
+    """The device that a line of the kernel's log is about; empty for a note of the user."""
+
+    @property
+    def sentence(self) -> str:
+        """Return the text for users, in which the kernel's lines say that they are."""
+        return f"kernel, {self.device}: {self.text}" if self.device else self.text
 
 
+KERNEL_LOG = "kernel log"
+"""Name in `Origin.untraced` of the lines of the kernel's log about devices."""
 ISSUERS, PROCESSES, SIZES, FILES = "issuers", "processes", "sizes", "files"
 """Names in `Origin.untraced` of what probes of a host may report in addition to stages."""
 

@@ -30,6 +30,7 @@ LETTERS: Mapping[str, str] = MappingProxyType(
         "mark": "M",
         "finding": "!",
         "failed": "E",
+        "log": "K",
         "clock": "C",
         "restart": "R",
         "suspended": "S",
@@ -74,7 +75,10 @@ class Before(NamedTuple):
 def moments(frame: Frame, before: Before | None) -> Iterator[TimelineEvent]:
     """Yield the events in a frame, and between it and the previous one."""
     for one in frame.marks:
-        yield TimelineEvent("mark", one.mono_us, one.wall, f"mark: {one.text}", one.changed)
+        if one.device:
+            yield TimelineEvent("log", one.mono_us, one.wall, one.sentence)
+        else:
+            yield TimelineEvent("mark", one.mono_us, one.wall, f"mark: {one.text}", one.changed)
     if frame.gap:
         kind = _KINDS.get(frame.gap, "gap")
         yield _here(frame, kind, _NOTES.get(kind) or _NOTES.get(frame.gap, f"gap: {frame.gap}"))

@@ -458,6 +458,7 @@ MARK = RecordCodec(
     _MONO,
     _WALL,
     RecordField("changed", _SETTINGS, write=_encode_settings, default=None),
+    RecordField("device", label, default=""),
 )
 GAP = RecordCodec(
     Gap,

@@ -184,7 +184,7 @@ class Writer:
         if self._stopped:
             return
         for mark in frame.marks:
-            self.mark(mark)
+            self.mark(_private_mark(mark, self._redaction) if self._redaction else mark)
         kept = replace(frame, health=replace(frame.health, recording="", recording_trouble=""), marks=())
         kept = private_frame(kept, self._redaction) if self._redaction else kept
         if self._missed:
@@ -395,6 +395,22 @@ def private_text(text: str, redaction: Redaction) -> str:
     return _PATH.sub(REDACTED, text)
 
 
+_LINES_OF_DRIVERS = re.compile(
+    r"(?:blk_update_request: |print_req_error: )?(?:I/O|critical|Buffer I/O|timeout|[\w ]+) error\b.* dev |"
+    r"sd \d+:|scsi \S+: |ata\d+|nvme\d* |nvme nvme\d+: |device-mapper: multipath: "
+)
+"""Lines of the kernel's log that have numbers and names of devices alone; those of file systems may have names of files
+and processes."""
+
+
+def _private_mark(mark: Mark, redaction: Redaction) -> Mark:
+    """Return a mark without what a file system wrote into the kernel's log, and without paths there."""
+    if not mark.device:
+        return mark
+    is_of_driver = _LINES_OF_DRIVERS.match(mark.text) is not None
+    return replace(mark, text=private_text(mark.text, redaction) if is_of_driver else REDACTED)
+
+
 def private_device(device: Device) -> Device:
     """Return a device without volume names, serial numbers and addresses of network storage.
 
@@ -418,6 +434,7 @@ def private_frame(frame: Frame, redaction: Redaction) -> Frame:
         | {WAKEUPS: _private_wakeups(frame[WAKEUPS], kernel)},
         file_operations=tuple(_operation(one, kernel) for one in frame.file_operations),
         health=replace(frame.health, notice=private_text(frame.health.notice, redaction)),
+        marks=tuple(_private_mark(mark, redaction) for mark in frame.marks),
     )
 
 

@@ -344,7 +344,7 @@ def _footer(report: Report) -> str:
 
 
 def _marks(totals: Totals) -> list[Note]:
-    return [Note(one.mono_us, one.mono_us, one.text or "(no note)") for one in totals.marks[:MAX_NOTES]]
+    return [Note(one.mono_us, one.mono_us, one.sentence or "(no note)") for one in totals.marks[:MAX_NOTES]]
 
 
 def _gaps(totals: Totals) -> list[Note]:

@@ -56,6 +56,8 @@ def added_up(
         totals.add(item)
         if engine is not None and isinstance(item, Frame | Minute):
             engine.take(item)
+        elif engine is not None and isinstance(item, Mark):
+            engine.note(item)
         if add is not None:
             add(item)
     if engine is not None:

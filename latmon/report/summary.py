@@ -99,7 +99,7 @@ def report_of(recording: Recording | Parts, totals: Totals, findings: Findings |
         slow=slow,
         slo=service,
         settings=origin.settings,
-        marks=tuple(MarkedTime(rfc3339(mark.wall), mark.text, mark.changed) for mark in totals.marks),
+        marks=tuple(MarkedTime(rfc3339(mark.wall), mark.sentence, mark.changed) for mark in totals.marks),
         latency_from=origin.latency_from,
         reason=origin.reason,
         live=recording.is_live,

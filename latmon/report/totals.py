@@ -237,7 +237,8 @@ class Totals(Accumulator):
             self.late.append(Missed(begin, frame.dt_us / 1e6, LATE, frame.mono_us - frame.dt_us))
 
     def _mark(self, mark: Mark) -> None:
-        if len(self.marks) < MAX_MARKS:
+        most = MAX_MARKS // 2 if mark.device else MAX_MARKS  # a flood of the kernel's lines leaves room for the user's
+        if len(self.marks) < most:
             self.marks.append(mark)
 
     def _gap(self, gap: Missed) -> None:

@@ -1,11 +1,14 @@
 """io-errors: reads, writes and flushes that fail, and statuses that are no failures."""
 
+from dataclasses import replace
+
 import pytest
 from finding_cases import disk, done, facts_of, found, frame, lasting, timed
 
-from latmon.findings.engine import not_evaluated
+from latmon.findings.engine import RuleEngine, not_evaluated
 from latmon.findings.rule import ERRORS as INPUT
 from latmon.findings.rules.io_errors import ID
+from latmon.model.frame import Mark, Origin
 from latmon.model.measurements import ERRORS
 from latmon.model.measurements.errors import FailedIO, status_name
 
@@ -83,6 +86,33 @@ def test_the_step_is_that_of_the_status(status, words):
     assert finding.steps[0].commands == ("dmesg | tail -n 50",)
     assert any(words in step.what for step in finding.steps[1:])
     assert len(finding.steps) == 2
+
+
+def test_the_kernels_newest_line_is_quoted_instead_of_a_step_to_read_it():
+    failed = {FailedIO("sda", "read", "I/O error"): 3}
+    frames = lasting(2, tables={ERRORS: failed}, kernel=done("sda", 3))
+    last = frames[-1]
+    lines = [Mark(f"I/O error, dev sda, sector {n}", last.mono_us, last.wall - 20 + n, device="sda") for n in (1, 8)]
+    engine = RuleEngine(Origin("test", "here", "6.1.0", "0", counted=COUNTED), (disk(),))
+    for one in (frames[0], replace(last, marks=(*lines, Mark("a note of the user", last.mono_us, last.wall)))):
+        engine.take(one)
+    engine.finish()
+    (finding,) = engine.current
+    assert finding.facts[-1].text == "the kernel's log, 12 s ago: I/O error, dev sda, sector 8"
+    assert not any("dmesg" in command for step in finding.steps for command in step.commands)
+
+
+def test_a_line_of_long_ago_or_about_another_device_is_not_quoted():
+    failed = {FailedIO("sda", "read", "I/O error"): 3}
+    first, last = lasting(2, tables={ERRORS: failed}, kernel=done("sda", 3))
+    lines = Mark("old", first.mono_us, first.wall - 700, device="sda"), Mark("other", 0, first.wall, device="sdb")
+    engine = RuleEngine(Origin("test", "here", "6.1.0", "0", counted=COUNTED), (disk(),))
+    engine.take(replace(first, marks=lines))
+    engine.take(last)
+    engine.finish()
+    (finding,) = engine.current
+    assert "kernel_log" not in {fact.name for fact in finding.facts}
+    assert finding.steps[0].commands == ("dmesg | tail -n 50",)
 
 
 def test_a_device_whose_ios_all_fail_has_no_latency_and_its_finding():

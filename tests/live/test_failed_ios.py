@@ -15,9 +15,10 @@ from bpftraces import each_bpftrace, tool
 from terminal import wait_for
 from workload import Capture, LoopDevice, diskstats, gained
 
-from latmon.model.frame import Flow, Series
+from latmon.model.frame import Flow, Mark, Series
 from latmon.model.measurements import ERRORS
 from latmon.model.measurements.errors import FailedIO
+from latmon.recording.reader import open_recording
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root"),
@@ -109,6 +110,7 @@ def test_failed_ios_are_counted_by_status_and_not_timed(suite, stages, tmp_path)
             wait_for(lambda: sum(summed(capture.frames(), _seen).values()) >= enough, 20.0)
             assert capture.stop() == 0, capture.stderr
         frames, report = capture.frames(), capture.report()
+        marks = [item for item in open_recording(capture.file) if isinstance(item, Mark)]
     assert (failed, failed_writes) == ((IOS, 0, 0), (IOS, 0))
     skipped = sum(frame.health.skipped or 0 for frame in frames)
     errors, seen, timed = (summed(frames, table) for table in (lambda frame: frame[ERRORS], _seen, _timed))
@@ -132,11 +134,22 @@ def test_failed_ios_are_counted_by_status_and_not_timed(suite, stages, tmp_path)
         assert failed_ios == {half.name: errors[bad_reads], thin.name: errors[bad_writes]}
         assert IOS - skipped <= followed[half.name, "read"] <= IOS
         assert (thin.name, "write") not in followed
+    check_kernel_log(marks, report, half.name)
+    assert whole.name not in {mark.device for mark in marks}
     ops = report["devices"][half.name]["ops"]["read"]
     assert ops["failed"] == {"I/O error": errors[bad_reads]}
     assert report["devices"][whole.name]["ops"]["read"]["failed"] == {}
     fired = {finding["device"]: finding["severity"] for finding in report["findings"] if finding["id"] == "io-errors"}
     assert fired == {half.name: "critical", thin.name: "critical"}
+
+
+def check_kernel_log(marks, report, device):
+    """Check that a device's lines of the kernel's log, which limits their number, are marks and evidence."""
+    words = f"I/O error, dev {device}, "
+    if words in subprocess.run(["dmesg"], capture_output=True, text=True, check=False).stdout:
+        assert any(words in mark.text for mark in marks if mark.device == device)
+        found = {(one["id"], one["device"]): one["evidence"] for one in report["findings"]}
+        assert "kernel_log" in found["io-errors", device]
 
 
 def traced_ios(frames):

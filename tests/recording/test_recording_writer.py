@@ -310,3 +310,19 @@ def test_a_file_that_is_truncated_right_before_a_write_is_lost(tmp_path, monkeyp
     monkeypatch.undo()
     with pytest.raises(LostFileError, match="truncated"):
         writer.close()
+
+
+def test_a_redacted_recording_has_lines_of_drivers_and_not_of_file_systems(tmp_path):
+    texts = (
+        "I/O error, dev sda, sector 8 op 0x0:(READ)",
+        "EXT4-fs error (device sda1): ext4_lookup: inode #2: comm S3CRET: deleted inode referenced",
+        "I/O error, dev sda, of /srv/S3CRET/file",
+    )
+    marks = (*(Mark(text, 5, 1.0, device="sda") for text in texts), Mark("a note", 5, 1.0))
+    writer = Writer.create(tmp_path / "r", ORIGIN, redaction=Redaction())
+    writer.append(replace(frame(1), marks=marks))
+    writer.close()
+    found = [item for item in open_recording(tmp_path / "r") if isinstance(item, Mark)]
+    assert [mark.device for mark in found] == ["sda", "sda", "sda", ""]
+    assert [mark.text for mark in found][0::3] == [texts[0], "a note"]
+    assert "S3CRET" not in str(found)

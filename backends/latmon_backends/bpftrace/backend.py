@@ -31,7 +31,7 @@ from latmon import __version__
 from latmon.capture.backend import NO, Options, ProbeReport, StageCoverage
 from latmon.decode.framer import Framer
 from latmon.manifest import TABLE_ROLES, Manifest
-from latmon.model.frame import STAGES, Missing, Origin, Settings, capped
+from latmon.model.frame import KERNEL_LOG, STAGES, Missing, Origin, Settings, capped
 from latmon.model.stages import ADMISSION
 from latmon.support import output_files, paths, privileges, trust
 from latmon.support.errors import UnavailableError
@@ -457,13 +457,17 @@ class BpftraceBackend(ProbeBackend):
         self._only, self._tries_all = only, tries_all
         self._devices: KernelSampler = KernelSampler(options.proc, options.sys, options.devices)
 
+    def _opened(self, refusals: Mapping[str, str], settings: Settings) -> Origin:
+        origin, why = super()._opened(refusals, settings), self._devices.why_no_log
+        return replace(origin, untraced=(*origin.untraced, Missing(KERNEL_LOG, why))) if why else origin
+
     def kept(self) -> str:
         """Return a sentence about what later starts try first; empty where nothing is kept."""
         return self._always.kept()
 
     async def _prepare(self) -> None:
         tool = self._tool = self._find_tool()
-        self._frames = FrameBuilder(self._devices, self._options.sys)
+        self._frames = FrameBuilder(self._devices, self._options.sys, log_lines=self._devices.log_lines)
         self._devices.require_selected()
         self._always = BpftraceAlwaysOn(
             self._options,

@@ -21,7 +21,7 @@ from operator import is_
 from pathlib import Path
 
 from latmon.model.devices import IdleRows, WithIdle, busy_rows
-from latmon.model.frame import CgroupLimit, Completed, Device, Flow, Outstanding
+from latmon.model.frame import CgroupLimit, Completed, Device, Flow, Mark, Outstanding
 from latmon.model.host_context import NO_CONTEXT, ContextValue, HostContext, interval_value
 from latmon.model.inflight import Depths
 from latmon.model.measurements import DEVICE_COUNTERS, ISSUERS, MAINTENANCE
@@ -42,6 +42,7 @@ from latmon_backends.kernel.cgroups import (
 )
 from latmon_backends.kernel.depth_sampler import DepthSampler, Spent, Watched
 from latmon_backends.kernel.diskstats import MOST_GAINED, UNNUMBERED, Counters, Diskstats
+from latmon_backends.kernel.kernel_log import KernelLog
 from latmon_backends.kernel.maintenance import MaintenanceReader
 
 _CONTEXT_PACE = 1000
@@ -186,6 +187,7 @@ class KernelSampler(CounterSampler):
         self._cgroup_ios: CgroupIos | None = None
         self._process_ios: ProcessIos | None = None
         self._has_queued = diskstats.column_has_queued(proc, sys)
+        self._log = KernelLog(proc.parent / "dev/kmsg", sys)
         self._depths: DepthSampler | None = None
         self._gauges: tuple[int, Mapping[str, Watched], Mapping[str, Outstanding]] = (0, {}, {})
         """Time of the last sample in us, devices whose depths are sampled, gauges of the busy ones."""
@@ -214,10 +216,11 @@ class KernelSampler(CounterSampler):
         self._process_ios = ProcessIos(self._proc)
 
     def close(self) -> None:
-        """Stop sampling depths and close their files."""
+        """Stop sampling depths, and close their files and the kernel's log."""
         if self._depths is not None:
             self._depths.close()
             self._depths = None
+        self._log.close()
 
     def sample(self) -> Sample:
         """Return a sample of this moment. UnavailableError when /proc/diskstats can't be read."""
@@ -266,6 +269,15 @@ class KernelSampler(CounterSampler):
             idle=self._idle,
             maintenance=self._maintenance.sample(chosen),
         )
+
+    def log_lines(self, mono_us: int, wall: float) -> tuple[Mark, ...]:
+        """Return the lines of the kernel's log about the devices since the last call, which end at this time."""
+        return self._log.lines(mono_us, wall, self._chosen)
+
+    @property
+    def why_no_log(self) -> str:
+        """Return why lines of the kernel's log are not read; empty where they are."""
+        return self._log.why_unread
 
     def _choose(self, silent: frozenset[str], lines: Mapping[str, Counters]) -> None:
         """Select the devices again where they have changed, and make the rows of the idle ones."""

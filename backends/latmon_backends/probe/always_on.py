@@ -19,7 +19,7 @@ from typing import Protocol
 from latmon.capture.backend import Options
 from latmon.manifest import Manifest
 from latmon.model.devices import busy_rows, rows_kept
-from latmon.model.frame import Completed, Device, Flow, Frame, Health
+from latmon.model.frame import Completed, Device, Flow, Frame, Health, Mark
 from latmon.model.measurements import ABOVE, LATENCIES, SEEN
 from latmon.model.table import filled
 from latmon.support import host
@@ -90,8 +90,14 @@ class FrameBuilder:
     """Builder of frames, in their order. `gap` and `notice` go into the next one."""
 
     def __init__(
-        self, counters: DeviceCounters, sys: Path, suspended_us: Callable[[], int] = host.suspended_us
+        self,
+        counters: DeviceCounters,
+        sys: Path,
+        suspended_us: Callable[[], int] = host.suspended_us,
+        log_lines: Callable[[int, float], tuple[Mark, ...]] = lambda _mono_us, _wall: (),
     ) -> None:
+        """`log_lines`: what the kernel's log has about the devices since its last call, until a time."""
+        self._log_lines = log_lines
         self._sampler, self._sys, self._suspended_us = counters, sys, suspended_us
         self._ended_us = counters.sample().mono_us
         self._slept_us = suspended_us()
@@ -137,6 +143,7 @@ class FrameBuilder:
             ),
             gap=gap,
             late=window.late,
+            marks=self._log_lines(end.mono_us, end.sample.wall - window.lag_us / 1e6),
         )
         self._seq += 1
         self.gap = self.notice = ""

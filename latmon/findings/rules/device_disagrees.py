@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from latmon.findings.evidence import kernel_log_facts, kernel_log_steps
 from latmon.findings.facts import GROWN_US, Facts
 from latmon.findings.rule import (
     LATENCIES,
@@ -108,7 +109,7 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
         if latency.count < limits["ios"] or p99_us is None or p99_us < limits["slow_us"]:
             continue
         if remarks := [*_remarks(facts, device, limits), *_of_members(facts, device)]:
-            yield _finding(device, remarks, p99_us, latency.count)
+            yield _finding(facts, device, remarks, p99_us)
 
 
 def _remarks(facts: Facts, device: Device, limits: Thresholds) -> Iterator[_Remark]:
@@ -155,7 +156,7 @@ def _amount(value: int | str) -> float:
         return float("inf")
 
 
-def _finding(device: Device, remarks: list[_Remark], p99_us: int, ios: int) -> Finding:
+def _finding(facts: Facts, device: Device, remarks: list[_Remark], p99_us: int) -> Finding:
     more = f" and {counted(len(remarks) - 1, 'more report')}" if len(remarks) > 1 else ""
     return Finding(
         ID,
@@ -163,26 +164,24 @@ def _finding(device: Device, remarks: list[_Remark], p99_us: int, ios: int) -> F
         device.name,
         f"{device.name}: p99 is {spelled(p99_us)}, and the device reports: {remarks[0].text}{more}",
         (
-            Fact("p99", p99_us, f"p99 is {spelled(p99_us)}", "us", ios),
+            Fact("p99", p99_us, f"p99 is {spelled(p99_us)}", "us", facts.latency(device.name).count),
             *(Fact(one.name, one.value, one.text) for one in remarks),
             *(
                 Fact(f"{one.name}_in_all", one.value, f"in all: {one.name} {one.value:,}")
                 for one in device.reports
                 if one.name in _COUNTERS and isinstance(one.value, int) and one.value
             ),
+            *kernel_log_facts(facts, device.name),
         ),
         Where("overview", device.name),
-        tuple(_steps(device)),
+        tuple(_steps(facts, device)),
         _REFUTED,
     )
 
 
-def _steps(device: Device) -> Iterator[Step]:
+def _steps(facts: Facts, device: Device) -> Iterator[Step]:
     name = device.name if plain(device.name) else "DEVICE"
-    yield Step(
-        "read the kernel's messages about the device and its link",
-        commands=("dmesg | tail -n 50",),
-    )
+    yield from kernel_log_steps(facts, device.name, "read the kernel's messages about the device and its link")
     yield Step("read the drive's own logs", commands=(f"smartctl -x /dev/{name}",))
     if any(one.name.startswith(("link_", "aer_")) for one in device.reports):
         yield Step("compare LnkCap with LnkSta, and read the error status", commands=("lspci -vv",))

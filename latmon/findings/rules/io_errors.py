@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from latmon.findings.evidence import kernel_log_facts, kernel_log_steps
 from latmon.findings.facts import Facts
 from latmon.findings.rule import (
     CRITICAL,
@@ -28,7 +29,7 @@ from latmon.model import measurements
 from latmon.model.frame import Flow
 from latmon.model.measurements import errors
 from latmon.model.stages import place_of_op
-from latmon.support.units import counted
+from latmon.support.units import counted, spelled
 
 ID = "io-errors"
 _CRITICAL_OPS = frozenset(("read", "write", "flush"))
@@ -85,7 +86,7 @@ def _finding(facts: Facts, device: str, flows: Mapping[Flow, Mapping[str, int]])
         f"{device}: {', '.join(_clause(facts, flow, statuses) for flow, statuses in flows.items())}",
         tuple(_evidence(facts, device, flows)),
         Where("overview", device),
-        tuple(_steps(device, flows)),
+        tuple(_steps(facts, device, flows)),
         _REFUTED,
         failed / completed,
     )
@@ -115,14 +116,15 @@ def _evidence(facts: Facts, device: str, flows: Mapping[Flow, Mapping[str, int]]
     newest = facts.window[-1]
     rows = newest[measurements.ERRORS]
     still = sum(ios for row, ios in rows.items() if row.device == device and _is_failure(row))
-    yield Fact("still_failed", still, f"in the last {newest.span_us / 1e6:.0f} s: {still:,}", "ios")
+    yield Fact("still_failed", still, f"in the last {spelled(newest.span_us)}: {still:,}", "ios")
     failed = sum(map(_sum, flows.values()))
     yield Fact("left_out", failed, f"counted and not timed: {failed:,}", "ios")
+    yield from kernel_log_facts(facts, device)
 
 
-def _steps(device: str, flows: Mapping[Flow, Mapping[str, int]]) -> Iterator[Step]:
-    yield Step(
-        "read what the kernel's log has about it: the sector, the sense data, resets", commands=("dmesg | tail -n 50",)
+def _steps(facts: Facts, device: str, flows: Mapping[Flow, Mapping[str, int]]) -> Iterator[Step]:
+    yield from kernel_log_steps(
+        facts, device, "read what the kernel's log has about it: the sector, the sense data, resets"
     )
     statuses = dict.fromkeys(status for each in flows.values() for status in each)
     yield from dict.fromkeys(_STEPS[status] for status in statuses if status in _STEPS)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from latmon.analysis.issue_order import summary
 from latmon.analysis.limits import elevator, number
-from latmon.findings.evidence import hardware_steps, sd_config
+from latmon.findings.evidence import hardware_steps, kernel_log_facts, kernel_log_steps, sd_config
 from latmon.findings.facts import Block, Facts
 from latmon.findings.rule import (
     CRITICAL,
@@ -482,6 +482,7 @@ def _facts(facts: Facts, device: Device, starved: list[StarvedRequest], count: S
     if order is not None and order.ascending_share is not None:
         text = summary(order).partition(";")[0]  # the rest is the longest wait in the bursts, which is shorter
         yield Fact("ascending", round(order.ascending_share, 3), f"order of issue: {text}", "share", order.pairs)
+    yield from kernel_log_facts(facts, device.name)
 
 
 def _silent_finding(facts: Facts, device: Device, silent: SilentDevice) -> Finding:
@@ -499,9 +500,14 @@ def _silent_finding(facts: Facts, device: Device, silent: SilentDevice) -> Findi
         severity,
         name,
         f"{name}: nothing has completed for {spelled(silent.us)} though {ios}{where}{maybe}",
-        tuple(_silent_facts(silent, discards)),
+        (*_silent_facts(silent, discards), *kernel_log_facts(facts, name)),
         Where("outstanding", name),
-        (Step(f"read the kernel's log for {name}: timeouts, resets, a path that is gone, frozen or suspended"), look),
+        (
+            *kernel_log_steps(
+                facts, name, f"read the kernel's log for {name}: timeouts, resets, a path that is gone or suspended"
+            ),
+            look,
+        ),
         "a completion in that time, or a device that spins up, formats itself or takes a discard of its whole size",
         1.0,
     )
@@ -538,9 +544,8 @@ def _steps(facts: Facts, device: Device, worst: StarvedRequest) -> Iterator[Step
 def _below(facts: Facts, device: Device, worst: StarvedRequest) -> Iterator[Step]:
     """Yield steps for an I/O that the driver or the device delays, on Linux."""
     name = device.name
-    yield Step(
-        f"read the kernel's log for {name}: errors that are retried, resets, a task abort",
-        commands=("dmesg | tail -n 50",),
+    yield from kernel_log_steps(
+        facts, name, f"read the kernel's log for {name}: errors that are retried, resets, a task abort"
     )
     look = f"smartctl -x /dev/{name if plain(name) else 'DEVICE'}"
     hardware = (
