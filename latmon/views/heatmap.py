@@ -387,7 +387,9 @@ def times(timeline: Timeline, style: MapStyle, device: str = "") -> Line:
             continue
         at = timeline.slot(column.number) * wide
         goes_on = before is not None and bool(before.failed(device) and column.failed(device))
-        if sign := letter(column.moments if goes_on else column.events(device)):
+        # In a run the kernel's lines are about the same failures: their letters would leave no room for times.
+        events = column.moments if goes_on else column.events(device)
+        if sign := letter([event for event in events if not goes_on or event.kind != "log"]):
             letters[at] = sign
         if goes_on:
             failed.update(range(at, at + wide))

@@ -63,10 +63,10 @@ def text(lines):
 
 
 @pytest.mark.parametrize("cells", [80, 160])
-def test_failed_ones_have_their_status_in_a_column_of_their_own(cells):
+def test_failed_ones_have_their_status_in_place_of_the_largest_stage(cells):
     shown = listing(rows(outlier(1), outlier(2, status="time-out")), above=2, suppressed=0)
     head, *lines = text(outliers(shown, 0, cells, 10, RAMP)).splitlines()[1:]
-    assert "status" in head
+    assert "part, status" in head
     assert ["time-out" in line for line in lines[:2]].count(True) == 1
     healthy = listing(rows(outlier(1)), above=1, suppressed=0)
     assert "status" not in text(outliers(healthy, 0, cells, 10, RAMP))

@@ -232,13 +232,14 @@ _LONG = 16
 
 
 def _fields(rows: Sequence[Folded], ink: Ink) -> list[Field[Folded]]:
-    """Return the columns: the device's is as wide as the longest name; repeats and failed I/Os have one if any."""
+    """Return the columns: the device's is as wide as the longest name, and repeats have one where there are some."""
     name = min(max([7, *(len(one.outlier.device) for one in rows)]), _LONG)
     taken = min(name - 7, 5)
     """Cells that the issuer loses to a long device name."""
     repeats: Field[Folded] = Field("", 4, lambda f, _: f"x{whole(f.repeats)}" if f.repeats > 1 else "", role="accent")
 
-    status: Field[Folded] = Field("status", 9, lambda f, _: f.outlier.status, right=False, most=20, role="bad")
+    any_failed = any(one.outlier.status for one in rows)
+    slow_part = "part, status" if any_failed else "slow part"
     words = min(max(len(_in_words(one)) for one in rows), _ALL_WORDS)
 
     def op(f: Folded, cells: int) -> str:
@@ -254,9 +255,8 @@ def _fields(rows: Sequence[Folded], ink: Ink) -> list[Field[Folded]]:
         Field("size", 5, lambda f, _: size(f.outlier.bytes), rank=1),
         Field("total", TIME, lambda f, _: duration(f.outlier.total_us)),
         Field("stages", 7, ribbon, right=False, most=60),
-        Field("slow part", 12, _most, rank=1, right=False, most=16),
+        Field(slow_part, 12, _most, rank=1, right=False, most=20 if any_failed else 16),
         Field("process", 10 - taken, _issuer_cell, rank=1, right=False, most=20, role="dim"),
-        *([status] if any(one.outlier.status for one in rows) else []),
         Field("path", 14, lambda f, _: f.outlier.path, rank=3, right=False, most=20, role="dim"),
         Field("CPU issue>done", 14, _cpu_cell, rank=2),
         Field("at issue", 8, lambda f, _: _whole(f.outlier.outstanding_at_issue), rank=3),
@@ -285,6 +285,9 @@ def _issuer_cell(f: Folded, cells: int) -> str:
 
 
 def _most(f: Folded, cells: int) -> Line:
+    """Return the largest stage, in place of it how a failed I/O failed: the bar has its stages."""
+    if f.outlier.status:
+        return (Span(cell(f.outlier.status, cells), "bad"),)
     parts = parts_of(f.outlier)
     if not parts:
         return (Span(cell("not traced", cells), "dim"),)
