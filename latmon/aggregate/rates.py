@@ -11,23 +11,28 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from latmon.model.frame import Frame
+from latmon.model.frame import OPS, Flow, Frame
 from latmon.model.inflight import Depths, bucket_middle
 
 KEPT_US = 3600_000_000
 """Time for which the highest rates are remembered."""
 _MAX_DEVICES = 4096
+_COUNTED = tuple(op for op in OPS if op != "flush")
+"""Operations that the gauges of I/Os in flight count (littles_law.py)."""
 
 
 class FrameRate(NamedTuple):
-    """What a device did per second in a frame, and how many of its I/Os were in flight in the mean."""
+    """What a device did in a frame: I/Os and bytes per second, and how many of its I/Os were in flight."""
 
-    ios: float
-    bytes: float
-    depth: float
-
-
-_IDLE = FrameRate(0.0, 0.0, 0.0)
+    span_us: int
+    ios: float = 0.0
+    bytes: float = 0.0
+    depth: float = 0.0
+    """Mean number of I/Os in flight."""
+    busy: float = 0.0
+    """Share of the time with any in the driver."""
+    latency_us: float = 0.0
+    """Mean latency by the kernel's counters, from the block layer on; 0: not known."""
 
 
 def variation(rates: Iterable[float]) -> float:
@@ -44,7 +49,8 @@ class RateSums:
     """Rates of all devices with I/O in the frames of a block."""
 
     def __init__(self) -> None:
-        self._frames = 0
+        self._idle: list[FrameRate] = []
+        """What a device did that did nothing, in each frame."""
         self._rates: dict[str, list[FrameRate]] = {}
 
     def add_frame(self, frame: Frame) -> None:
@@ -55,14 +61,20 @@ class RateSums:
             counts[device] = ios + done.count, size + done.bytes
         per_s = 1e6 / frame.dt_us
         for device, (ios, size) in counts.items():
-            depths = frame.depths.get(device)
-            depth = 0.0 if depths is None else mean_depth(depths)
-            rates = self._rates.setdefault(device, [_IDLE] * self._frames)
-            rates.append(FrameRate(ios * per_s, size * per_s, depth))
-        self._frames += 1
+            depths = frame.depths.get(device, Depths())
+            rate = FrameRate(
+                frame.dt_us,
+                ios * per_s,
+                size * per_s,
+                mean_depth(depths),
+                _busy(depths.in_driver),
+                _latency_us(frame, device),
+            )
+            self._rates.setdefault(device, list(self._idle)).append(rate)
+        self._idle.append(FrameRate(frame.dt_us))
         for rates in self._rates.values():
-            if len(rates) < self._frames:
-                rates.append(_IDLE)
+            if len(rates) < len(self._idle):
+                rates.append(self._idle[-1])
 
     @property
     def by_device(self) -> Mapping[str, tuple[FrameRate, ...]]:
@@ -70,9 +82,23 @@ class RateSums:
         return {device: tuple(rates) for device, rates in self._rates.items()}
 
 
+def _latency_us(frame: Frame, device: str) -> float:
+    ios = time_us = 0
+    for op in _COUNTED:
+        done = frame.kernel.get(Flow(device, op))
+        if done is not None and done.time_us is not None:
+            ios, time_us = ios + done.count, time_us + done.time_us
+    return time_us / ios if ios else 0.0
+
+
 def mean_depth(depths: Depths) -> float:
     """Return the mean number of I/Os in the driver and queued, in the samples of an interval."""
     return _mean(depths.in_driver) + _mean(depths.queued)
+
+
+def _busy(in_driver: Mapping[int, int]) -> float:
+    samples = sum(in_driver.values())
+    return 1 - in_driver.get(0, 0) / samples if samples else 0.0
 
 
 def _mean(counts: Mapping[int, int]) -> float:

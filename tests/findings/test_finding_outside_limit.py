@@ -8,7 +8,7 @@ from finding_cases import S, depths, disk, facts_of, frame, hist
 from latmon.findings.engine import RuleEngine, unexplained
 from latmon.findings.rule import CRITICAL, DEFAULT, Finding, Where
 from latmon.findings.rules import outside_limit
-from latmon.model.frame import Completed, DeviceReport, Flow, Origin, Series
+from latmon.model.frame import CgroupLimit, Completed, DeviceReport, Flow, Origin, Series
 
 LOOP = disk("loop0", major=7, minor=0, driver="")
 VOLUME = disk("nvme1n1", driver="nvme", model="Amazon Elastic Block Store")
@@ -24,6 +24,7 @@ def second(at_s, name, ios, depth, *, latency_us=None, size=4096, op="read"):
         dt_us=S,
         histograms={Series(name, op, "total"): hist({took: ios})},
         seen={Flow(name, op): Completed(ios, ios * size)},
+        kernel={Flow(name, op): Completed(ios, ios * size, ios * took)},
         depths={name: depths({depth: 250})},
         cgroup_limits=(),
     )
@@ -68,6 +69,14 @@ def test_a_credit_that_is_used_up_is_a_limit_outside_of_the_host():
     assert "no cgroup has a limit on it" in texts
     assert any("raise the limit" in step.what for step in one.steps)
     assert any("4.0 had the same rate as 20" in step.what for step in one.steps)
+
+
+@pytest.mark.parametrize(
+    ("iops", "shown"), [(998, "about 1,000 IOPS"), (3_010, "about 3,000 IOPS"), (1_040, "1,040 IOPS")]
+)
+def test_the_number_that_a_limit_was_set_to_is_named(iops, shown):
+    (one,) = evaluated(LOOP, BURST + [(iops, 60)] * 7 + [(iops, 16)] * 7)
+    assert f"holds it at {shown} for" in one.summary
 
 
 def test_without_a_faster_time_the_device_itself_is_named_too():
@@ -133,6 +142,12 @@ def test_a_volume_is_left_to_the_disks_below_it():
     above = replace(disk("dm-0", kind="dm", driver=""), members=("loop0",))
     frames = [second(at_s, "dm-0", ios, depth) for at_s, (ios, depth) in enumerate(BURST + WAVES)]
     assert after(frames, above, LOOP) == []
+
+
+def test_a_limit_of_a_cgroup_on_the_disk_below_a_loop_device_is_no_limit_outside():
+    below = CgroupLimit("/slow", "sda", "read", 1000, None, 1000, 4_096_000)
+    frames = [second(at_s, "loop0", ios, depth) for at_s, (ios, depth) in enumerate(BURST + WAVES)]
+    assert after([replace(each, cgroup_limits=(below,)) for each in frames], LOOP) == []
 
 
 def test_a_reason_inside_the_host_explains_it():

@@ -58,7 +58,7 @@ _CHANGES = 2
 _SMALL = 32_768
 """Mean bytes of an I/O up to which a limit is more likely of IOPS, where both rates are constant."""
 _ROUND = 0.01
-_MANTISSAS = (1.0, 1.2, 1.25, 1.5, 1.6, 2.0, 2.3, 2.4, 2.5, 3.0, 3.2, 4.0, 5.0, 6.0, 6.4, 7.5, 8.0, 9.0)
+_MANTISSAS = (1.0, 1.2, 1.25, 1.5, 1.6, 2.0, 2.3, 2.4, 2.5, 3.0, 3.2, 4.0, 5.0, 6.0, 6.4, 7.5, 8.0, 9.0, 10.0)
 """First digits of limits that providers offer: 3,000 and 16,000 IOPS (gp3), 120, 240, 2,300 and 7,500 (Azure)."""
 COUNTERS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
@@ -89,41 +89,39 @@ _OUTSIDE_MODELS = re.compile(
 _OUTSIDE, _LOCAL, _UNKNOWN = "outside", "local", "unknown"
 
 
-class _Point(NamedTuple):
-    """A device in one block: its rates, how many I/Os it had in flight, and for how much of the time any."""
+class _Level(NamedTuple):
+    """Intervals with about as many in flight: how many, the mean depth and the mean latency."""
 
-    rate: BlockRate
-    frames: tuple[FrameRate, ...]
-    span_us: int
+    intervals: int
     depth: float
-    busy: float
+    latency_us: float
+    ios_per_s: float
 
     @property
     def by_law(self) -> float:
         """Return how many are in flight by Little's law."""
-        return self.rate.ios_per_s * self.rate.latency_us / 1e6
+        return self.ios_per_s * self.latency_us / 1e6
 
 
 class _Plateau(NamedTuple):
-    """A device whose rate was the same in consecutive blocks up to now, while it always had I/Os in flight."""
+    """A device whose rate was the same in consecutive intervals up to now, while it always had I/Os in flight."""
 
     device: Device
     kind: str
     """What was constant: ios or bytes."""
-    points: tuple[_Point, ...]
-    before: BlockRate | None
+    frames: tuple[FrameRate, ...]
+    before: BlockRate | None = None
     """The block of the last hour in which it did more such I/Os; None where there is none."""
 
     @property
     def lasted_us(self) -> int:
-        return sum(point.span_us for point in self.points)
+        return sum(frame.span_us for frame in self.frames)
 
     @property
-    def frames(self) -> list[FrameRate]:
+    def deep(self) -> list[FrameRate]:
         """Return the intervals with at least half as many in flight as the deepest one."""
-        every = [frame for point in self.points for frame in point.frames]
-        least = max(frame.depth for frame in every) / 2
-        return [frame for frame in every if frame.depth >= least]
+        least = max(frame.depth for frame in self.frames) / 2
+        return [frame for frame in self.frames if frame.depth >= least]
 
     @property
     def per_s(self) -> float:
@@ -133,7 +131,7 @@ class _Plateau(NamedTuple):
 
     def rates(self, kind: str) -> list[float]:
         """Return I/Os or bytes per second of each interval in which many are in flight."""
-        return [frame.ios if kind == _IOS else frame.bytes for frame in self.frames]
+        return [_of_kind(frame, kind) for frame in self.deep]
 
     @property
     def amount(self) -> str:
@@ -146,39 +144,43 @@ class _Plateau(NamedTuple):
         return variation(self.rates(self.kind))
 
     @property
-    def stationary(self) -> tuple[_Point, ...]:
-        """Return the blocks in which Little's law holds: the load did not change at their ends."""
-        return tuple(point for point in self.points if abs(point.by_law / point.depth - 1) <= _LAW)
+    def stationary(self) -> list[FrameRate]:
+        """Return the intervals in which Little's law holds: the load did not change at their ends."""
+        law = [(frame, frame.ios * frame.latency_us / 1e6) for frame in self.frames]
+        return [frame for frame, by_law in law if abs(by_law / frame.depth - 1) <= _LAW]
 
     @property
-    def low(self) -> _Point:
-        """Return the stationary block with the fewest in flight."""
-        return min(self.stationary, key=lambda point: point.depth)
+    def levels(self) -> tuple[_Level, _Level] | None:
+        """Return the intervals with few and those with many in flight; None where one of both kinds is missing."""
+        frames = self.stationary
+        low = _level([frame for frame in frames if frame.depth < self.middle])
+        high = _level([frame for frame in frames if frame.depth >= self.middle])
+        return None if low is None or high is None else (low, high)
 
     @property
-    def high(self) -> _Point:
-        """Return the stationary block with the most in flight."""
-        return max(self.stationary, key=lambda point: point.depth)
+    def middle(self) -> float:
+        """Return the depth between few and many."""
+        depths = [frame.depth for frame in self.stationary]
+        return math.sqrt(min(depths) * max(depths)) if depths else 0.0
 
     @property
     def mean_us(self) -> float:
         """Return the mean latency of its I/Os."""
-        ios = sum(point.rate.ios_per_s * point.span_us for point in self.points)
-        return sum(point.rate.latency_us * point.rate.ios_per_s * point.span_us for point in self.points) / ios
+        level = _level(self.stationary)
+        return 0.0 if level is None else level.latency_us
 
     def follows(self, times: float) -> bool:
         """Return whether the depth changed by `times` or more, and the latency as much."""
-        if len(self.stationary) < 2:  # noqa: PLR2004 - one block has one depth
+        if self.levels is None:
             return False
-        deeper = self.high.depth / self.low.depth
-        slower = self.high.rate.latency_us / self.low.rate.latency_us
+        low, high = self.levels
+        deeper, slower = high.depth / low.depth, high.latency_us / low.latency_us
         return deeper >= times and abs(slower / deeper - 1) <= _LAW
 
     @property
     def changes(self) -> int:
-        """Return how often the depth changed between low and high."""
-        middle = math.sqrt(self.low.depth * self.high.depth)
-        are_deep = [point.depth >= middle for point in self.stationary]
+        """Return how often the depth changed between few and many."""
+        are_deep = [frame.depth >= self.middle for frame in self.stationary]
         return sum(one != other for one, other in pairwise(are_deep))
 
     @property
@@ -199,8 +201,20 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
         plateau = _plateau(facts, device, limits)
         if reported:
             yield _by_counters(facts, device, reported, plateau)
-        elif plateau is not None and (finding := _by_rates(facts, plateau, limits)) is not None:
+        elif (
+            plateau is not None
+            and not _is_limited_below(facts, device)
+            and (finding := _by_rates(facts, plateau, limits)) is not None
+        ):
             yield finding
+
+
+def _is_limited_below(facts: Facts, device: Device) -> bool:
+    """Return whether a cgroup's limit on another device may be the limit: a thread does the I/Os for it there."""
+    if not thread_of(device.name, device.driver):
+        return False
+    rows = (row for block in facts.window for row in block.cgroup_limits or ())
+    return any(row.device != device.name for row in rows)
 
 
 def _reported(facts: Facts, name: str, limits: Thresholds) -> dict[str, int]:
@@ -212,13 +226,13 @@ def _reported(facts: Facts, name: str, limits: Thresholds) -> dict[str, int]:
 
 def _plateau(facts: Facts, device: Device, limits: Thresholds) -> _Plateau | None:
     """Return the plateau at the end of the window; None where the rate varies or the device isn't full."""
-    points: list[_Point] = []
+    frames: list[FrameRate] = []
     for block in reversed(facts.window):
-        point = _point(facts, block, device.name)
-        if point is None or point.busy < limits["busy"] or point.depth < limits["depth"]:
+        full = _full(_frames(facts, block, device.name), limits)
+        frames[:0] = full
+        if len(full) < len(block.rates.get(device.name, full)) or not full:
             break
-        points.insert(0, point)
-    plateaus = [_flat(device, kind, points, limits["variation"]) for kind in (_IOS, _BYTES)]
+    plateaus = [_flat(device, kind, frames, limits["variation"]) for kind in (_IOS, _BYTES)]
     known = [plateau for plateau in plateaus if plateau is not None]
     if not known:
         return None
@@ -234,10 +248,35 @@ def _is_large(plateau: _Plateau) -> bool:
     return sum(plateau.rates(_BYTES)) > _SMALL * sum(plateau.rates(_IOS))
 
 
-def _flat(device: Device, kind: str, points: Sequence[_Point], most: float) -> _Plateau | None:
-    """Return the longest plateau at the end of these points; None where there is none of two points or more."""
-    for first in range(len(points) - 1):
-        plateau = _Plateau(device, kind, tuple(points[first:]), None)
+def _frames(facts: Facts, block: Block, name: str) -> tuple[FrameRate, ...]:
+    """Return what a device did in each frame of a block, or in all of it where frames and their times aren't known."""
+    frames = block.rates.get(name, ())
+    if any(frame.latency_us for frame in frames):
+        return frames
+    rates, depths = block.rate_of(name), block.depths(name)
+    if rates is None:
+        return ()
+    # A latency from the issue on has no time in the queue.
+    queued = 0.0 if facts.origin.latency_from == "issue" else mean(depths.queued)
+    depth = mean(depths.in_driver) + queued
+    busy = busy_share(depths.in_driver)
+    return (FrameRate(block.span_us, rates.ios_per_s, rates.bytes_per_s, depth, busy, rates.latency_us),)
+
+
+def _full(frames: Sequence[FrameRate], limits: Thresholds) -> list[FrameRate]:
+    """Return the last of these intervals in which the device always had I/Os in flight."""
+    full: list[FrameRate] = []
+    for frame in reversed(frames):
+        if frame.busy < limits["busy"] or frame.depth < limits["depth"]:
+            break
+        full.insert(0, frame)
+    return full
+
+
+def _flat(device: Device, kind: str, frames: Sequence[FrameRate], most: float) -> _Plateau | None:
+    """Return the longest plateau at the end of these intervals; None where there is none of two or more."""
+    for first in range(len(frames) - 1):
+        plateau = _Plateau(device, kind, tuple(frames[first:]))
         if _is_flat(plateau, most):
             return plateau
     return None
@@ -251,44 +290,40 @@ def _is_flat(plateau: _Plateau, most: float) -> bool:
     limit = plateau.per_s
     if not limit or plateau.variation > most:
         return False
-    ratios = [_of_kind(point.rate, plateau.kind) / limit for point in plateau.points]
-    return all(1 - _LESS * most <= ratio <= 1 + most for ratio in ratios)
+    ratios = [_of_kind(frame, plateau.kind) / limit for frame in plateau.frames]
+    least = 1 - _LESS * most
+    return sum(ratios) / len(ratios) >= least and all(2 * least - 1 <= ratio <= 1 + 2 * most for ratio in ratios)
 
 
 def _before(facts: Facts, plateau: _Plateau) -> BlockRate | None:
     """Return the block with the highest rate of the last hour, if its I/Os were like those of the plateau."""
     rates = facts.highest.by_ios if plateau.kind == _IOS else facts.highest.by_bytes
     before = rates.get(plateau.device.name)
-    if before is None:
+    now = facts.window[-1].rate_of(plateau.device.name)
+    if before is None or now is None:
         return None
-    now = plateau.points[-1].rate
     is_like = abs(before.reads - now.reads) <= _SAME_LOAD
     if plateau.kind == _IOS:
         is_like = is_like and abs(before.size / now.size - 1) <= _SAME_LOAD if now.size else False
     return before if is_like else None
 
 
-def _point(facts: Facts, block: Block, name: str) -> _Point | None:
-    """Return what a device did in a block; None where a part of it isn't known."""
-    rate_of_block = block.rate_of(name)
-    depths = block.depths(name)
-    if rate_of_block is None or not rate_of_block.latency_us or not depths.in_driver:
-        return None
-    # A latency from the issue on has no time in the queue.
-    queued = 0.0 if facts.origin.latency_from == "issue" else mean(depths.queued)
-    depth = mean(depths.in_driver) + queued
-    whole = FrameRate(rate_of_block.ios_per_s, rate_of_block.bytes_per_s, depth)
-    frames = block.rates.get(name, (whole,))
-    return _Point(rate_of_block, frames, block.span_us, depth, busy_share(depths.in_driver))
+def _of_kind(frame: FrameRate, kind: str) -> float:
+    return frame.ios if kind == _IOS else frame.bytes
 
 
-def _of_kind(one: BlockRate, kind: str) -> float:
-    return one.ios_per_s if kind == _IOS else one.bytes_per_s
+def _before_per_s(plateau: _Plateau) -> float:
+    """Return the rate that the device had before, in the plateau's unit; 0 where none is known."""
+    before = plateau.before
+    if before is None:
+        return 0.0
+    return before.ios_per_s if plateau.kind == _IOS else before.bytes_per_s
 
 
 def _by_rates(facts: Facts, plateau: _Plateau, limits: Thresholds) -> Finding | None:
     """Return the finding that the rates show; None where they show none."""
-    if not plateau.follows(limits["deeper"]) or plateau.high.rate.latency_us < limits["slow_us"]:
+    levels = plateau.levels
+    if levels is None or not plateau.follows(limits["deeper"]) or levels[1].latency_us < limits["slow_us"]:
         return None
     was_faster = plateau.before is not None and _times_faster(plateau) >= limits["faster"]
     is_known = plateau.place == _OUTSIDE or (was_faster and plateau.place != _LOCAL)
@@ -296,10 +331,10 @@ def _by_rates(facts: Facts, plateau: _Plateau, limits: Thresholds) -> Finding | 
     if plateau.lasted_us < lasting_us or not (is_known or plateau.changes >= _CHANGES):
         return None
     name = plateau.device.name
-    low, high = plateau.low, plateau.high
+    low, high = levels
     followed = (
-        f"an I/O takes {spelled(low.rate.latency_us)} with {many(low.depth)} in flight and "
-        f"{spelled(high.rate.latency_us)} with {many(high.depth)}"
+        f"an I/O takes {spelled(low.latency_us)} with {many(low.depth)} in flight and "
+        f"{spelled(high.latency_us)} with {many(high.depth)}"
     )
     who = "a limit outside of this host" if is_known else "the device, or a limit outside of this host,"
     return Finding(
@@ -324,24 +359,26 @@ _REFUTED = (
 
 def _times_faster(plateau: _Plateau) -> float:
     """Return how many times its present rate the device did before."""
-    return _of_kind(plateau.before, plateau.kind) / plateau.per_s if plateau.before is not None else 0.0
+    return _before_per_s(plateau) / plateau.per_s
 
 
 def _waiting_share(plateau: _Plateau) -> float:
     """Return the part of the I/Os' time that they would not take with the least depth that was seen."""
-    least_us = min(plateau.low.rate.latency_us, plateau.before.latency_us if plateau.before else plateau.mean_us)
+    known = [plateau.levels[0].latency_us] if plateau.levels else []
+    known += [plateau.before.latency_us] if plateau.before else []
+    least_us = min(known, default=plateau.mean_us)
     return max(0.0, 1 - least_us / plateau.mean_us)
 
 
 def _evidence(facts: Facts, plateau: _Plateau, *, was_faster: bool) -> Iterator[Fact]:
     yield from _rate_facts(plateau)
-    if plateau.stationary:
-        yield from _depth_facts(plateau)
+    if plateau.levels is not None:
+        yield from _depth_facts(*plateau.levels)
     if was_faster and plateau.before is not None:
         before, ago_us = plateau.before, facts.end_us - plateau.before.end_us
-        done = _amount(_of_kind(before, plateau.kind), plateau.kind)
+        done = _amount(_before_per_s(plateau), plateau.kind)
         text = f"{spelled(ago_us)} ago it did {done} of such I/Os, at {spelled(before.latency_us)}"
-        yield Fact("before", round(_of_kind(before, plateau.kind)), text, "per_s")
+        yield Fact("before", round(_before_per_s(plateau)), text, "per_s")
     else:
         yield Fact("before", 0, "it did not do more in the last hour, as far as that was measured", "per_s")
     yield from _exempt_facts(facts, plateau.device)
@@ -353,13 +390,13 @@ def _evidence(facts: Facts, plateau: _Plateau, *, was_faster: bool) -> Iterator[
 
 
 def _rate_facts(plateau: _Plateau) -> Iterator[Fact]:
-    intervals, kind = len(plateau.frames), plateau.kind
+    intervals, kind = len(plateau.deep), plateau.kind
     how = f"in {intervals:,} intervals with most in flight the rate varied by {plateau.variation:.1%}"
     yield Fact("rate", round(plateau.per_s, 1), f"{_amount(plateau.per_s, kind)}; {how}", "per_s", intervals)
     number = _round(plateau)
     if number is not None:
         yield Fact("round", number, f"that is {_amount(number, kind)} within {_ROUND:.0%}, as limits are set")
-    sizes = [point.rate.size for point in plateau.points]
+    sizes = [frame.bytes / frame.ios for frame in plateau.frames]
     if kind == _IOS and min(sizes) and max(sizes) / min(sizes) >= 1 + _SIZES:
         text = f"the size of an I/O changed from {rate(min(sizes))}B to {rate(max(sizes))}B, and the IOPS did not"
         yield Fact("size", round(max(sizes)), text, "bytes")
@@ -368,13 +405,12 @@ def _rate_facts(plateau: _Plateau) -> Iterator[Fact]:
         yield Fact("ios_variation", round(varied, 3), text, "share")
 
 
-def _depth_facts(plateau: _Plateau) -> Iterator[Fact]:
-    for which, point in (("low", plateau.low), ("high", plateau.high)):
-        text = f"with {many(point.depth)} in flight an I/O takes {spelled(point.rate.latency_us)} in the mean"
-        yield Fact(f"{which}_depth_us", round(point.rate.latency_us), text, "us")
-    by_law = plateau.high.by_law
-    text = f"Little's law: rate x latency = {many(by_law)} in flight, and {many(plateau.high.depth)} were counted"
-    yield Fact("by_law", round(by_law, 1), text, "ios")
+def _depth_facts(low: _Level, high: _Level) -> Iterator[Fact]:
+    for which, level in (("low", low), ("high", high)):
+        text = f"with {many(level.depth)} in flight an I/O takes {spelled(level.latency_us)} in the mean"
+        yield Fact(f"{which}_depth_us", round(level.latency_us), text, "us", level.intervals)
+    text = f"Little's law: rate x latency = {many(high.by_law)} in flight, and {many(high.depth)} were counted"
+    yield Fact("by_law", round(high.by_law, 1), text, "ios", high.intervals)
 
 
 def _exempt_facts(facts: Facts, device: Device) -> Iterator[Fact]:
@@ -428,11 +464,11 @@ def _steps(device: Device, plateau: _Plateau | None, *, is_known: bool) -> Itera
         "bytes, its credit for bursts, and those of the host or instance",
         commands=amazon,
     )
-    if plateau is not None and plateau.stationary:
-        low, high = plateau.low, plateau.high
+    if plateau is not None and plateau.levels is not None:
+        low, high = plateau.levels
         yield Step(
             f"let programs keep fewer in flight: {many(low.depth)} had the same rate as {many(high.depth)}, and an I/O "
-            f"took {spelled(low.rate.latency_us)} instead of {spelled(high.rate.latency_us)}",
+            f"took {spelled(low.latency_us)} instead of {spelled(high.latency_us)}",
             "none for the throughput of all; a program with fewer in flight than another gets less of it",
         )
         if plateau.kind == _IOS:
@@ -446,6 +482,15 @@ def _steps(device: Device, plateau: _Plateau | None, *, is_known: bool) -> Itera
         "raise the limit, or spread the load over several volumes",
         "it may cost money, and some providers allow a change only every few hours",
     )
+
+
+def _level(frames: Sequence[FrameRate]) -> _Level | None:
+    ios = sum(frame.ios for frame in frames)
+    if not ios:
+        return None
+    latency_us = sum(frame.latency_us * frame.ios for frame in frames) / ios
+    depth = sum(frame.depth for frame in frames) / len(frames)
+    return _Level(len(frames), depth, latency_us, ios / len(frames))
 
 
 def _round(plateau: _Plateau) -> int | None:
