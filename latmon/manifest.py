@@ -101,6 +101,9 @@ ROLES: dict[str, tuple[str, ...]] = {
     "file_sum": ("dev", "wait", "call"),
     "file_max": ("dev", "wait", "call"),
     "file_suppressed": ("dev",),
+    "file_own_io": ("dev", "call"),
+    "file_cpu": ("dev", "call"),
+    "file_asleep": ("dev", "call", "context"),
     **DECLARED_ROLES,
 }
 """A map's role -> the parts that its key must have."""
@@ -138,8 +141,9 @@ TABLE_ROLES: dict[str, str] = {
     },
 }
 """Table of the tracer -> the beginning of the roles of its maps, or of its record's name."""
-STACKS = ("cause", "completer", "raiser")
-"""Roles whose script has a kernel stack in place of the code in `context`."""
+STACKS = ("cause", "completer", "raiser", "file_asleep")
+WAITS = ("cause", "file_asleep")
+"""Roles whose script has a kernel stack in place of the code in `context`; those in WAITS name waits by functions."""
 FEED_STAGES = ("histogram", "sum", "max", "by_total")
 PARTS = tuple(dict.fromkeys(part for parts in ROLES.values() for part in parts))
 TIMES = ("total_us", *(f"{stage}_us" for stage in MEASURED_STAGES if stage != "resume"), f"{UNACCOUNTED}_us")
@@ -162,6 +166,7 @@ RECORDS: dict[str, tuple[str, ...]] = {
         *("thread", "dev", "call", "wait", "begun_ns", "total_us", "bytes", "offset"),
         *("disk", "sector", "sector_end", "pid"),
     ),
+    "split": ("thread", "begun_ns", "own_io_us", "cpu_us", "asleep_us", "longest_us", "holder"),
 }
 """A record line's kind -> the fields that it may have. All are integers except rwbs, a word of letters."""
 TEXTS = {
@@ -175,6 +180,7 @@ TEXTS = {
     "limit": "name",
     "path": "name",
     "file": "comm",
+    "split": "stack",
 }
 UNFOLLOWED_FROM = 64
 """Codes of a path part: below it `paths`, from it on `unfollowed`."""
@@ -748,12 +754,13 @@ class _ManifestReader(Checks):
         key = self.layout_of(fields.get("key"), role, where, keys)
         own = self.texts(fields["contexts"], where) if "contexts" in fields else contexts
         functions = self.functions(fields, where)
-        if bool(functions) != (role == "cause"):
-            raise self.fail(where, "a cause has functions, nothing else has")
+        if bool(functions) != (role in WAITS):
+            raise self.fail(where, f"{' and '.join(WAITS)} have functions, nothing else has")
         skips = self.texts(fields.get("skips", []), where)
         if bool(skips) != (role in STACKS and not functions):
             raise self.fail(where, "a completer and a raiser have skips, nothing else has")
-        return MapSpec(name, role, stages, rest_of, key, (*functions.values(),) if functions else own, functions, skips)
+        names = tuple(dict.fromkeys(functions.values())) if functions else own
+        return MapSpec(name, role, stages, rest_of, key, names, functions, skips)
 
     def functions(self, fields: dict[str, Any], where: str) -> dict[str, str]:
         """Return the names by the functions of a kernel stack."""

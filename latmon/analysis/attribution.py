@@ -18,6 +18,8 @@ from latmon.model.frame import (
     FILE_OPS,
     FILE_WAITS,
     OPS,
+    OWN_IO,
+    RUNNING,
     STAGES,
     UNACCOUNTED,
     FileOperation,
@@ -29,7 +31,7 @@ from latmon.model.frame import (
 from latmon.model.histogram import EMPTY, Histogram, bucket_bounds, bucket_index, merge, part_of
 from latmon.model.measurements import SOFTIRQS
 from latmon.model.measurements.behind import Behind
-from latmon.model.measurements.files import FileSeries
+from latmon.model.measurements.files import FilePart, FileSeries
 from latmon.model.measurements.issued_io import ISSUED_IO, IssuedIO
 from latmon.model.measurements.issuers import Issuer
 from latmon.model.measurements.sizes import SizeClass
@@ -398,6 +400,26 @@ class FileRow:
     op: str
     latency: Histogram
     waits: Mapping[str, Histogram]
+    parts: Mapping[str, int] = field(default_factory=dict)
+    """Part of FILE_PARTS -> us; empty where no thread left its CPU, or where the time is not split."""
+
+    @property
+    def all_parts(self) -> Mapping[str, int]:
+        """Return the parts with the time in which the threads ran, which is what is left."""
+        left_us = (self.latency.sum or 0) - sum(self.parts.values())
+        return {**self.parts, RUNNING: max(left_us, 0)}
+
+    def part_share(self, name: str) -> float | None:
+        """Return a part's share of the time, 0..1; None where the time is not split."""
+        parts = self.all_parts
+        whole_us = sum(parts.values())
+        return parts.get(name, 0) / whole_us if self.parts and whole_us else None
+
+    @property
+    def longest_wait(self) -> str:
+        """Return the part but own I/O that has most of the time; empty where the time is not split."""
+        others = {name: us for name, us in self.all_parts.items() if name != OWN_IO and us}
+        return max(others, key=lambda name: others[name], default="") if self.parts else ""
 
     def share(self, wait: str) -> float | None:
         """Return the part of the operations' time of one kind of wait; None where no time is known."""
@@ -405,8 +427,16 @@ class FileRow:
         return None if not whole or part.sum is None else part.sum / whole
 
 
-def file_rows(files: Mapping[FileSeries, Histogram]) -> list[FileRow]:
-    """Return a row per file system and op: the file systems by their operations' time, the ops in their order."""
+def file_rows(
+    files: Mapping[FileSeries, Histogram], times: Mapping[FilePart, int] = MappingProxyType({})
+) -> list[FileRow]:
+    """Return a row per file system and op: the file systems by their operations' time, the ops in their order.
+
+    `times`: the parts of their time.
+    """
+    parts: dict[tuple[FileSystem, str], dict[str, int]] = {}
+    for key, us in times.items():
+        parts.setdefault((FileSystem(key.mount, key.kind, key.device), key.op), {})[key.part] = us
     found: dict[tuple[FileSystem, str], dict[str, Histogram]] = {}
     for one, latency in files.items():
         waits = found.setdefault((FileSystem(one.mount, one.kind, one.device), one.op), {})
@@ -415,7 +445,13 @@ def file_rows(files: Mapping[FileSeries, Histogram]) -> list[FileRow]:
     for (its, _), waits in found.items():
         times_us[its] = times_us.get(its, 0) + sum(one.sum or 0 for one in waits.values())
     rows = [
-        FileRow(its, op, merge(waits.values()), {wait: waits[wait] for wait in FILE_WAITS if wait in waits})
+        FileRow(
+            its,
+            op,
+            merge(waits.values()),
+            {wait: waits[wait] for wait in FILE_WAITS if wait in waits},
+            parts.get((its, op), {}),
+        )
         for (its, op), waits in found.items()
     ]
     at = {op: number for number, op in enumerate(FILE_OPS)}

@@ -31,6 +31,7 @@ from latmon.decode.tables import (
     context_name,
     declared_rows,
     depths,
+    file_times,
     files,
     handlers,
     most_of,
@@ -41,7 +42,7 @@ from latmon.manifest import DECLARED_ROLES, STACKS, UNFOLLOWED_FROM, Manifest, M
 from latmon.model.frame import PROCESSES, Completed, FileSystem, Flow, Series, Thread, Traced, missing_stages
 from latmon.model.histogram import Histogram, merge
 from latmon.model.inflight import Depths, InFlightList
-from latmon.model.measurements import ABOVE, BEHIND, FILES, HANDLERS, ISSUERS, PATTERNS, TABLES, WAKEUPS
+from latmon.model.measurements import ABOVE, BEHIND, FILE_TIMES, FILES, HANDLERS, ISSUERS, PATTERNS, TABLES, WAKEUPS
 from latmon.model.measurements.behind import Behind
 from latmon.model.measurements.handlers import UNKNOWN_IRQ, Handler
 from latmon.model.measurements.issued_io import IssuedIO
@@ -447,7 +448,8 @@ def _at_tick(maps: Maps, tick: int) -> Maps:
     return [(spec, dict(_of_ticks(values, tick))) for spec, values in maps]
 
 
-_OWN = ("by_total", "path", "off", *STACKS)
+_REQUEST_STACKS = tuple(role for role in STACKS if not role.startswith("file"))
+_OWN = ("by_total", "path", "off", *_REQUEST_STACKS)
 _TABLES = ("handler", "wakeup", "depth", "pattern", "file")
 _MAX_HANDLERS = 4096
 UNKNOWN = Handler(UNKNOWN_IRQ, "unknown")
@@ -574,6 +576,7 @@ class TracerFramer:
             HANDLERS: handlers(gains, lambda number: self._handlers.get(number, UNKNOWN), self._callers, bits),
             WAKEUPS: wakeups(gains, thread, bits),
             PATTERNS: patterns(gains, self._device_name),
+            FILE_TIMES: file_times(gains, self._file_system),
             FILES: files(gains, [] if tick is None else _at_tick(maxima, tick), self._file_system, bits),
         }
         return TracerInterval(
@@ -592,7 +595,7 @@ class TracerFramer:
         by_total: defaultdict[Series, Counter[int]] = defaultdict(Counter)
         paths: dict[str, Counter[str]] = {}
         unfollowed: dict[str, Counter[str]] = {}
-        stacks: dict[str, dict[str, Counter[str]]] = {role: {} for role in STACKS}
+        stacks: dict[str, dict[str, Counter[str]]] = {role: {} for role in _REQUEST_STACKS}
         off = 0
         for spec, key, counts in chain.from_iterable(by_key(gains, role) for role in _OWN):
             is_raiser = spec.role == "raiser"
@@ -601,7 +604,7 @@ class TracerFramer:
                 off += sum(counts.values())
             elif device is None:
                 continue
-            elif spec.role in STACKS:
+            elif spec.role in _REQUEST_STACKS:
                 name = context_name(spec, key, self._chains.get(spec.name, ()))
                 stacks[spec.role].setdefault(device, Counter())[name] += sum(counts.values())
             elif spec.role == "path":

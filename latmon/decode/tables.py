@@ -13,25 +13,38 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from latmon.manifest import KeyPart, MapSpec, RecordSpec, op_name
-from latmon.model.frame import FILE_OPS, FILE_WAITS, IDLE, NOT_KNOWN, FileSystem, Flow, Thread
+from latmon.model.frame import (
+    ASLEEP,
+    FILE_OPS,
+    FILE_PARTS,
+    FILE_WAITS,
+    FOR_CPU,
+    IDLE,
+    NOT_KNOWN,
+    OWN_IO,
+    FileSystem,
+    Flow,
+    Thread,
+)
 from latmon.model.histogram import BITS, MAX_COUNT, TOP, Histogram
 from latmon.model.inflight import AGES_S, EXACT, PROBE, Depths, InFlight, InFlightList, Took, coarse_end
 from latmon.model.measurements import PATTERNS
 from latmon.model.measurements.errors import ERRNO_CODE
-from latmon.model.measurements.files import FileSeries
+from latmon.model.measurements.files import FilePart, FileSeries
 from latmon.model.measurements.handlers import UNKNOWN_IRQ, Handler, HandlerRuns
 from latmon.model.measurements.patterns import PATTERN, Pattern
 from latmon.model.measurements.wakeups import ThreadNumber, Wakeups, by_thread
 from latmon.model.table import Meaning, Row, Table, Unit
-from latmon.support.text import clean
+from latmon.support.text import MAX_CELLS, clean
 
 Counts = dict[int, int]
 V = TypeVar("V")
-_DEV_DIGITS = 11
+_NUMBER_DIGITS = 14
+"""Fewer than a number before a stack has: a dev_t, and 8 bits."""
 
 
 class Differences:
@@ -120,22 +133,46 @@ _MAX_FUNCTION = 80
 def by_stack(spec: MapSpec, values: Mapping[str, object], chains: list[str]) -> Counts:
     """Return a map whose keys are `NUMBER,STACK`, with a code in place of each stack.
 
-    It is that of the innermost function with a name, where the map has such; else the place of the stack's innermost
-    functions in `chains`, which gets the new ones.
+    It is that of the first of the map's functions that the stack has, where the map has such; else the place of the
+    stack's innermost functions in `chains`, which gets the new ones.
     """
-    codes = {function: spec.contexts.index(name) for function, name in spec.functions.items()}
-    number_at = next(part.shift for part in spec.key if part.name != "context")
+    codes = {name: code for code, name in enumerate(spec.contexts)}
+    number_at = min(part.shift for part in spec.key if part.name != "context")
     found: Counter[int] = Counter()
     for key, n in values.items():
         number, _, stack = key.partition(",")
-        if isinstance(n, int) and number.isdecimal() and len(number) < _DEV_DIGITS:
+        if isinstance(n, int) and number.isdecimal() and len(number) < _NUMBER_DIGITS:
             functions = _FUNCTION.findall(stack)
             if spec.role == "raiser" and not _HANDLER.isdisjoint(functions):
                 continue
-            named = next((codes[one] for one in functions if one in codes), _UNKNOWN_CONTEXT)
+            named = codes.get(wait_name(functions, spec.functions), _UNKNOWN_CONTEXT)
             code = named if spec.functions else _place(_chain(functions, spec.skips), chains)
             found[int(number) << number_at | code] += n
     return dict(found)
+
+
+def wait_name(stack: Iterable[str], names: Mapping[str, str]) -> str:
+    """Return the name of a wait by the functions of its kernel stack: of the first of `names` in it; empty: of none.
+
+    A function that only sleeps for others, such as io_schedule, is the last of them.
+    """
+    functions = frozenset(stack)
+    return next((name for function, name in names.items() if function in functions), "")
+
+
+FUNCTIONS_BETWEEN = ";"
+"""What is between the functions of a stack in a record's text."""
+_SCHEDULING = frozenset(
+    (
+        *("__schedule", "schedule", "schedule_timeout", "schedule_preempt_disabled", "schedule_rtlock"),
+        *("io_schedule", "io_schedule_timeout"),
+    )
+)
+
+
+def sleep_chain(functions: Sequence[str]) -> str:
+    """Return the innermost functions of a thread that sleeps, without those of the scheduler."""
+    return _chain(functions, _SCHEDULING)
 
 
 def _chain(functions: Sequence[str], skips: Collection[str]) -> str:
@@ -164,7 +201,7 @@ def folded_with_user(values: Mapping[str, object]) -> dict[tuple[int, str], int]
     for key, n in values.items():
         pid, _, stacks = key.partition(",")
         kernel, _, user = stacks.partition(",\n")
-        if isinstance(n, int) and pid.isdecimal() and len(pid) < _DEV_DIGITS:
+        if isinstance(n, int) and pid.isdecimal() and len(pid) < _NUMBER_DIGITS:
             ((folded_kernel, _),) = folded({kernel: n}).items()
             names = filter(None, map(_user_function, reversed(user.split("\n"))))
             frames = [name for name, _ in groupby(names)]
@@ -426,6 +463,25 @@ def _file_series(spec: MapSpec, key: int, file_system: Callable[[int], FileSyste
     return FileSeries(its.device, FILE_OPS[call], its.mount, its.kind, FILE_WAITS[wait])
 
 
+def file_times(gains: Gains, file_system: Callable[[int], FileSystem]) -> dict[FilePart, int]:
+    """Return the parts of the time of operations on files."""
+    found: Counter[FilePart] = Counter()
+    for spec, key, counts in by_key(gains, "file_"):
+        if spec.role not in _FILE_TIMES:
+            continue
+        part = _FILE_TIMES[spec.role] or context_name(spec, key)
+        call, us = spec.part("call").read(key), counts[0]
+        if call < len(FILE_OPS) and us:
+            its = file_system(spec.part("dev").read(key))
+            name = part if part in FILE_PARTS else ASLEEP
+            found[FilePart(its.device, FILE_OPS[call], its.mount, its.kind, name)] += us
+    return dict(found)
+
+
+_FILE_TIMES = {"file_own_io": OWN_IO, "file_cpu": FOR_CPU, "file_asleep": ""}
+"""Role of a map -> the part whose time it has; empty: its contexts name them."""
+
+
 def _histogram(counts: Counts, us: int, bits: int = BITS) -> Histogram:
     """Return a histogram with its sum; a map of sums is printed after that of its runs and may be ahead of them."""
     found = Histogram.of(counts).coarsen(bits)
@@ -445,7 +501,8 @@ _ALL_BITS = 2**64 - 1
 _MOST = 2**63 - 1
 _MOST_OF = {
     **dict.fromkeys(("request", "handler", "flags"), _ALL_BITS),
-    **dict.fromkeys(("pid", "thread", "instead", "outstanding", "overtaken", "bytes", "dev", "irq", "disk"), 2**32 - 1),
+    **dict.fromkeys(("pid", "thread", "instead", "holder", "outstanding", "overtaken"), 2**32 - 1),
+    **dict.fromkeys(("bytes", "dev", "irq", "disk"), 2**32 - 1),
     **dict.fromkeys(("cpu_issue", "cpu_complete"), 0xFFFF),
     **dict.fromkeys(("op", "path"), 0xFF),
     # Linux' p->prio: 0 to 139, a deadline thread's -1 is left out as if it were not known; Solaris' t_pri: 0 to 169;
@@ -497,13 +554,27 @@ def record(line: str, spec: RecordSpec) -> Record | None:
             if not 0 <= value <= most:
                 return None
             fields[name] = value
-    text = _escaped(words[-1]) if spec.kind == "path" else words[-1]
-    return Record(spec.kind, clean(words[1]), fields, rwbs, clean(text))
+    text = _TEXT_OF[spec.kind](words[-1]) if spec.kind in _TEXT_OF else words[-1]
+    return Record(spec.kind, clean(words[1]), fields, rwbs, clean(text, _MAX_TEXT.get(spec.kind, MAX_CELLS)))
 
 
 def _escaped(text: str) -> bytes:
     r"""Return the bytes that bpftrace printed as `\xNN`."""
     return _ESCAPE.sub(lambda found: bytes([int(found[1], 16)]), text.encode("utf-8", "backslashreplace"))
+
+
+def _functions(stack: str) -> str:
+    """Return the functions of a kernel stack in one line, the innermost one first."""
+    own = (function[:_MAX_FUNCTION] for function in _FUNCTION.findall(stack) if not _TRACING.match(function))
+    return FUNCTIONS_BETWEEN.join(islice(own, _MOST_FUNCTIONS))
+
+
+_MOST_FUNCTIONS = 16
+"""Functions of a stack that are kept."""
+_MAX_TEXT = {"split": _MOST_FUNCTIONS * (_MAX_FUNCTION + 1)}
+"""Kind of record -> characters of its text, where they may be more than those of a name."""
+_TEXT_OF: Mapping[str, Callable[[str], str | bytes]] = {"path": _escaped, "split": _functions}
+"""Kind of record -> how its text is read."""
 
 
 def shifted(one: Record, ahead_ns: int) -> Record:

@@ -10,19 +10,44 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
 from latmon.analysis import attribution
+from latmon.analysis.attribution import file_rows
 from latmon.analysis.limits import elevator, number
 from latmon.analysis.littles_law import COUNTED, LawCheck, times, times_of
 from latmon.analysis.littles_law import of as law_of
 from latmon.findings.facts import Block, Facts, mean_waiting_in
 from latmon.findings.rule import FLEET, Fact, Step, plain, sd_driver, sd_walk, setting, sysfs
 from latmon.model.devices import thread_of
-from latmon.model.frame import NEARLY_ALL, NOT_KNOWN, OPS, UNACCOUNTED, Device, Flow, Limit, Series, Wait, comm_of
+from latmon.model.frame import (
+    ASLEEP,
+    DIRTY_LIMIT,
+    FILE_PARTS,
+    FOR_CPU,
+    FROZEN,
+    JOURNAL,
+    LOCK,
+    MEMORY,
+    NEARLY_ALL,
+    NOT_KNOWN,
+    OPS,
+    OTHER_IO,
+    OWN_IO,
+    RUNNING,
+    SERVER,
+    UNACCOUNTED,
+    Device,
+    Flow,
+    Limit,
+    Series,
+    Wait,
+    comm_of,
+)
 from latmon.model.histogram import Histogram, bucket_index
 from latmon.model.inflight import bucket_middle
-from latmon.model.measurements import FILES, HANDLERS, MAINTENANCE, SOFTIRQS, TRACED_LATENCIES
+from latmon.model.measurements import FILE_TIMES, FILES, HANDLERS, MAINTENANCE, SOFTIRQS, TRACED_LATENCIES
 from latmon.model.measurements.softirqs import SoftirqRuns
 from latmon.model.measurements.wakeups import Wakeups
 from latmon.model.stages import ABOVE_DRIVER
@@ -144,11 +169,14 @@ IF_DEVICE = "if most of the time is in driver and device (hba on screen 2)"
 def io_share_of_files(facts: Facts, device: str, ops: Iterable[str], io_ops: Iterable[str] = OPS) -> float | None:
     """Return the most that a device's I/Os can be of the time of these operations on its files; None: not known.
 
-    The I/Os are all of `io_ops` in the blocks in which operations were traced, those of other programs too. What is
-    left is waiting for locks, for I/Os of others on other devices, and for a CPU.
+    Where the operations' time is split, it is the part in which their threads may have waited for the device. Else the
+    I/Os are all of `io_ops` in the blocks in which operations were traced, those of other programs too. What is left is
+    waiting for locks, for I/Os of others on other devices, and for a CPU.
     """
     files_us = io_us = 0
     wanted, issued = frozenset(ops), tuple(io_ops)
+    if (share := _split_share(facts, device, wanted)) is not None:
+        return share
     for block in facts.window:
         its = ((series, latency) for series, latency in block[FILES].items() if series.device == device)
         sums = [latency.sum for series, latency in its if series.op in wanted]
@@ -160,6 +188,52 @@ def io_share_of_files(facts: Facts, device: str, ops: Iterable[str], io_ops: Ite
         files_us += sum(us for us in sums if us is not None)
         io_us += timed.sum
     return io_us / files_us if files_us and io_us else None
+
+
+_NOT_OF_DEVICE = frozenset((FOR_CPU, LOCK, SERVER, MEMORY, FROZEN, RUNNING))
+"""Parts of the time of operations on files that are not their device's. The journal's I/O is, and the dirty limit
+follows the speed at which it writes."""
+
+
+def _split_share(facts: Facts, device: str, ops: frozenset[str]) -> float | None:
+    """Return the most that a device can be of the time of these operations by its parts; None where it isn't split."""
+    rows = file_rows(facts[FILES], facts[FILE_TIMES])
+    parts = Counter[str]()
+    for row in rows:
+        if row.file_system.device == device and row.op in ops:
+            parts.update(row.all_parts)
+    if not parts.keys() - {RUNNING} or not parts.total():
+        return None
+    return 1 - sum(parts[name] for name in _NOT_OF_DEVICE) / parts.total()
+
+
+def split_facts(parts: Mapping[str, int], ops: str) -> Iterator[Fact]:
+    """Yield the parts of the time of operations on files but those below 1 %; `parts`: as `FileRow.all_parts`."""
+    whole_us = sum(parts.values())
+    for name in (*FILE_PARTS, RUNNING):
+        share = parts.get(name, 0) / max(whole_us, 1)
+        if share >= _SMALL_PART or (name == OWN_IO and whole_us):
+            text = f"{PART_TEXTS[name]}: {part(share)} of the time of its {ops}"
+            yield Fact(f"{name.replace(' ', '_').replace('/', '')}_share", round(share, 3), text, "share")
+
+
+_SMALL_PART = 0.01
+PART_TEXTS: Mapping[str, str] = MappingProxyType(
+    {
+        OWN_IO: "asleep for I/O of its own",
+        FOR_CPU: "waiting for a CPU",
+        LOCK: "asleep for a lock",
+        JOURNAL: "asleep for the journal",
+        OTHER_IO: "asleep for I/O that another thread issued, or that is held back",
+        DIRTY_LIMIT: "asleep at the limit of dirty pages",
+        SERVER: "asleep for a server or a FUSE program",
+        MEMORY: "asleep for free memory",
+        FROZEN: "asleep because the file system is frozen",
+        ASLEEP: "asleep for something else",
+        RUNNING: "running",
+    }
+)
+"""Part of the time of operations on files -> what their thread did, in words."""
 
 
 def waits_elsewhere(facts: Facts, device: str, ops: Iterable[str], io_ops: Iterable[str] = OPS) -> bool:

@@ -31,7 +31,20 @@ from latmon.analysis.issue_order import LbaOrder, merge_orders
 from latmon.analysis.limits import Audited, AuditGroups, audit
 from latmon.analysis.littles_law import COUNTED, MeanTimes, kernel_mean_us, mean_waiting
 from latmon.model.devices import busy_rows
-from latmon.model.frame import OPS, CgroupLimit, Completed, Counted, Device, Flow, Mark, Origin, Outlier, Series, Traced
+from latmon.model.frame import (
+    OPS,
+    CgroupLimit,
+    Completed,
+    Counted,
+    Device,
+    FileOperation,
+    Flow,
+    Mark,
+    Origin,
+    Outlier,
+    Series,
+    Traced,
+)
 from latmon.model.histogram import Histogram, merge
 from latmon.model.host_context import NO_CONTEXT, HostContext
 from latmon.model.inflight import Aged, Depths
@@ -62,6 +75,8 @@ class Block:
     depth_sums: Mapping[str, DepthTimes] = field(default_factory=lambda: MappingProxyType({}))
     orders: Mapping[str, LbaOrder] = field(default_factory=lambda: MappingProxyType({}))
     outliers: tuple[Outlier, ...] = ()
+    file_operations: tuple[FileOperation, ...] = ()
+    """Slow operations on files: a sample of them."""
     waiting: tuple[Aged, ...] = ()
     """I/Os in flight at its end, oldest first; for a minute those that waited the longest in it."""
     older: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
@@ -168,6 +183,7 @@ def block_of(
         depth_sums=sums.idle.filled(sums.busy_depths, sums.busy_depths),
         orders=sums.orders,
         outliers=tuple(sums.outliers),
+        file_operations=tuple(sums.file_operations),
         waiting=ages.oldest,
         older=ages.older,
         in_flight={name: now.known for name, now in busy_rows(last.outstanding).items()},
@@ -194,6 +210,7 @@ def of_minute(minute: Minute, waiting: Waiting) -> Block:
         depth_sums=minute.depths,
         orders=minute.orders,
         outliers=frame.outliers[:MAX_OUTLIERS],
+        file_operations=frame.file_operations[:MAX_OUTLIERS],
         waiting=tuple(sorted(longest, key=lambda row: (-row.age_us, row.device))),
         cgroup_limits=frame.cgroup_limits,
         limits_us=0 if frame.cgroup_limits is None else frame.dt_us,
@@ -537,6 +554,11 @@ class Facts:
             return tuple(o for o in each if not device or o.device == device)
 
         return self.once(("outliers", device), found)
+
+    @cached_property
+    def file_operations(self) -> tuple[FileOperation, ...]:
+        """Slow operations on files that were recorded: a sample of them."""
+        return tuple(operation for block in self.window for operation in block.file_operations)
 
     @cached_property
     def waiting(self) -> tuple[Aged, ...]:

@@ -242,8 +242,10 @@ Thresholds = Mapping[str, float]
 
 LATENCIES, TRACED, DEPTHS, LIMITS = "latencies", "traced", "depths", "limits"
 CGROUPS, ISSUERS, FILES, PATTERNS, ERRORS = "cgroups", "issuers", "files", "patterns", "errors"
+FILE_TIMES = "file times"
 """Inputs: latency histograms; requests traced on demand; counts of outstanding I/Os; limits of drivers, of cgroups;
-latencies by cgroup; operations on files; sizes and order of I/Os; the status of each I/O."""
+latencies by cgroup; operations on files; sizes and order of I/Os; the status of each I/O; the parts of the time of
+operations on files."""
 
 MISSING: Mapping[str, str] = MappingProxyType(
     {
@@ -254,6 +256,7 @@ MISSING: Mapping[str, str] = MappingProxyType(
         CGROUPS: "limits of cgroups were not read",
         ISSUERS: "no latencies were timed by cgroup",
         FILES: "no operations on files were traced, which screen 2 and --stages all do",
+        FILE_TIMES: "no operation on a file left its CPU while they were traced, or their time was not split",
         PATTERNS: "sizes and order of I/Os were not traced",
         ERRORS: "failed I/Os were not counted",
     }

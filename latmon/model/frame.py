@@ -478,6 +478,51 @@ FILE_WAIT_TITLES = MappingProxyType({CACHED: CACHED, DEVICE_BOUND: "I/O+waits", 
 """Title of each of FILE_WAITS: the time of an operation that issued I/O contains its waits for locks and a CPU too."""
 
 
+OWN_IO, FOR_CPU, LOCK, JOURNAL, OTHER_IO = "own I/O", "CPU", "lock", "journal", "other I/O"
+DIRTY_LIMIT, SERVER, MEMORY, FROZEN, ASLEEP = "dirty limit", "server", "memory", "frozen", "asleep"
+FILE_PARTS = (OWN_IO, FOR_CPU, LOCK, JOURNAL, OTHER_IO, DIRTY_LIMIT, SERVER, MEMORY, FROZEN, ASLEEP)
+"""Parts of the time of operations on files in which their thread was off its CPU; in what is left it ran.
+
+`own I/O`: it slept for I/O and had issued some in this operation; `CPU`: it could run, and another thread did. In the
+others it slept without I/O of its own, as its kernel stack names it. `lock`: of a file, a directory, the file system;
+`journal`: for a commit, or for room in the log; `other I/O`: that another thread issued, or that a limit holds back;
+`dirty limit`: balance_dirty_pages; `server`: of FUSE, NFS, SMB, Ceph, 9P; `memory`: for reclaim; `frozen`: fsfreeze;
+`asleep`: for something else."""
+RUNNING = "running"
+"""The part of such an operation in which its thread ran."""
+
+
+class FileSplit(NamedTuple):
+    """The time of an operation on a file by what its thread did; in the rest it ran."""
+
+    own_io_us: int
+    cpu_us: int
+    """It waited for a CPU."""
+    asleep_us: int
+    """It slept without I/O of its own."""
+    longest_us: int = 0
+    """The longest of these sleeps."""
+    wait: str = ""
+    """The part of FILE_PARTS that this sleep is of; empty: it did not sleep so."""
+    functions: str = ""
+    """The innermost functions of its kernel stack, `function < caller < its caller`."""
+    holder: str = ""
+    """The thread that had the lock of the file's inode as this sleep began; empty: none, or not known."""
+    holder_thread: int = 0
+
+    def parts(self, total_us: int) -> dict[str, int]:
+        """Return the parts of an operation of `total_us` that have any time, the longest one first.
+
+        All sleep without own I/O is of the part of the longest such sleep.
+        """
+        running_us = max(total_us - self.own_io_us - self.cpu_us - self.asleep_us, 0)
+        parts = {OWN_IO: self.own_io_us, FOR_CPU: self.cpu_us, RUNNING: running_us}
+        if self.asleep_us:
+            name = self.wait or ASLEEP
+            parts[name] = parts.get(name, 0) + self.asleep_us
+        return {name: parts[name] for name in sorted(parts, key=lambda name: -parts[name]) if parts[name]}
+
+
 class FileSystem(NamedTuple):
     """A mounted file system."""
 
@@ -517,6 +562,8 @@ class FileOperation:
     """The first sector of that I/O, and the end of its last one."""
     waits: tuple[Wait, ...] = ()
     """Late wake-ups of the thread by completions of its I/O, the longest ones in the order of time."""
+    split: FileSplit | None = None
+    """None: not measured."""
 
     @property
     def until_us(self) -> int:

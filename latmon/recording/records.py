@@ -23,6 +23,7 @@ from latmon.model.frame import (
     Device,
     DeviceReport,
     FileOperation,
+    FileSplit,
     FileSystem,
     Health,
     Limit,
@@ -260,6 +261,12 @@ TRACED = RecordCodec(
 )
 
 _FILE_SYSTEM = RowDecoder(FileSystem, ("mount", label), ("kind", label), ("device", label))
+_FILE_SPLIT = RowDecoder(
+    FileSplit,
+    *((name, count) for name in ("own_io_us", "cpu_us", "asleep_us", "longest_us")),
+    *((name, label) for name in ("wait", "functions", "holder")),
+    ("holder_thread", count),
+)
 _FILE_OP, _FILE_WAIT = one_of(*FILE_OPS), one_of(*FILE_WAITS)
 
 
@@ -288,6 +295,7 @@ FILE_OPERATION = RecordCodec(
     RecordField("disk", label, default=""),
     RecordField("sectors", _sectors, write=lambda one: None if one is None else [*one], default=None),
     RecordField("waits", listed(WAIT.entry, MAX_FEW), write=_each(WAIT.encode), default=()),
+    RecordField("split", _FILE_SPLIT.read, write=lambda split: None if split is None else [*split], default=None),
 )
 
 _CGROUP_LIMIT = RowDecoder(

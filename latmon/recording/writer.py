@@ -467,7 +467,11 @@ def _operation(one: FileOperation, kernel: frozenset[str]) -> FileOperation:
     its = one.file_system._replace(mount=_hidden_mount(one.file_system.mount))
     comm = REDACTED if one.comm else ""
     waits = tuple(_wait(wait, kernel) for wait in one.waits)
-    return replace(one, file_system=its, path=REDACTED if one.path else "", pid=None, comm=comm, waits=waits)
+    path = REDACTED if one.path else ""
+    split = one.split
+    if split is not None and split.holder:
+        split = split._replace(holder=REDACTED, holder_thread=0)
+    return replace(one, file_system=its, path=path, pid=None, comm=comm, waits=waits, split=split)
 
 
 def _cgroup_limits(limits: tuple[CgroupLimit, ...] | None) -> tuple[CgroupLimit, ...] | None:

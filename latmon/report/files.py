@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from latmon.analysis.attribution import FileRow, Requests, by_process, file_rows, requests_of, whole_path
-from latmon.model.frame import DEVICE_BOUND, FILE_WAIT_TITLES, FileOperation, Outlier
+from latmon.model.frame import DEVICE_BOUND, FILE_WAIT_TITLES, OWN_IO, FileOperation, FileSplit, Outlier
 from latmon.model.histogram import Histogram
-from latmon.model.measurements.files import FileSeries
+from latmon.model.measurements.files import FilePart, FileSeries
 from latmon.report.columns import Column, ReportTable, quantile
 from latmon.report.formatting import rounded
 from latmon.report.latencies import summed
@@ -17,7 +17,7 @@ from latmon.report.model.report import Report
 from latmon.report.model.request import FileLatency, FileWait, OwnRequest, SlowOperation
 from latmon.report.outliers import MAX_SHOWN, Longest, late_wakeup, waits
 from latmon.support.text import wrapped
-from latmon.support.units import UNKNOWN, rfc3339
+from latmon.support.units import UNKNOWN, part, rfc3339
 from latmon.views.units import exact
 
 
@@ -32,19 +32,21 @@ class FileTables(NamedTuple):
 
 def file_tables(
     latencies: Mapping[FileSeries, Histogram],
+    times: Mapping[FilePart, int],
     operations: Longest[FileOperation],
     left_out: int,
     outliers: Iterable[Outlier],
 ) -> FileTables:
     """Return the operations on files.
 
-    `left_out`: slow operations without a record; `outliers`: those that are kept, for the requests of an operation.
+    `times`: the parts of their time; `left_out`: slow operations without a record; `outliers`: those that are kept,
+    for the requests of an operation.
     """
     if not latencies:
         return FileTables()
     kept, requests = operations.kept, by_process(outliers)
     return FileTables(
-        tuple(map(_file_latency, file_rows(latencies))),
+        tuple(map(_file_latency, file_rows(latencies, times))),
         tuple(_slow_operation(operation, requests) for operation in kept),
         left_out + operations.seen - len(kept),
     )
@@ -59,6 +61,7 @@ def _file_latency(row: FileRow) -> FileLatency:
         count=row.latency.count,
         latency_us=summed(row.latency),
         waits={wait: FileWait(waited.count, rounded(row.share(wait), 4)) for wait, waited in row.waits.items()},
+        parts_us=row.all_parts if row.parts else {},
     )
 
 
@@ -83,6 +86,7 @@ def _slow_operation(operation: FileOperation, outliers: Requests) -> SlowOperati
             for request in requests_of(operation, outliers)
         ),
         waits=tuple(map(late_wakeup, operation.waits)),
+        split=operation.split,
     )
 
 
@@ -95,8 +99,23 @@ def _file_share(wait: str) -> Column[FileLatency]:
     return Column(title, "share", lambda row: _wait_share(row, wait), len(title) + 1)
 
 
+def _share_of_part(row: FileLatency, name: str) -> float | None:
+    whole_us = sum(row.parts_us.values())
+    return row.parts_us.get(name, 0) / whole_us if whole_us else None
+
+
+def _longest_wait(row: FileLatency) -> str:
+    """Return the part but own I/O that has most of the time, with its share; UNKNOWN where it is not split."""
+    others = {name: us for name, us in row.parts_us.items() if name != OWN_IO and us}
+    name = max(others, key=lambda name: others[name], default="")
+    return f"{name} {part(_share_of_part(row, name))}" if name else UNKNOWN
+
+
 def _waited(row: SlowOperation) -> str:
-    """Return how an operation waited: `I/O+waits on sda`, `cached`; the time has more than the device's."""
+    """Return how an operation waited: `lock 91 ms, own I/O 16 ms`; not split: `I/O+waits on sda`, `cached`."""
+    if row.split is not None:
+        parts = list(row.split.parts(row.total_us).items())[:_MOST_PARTS]
+        return ", ".join(f"{name} {exact(us)}" for name, us in parts)
     title = FILE_WAIT_TITLES[row.wait]
     return f"{title} on {row.device}" if row.wait == DEVICE_BOUND and row.device else title
 
@@ -115,6 +134,8 @@ FILES: Sequence[Column[FileLatency]] = (
     quantile(_file_latency_us, "p99", "p99", 7),
     quantile(_file_latency_us, "p99.9", "p99.9"),
     quantile(_file_latency_us, "max", "max", 7),
+    Column("own I/O", "share", lambda row: _share_of_part(row, OWN_IO), 8),
+    Column("most of the rest", "name", _longest_wait, 18),
     _file_share("cached"),
     _file_share("device"),
     Column("unknown", "share", lambda row: _wait_share(row, "unknown")),
@@ -124,7 +145,8 @@ FILES: Sequence[Column[FileLatency]] = (
 def file_table(report: Report) -> ReportTable[FileLatency]:
     """Return the table of operations on files; without rows if they were not traced."""
     note = (
-        "Shares of the time: cached, the thread did not sleep; I/O+waits, it issued I/O and slept, its waits for locks "
+        "Shares of the time: own I/O, the thread slept for I/O and had issued some; most of the rest, what else it did "
+        "longest; not split: cached, the thread did not sleep; I/O+waits, it issued I/O and slept, its waits for locks "
         "and for a CPU included; the rest is not known"
     )
     return ReportTable("Files", FILES, report.files, note)
@@ -138,6 +160,18 @@ def file_path(row: SlowOperation) -> str:
 def file_process(row: SlowOperation) -> str:
     """Return name and pid of an operation's process."""
     return f"{row.comm or UNKNOWN}/{UNKNOWN if row.pid is None else row.pid}"
+
+
+_MOST_PARTS = 3
+"""Parts of an operation's time in a row."""
+
+
+def split_text(split: FileSplit) -> str:
+    """Return where the longest sleep was, and who had the lock then; empty where it did not sleep."""
+    if not split.longest_us:
+        return ""
+    holder = f", while {split.holder}/{split.holder_thread} had the file's lock" if split.holder else ""
+    return f"longest sleep {exact(split.longest_us)} in {split.functions or split.wait}{holder}"
 
 
 def _file_requests(row: SlowOperation) -> Iterator[str]:
@@ -155,6 +189,7 @@ OPERATIONS: Sequence[Column[SlowOperation]] = (
     Column("waited", "name", _waited),
     Column("process", "name", file_process),
     Column("bytes", "count", lambda row: row.bytes),
+    Column("longest sleep", "words", lambda row: (split_text(row.split) if row.split else "") or UNKNOWN),
     Column("its slow I/O", "words", lambda row: ", ".join(_file_requests(row)) or UNKNOWN),
     Column("its thread", "words", lambda row: "; ".join(waits(row)) or UNKNOWN),
     Column("file", "name", file_path),
@@ -177,6 +212,8 @@ def files_text(report: Report) -> list[str]:
     for row in rows[:MAX_SHOWN]:
         about = [row.time or UNKNOWN, f"{row.op} {exact(row.total_us)}", _waited(row), file_process(row)]
         lines += [*wrapped("  ".join(about), "  "), *wrapped(file_path(row), "    ")]
+        if row.split is not None and (slept := split_text(row.split)):
+            lines += wrapped(slept, "      ")
         lines += [line for each in _file_requests(row) for line in wrapped(f"its I/O: {each}", "      ")]
         lines += [line for each in waits(row) for line in wrapped(each, "      ")]
     return lines

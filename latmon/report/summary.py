@@ -13,7 +13,7 @@ from latmon.model.coverage import NONE
 from latmon.model.frame import Frame, Origin, Traced
 from latmon.model.frame import Health as HostHealth
 from latmon.model.inflight import AGES_S
-from latmon.model.measurements import BEHIND, FILES, HANDLERS, ISSUERS, SEEN, SOFTIRQS, WAKEUPS
+from latmon.model.measurements import BEHIND, FILE_TIMES, FILES, HANDLERS, ISSUERS, SEEN, SOFTIRQS, WAKEUPS
 from latmon.model.packed_frame import FILES_LEFT_OUT, SUPPRESSED
 from latmon.recording.parts import Parts
 from latmon.recording.reader import Recording
@@ -58,7 +58,9 @@ def report_of(recording: Recording | Parts, totals: Totals, findings: Findings |
     origin = recording.origin
     issued, behind = totals[ISSUERS], totals[BEHIND]
     by_cgroup, by_process = cgroups(issued, behind), processes(issued, behind)
-    files = file_tables(totals[FILES], totals.operations, totals.sums.counter(FILES_LEFT_OUT), totals.worst.kept)
+    files = file_tables(
+        totals[FILES], totals[FILE_TIMES], totals.operations, totals.sums.counter(FILES_LEFT_OUT), totals.worst.kept
+    )
     threads = wakeups(totals[WAKEUPS].values(), totals.wakeups.left_out)
     queues = taskqs(totals.taskqs)
     context = host_context(totals.host_context)

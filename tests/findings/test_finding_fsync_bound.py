@@ -8,11 +8,14 @@ from finding_cases import disk, facts_of, found, frame, hist, traced
 from latmon.findings.engine import not_evaluated
 from latmon.model import measurements
 from latmon.model.frame import FileSystem
-from latmon.model.measurements.files import FileSeries
+from latmon.model.measurements.files import FilePart, FileSeries
 
 RULE = "fsync-bound"
 SDA = disk()
 DATA = FileSystem("/data", "ext4", "sda")
+
+
+SYNC_KEY = (DATA.device, "fsync", DATA.mount, DATA.kind)
 
 
 def done(*rows, its=DATA):
@@ -94,6 +97,22 @@ def test_hardware_is_advised_only_where_it_takes_most_of_the_time(us, hba, devic
     assert ("cache survives" in "".join(step.what for step in one.steps)) is (advice == "cache survives")
     shares = [fact.value for fact in one.facts if fact.name == "io_share"]
     assert shares == [pytest.approx(us / 10_000, rel=0.01)]
+
+
+@pytest.mark.parametrize(
+    ("part", "advice"),
+    [("lock", "a lock"), ("CPU", "a lock"), ("journal", "cache survives"), ("own I/O", "cache survives")],
+)
+def test_where_the_time_is_split_its_parts_decide_about_hardware(part, advice):
+    syncs = [
+        replace(each, tables={**each.tables, measurements.FILE_TIMES: {FilePart(*SYNC_KEY, part): 1_900_000}})
+        for each in with_io(load(*SYNCS), 9_000)
+    ]
+    (one,) = found(RULE, syncs, [SDA])
+    assert advice in one.steps[-1].what
+    assert ("cache survives" in "".join(step.what for step in one.steps)) is (advice == "cache survives")
+    (share,) = [fact.value for fact in one.facts if fact.name == f"{part.replace('/', '').replace(' ', '_')}_share"]
+    assert share == pytest.approx(0.95, abs=0.01)
 
 
 def test_where_no_i_o_is_timed_the_advice_has_its_condition():

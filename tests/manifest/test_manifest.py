@@ -455,7 +455,7 @@ def test_a_missing_key(write, key):
         (("maps", "tiny_all", "role"), "bytes", "histogram, sum, max, by_total feed stages"),
         (("maps", "tiny_all", "stages"), ["nirvana"], "maps.tiny_all: must be one of queue"),
         (("maps", "tiny_all", "rest_of"), "nirvana", "maps.tiny_all: must be one of queue"),
-        (("maps", "tiny_all", "functions"), {"f": "x"}, "a cause has functions, nothing else has"),
+        (("maps", "tiny_all", "functions"), {"f": "x"}, "cause and file_asleep have functions, nothing else has"),
         (("maps", "tiny_all", "skips"), ["f"], "a completer and a raiser have skips, nothing else has"),
         (("maps", "tiny_all", "slot"), 0, "maps.tiny_all: unknown key 'slot'"),
         (("absent",), {"nirvana": "why"}, "absent: unknown key 'nirvana'"),

@@ -86,6 +86,70 @@ def test_a_slow_operation_has_its_path_and_the_clock_of_the_frames(run):
     assert run.ticks.taken().file_operations == ()
 
 
+STACK = """
+        bpf_prog_b1434792fe024101_rawtracepoint_sched_switch_4+3278
+        bpf_trace_run4+269
+        __schedule+1576
+        schedule+35
+        schedule_preempt_disabled+17
+        rwsem_down_write_slowpath+541
+        down_write+102
+        ext4_buffered_write_iter+49
+        vfs_write+668
+"""
+
+
+def waited(call, *functions, dev=ROOT):
+    return f"{dev << 8 | call},\n" + "".join(f"        {function}+41\n" for function in functions)
+
+
+def test_the_time_of_operations_is_split_by_the_stacks_of_their_sleeps(run):
+    own, cpu = {key(1, 0): 600, key(3, 0): 0}, {key(1, 0): 20}
+    slept = {
+        waited(1, "__schedule", "schedule", "rwsem_down_write_slowpath", "down_write"): 9_000,
+        waited(1, "schedule", "io_schedule", "bit_wait_io", "do_get_write_access"): 70,
+        waited(1, "schedule", "io_schedule", "folio_wait_bit", "folio_wait_writeback"): 50,
+        waited(3, "schedule", "jbd2_log_wait_commit"): 4_000,
+        waited(3, "schedule", "something_new"): 5,
+        waited(0, "schedule", "rpc_wait_bit_killable", dev=52): 7,
+        waited(9, "schedule", "down_write"): 7,
+    }
+    run.tick(1, own=own, cpu=cpu, slept=slept)
+    found = run.ticks.taken().interval.tables[measurements.FILE_TIMES]
+    assert {(one.mount, one.op, one.part): us for one, us in found.items()} == {
+        ("/", "write", "own I/O"): 600,
+        ("/", "write", "CPU"): 20,
+        ("/", "write", "lock"): 9_000,
+        ("/", "write", "journal"): 70,
+        ("/", "write", "other I/O"): 50,
+        ("/", "fsync", "journal"): 4_000,
+        ("/", "fsync", "asleep"): 5,
+        ("/net", "read", "server"): 7,
+    }
+    run.tick(2, own={key(1, 0): 700}, cpu=cpu, slept=slept)
+    later = run.ticks.taken().interval.tables[measurements.FILE_TIMES]
+    assert {one.part: us for one, us in later.items()} == {"own I/O": 100}
+
+
+def test_a_slow_operation_has_its_split_and_the_stack_of_its_longest_sleep(run, tmp_path):
+    (tmp_path / "78").mkdir()
+    (tmp_path / "78/stat").write_text("78 (writer 2) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 0 0 0 0\n")
+    for begun in (2_000_500_000, 2_200_500_000):
+        run.line(f"file files_c 77 {ROOT} 1 1 {begun} 100000 4096 0 0 0 0 4211 python3")
+    run.line(f"split files_c 77 2200500000 6000 1000 92000 90000 78 {STACK}")
+    run.line("split files_c 77 1000500000 1 1 1 0 0 -")  # of an operation that was not kept
+    run.line("file files_c 79 52 3 0 3000500000 100 -1 -1 0 0 0 4211 nfs")
+    run.line("split files_c 79 3000500000 0 30 0 0 0 -")
+    run.tick(1)
+    first, second, third = run.ticks.taken().file_operations
+    assert first.split is None
+    chain = "rwsem_down_write_slowpath < down_write < ext4_buffered_write_iter"
+    assert second.split[:6] == (6_000, 1_000, 92_000, 90_000, "lock", chain)
+    assert second.split.holder_thread == 78
+    assert second.split.parts(second.total_us) == {"lock": 92_000, "own I/O": 6_000, "CPU": 1_000, "running": 1_000}
+    assert third.split.parts(third.total_us) == {"running": 70, "CPU": 30}
+
+
 def late(woken_us, delay_us, thread=77):
     return f"late wakeups_c {thread} 139 {woken_us * 1000} {delay_us} 555 120 40000 ora lgwr"
 

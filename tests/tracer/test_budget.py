@@ -1,5 +1,7 @@
 """From the tracer's measured cost to a coarser sample, or to its end."""
 
+from dataclasses import replace
+
 import pytest
 
 from latmon_backends.tracer.demand import COARSEST, Budget, BudgetVerdict, one_in
@@ -37,18 +39,21 @@ def test_the_lesser_of_two_measurements_counts():
     assert budget.evaluate(8.0, ALL, 5_000) == BudgetVerdict(TracerSample(4), 8.0)
 
 
-def test_where_few_requests_cost_much_interrupts_and_wake_ups_go_then_what_counts_every_request_then_all():
+def test_where_few_requests_cost_much_files_interrupts_and_wake_ups_go_then_what_counts_every_request_then_all():
     budget = Budget(5.0)
-    lean = TracerSample(lean=True)
-    assert spent(budget, 12.0) == BudgetVerdict(lean, 12.0)
-    assert spent(budget, 9.0, lean) == BudgetVerdict(TracerSample(4, lean=True), 9.0)
-    assert spent(budget, 7.0, TracerSample(4, lean=True)) == BudgetVerdict(None, 7.0)
+    no_files, lean = TracerSample(files=False), TracerSample(lean=True, files=False)
+    assert spent(budget, 14.0) == BudgetVerdict(no_files, 14.0)
+    assert spent(budget, 12.0, no_files) == BudgetVerdict(lean, 12.0)
+    assert spent(budget, 9.0, lean) == BudgetVerdict(replace(lean, one_in=4), 9.0)
+    assert spent(budget, 7.0, replace(lean, one_in=4)) == BudgetVerdict(None, 7.0)
 
 
 def test_beyond_the_coarsest_requests_alone_then_nothing():
     budget = Budget(5.0)
-    assert spent(budget, 6.0, TracerSample(COARSEST), 5e6).sample == TracerSample(COARSEST, lean=True)
-    assert spent(budget, 6.0, TracerSample(COARSEST, lean=True), 5e6).sample is None
+    coarse = TracerSample(COARSEST, files=False)
+    assert spent(budget, 6.0, TracerSample(COARSEST), 5e6).sample == coarse
+    assert spent(budget, 6.0, coarse, 5e6).sample == replace(coarse, lean=True)
+    assert spent(budget, 6.0, replace(coarse, lean=True), 5e6).sample is None
 
 
 def test_without_a_budget_they_may_take_what_they_take():

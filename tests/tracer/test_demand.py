@@ -10,7 +10,7 @@ def test_auto_wants_nothing_by_itself():
 
 
 def test_a_suspect_is_wanted_and_why():
-    assert Demand("auto").wanted((SDA, Suspect("sdb", SDA.why)), 0.0) == Want(("sda", "sdb"), "I/Os above 20 ms")
+    assert Demand("auto").wanted((SDA, Suspect("sdb", SDA.why)), 0.0) == Want(("sda", "sdb"), SDA.why, files=True)
 
 
 def test_who_looks_is_forgotten_a_minute_after_the_last_look():
@@ -24,12 +24,12 @@ def test_who_looks_is_forgotten_a_minute_after_the_last_look():
 def test_who_looks_and_suspects_are_wanted_together():
     demand = Demand("auto")
     demand.request_tracing(("sdz",), 0.0)
-    assert demand.wanted((SDA,), 0.0) == Want(("sda", "sdz"), SDA.why)
+    assert demand.wanted((SDA,), 0.0) == Want(("sda", "sdz"), SDA.why, files=True)
 
 
-def test_operations_on_files_are_wanted_while_a_screen_shows_them():
+def test_operations_on_files_are_wanted_while_a_screen_shows_them_or_a_device_is_suspicious():
     demand = Demand("auto")
-    assert demand.wanted((SDA,), 0.0) == Want(("sda",), SDA.why)
+    assert demand.wanted((SDA,), 0.0) == Want(("sda",), SDA.why, files=True)
     demand.request_tracing(("sdb",), 0.0, files=True)
     demand.request_tracing(("sdb",), 30.0)
     assert demand.wanted((), LOOKED_S - 1).files
@@ -48,8 +48,9 @@ def test_a_few_reasons_are_named():
 def test_looking_at_all_devices():
     demand = Demand("auto")
     demand.request_tracing((), 0.0)
-    assert demand.wanted((SDA,), 1.0) == Want((), "while this screen is open")
-    assert demand.wanted((SDA,), LOOKED_S) == Want(("sda",), SDA.why)
+    assert demand.wanted((), 1.0) == Want((), "while this screen is open")
+    assert demand.wanted((SDA,), 1.0) == Want((), "while this screen is open", files=True)
+    assert demand.wanted((SDA,), LOOKED_S) == Want(("sda",), SDA.why, files=True)
 
 
 def test_basic_is_never_and_all_is_always():

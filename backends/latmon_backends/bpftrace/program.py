@@ -371,6 +371,8 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 _BLOCK = re.compile(r"^(BEGIN|END)\s*\{\n(.*?)^\}\n", re.MULTILINE | re.DOTALL)
+_SHAPES = re.compile(r"^interval:s:3600\n\{\n.*?^\}\n", re.MULTILINE | re.DOTALL)
+"""Blocks that give maps their types, where BEGIN has no room for them: before all that reads these maps."""
 _HOOKS = re.compile(r"^((?:raw)?tracepoint:[^{/]+|k(?:ret)?probe:[^{/]+)", re.MULTILINE)
 _COMMA = re.compile(r"\s*,\s*")
 _OWN = re.compile(r"^(?:BEGIN|END|interval:)", re.MULTILINE)
@@ -381,7 +383,7 @@ _TRACEPOINT = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _VARIABLE = re.compile(r"\$(\w+)")
-_FULL = ("tracepoint:block:block_rq_complete", "tracepoint:irq:irq_handler_exit")
+_FULL = ("tracepoint:block:block_rq_complete", "tracepoint:irq:irq_handler_exit", "tracepoint:raw_syscalls:sys_exit")
 """Tracepoints on which a script of tier C, compiled by bpftrace 0.17, takes most of a program's 512 bytes of stack."""
 _ONCE = {
     "$coarser": COARSER,
@@ -480,7 +482,9 @@ class BpftraceProgram:
         bodies = {kind: "".join(body for name, body in found if name == kind) for kind in ("BEGIN", "END")}
         begin, end = (f"{kind}\n{{\n{body}}}\n" if body else "" for kind, body in bodies.items())
         others = "".join(_BLOCK.sub("", text) for text in texts)
-        return begin + (_joined(others) if self.joined else others) + end
+        shapes = "".join(_SHAPES.findall(others))
+        hooked = _SHAPES.sub("", others)
+        return begin + shapes + (_joined(hooked) if self.joined else hooked) + end
 
     def script_at(self, line: int) -> Script | None:
         """Return the script of a line of the text (from 1), by the nearest map's name; None beyond the text."""

@@ -59,7 +59,10 @@ _OF_EVENTS = {
 _TOO_LARGE = "rror loading"
 """In the refusal of a program that the kernel's verifier doesn't take."""
 _LEAN = "left out because tracing cost more than its budget"
-_UNSEEN = "their probes run while a live screen 2 is open, and with --stages all: each system call passes them"
+_UNSEEN = (
+    "their probes run while a live screen 2 is open, a device is suspicious, and with --stages all: each system call "
+    "passes them"
+)
 _CPUS_EACH = 16
 """CPUs up to which sums are read at each request, at some 0.1 us for a CPU and a request."""
 _LOOK_US = 3719
@@ -359,7 +362,10 @@ class BpftracePrograms(Programs[BpftraceProgram]):
     def left_out(self, target: Target, sample: TracerSample) -> tuple[Missing, ...]:
         if sample.lean:
             return tuple(Missing(name, _LEAN) for name in _OF_EVENTS.values())
-        return () if target.files else tuple(Missing(_OF_EVENTS[name], _UNSEEN) for name in ("files", "uring"))
+        if target.files and sample.files:
+            return ()
+        why = _LEAN if target.files else _UNSEEN
+        return tuple(Missing(_OF_EVENTS[name], why) for name in ("files", "uring"))
 
     def _affordable(self, sample: TracerSample) -> ChosenScripts:
         """Return the choice without scripts that count every request of which a sample is traced, or events."""
@@ -367,6 +373,8 @@ class BpftracePrograms(Programs[BpftraceProgram]):
             return self.choice()
         every = [one for one in self.manifests if one.group == "inflight" or (one.group == "order" and one.needs)]
         dear = {one.name: "counts every request, but only a sample is traced" for one in every if sample.one_in > 1}
+        if not sample.files:
+            dear |= {one.name: _LEAN for one in self.manifests if one.group == FILES}
         if sample.lean:
             dear |= {one.name: _LEAN for one in self.manifests if stem(one.name) in _OF_EVENTS}
         return self._choose({**dear, **self._refused})

@@ -10,11 +10,22 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from latmon.decode.framer import Framer, ProbeInterval, TracerFramer, TracerInterval, joined, unnamed_cgroup
-from latmon.decode.tables import Counts, Flags, Record, record, shifted
+from latmon.decode.tables import FUNCTIONS_BETWEEN, Counts, Flags, Record, record, shifted, sleep_chain, wait_name
 from latmon.manifest import STACKS, Manifest, op_name
-from latmon.model.frame import FILE_OPS, FILE_WAITS, LOST_PATH, FileOperation, FileSystem, Thread, Wait
+from latmon.model.frame import (
+    ASLEEP,
+    FILE_OPS,
+    FILE_WAITS,
+    LOST_PATH,
+    FileOperation,
+    FileSplit,
+    FileSystem,
+    Thread,
+    Wait,
+)
 from latmon.model.histogram import MAX_COUNT
 from latmon.model.inflight import Issue
 from latmon_backends.kernel.counters import Sample
@@ -375,8 +386,11 @@ class FileOperations:
         device_name: Callable[[int], str | None],
         file_system: Callable[[int], FileSystem],
         threads: Threads,
+        waits_by_function: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
+        """`waits_by_function`: kernel function -> the part of FILE_PARTS that a sleep in it is of."""
         self._device_name, self._file_system, self._threads = device_name, file_system, threads
+        self._waits_by_function = waits_by_function
         self._names: defaultdict[int, list[str]] = defaultdict(list)
         self._kept: list[tuple[int, FileOperation]] = []
         """Operations with the number of their thread."""
@@ -400,12 +414,37 @@ class FileOperations:
             names = self._names[thread]
             names.append(record.text + cut)
             return len(names) <= _MOST_NAMES + 1 and len(self._names) <= _MOST_OPERATIONS
+        if record.kind == "split":
+            self._add_split(thread, record)
+            return True
         names = self._names.pop(thread, [])
         one = self._operation(record, names)
         if one is None or len(self._kept) >= _MOST_OPERATIONS:
             return False
         self._kept.append((thread, one))
         return True
+
+    def _add_split(self, thread: int, record: Record) -> None:
+        """Add a split to the operation of its thread that the last record of the thread had, where that was kept."""
+        places = range(len(self._kept) - 1, -1, -1)
+        place = next((place for place in places if self._kept[place][0] == thread), None)
+        if place is not None and self._kept[place][1].mono_us == (record.get("begun_ns") or 0) // 1000:
+            operation = replace(self._kept[place][1], split=self._split(record))
+            self._kept[place] = thread, operation
+
+    def _split(self, record: Record) -> FileSplit:
+        functions = record.text.split(FUNCTIONS_BETWEEN) if record.text else []
+        holder = record.get("holder") or 0
+        return FileSplit(
+            record.get("own_io_us") or 0,
+            record.get("cpu_us") or 0,
+            record.get("asleep_us") or 0,
+            record.get("longest_us") or 0,
+            (wait_name(functions, self._waits_by_function) or ASLEEP) if functions else "",
+            sleep_chain(functions),
+            self._threads.of(holder).comm if holder else "",
+            holder,
+        )
 
     def note_late(self, record: Record) -> None:
         """Remember a late wake-up for the operations of its thread, which end after it."""
@@ -609,7 +648,9 @@ class OnDemandTicks(_Lines):
         self._threads = threads
         self._records: deque[Record] = deque()
         self._issues = IssueWindows(device_name)
-        self._files = FileOperations(device_name, around.file_system, threads)
+        sleeps = (spec for one in manifests for spec in one.maps if spec.role == "file_asleep")
+        by_function = next((spec.functions for spec in sleeps), {})
+        self._files = FileOperations(device_name, around.file_system, threads, by_function)
         self._ended = False
         self._count_from_us = 0
         """Each script counts from its first tick at or after this time on."""
@@ -728,7 +769,7 @@ class OnDemandTicks(_Lines):
             self._threads.learn(found)
         elif found.kind == "issue":
             self._losses.unkept += not self._issues.take(found)
-        elif found.kind in ("path", "file"):
+        elif found.kind in ("path", "file", "split"):
             self._losses.unkept += not self._files.take(found)
         elif found.kind == "waiting":
             self._losses.unkept += not _keep(script.in_flight, found)

@@ -945,7 +945,8 @@ class OnDemand:
         self._notices.add_skipped(run.skipped.since_last(found.skipped))
         if percent is None or run.want.forced:
             return
-        verdict = self._budget.evaluate(percent, run.sample, self._iops_of(run.target))
+        sample = replace(run.sample, files=run.sample.files and run.target.files)
+        verdict = self._budget.evaluate(percent, sample, self._iops_of(run.target))
         if verdict is not None:
             await self._enforce(verdict, run)
         elif self._budget.exceeded(percent):
@@ -1004,7 +1005,9 @@ def _iops(frame: Frame) -> dict[str, float]:
 
 def _sampled(sample: TracerSample) -> str:
     one_in = f", one I/O in {sample.one_in}" if sample.one_in > 1 else ""
-    return f"{one_in}, requests alone" if sample.lean else one_in
+    if sample.lean:
+        return f"{one_in}, requests alone"
+    return one_in if sample.files else f"{one_in}, without operations on files"
 
 
 def _traced_text(run: TracerRun) -> str:

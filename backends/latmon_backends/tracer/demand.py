@@ -1,7 +1,8 @@
 """The demand for tracing, and the budget that limits it. Pure but for `measure`.
 
 The demand follows the mode, the screen that is open, and suspicious devices: those with I/Os above their threshold in
-several of the last intervals, a tail far above that of their peers, or I/Os that don't complete. The clock is an
+several of the last intervals, a tail far above that of their peers, I/Os that don't complete, or few writes that keep
+them busy. The clock is an
 argument, in seconds.
 
 The cost is the time in the tracer's programs and their calls, in its process and in reading its output, in percent of
@@ -17,6 +18,7 @@ import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from latmon.aggregate.request_age import Waiting
 from latmon.analysis.peers import in_flight_us, is_on_another, unlike
@@ -37,6 +39,10 @@ COMPARED_EVERY = 5
 WORTH_US = 1_000
 """A tail below this is no sign, however fast the peers are."""
 _COMPARED = ("read", "write")
+_WRITING = ("write", "flush")
+BUSY_WITH_WRITES, MOST_WRITES = 0.5, 5_000
+"""Writes and flushes in flight on average, and at most so many of them a second: programs may wait for files, and the
+switches of so few cost little to trace. A fast disk with a deep queue is no sign."""
 IN_FLIGHT_US = 2_000_000
 """An I/O in flight for so long is a sign."""
 
@@ -63,6 +69,8 @@ class Suspicion:
     def __init__(self) -> None:
         self._frames: deque[Frame] = deque(maxlen=INTERVALS)
         self._above: deque[dict[str, int]] = deque(maxlen=INTERVALS)
+        self._busy: deque[frozenset[str]] = deque(maxlen=INTERVALS)
+        """Devices that writes kept busy, by interval."""
         self._devices: dict[str, Device] = {}
         self._signs: dict[str, _Sign] = {}
         self._waiting = Waiting()
@@ -76,8 +84,10 @@ class Suspicion:
         self._devices |= {device.name: device for device in frame.devices}
         self._frames.append(frame)
         self._above.append(_by_device(frame))
+        self._busy.append(_busy_with_writes(frame))
         self._waiting.add(frame)
-        for sign, device in (*self._often_above(frame), *self._unlike_peers(frame), *self._long_in_flight(frame)):
+        signs = self._with_busy(frame), self._often_above(frame), self._unlike_peers(frame), self._long_in_flight(frame)
+        for sign, device in chain.from_iterable(signs):
             self._signs[device] = sign
         self._signs = {name: sign for name, sign in self._signs.items() if frame.mono_us - sign.at_us < STAYS_US}
 
@@ -101,6 +111,11 @@ class Suspicion:
                 cut = frame.thresholds_us.get(device)
                 above = f"I/Os above {_duration_text(cut)}" if cut else "I/Os above its threshold"
                 yield _Sign(frame.mono_us, above), device
+
+    def _with_busy(self, frame: Frame) -> Iterator[tuple[_Sign, str]]:
+        for device in self._busy[-1]:
+            if sum(device in busy for busy in self._busy) >= ABOVE_IN:
+                yield _Sign(frame.mono_us, "it is busy with writes"), device
 
     def _unlike_peers(self, frame: Frame) -> Iterator[tuple[_Sign, str]]:
         if self._seen % COMPARED_EVERY:
@@ -130,6 +145,17 @@ def _by_device(frame: Frame) -> dict[str, int]:
         if count:
             counts[flow.device] += count
     return dict(counts)
+
+
+def _busy_with_writes(frame: Frame) -> frozenset[str]:
+    """Return the devices that few writes and flushes keep busy in an interval."""
+    us, ios = Counter[str](), Counter[str]()
+    for series, one in frame.histograms.items():
+        if series.stage == "total" and series.op in _WRITING:
+            us[series.device] += one.sum or 0
+            ios[series.device] += one.count
+    least_us, most = BUSY_WITH_WRITES * frame.dt_us, MOST_WRITES * frame.dt_us / 1e6
+    return frozenset(name for name in us if us[name] >= least_us and ios[name] <= most)
 
 
 def _is_total(series: Series) -> bool:
@@ -196,7 +222,7 @@ class Demand:
         if self.mode == "all":
             return Want(why="--stages all", forced=True, files=True)
         self._looked = {name: at for name, at in self._looked.items() if now - at < LOOKED_S}
-        files = now - self._looked_at_files < LOOKED_S
+        files = bool(suspects) or now - self._looked_at_files < LOOKED_S
         if now - self._looked_at_all < LOOKED_S:
             return Want(why=LOOKED_AT, files=files)
         chosen = {*self._looked, *(one.device for one in suspects)}
@@ -290,8 +316,9 @@ class Budget:
     def _cheaper(self, spent: float, sample: TracerSample, iops: float) -> TracerSample | None:
         """Return a sample that costs less; None: there is none.
 
-        A coarser one saves the time of requests. Where that is a small part, interrupts, switches and the output cost
-        more: then only requests are traced. The first sample also leaves out what counts every request.
+        A coarser one saves the time of requests. Where that is a small part, interrupts, switches, system calls and the
+        output cost more: then operations on files are left out, and at last only requests are traced. The first sample
+        also leaves out what counts every request.
         """
         requests = iops * GUESSED_NS / 1e7
         if sample.one_in < COARSEST and requests / sample.one_in >= WORTH * spent:
@@ -299,6 +326,8 @@ class Budget:
             while coarser < COARSEST and requests / coarser > WORTH * self.percent:
                 coarser *= FACTOR
             return replace(sample, one_in=coarser)
+        if sample.files:
+            return replace(sample, files=False)
         if not sample.lean:
             return replace(sample, lean=True)
         return replace(sample, one_in=FACTOR) if sample.one_in == 1 else None

@@ -36,6 +36,8 @@ class TracerSample:
 
     one_in: int = 1
     lean: bool = False
+    files: bool = True
+    """Whether operations on files may be traced, where they are wanted."""
 
 
 OneProgram = TypeVar("OneProgram", bound=AnyProgram)

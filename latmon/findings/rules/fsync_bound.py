@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from latmon.analysis.attribution import FileRow, file_rows
-from latmon.findings.evidence import ELSEWHERE, files_facts, hardware_steps, waits_elsewhere
+from latmon.findings.evidence import ELSEWHERE, files_facts, hardware_steps, split_facts, waits_elsewhere
 from latmon.findings.facts import Facts
 from latmon.findings.rule import FILES, NOTICE, Fact, Finding, Rule, Step, Threshold, Thresholds, Where, duration_facts
 from latmon.model import measurements
@@ -29,7 +29,7 @@ _REFUTED = "the program is as slow on tmpfs, or with its syncs turned off in a t
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     """Yield a finding per device, about its file system whose programs waited most for syncs."""
     found: dict[str, Finding] = {}
-    for its, rows in _by_file_system(file_rows(facts[measurements.FILES])).items():
+    for its, rows in _by_file_system(file_rows(facts[measurements.FILES], facts[measurements.FILE_TIMES])).items():
         sync = next((one for one in rows if one.op == _SYNC), None)
         whole_us = sum(one.latency.sum or 0 for one in rows)
         if sync is None or sync.latency.sum is None or not facts.span_us:
@@ -82,6 +82,8 @@ def _facts(its: FileSystem, sync: FileRow, share: float, facts: Facts) -> Iterat
     for wait in FILE_WAITS:
         if of := sync.share(wait):
             yield Fact(f"{wait}_share", round(of, 3), f"{_WAITED[wait]}: {part(of)} of the syncs' time", "share")
+    if sync.parts:
+        yield from split_facts(sync.all_parts, "syncs")
     yield from files_facts(facts, its.device, (_SYNC,), _ITS_OPS)
     if its.device and (flush := facts.latency(its.device, "flush")):
         yield from duration_facts(
@@ -134,4 +136,5 @@ RULE = Rule(
         "mean_us": Threshold(1_000, "us", "a sync takes at least, in the mean"),
         "syncs": Threshold(50, "syncs", "in the window at least"),
     },
+    explained_by=("not-the-disk",),
 )

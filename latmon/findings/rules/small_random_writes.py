@@ -182,5 +182,5 @@ RULE = Rule(
         "iops": Threshold(1_000, "ios", "of all kinds completes the device per second at most; a disk 100 to 400"),
         "ios": Threshold(100, "ios", "such writes traced in the window at least"),
     },
-    explained_by=("starved-io", "io-throttled"),
+    explained_by=("starved-io", "io-throttled", "not-the-disk"),
 )

@@ -10,7 +10,7 @@ from latmon.model.measurements.behind import BEHIND
 from latmon.model.measurements.completions import KERNEL, LATENCIES, SEEN
 from latmon.model.measurements.device_counters import DEVICE_COUNTERS
 from latmon.model.measurements.errors import ERRORS
-from latmon.model.measurements.files import FILES
+from latmon.model.measurements.files import FILE_TIMES, FILES
 from latmon.model.measurements.handlers import HANDLERS
 from latmon.model.measurements.issuers import ISSUERS
 from latmon.model.measurements.maintenance import MAINTENANCE, Maintenance
@@ -32,7 +32,7 @@ from latmon.model.table import AnyTable
 TABLES: tuple[AnyTable, ...] = (
     *(LATENCIES, SEEN, KERNEL),
     *(TRACED_LATENCIES, STAGE_TIMES, UNFOLLOWED, PATHS, ADMISSION_CAUSES, COMPLETERS, RAISERS),
-    *(ABOVE, ERRORS, HANDLERS, SOFTIRQS, WAKEUPS, ISSUERS, BEHIND, SIZES, PATTERNS, FILES, DEVICE_COUNTERS),
+    *(ABOVE, ERRORS, HANDLERS, SOFTIRQS, WAKEUPS, ISSUERS, BEHIND, SIZES, PATTERNS, FILES, FILE_TIMES, DEVICE_COUNTERS),
     MAINTENANCE,
 )
 """All of them, in the order of a recording's line."""
@@ -57,6 +57,7 @@ __all__ = [
     "DEVICE_COUNTERS",
     "ERRORS",
     "FILES",
+    "FILE_TIMES",
     "HANDLERS",
     "ISSUERS",
     "KERNEL",

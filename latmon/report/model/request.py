@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from latmon.model.frame import FileSplit
 from latmon.report.model.latency import SummedQuantiles
 from latmon.support.typed_json import IfAny, OrAbsent
 
@@ -75,6 +76,8 @@ class FileLatency:
     count: int
     latency_us: SummedQuantiles
     waits: Mapping[str, FileWait]
+    parts_us: IfAny[Mapping[str, int]] = field(default_factory=dict)
+    """Parts of the time: `own I/O`, `CPU`, `lock`, ... and `running`; absent where it is not split."""
 
 
 @dataclass(frozen=True)
@@ -107,3 +110,5 @@ class SlowOperation:
     sectors: tuple[int, int] | None
     requests: tuple[OwnRequest, ...]
     waits: tuple[LateWakeup, ...]
+    split: OrAbsent[FileSplit] = None
+    """Absent where it was not measured."""

@@ -16,6 +16,7 @@ from latmon.findings.rule import (
     CRITICAL,
     DEPTHS,
     ERRORS,
+    FILE_TIMES,
     FILES,
     ISSUERS,
     LATENCIES,
@@ -417,6 +418,7 @@ def _missing(view: ViewState, kind: str) -> str:
         CGROUPS: "limits of cgroups are not read here",
         ISSUERS: "latencies are not timed by cgroup here",
         FILES: "operations on files were not traced",
+        FILE_TIMES: "the time of operations on files was not split, or none left its CPU",
         PATTERNS: "sizes and order of I/Os were not traced",
         ERRORS: "failed I/Os are not counted here",
     }[kind]

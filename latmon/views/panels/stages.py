@@ -20,6 +20,8 @@ from latmon.model.frame import (
     FILE_WAITS,
     FILES,
     LOST_PATH,
+    OWN_IO,
+    RUNNING,
     STAGES,
     TRACER_STARTING,
     UNACCOUNTED,
@@ -659,8 +661,20 @@ _FIELDS: tuple[Field[_TimedRow], ...] = (
     Field("p99", TIME, lambda r, _: quantile(r.of.latency, 0.99)),
     Field("p99.9", TIME, lambda r, _: quantile(r.of.latency, 0.999), rank=2),
     Field("max", TIME, lambda r, _: maximum(r.of.latency)),
-    *map(_file_share, FILE_WAITS),
 )
+_WAIT_FIELDS = (*_FIELDS, *map(_file_share, FILE_WAITS))
+"""Fields where the time is not split."""
+_PART_FIELDS = (
+    *_FIELDS,
+    Field(OWN_IO, 7, lambda r, _: UNKNOWN if (of := r.of.part_share(OWN_IO)) is None else part(of)),
+    Field("most else", 15, lambda r, _: _most_else(r.of), right=False),
+)
+
+
+def _most_else(of: FileRow) -> str:
+    """Return what else the threads did longest, with its share: `lock 83%`."""
+    name = of.longest_wait
+    return f"{name} {part(of.part_share(name))}" if name else UNKNOWN
 
 
 def _process(one: FileOperation, _cells: int = 0) -> str:
@@ -676,11 +690,16 @@ def _end_of_path(one: FileOperation, cells: int) -> str:
     return path if len(path) <= cells else f"…{path[len(path) - cells + 1 :]}"
 
 
+def _waited_title(one: FileOperation) -> str:
+    """Return what an operation did longest; where its time is not split, how it waited."""
+    return FILE_WAIT_TITLES[one.wait] if one.split is None else next(iter(one.split.parts(one.total_us)), RUNNING)
+
+
 _OPERATION: tuple[Field[FileOperation], ...] = (
     Field("time", 15, lambda o, _: moment(o.wall), right=False),
     Field("op", 5, lambda o, _: o.op, right=False),
     Field("total", TIME, lambda o, _: duration(o.total_us), role="strong"),
-    Field("waited", 9, lambda o, _: FILE_WAIT_TITLES[o.wait], right=False),
+    Field("waited", 9, lambda o, _: _waited_title(o), right=False),
     Field("process", 12, _process, rank=1, right=False, most=22, role="dim"),
     Field("size", 5, lambda o, _: size(o.bytes), rank=1),
     Field("file", 20, _end_of_path, right=False, most=200),
@@ -710,7 +729,12 @@ def _devices(view: ViewState) -> frozenset[str] | None:
 
 def every_row(view: ViewState) -> list[FileRow]:
     """Return the rows of all file systems; made once per frame."""
-    return view.history.made("files", lambda: file_rows(view.history.on_demand[measurements.FILES]))
+    return view.history.made("files", lambda: _file_rows(view))
+
+
+def _file_rows(view: ViewState) -> list[FileRow]:
+    on_demand = view.history.on_demand
+    return file_rows(on_demand[measurements.FILES], on_demand[measurements.FILE_TIMES])
 
 
 def files_above(view: ViewState, device: str, width: int, room: int) -> list[Line]:
@@ -730,7 +754,7 @@ def files_above(view: ViewState, device: str, width: int, room: int) -> list[Lin
 
 
 def _file_table(view: ViewState, rows: Sequence[FileRow], width: int) -> list[Line]:
-    placed = layout(_FIELDS, width)
+    placed = layout(_PART_FIELDS if any(one.parts for one in rows) else _WAIT_FIELDS, width)
     seconds = max(view.history.window.covered_us, 1) / 1e6
     return [fit(line, width) for line in (heads(placed), *(row(placed, _TimedRow(one, seconds)) for one in rows))]
 
@@ -789,7 +813,7 @@ def files_panel(view: ViewState, width: int, room: int) -> list[Line]:
             Span("  all devices" if devices is None else f"  on {listed(sorted(devices))}", "dim"),
         ),
         width,
-        (Span(" cached, I/O+waits, unknown: shares of the time ", "dim"),),
+        (Span(" shares of the time they took ", "dim"),),
         (Span(" shares of the time ", "dim"),),
     )
     if not some:
@@ -830,6 +854,7 @@ def _operation(view: ViewState, one: FileOperation, width: int) -> list[Line]:
         f"{done}{where or 'file system not known'}, by {_process(one)}: {spelled(one.total_us)}, {_waited(one)}",
         width,
     )
+    lines += _sleep_lines(one, width)
     lines += [line for wait in one.waits[-_WAITS:] for line in wait_lines(one, wait, width)]
     if one.path == LOST_PATH:
         lines += paragraph(_LOST, width, "bad")
@@ -844,6 +869,16 @@ def _operation(view: ViewState, one: FileOperation, width: int) -> list[Line]:
     return [*lines, *legend({stage for each in shown for stage in parts_of(each)}, width, view.ink)]
 
 
+def _sleep_lines(one: FileOperation, width: int) -> list[Line]:
+    """Return where the longest sleep without own I/O was, and who had the file's lock as it began."""
+    split = one.split
+    if split is None or not split.longest_us:
+        return []
+    held = f"; {split.holder}/{split.holder_thread} had the lock then" if split.holder else ""
+    where = f" in {split.functions}" if split.functions else ""
+    return paragraph(f"its longest other sleep: {spelled(split.longest_us)}{where}{held}", width, "dim")
+
+
 def _request(one: Outlier, operation: FileOperation, width: int, ink: Ink) -> Line:
     """Return a request with the time from the operation's begin, and its ribbon of stages."""
     after = f"+{duration(one.mono_us - operation.mono_us).strip()}"
@@ -853,6 +888,8 @@ def _request(one: Outlier, operation: FileOperation, width: int, ink: Ink) -> Li
 
 def _waited(one: FileOperation) -> str:
     """Return what the operation waited for, in words."""
+    if one.split is not None:
+        return ", ".join(f"{name} {spelled(us)}" for name, us in one.split.parts(one.total_us).items())
     if one.wait == CACHED:
         return "cached: it did not sleep and issued no I/O"
     if one.wait == DEVICE_BOUND:
