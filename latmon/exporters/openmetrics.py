@@ -24,7 +24,18 @@ from latmon.metrics.families import (
 )
 from latmon.model.frame import Completed, Flow, Frame, Series
 from latmon.model.histogram import Histogram
-from latmon.model.measurements import BEHIND, FILES, ISSUERS, KERNEL, LATENCIES, PATTERNS, SEEN, SIZES, TABLES
+from latmon.model.measurements import (
+    BEHIND,
+    FILE_TIMES,
+    FILES,
+    ISSUERS,
+    KERNEL,
+    LATENCIES,
+    PATTERNS,
+    SEEN,
+    SIZES,
+    TABLES,
+)
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import Issuer
 from latmon.model.measurements.patterns import PATTERN
@@ -125,6 +136,10 @@ def _who(sums: Totals) -> Iterator[Family]:
             "for locks and a CPU too), unknown."
         )
         yield Family("latmon_file_latency_seconds", HISTOGRAM, text, files, "seconds")
+    times = tuple(MetricSample(one._asdict(), us / 1e6) for one, us in sorted(sums[FILE_TIMES].items()))
+    if times:
+        text = "Time of operations on files in which their threads were off the CPU, by what they waited for (part)."
+        yield Family("latmon_file_time_seconds", COUNTER, text, times, "seconds")
 
 
 def _declared(sums: Totals) -> Iterator[Family]:

@@ -67,7 +67,9 @@ _OUTSTANDING = (
 )
 _FILES = (
     ("time", "of the system call of a read, a write, an open or a sync (fsync, fdatasync): what the program waits for"),
-    ("cached", "the thread did not sleep and issued no I/O: no device kept it waiting"),
+    ("own I/O", "the thread slept for I/O, and had issued some in this operation"),
+    ("most else", "what else it did longest: it waited for a lock, the journal, other I/O, a CPU, or it ran"),
+    ("cached", "not split: the thread did not sleep and issued no I/O: no device kept it waiting"),
     ("I/O+waits", "the thread issued I/O to a device and slept: for that I/O, for locks such as a file's, for a CPU"),
     ("unknown", "it slept without I/O of its own: a lock, the I/O of a journal or of a server; or read ahead"),
     ("its slow I/O", "outliers of the same process and device, begun meanwhile, in the sectors that the thread issued"),

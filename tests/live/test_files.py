@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import math
 import os
 import re
@@ -42,6 +43,17 @@ for n in itertools.cycle(range(200)):
     os.pwrite(file, bytes(4096), n * 4096)
     os.fdatasync(file)
     time.sleep(0.1)
+"""
+
+
+WRITERS = """
+import os, sys, threading
+def write(path, offset):
+    file = os.open(path, os.O_WRONLY | os.O_DSYNC)
+    while True:
+        os.pwrite(file, bytes(4096), offset)
+for n in range(16):
+    threading.Thread(target=write, args=(sys.argv[1 + n % (len(sys.argv) - 1)], n << 16)).start()
 """
 
 
@@ -184,6 +196,42 @@ def test_a_slow_sync_has_its_file_its_process_and_the_request_below_it(suite, tm
     found = requests_of(sync, by_process(one for frame in capture.frames() for one in frame.outliers))
     assert {one.device for one in found} == {disk.name}, sync
     assert any(one.stages_us for one in found)
+
+
+@each_bpftrace
+@pytest.mark.parametrize("files", [1, 16], ids=["one file", "a file each"])
+def test_threads_that_write_one_file_wait_for_its_lock_and_those_with_a_file_each_do_not(suite, files, tmp_path):
+    with mounted(tmp_path, "ext4") as (disk, point):
+        paths = [point / f"file{number}" for number in range(files)]
+        for path in paths:
+            path.write_bytes(bytes(1 << 20))
+        os.sync()
+        with captured(tmp_path, suite) as capture, subprocess.Popen([sys.executable, "-c", WRITERS, *paths]) as writers:
+            time.sleep(6)
+            writers.kill()
+        frames = capture.frames()
+        report = subprocess.run(
+            latmon("report", "--json", str(capture.file)), check=True, capture_output=True, text=True
+        ).stdout
+    parts = Counter()
+    for one, us in (item for frame in frames for item in frame[measurements.FILE_TIMES].items()):
+        if (one.mount, one.op) == (str(point), "write"):
+            parts[one.part] += us
+    took_us = of_mount(frames, point)["write"].sum
+    assert took_us > 8_000_000, "16 threads wait all the time"
+    assert 0.8 * took_us < parts.total() < 1.2 * took_us, (parts, took_us)
+    found = {one["id"]: one for one in json.loads(report)["findings"] if one["device"] == disk.name}
+    operations = [one for frame in frames for one in frame.file_operations if one.file_system.mount == str(point)]
+    if files > 1:
+        assert parts["lock"] < 0.3 * took_us, (parts, took_us)
+        assert "not-the-disk" not in found
+        return
+    assert parts["lock"] > 0.5 * took_us, (parts, took_us)
+    assert "/file0" in found["not-the-disk"]["summary"]
+    slept = [one.split for one in operations if one.split and one.split.wait == "lock"]
+    assert slept, operations
+    assert all("down_write" in one.functions or "down_read" in one.functions for one in slept)
+    assert any(one.holder for one in slept)
 
 
 def write_and_sync(path):

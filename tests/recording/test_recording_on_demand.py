@@ -14,10 +14,10 @@ from on_demand_frames import KERNEL, ON_DEMAND, ON_DEMAND_FRAMES, PROGRAM, of, o
 from recorded import ORIGIN, frame
 
 from latmon.model import measurements
-from latmon.model.frame import NOT_KNOWN, FileOperation, FileSystem, Frame, Wait
+from latmon.model.frame import NOT_KNOWN, FileOperation, FileSplit, FileSystem, Frame, Wait
 from latmon.model.measurements import HANDLERS, WAKEUPS
 from latmon.model.measurements.behind import Behind
-from latmon.model.measurements.files import FileSeries
+from latmon.model.measurements.files import FilePart, FileSeries
 from latmon.model.measurements.handlers import UNKNOWN_IRQ
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import OTHERS, Issuer
@@ -383,7 +383,12 @@ SYNC = FileOperation(
     disk="sda",
     sectors=(8, 24),
     waits=(Wait("resume", "ann-db", 4212, 139, 80, 3_900, "ann-sort (prio 120)", 3_000),),
+    split=FileSplit(600, 20, 3_300, 3_000, "lock", "down_write < ext4_file_write_iter", "ann-copy", 4213),
 )
+TIMES = {
+    FilePart("sda", "fsync", DATA.mount, "ext4", "own I/O"): 600,
+    FilePart("sda", "fsync", DATA.mount, "ext4", "lock"): 3_300,
+}
 
 
 OPERATION = {"t": 1, "mono": 1, "op": "read", "us": 1, "wait": "cached", "on": ["/"] * 3}
@@ -391,11 +396,16 @@ OPERATION = {"t": 1, "mono": 1, "op": "read", "us": 1, "wait": "cached", "on": [
 
 def test_a_file_system_is_named_once_in_a_window():
     one = replace(
-        frame(0), file_operations=(SYNC,), files_left_out=3, tables={**frame(0).tables, measurements.FILES: DONE}
+        frame(0),
+        file_operations=(SYNC,),
+        files_left_out=3,
+        tables={**frame(0).tables, measurements.FILES: DONE, measurements.FILE_TIMES: TIMES},
     )
     line = parse(to_bytes(encode_frame(one)))
     assert line["files"]["by"] == [[*DATA], ["0:52", "", ""]]
     assert line["files"]["rows"] == [[0, "fsync", "device"], [0, "read", "cached"], [1, "read", "unknown"]]
+    assert line["file_times"][1] == ["sda", "fsync", DATA.mount, "ext4", "lock", 3_300]
+    assert line["file_operations"][0]["split"][:5] == [600, 20, 3_300, 3_000, "lock"]
     assert decode_frame(line) == one
 
 

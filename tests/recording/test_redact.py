@@ -10,12 +10,23 @@ from recorded import DISK, ORIGIN, frame
 from latmon.cli.main import run as main
 from latmon.exporters.registry import FORMATS
 from latmon.model import measurements
-from latmon.model.frame import CgroupLimit, DeviceReport, FileOperation, FileSystem, Frame, Mark, Outlier, Thread, Wait
+from latmon.model.frame import (
+    CgroupLimit,
+    DeviceReport,
+    FileOperation,
+    FileSplit,
+    FileSystem,
+    Frame,
+    Mark,
+    Outlier,
+    Thread,
+    Wait,
+)
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import InFlight, InFlightList
 from latmon.model.measurements import WAKEUPS
 from latmon.model.measurements.behind import Behind
-from latmon.model.measurements.files import FileSeries
+from latmon.model.measurements.files import FilePart, FileSeries
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import Issuer
 from latmon.model.measurements.wakeups import Wakeups, by_thread
@@ -43,7 +54,9 @@ def everything() -> Frame:
     held = InFlight(device="sda", op="read", began_us=5, pid=4211777, comm="sekretdb")
     data = FileSystem("/sekretmount/data", "ext4", "sda")
     operation = FileOperation(
-        *(1.0, 1, "fsync", 70_000, "device", data, "sekretdir/sekret.wal", 4211777, "sekretdb"), waits=waits
+        *(1.0, 1, "fsync", 70_000, "device", data, "sekretdir/sekret.wal", 4211777, "sekretdb"),
+        waits=waits,
+        split=FileSplit(1, 2, 3, 3, "lock", "down_write", "sekretbkup", 4211777),
     )
     cgroups = {Issuer("sda", "read", f"/sekret{n}.service", container="sekretbox"): IssuedIO(5, 512) for n in range(2)}
     process = Issuer("sda", "read", "/sekret1.service", pid=4211777, comm="sekretdb")
@@ -62,6 +75,7 @@ def everything() -> Frame:
             measurements.ISSUERS: {**cgroups, process: IssuedIO(5, 512)},
             measurements.BEHIND: {Behind("sda", "/sekret0.service", "/sekret1.service"): 9},
             measurements.FILES: {FileSeries("sda", "fsync", data.mount, "ext4", "device"): Histogram.record([70_000])},
+            measurements.FILE_TIMES: {FilePart("sda", "fsync", data.mount, "ext4", "lock"): 3},
             WAKEUPS: by_thread((wakeups,)),
         },
     )

@@ -14,7 +14,7 @@ from report_json import summarised
 
 from latmon.capture.backend import Options
 from latmon.model import measurements
-from latmon.model.frame import Device, DeviceReport, Flow, Frame, Health, Missing, Series, Thread, Traced
+from latmon.model.frame import Device, DeviceReport, FileSplit, Flow, Frame, Health, Missing, Series, Thread, Traced
 from latmon.model.histogram import Histogram
 from latmon.model.host_context import CONTEXT, interval_value
 from latmon.model.measurements import ABOVE, HANDLERS, SOFTIRQS
@@ -568,4 +568,14 @@ def test_a_thread_that_does_a_device_s_io_is_named(summary_of, driver, is_named)
 )
 def test_a_slow_operation_does_not_wait_for_its_device_alone(wait, device, text):
     column = next(one for one in OPERATIONS if one.title == "waited")
-    assert column.value(SimpleNamespace(wait=wait, device=device)) == text
+    assert column.value(SimpleNamespace(wait=wait, device=device, split=None)) == text
+
+
+def test_a_split_operation_has_its_longest_parts_its_longest_sleep_and_who_had_the_lock():
+    split = FileSplit(6_000, 1_000, 92_000, 90_000, "lock", "down_write < vfs_write", "python3", 78)
+    row = SimpleNamespace(wait="device", device="sda", total_us=100_000, split=split)
+    columns = {column.title: column.value(row) for column in OPERATIONS if column.title in ("waited", "longest sleep")}
+    assert columns == {
+        "waited": "lock 92.000 ms, own I/O 6.000 ms, CPU 1.000 ms",
+        "longest sleep": "longest sleep 90.000 ms in down_write < vfs_write, while python3/78 had the file's lock",
+    }

@@ -9,9 +9,9 @@ from panels import inside
 
 from latmon.analysis.attribution import by_process, file_rows, requests_of
 from latmon.model import measurements
-from latmon.model.frame import FILES, LOST_PATH, PROBES_STARTING, FileOperation, FileSystem, Missing, Wait
+from latmon.model.frame import FILES, LOST_PATH, PROBES_STARTING, FileOperation, FileSplit, FileSystem, Missing, Wait
 from latmon.model.histogram import Histogram
-from latmon.model.measurements.files import FileSeries
+from latmon.model.measurements.files import FilePart, FileSeries
 from latmon.support.text import is_clean
 from latmon.support.theme import load_theme
 from latmon.tui.app import LatmonApp
@@ -105,6 +105,35 @@ def test_a_row_is_an_op_of_a_file_system_with_the_shares_of_its_waits():
     read, sync, write = rows
     assert (read.share("device"), read.share("cached"), read.share("unknown")) == (1800 / 2200, 400 / 2200, None)
     assert (sync.share("device"), write.share("unknown")) == (1.0, 1.0)
+
+
+SPLIT = FileSplit(6_000, 1_000, 92_000, 90_000, "lock", "down_write < ext4_file_write_iter", "python3", 78)
+
+
+def split_frames():
+    """Frames whose syncs wait for a lock, as the probes of Linux have them."""
+    times = {
+        FilePart(DATA.device, "fsync", DATA.mount, DATA.kind, part): us
+        for part, us in {"own I/O": 18_000, "lock": 276_000, "journal": 900}.items()
+    }
+    changed = frames(split=SPLIT, total_us=100_000)
+    return [replace(one, tables={**one.tables, measurements.FILE_TIMES: times}) for one in changed]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 50)])
+def test_where_the_time_is_split_own_i_o_and_the_longest_other_part_are_columns(size):
+    drawn = text(scene(split_frames()), size)
+    assert "own I/O" in drawn
+    assert "most else" in drawn
+    row = next(line for line in drawn.splitlines() if line.strip(" ▸").startswith("fsync"))
+    assert re.search(r"\d+%\s+lock \d+%", row), row
+    assert "cached" not in drawn
+
+
+def test_a_split_operation_has_its_parts_its_longest_sleep_and_who_had_the_lock():
+    drawn = " ".join(text(scene(split_frames())).split())
+    assert "100 ms, lock 92 ms, own I/O 6 ms, CPU 1 ms, running 1 ms" in drawn
+    assert "its longest other sleep: 90 ms in down_write < ext4_file_write_iter; python3/78 had the lock then" in drawn
 
 
 def test_a_slow_operation_has_the_requests_of_its_thread_and_no_others():

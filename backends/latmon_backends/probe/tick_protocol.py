@@ -652,7 +652,7 @@ class OnDemandTicks(_Lines):
         by_function = next((spec.functions for spec in sleeps), {})
         self._files = FileOperations(device_name, around.file_system, threads, by_function)
         self._ended = False
-        self._count_from_us = 0
+        self._count_from_us: int | None = None
         """Each script counts from its first tick at or after this time on."""
 
     def take(self, event: Event) -> None:
@@ -752,7 +752,8 @@ class OnDemandTicks(_Lines):
         """End a tick: its maps are complete, and its records are those that they count."""
         if not script.complete(self._ahead_us(script.manifest)):
             return
-        if not script.begun and self._newest_us(script) < self._count_from_us:
+        counts_later = self._count_from_us is not None and self._newest_us(script) < self._count_from_us
+        if not script.begun and counts_later:
             script.drop_counts(self._threads.of)
         elif not script.begun:
             script.begin(self._threads.of)

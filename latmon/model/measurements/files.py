@@ -54,6 +54,7 @@ FILE_TIMES = Table(
     export_name="file_time",
     row_title="a part of the time of operations on files",
     has_own_decoder=True,
+    counts_ios=False,
 )
 """What the threads of these operations did while they were off their CPU. A sleep counts when it ends, an operation
 when it does: in one window the parts may be more than FILES has."""

@@ -796,6 +796,9 @@ def slow_requests(view: ViewState, one: FileOperation) -> list[Outlier]:
     return requests_of(one, by_process(history.store.on_demand.outliers(one.mono_us, history.until_us)))
 
 
+_OWN_AND_ELSE, _WAITS_IN_TIME = "own I/O, what else", "cached, I/O+waits, unknown"
+
+
 def files_panel(view: ViewState, width: int, room: int) -> list[Line]:
     """Return the table of file systems, the list of slow operations, and the I/O of the selected one."""
     if view.origin is None or not view.history.window.frames:
@@ -813,7 +816,7 @@ def files_panel(view: ViewState, width: int, room: int) -> list[Line]:
             Span("  all devices" if devices is None else f"  on {listed(sorted(devices))}", "dim"),
         ),
         width,
-        (Span(" shares of the time they took ", "dim"),),
+        (Span(f" {_OWN_AND_ELSE if any(one.parts for one in rows) else _WAITS_IN_TIME}: shares of the time ", "dim"),),
         (Span(" shares of the time ", "dim"),),
     )
     if not some:
