@@ -74,7 +74,7 @@ TITLES: Mapping[str, str] = MappingProxyType(
         "outside-limit": "limit outside of the host",
         "noisy-neighbour": "another cgroup's I/O in the way",
         "maintenance": "maintenance runs",
-        "not-the-disk": "programs wait for a lock, not the disk",
+        "not-the-disk": "programs wait for a lock",
         "fsync-bound": "programs wait for syncs",
         "small-random-writes": "small random writes",
         "queue-depth-misconfigured": "limit misconfigured",
