@@ -120,6 +120,7 @@ WIDTHS = {
     "priority": 16,
     "wait": 4,
     "call": 4,
+    "process": 24,
 }
 """Bits of a part where the reader packs the key; 8 of all others."""
 _TABLE_ROLES = {
@@ -445,7 +446,7 @@ class Manifest:
     requirements: tuple[str, ...]
     parameters: tuple[Parameter, ...] = ()
     keys: Mapping[str, tuple[KeyPart, ...]] = field(default_factory=dict)
-    """Layouts of keys by name; a single `key:` has the empty name."""
+    """Layouts of keys by name; that of `key:` has the empty name."""
     maps: tuple[MapSpec, ...] = ()
     includes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     absent: Mapping[str, str] = field(default_factory=dict)
@@ -706,12 +707,12 @@ class _ManifestReader(Checks):
         return replace(found, default=fields["default"])
 
     def keys(self, top: dict[str, Any]) -> dict[str, tuple[KeyPart, ...]]:
-        if "keys" not in top:
+        """Return the layouts by name; `key` is that of the maps that name none."""
+        found = {name: self.layout(tree, f"keys.{name}") for name, tree in self.any(top, "keys").items()}
+        if "key" in top or "keys" not in top:
             self.table(top, "manifest", ("key",), None)
-            return {"": self.layout(top["key"], "key", ("dev", "op", "bucket"))}
-        if "key" in top:
-            raise self.fail("key", "is one layout, `keys` are several: only one of them")
-        return {name: self.layout(tree, f"keys.{name}") for name, tree in self.any(top, "keys").items()}
+            found[""] = self.layout(top["key"], "key", ("dev", "op", "bucket"))
+        return found
 
     def layout(self, tree: Any, where: str, needed: tuple[str, ...] = ()) -> tuple[KeyPart, ...]:
         """Return a key's parts: from a table with the place of each in a packed key, or a list of DTrace's columns."""
@@ -770,10 +771,11 @@ class _ManifestReader(Checks):
     def layout_of(
         self, name: Any, role: str, where: str, keys: Mapping[str, tuple[KeyPart, ...]]
     ) -> tuple[KeyPart, ...]:
-        """Return a map's layout: the one that it names, or the only one; it must have the parts of its role."""
-        if name is None and len(keys) != 1:
+        """Return a map's layout: the one that it names, `key`, or the only one; it must have the parts of its role."""
+        if name is None and len(keys) != 1 and "" not in keys:
             raise self.fail(where, f"must name its key, one of {', '.join(keys)}")
-        key = keys[next(iter(keys)) if name is None else self.word(name, where, keys)]
+        default = "" if "" in keys else next(iter(keys))
+        key = keys[default if name is None else self.word(name, where, keys)]
         missing = [part for part in ROLES[role] if part not in {part.name for part in key}]
         if missing:
             raise self.fail(where, f"role {role} needs {', '.join(missing)} in its key")

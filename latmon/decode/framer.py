@@ -48,7 +48,7 @@ from latmon.model.measurements.handlers import UNKNOWN_IRQ, Handler
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import OTHERS, Issuer
 from latmon.model.measurements.softirqs import vector
-from latmon.model.table import NO_TABLES, AnyTable, Row, Table, Tables, sum_tables
+from latmon.model.table import NO_TABLES, AnyTable, Meaning, Row, Table, Tables, sum_tables
 
 _NS, _SLOT = 1000, 48
 """Nanoseconds of 1 us; place of a slot in a key."""
@@ -144,6 +144,7 @@ class Framer:
         self._guards_flush = manifest.latency_from == "issue"
         self._device_name = device_name
         self._several_queues, self._selects, self._cgroup, self._comm = several_queues, selects, cgroup, comm
+        self._names = {Meaning.DEVICE: device_name, Meaning.PROCESS: lambda pid: f"{comm(pid)}/{pid}"}
         self._cgroups: Counts = {}
         """Slot and device of a key -> number of the cgroup in the kernel, as of the latest interval."""
         self._pids: Counts = {}
@@ -218,7 +219,7 @@ class Framer:
 
     def _declared_rows(self, table: AnyTable) -> DeclaredRows[Any, Any]:
         gains = [(spec, self._maps.gained(spec.name)) for spec in self._declared[table]]
-        return declared_rows(table, gains, self._device_name, self._bits)
+        return declared_rows(table, gains, self._names, self._bits)
 
     def _add_issuers(self, spec: MapSpec, gained: Counts, sums: _IssuerSums) -> None:
         """Add what a map of all I/Os counts for each slot of a device: the counts, sums and maxima of `total`."""

@@ -305,12 +305,13 @@ class _CellCounts:
 def declared_rows(
     table: Table[Row, V],
     gains: Sequence[tuple[MapSpec, Counts]],
-    device_name: Callable[[int], str | None],
+    names: Mapping[Meaning, Callable[[int], Any]],
     bits: int = BITS,
 ) -> DeclaredRows[Row, V]:
     """Return the rows of a declared table, of the devices that have a name.
 
-    `gains`: of the maps that a script prints of the table. `bits`: scale of the script's histograms, which may be
+    `gains`: of the maps that a script prints of the table. `names`: what stands for the codes of devices, and of other
+    parts whose meaning a probe doesn't know. `bits`: scale of the script's histograms, which may be
     coarser than the table's.
     """
     cells: defaultdict[Row, defaultdict[str, _CellCounts]] = defaultdict(lambda: defaultdict(_CellCounts))
@@ -318,7 +319,7 @@ def declared_rows(
     undecoded = 0
     for spec, gained in gains:
         role = table.roles[spec.role]
-        readers = _part_readers(table, spec, device_name)
+        readers = _part_readers(table, spec, names)
         for _, key, counts in by_key([(spec, gained)]):
             parts = [stands_for(read(key)) for read, stands_for in readers]
             if None in parts:
@@ -342,10 +343,10 @@ def declared_rows(
 
 
 def _part_readers(
-    table: Table[Row, V], spec: MapSpec, device_name: Callable[[int], str | None]
+    table: Table[Row, V], spec: MapSpec, names: Mapping[Meaning, Callable[[int], Any]]
 ) -> list[tuple[Callable[[int], int], Callable[[int], Any]]]:
     """Return for each part of a row's key how its code is read from a map's key, and what stands for the code."""
-    by_meaning: dict[Meaning, Callable[[int], Any]] = {Meaning.DEVICE: device_name, Meaning.OP: op_name}
+    by_meaning = {Meaning.OP: op_name, **names}
     return [(spec.part(part.in_probes).read, by_meaning.get(part.meaning, part.of_code)) for part in table.parts]
 
 

@@ -142,6 +142,9 @@ def _who(sums: Totals) -> Iterator[Family]:
         yield Family("latmon_file_time_seconds", COUNTER, text, times, "seconds")
 
 
+_PRIVATE = (Meaning.PRIVATE, Meaning.PROCESS)
+
+
 def _declared(sums: Totals) -> Iterator[Family]:
     """Yield a family for each cell of the other tables of I/Os, named and labelled as they are declared.
 
@@ -150,7 +153,7 @@ def _declared(sums: Totals) -> Iterator[Family]:
     for table in TABLES:
         if not table.counts_ios or table in _DESCRIBED or not sums[table]:
             continue
-        places = [place for place, part in enumerate(table.parts) if part.meaning is not Meaning.PRIVATE]
+        places = [place for place, part in enumerate(table.parts) if part.meaning not in _PRIVATE]
         names = [table.part_names[place] for place in places]
         rows: list[tuple[tuple[str, ...], Any]] = []
         for key, value in sums[table].items():

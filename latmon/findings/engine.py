@@ -38,13 +38,16 @@ from latmon.findings.rule import (
     CGROUPS,
     DEFAULT,
     DEPTHS,
+    DIRTY,
     ERRORS,
     FILE_TIMES,
     FILES,
     FLEET,
     ISSUERS,
+    JOURNALS,
     LATENCIES,
     LIMITS,
+    MEMORY,
     MISSING,
     PATTERNS,
     SEVERITIES,
@@ -56,7 +59,8 @@ from latmon.findings.rule import (
     in_order,
     on_its_host,
 )
-from latmon.findings.rules import RULES, bottleneck_between, maintenance
+from latmon.findings.rules import RULES, bottleneck_between, maintenance, swap_thrash
+from latmon.findings.rules.dirty_throttled import DIRTY_LIMIT
 from latmon.model import measurements
 from latmon.model.devices import host_and_device
 from latmon.model.frame import FILES as FILES_TRACED
@@ -231,6 +235,10 @@ def not_evaluated(facts: Facts, off: frozenset[str] = frozenset()) -> dict[str, 
         FILE_TIMES: any(block[measurements.FILE_TIMES] for block in facts.window),
         PATTERNS: bool(facts[measurements.PATTERNS]),
         ERRORS: measurements.ERRORS.name in facts.origin.counted or bool(facts[measurements.ERRORS]),
+        DIRTY: measurements.DIRTIERS.name in facts.origin.counted
+        or any(DIRTY_LIMIT in block.host_context for block in facts.window),
+        JOURNALS: bool(facts[measurements.JOURNALS]),
+        MEMORY: any(map(swap_thrash.is_measured, facts.window)),
         ISSUERS: any(_has_latencies(block) for block in facts.window),
         CGROUPS: facts.is_sun or any(one.cgroup_limits is not None for one in facts.window),
     }

@@ -37,6 +37,7 @@ from latmon.model.frame import (
     OWN_IO,
     RUNNING,
     SERVER,
+    SWAP,
     UNACCOUNTED,
     Device,
     Flow,
@@ -468,6 +469,15 @@ def _address(device: Device, host: str) -> str:
 def host_before(facts: Facts, name: str) -> str:
     """Return the host in front of a fleet's name, with its colon; empty where the capture is of one host."""
     return name[: name.find(":") + 1] if facts.origin.backend == FLEET else ""
+
+
+WHOLE = "whole"
+"""Place of a swap area that is a whole disk."""
+
+
+def swap_of(device: Device) -> str:
+    """Return where a device has a swap area: WHOLE, a partition, a file; empty where it has none."""
+    return next((str(report.value) for report in device.reports if report.name == SWAP), "")
 
 
 def serves(facts: Facts, comm: str, device: str) -> bool:

@@ -243,9 +243,11 @@ Thresholds = Mapping[str, float]
 LATENCIES, TRACED, DEPTHS, LIMITS = "latencies", "traced", "depths", "limits"
 CGROUPS, ISSUERS, FILES, PATTERNS, ERRORS = "cgroups", "issuers", "files", "patterns", "errors"
 FILE_TIMES = "file times"
+DIRTY, MEMORY, JOURNALS = "dirty", "memory", "journals"
 """Inputs: latency histograms; requests traced on demand; counts of outstanding I/Os; limits of drivers, of cgroups;
 latencies by cgroup; operations on files; sizes and order of I/Os; the status of each I/O; the parts of the time of
-operations on files."""
+operations on files; dirty pages with their limits, or the pauses of who dirties them; pages that are read again for
+want of memory; commits of journals."""
 
 MISSING: Mapping[str, str] = MappingProxyType(
     {
@@ -259,6 +261,9 @@ MISSING: Mapping[str, str] = MappingProxyType(
         FILE_TIMES: "no operation on a file left its CPU while they were traced, or their time was not split",
         PATTERNS: "sizes and order of I/Os were not traced",
         ERRORS: "failed I/Os were not counted",
+        DIRTY: "dirty pages were not counted",
+        JOURNALS: "commits of journals were not traced",
+        MEMORY: "pages that are read again for want of memory were not counted",
     }
 )
 """Input -> the reason to print for rules that were not evaluated because it is missing."""

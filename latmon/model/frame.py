@@ -156,6 +156,8 @@ class DeviceReport(NamedTuple):
     """Path in sysfs, or the name of the tool."""
 
 
+SWAP = "swap"
+"""Report of a disk with a swap area."""
 THREAD_PRIORITY, SOURCE = "thread_priority", "source"
 """Reports of an imported device: the priority of a thread, in a text about its slow completions; its text's format,
 and the layer of its tool where that has several."""

@@ -111,12 +111,39 @@ CONTEXT: Mapping[str, ContextKind] = MappingProxyType(
         "writeback": ContextKind(
             "writeback", "wback", BYTES, "page cache that is being written", "/proc/vmstat has no nr_writeback"
         ),
+        "dirty_limit": ContextKind(
+            "limit of dirty pages",
+            "dlim",
+            BYTES,
+            "dirty and writeback pages at which all writers are paused (vm.dirty_ratio, vm.dirty_bytes)",
+            "/proc/vmstat has no nr_dirty_threshold",
+        ),
+        "dirty_background": ContextKind(
+            "background limit of dirty pages",
+            "dback",
+            BYTES,
+            "dirty pages from which on the kernel writes them (vm.dirty_background_ratio, vm.dirty_background_bytes)",
+            "/proc/vmstat has no nr_dirty_background_threshold",
+        ),
         "direct_reclaims": ContextKind(
             "direct reclaims",
             "recl",
             PER_S,
             "allocations that freed memory themselves",
             "/proc/vmstat has no allocstall",
+        ),
+        "swap_ins": ContextKind(
+            "swapped in", "swpin", PER_S, "pages that were read from swap", "/proc/vmstat has no pswpin: no swap"
+        ),
+        "swap_outs": ContextKind(
+            "swapped out", "swpo", PER_S, "pages that were written to swap", "/proc/vmstat has no pswpout: no swap"
+        ),
+        "file_refaults": ContextKind(
+            "refaults of files",
+            "rflt",
+            PER_S,
+            "pages of files that were read again soon after memory was taken from them",
+            "/proc/vmstat has no workingset_activate",
         ),
         "arc": ContextKind("ZFS ARC", "ARC", BYTES, "size of the ZFS cache", "no ZFS module is loaded"),
         "tcp_retransmits": ContextKind(

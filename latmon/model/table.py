@@ -65,6 +65,8 @@ class Meaning(Enum):
     """Several such names in one text, with a comma and a blank between them."""
     PRIVATE = "private"
     """Redaction leaves it empty (0 for a number)."""
+    PROCESS = "process"
+    """A process as NAME/PID: probes have its number, redaction leaves it empty."""
     OP = "op"
     """One of OPS; probes have its number."""
     PLAIN = "plain"
@@ -115,6 +117,7 @@ class Unit(Enum):
     """Unit of a cell."""
 
     IOS = "ios"
+    EVENTS = "events"
     BYTES = "bytes"
     MICROSECONDS = "us"
     LATENCIES = "latencies"

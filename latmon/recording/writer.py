@@ -457,7 +457,12 @@ def _hidden_mount(mount: str) -> str:
 
 
 _HIDDEN: Mapping[Meaning, Callable[[Any], Any]] = MappingProxyType(
-    {Meaning.CGROUP: _hidden_cgroup, Meaning.MOUNT: _hidden_mount, Meaning.PRIVATE: _empty}
+    {
+        Meaning.CGROUP: _hidden_cgroup,
+        Meaning.MOUNT: _hidden_mount,
+        Meaning.PRIVATE: _empty,
+        Meaning.PROCESS: _empty,
+    }
 )
 """What stands in place of a part of a key."""
 

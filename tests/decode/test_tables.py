@@ -75,7 +75,7 @@ def test_no_keys_are_too_odd_and_every_run_is_counted(gains):
     found = handlers(gains, lambda number: Handler(number, "x"), {})
     assert sum(runs.run.count for runs in found.values()) == counted["handler_run"]
     assert sum(sum(runs.returned.values()) for runs in found.values()) == counted["handler_run"]
-    rows = declared_rows(SOFTIRQS, [pair for pair in gains if pair[0].role in SOFTIRQS.roles], str).rows
+    rows = declared_rows(SOFTIRQS, [pair for pair in gains if pair[0].role in SOFTIRQS.roles], {}).rows
     assert sum(runs.delay.count for runs in rows.values()) == counted["softirq_delay"]
     assert sum(runs.run.count for runs in rows.values()) == counted["softirq_run"]
     assert sum(sum(runs.ran_in.values()) for runs in rows.values()) == counted["softirq_ran_in"]

@@ -349,10 +349,17 @@ def test_a_single_layout_need_not_be_named(write):
     assert [part.name for part in load(write(tree)).maps[0].key] == ["dev", "op", "bucket"]
 
 
+def test_a_map_that_names_no_layout_has_that_of_key(write):
+    tree = on_demand("keys", value={"thread": {"thread": {"shift": 0, "bits": 31, "decoder": "integer"}}})
+    tree["key"] = MINIMAL["key"]
+    tree["maps"] = {"tiny_all": {"role": "above"}, "tiny_woken": {"role": "wakeup_sum", "key": "thread"}}
+    names = [[part.name for part in spec.key] for spec in load(write(tree)).maps]
+    assert names == [["dev", "op", "bucket"], ["thread"]]
+
+
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        (("key",), MINIMAL["key"], "key: is one layout, `keys` are several"),
         (("keys",), None, "manifest: key 'key' is missing"),
         (("keys", "thread", "colour"), {}, "keys.thread: unknown key 'colour'"),
         (("keys", "thread", "bucket"), None, "maps.tiny_woken: role wakeup needs bucket in its key"),

@@ -349,13 +349,14 @@ class BpftraceAlwaysOn(AlwaysOn):
         program = BpftraceProgram((script,), self._tool.map_keys)
         self.probe = await BpftraceProbe.start(self.launcher, program, in_a_hurry=True)
         self.script, self.program = script, program
-        frames = self._frames
+        frames, threads = self._frames, Threads(self._options.proc)
         framer = Framer(
             script.manifest,
             frames.device_name,
             frames.has_several_queues,
             frames.is_selected,
             self._sampler.cgroups.named,
+            comm=lambda pid: threads.of(pid).comm,
         )
         around = Surroundings(
             now_us=self._at.now_us,
@@ -363,6 +364,7 @@ class BpftraceAlwaysOn(AlwaysOn):
             sample=self._sampler.sample,
             map_keys=self._tool.map_keys,
             interval_us=self._options.interval_us,
+            learn=threads.learn,
         )
         self._ticks = Ticks(script.manifest, framer, around)
         self._skipped = Skipped()

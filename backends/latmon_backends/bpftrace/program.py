@@ -224,6 +224,7 @@ _KEYS_PER_PAIR = 320
 """Two ops with each of 14 octaves are 224 keys, 50 us to 1 s, which a busy pair has after hours; the rest is for I/Os
 of no cgroup. A full map would lose the new buckets of all devices, which are their tails."""
 _STEP_MS = 100
+_PAGE = {"page": os.sysconf("SC_PAGE_SIZE")}
 """Two steps after the start are the first data."""
 
 
@@ -551,7 +552,7 @@ def variants(
     `manifest`: only those of the manifest with this name.
     """
     directory = (data_dir("probes") if probes is None else probes) / "linux"
-    base = pace(interval_ms, _STEP_MS) | outliers(threshold_us) | {"ahead_ns": ahead_ns}
+    base = pace(interval_ms, _STEP_MS) | outliers(threshold_us) | _PAGE | {"ahead_ns": ahead_ns}
     if manifest != "block_c":
         base |= _cgroups(sys, map_keys)
     if manifest in ("", "block_a"):
@@ -611,7 +612,7 @@ def pointers(
         return
     directory = (data_dir("probes") if probes is None else probes) / "linux"
     manifest = load(directory / "block_ap.yaml")
-    base = pace(interval_ms, _STEP_MS) | outliers(threshold_us)
+    base = pace(interval_ms, _STEP_MS) | outliers(threshold_us) | _PAGE
     base |= _cgroups(sys, map_keys)
     for disk, after in (("q->disk", only_after), ("rq_disk", _MEMBER)):
         yield variant_of(manifest, base | {"disk": disk, "request": f"arg{issued}"}, after)

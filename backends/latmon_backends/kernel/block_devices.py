@@ -30,7 +30,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from latmon.model.frame import Device, DeviceReport, Limit
+from latmon.model.frame import SWAP, Device, DeviceReport, Limit
 from latmon.model.histogram import MAX_COUNT
 from latmon.support.errors import UnavailableError, UntrustedError
 from latmon.support.paths import content
@@ -39,6 +39,7 @@ from latmon.support.text import MAX_CELLS, clean
 from latmon.support.trust import environment, find_tool
 from latmon_backends.kernel import location
 from latmon_backends.kernel.diskstats import UNNUMBERED, Counters, DeviceNumber, in_driver
+from latmon_backends.kernel.swaps import SwapReader
 
 REPORTS_PERIOD_S = 300
 _REPORTS_KEPT_S = 2 * REPORTS_PERIOD_S
@@ -499,11 +500,13 @@ class BlockDevices:
     _next: int = 0
     """Index of the device that is checked next, where there are many."""
     _block: Path = field(init=False)
+    _swaps: SwapReader = field(init=False)
     _tools: ToolReports | None = field(init=False)
     """None where sysfs is not this host's: a tool would read another drive."""
 
     def __post_init__(self) -> None:
         self._block = self.sys / "block"
+        self._swaps = SwapReader(self.proc)
         self._tools = ToolReports() if self.sys == Path("/sys") else None
 
     @property
@@ -528,6 +531,7 @@ class BlockDevices:
             self._absent = {}
         self._lines = lines
         passed_s, self._second = mono_us // 1_000_000 - self._second, mono_us // 1_000_000
+        self._swaps.refresh(self._second, lambda name: self._whole.get(name, ""), self._disk_at)
         due = self._due(lines, changed.values(), passed_s)
         present = [name for name in due if self._is_there(name, lines[name])]
         self._read_limits(present)
@@ -695,7 +699,16 @@ class BlockDevices:
         """Return what a device reports in sysfs and by tools, which know a dm device by its label."""
         known_as = one.label if (one := self._devices.get(name)) is not None and one.kind == "dm" else name
         by_tools = () if self._tools is None else self._tools.of(known_as, self._generations.get(name, 0))
-        return (*self._reports.get(name, (0, ()))[1], *by_tools)
+        swap = self._swaps.reports.get(name)
+        return (*self._reports.get(name, (0, ()))[1], *by_tools, *(() if swap is None else (swap,)))
+
+    def _swap_label(self, name: str) -> str:
+        swap = self._swaps.reports.get(name)
+        return "" if swap is None else SWAP if swap.value == "whole" else f"{SWAP}: {swap.value}"
+
+    def _disk_at(self, major: int, minor: int) -> str:
+        """Return the disk with this number or with a partition of this number; empty when none is known."""
+        return self._disks.get(DeviceNumber(major, minor), "")
 
     def _behind(self, name: str) -> tuple[object, ...]:
         """Return the hardware of a name, a dm or md table, or a loop's file."""
@@ -735,7 +748,7 @@ class BlockDevices:
             serial=self._serial(name),
             members=members(path, kind, disks, self.sys),
             timed=has_requests(path),
-            label=label(path, kind),
+            label=label(path, kind) or self._swap_label(name),
             limits=(*self._limits.get(name, ()), *of_module(driver, self.sys)),
             reports=self._reported(name),
         )

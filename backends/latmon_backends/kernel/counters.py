@@ -27,10 +27,10 @@ from latmon.model.inflight import Depths
 from latmon.model.measurements import DEVICE_COUNTERS, ISSUERS, MAINTENANCE
 from latmon.model.measurements.device_counters import DeviceCounters
 from latmon.model.measurements.maintenance import Maintenance
-from latmon.model.table import NO_TABLES, Tables
+from latmon.model.table import NO_TABLES, Tables, filled
 from latmon.support.errors import UnavailableError
 from latmon.support.paths import content
-from latmon_backends.kernel import block_devices, cgroups, depth_sampler, diskstats
+from latmon_backends.kernel import block_devices, cgroups, depth_sampler, diskstats, memory
 from latmon_backends.kernel.block_devices import BlockDevices
 from latmon_backends.kernel.cgroups import (
     CgroupCounters,
@@ -44,6 +44,7 @@ from latmon_backends.kernel.depth_sampler import DepthSampler, Spent, Watched
 from latmon_backends.kernel.diskstats import MOST_GAINED, UNNUMBERED, Counters, Diskstats
 from latmon_backends.kernel.kernel_log import KernelLog
 from latmon_backends.kernel.maintenance import MaintenanceReader
+from latmon_backends.kernel.memory import NO_MEMORY, MemoryReader, MemorySample
 
 _CONTEXT_PACE = 1000
 """Least time between two readings of a file, in times of a reading's CPU time: a preempted one costs nothing."""
@@ -55,8 +56,23 @@ _DIGITS = 20
 _STEAL, _CPU_TIMES = 7, 8
 """user nice system idle iowait irq softirq steal; the guest times after them are in user and nice."""
 _PSI_TOTAL = re.compile(rb"^(some|full) .*\btotal=(\d{1,20})\b", re.MULTILINE)
-_PAGES = re.compile(rb"\nnr_(dirty|writeback) (\d{1,20})\b")
+_PAGES = re.compile(rb"\nnr_(dirty|writeback|dirty_threshold|dirty_background_threshold) (\d{1,20})\b")
 """A literal newline, not `^`: the file has 170 lines, and a search for a literal prefix takes a tenth of the time."""
+_EVENTS_OF_PAGES = re.compile(rb"\n(pswpin|pswpout|workingset_activate(?:_file)?) (\d{1,20})\b")
+_NAMES_OF_EVENTS = {
+    b"pswpin": "swap_ins",
+    b"pswpout": "swap_outs",
+    b"workingset_activate": "file_refaults",  # up to 5.8 of files only
+    b"workingset_activate_file": "file_refaults",
+}
+_SHORT_OF_MEMORY = ("swap_ins", "swap_outs", "file_refaults", "direct_reclaims")
+"""Values that grow where pages in use are reclaimed."""
+_NAMES_OF_PAGES = {
+    b"dirty": "dirty",
+    b"writeback": "writeback",
+    b"dirty_threshold": "dirty_limit",
+    b"dirty_background_threshold": "dirty_background",
+}
 _ALLOCSTALL = re.compile(rb"\nallocstall\w* (\d{1,20})\b")
 _ARC_SIZE = re.compile(rb"^size +\d+ +(\d{1,20})$", re.MULTILINE)
 _NFS_RPC = re.compile(rb"^rpc \d+ (\d{1,20})\b", re.MULTILINE)
@@ -104,6 +120,7 @@ class Sample:
     cgroup_limits: tuple[CgroupLimit, ...] | None = None
     """With absolute counters; None where limits of cgroups are not read."""
     host_context: Mapping[str, Cumulative] = field(default_factory=dict)
+    memory: MemorySample = NO_MEMORY
     cgroup_ios: CgroupCounters | None = None
     """Absolute counters by cgroup; None where they are not read."""
     process_ios: ProcessCounters | None = None
@@ -183,6 +200,7 @@ class KernelSampler(CounterSampler):
         self._cgroups = CgroupReader(proc)
         self._context = HostContextReader(proc)
         self._maintenance = MaintenanceReader(sys)
+        self._memory = MemoryReader(proc)
         self.cgroups = CgroupNames(proc)
         self._cgroup_ios: CgroupIos | None = None
         self._process_ios: ProcessIos | None = None
@@ -248,6 +266,7 @@ class KernelSampler(CounterSampler):
         }
         self._unread = {name for name, gauge in busy.items() if gauge.in_driver is None and name not in silent}
         outstanding = WithIdle(busy, self._idle.outstanding)
+        context = self._context.sample()
         numbered = {f"{d.major}:{d.minor}": d.name for d in chosen.values() if (d.major, d.minor) != UNNUMBERED}
         return Sample(
             mono_us,
@@ -262,7 +281,8 @@ class KernelSampler(CounterSampler):
             removed=removed,
             undecoded=reading.undecoded,
             spent=self._spent(mono_us, outstanding),
-            host_context=self._context.sample(),
+            host_context=context,
+            memory=self._memory.sample(mono_us, sum(context[name][0] for name in _SHORT_OF_MEMORY if name in context)),
             cgroup_limits=self._cgroups.sample(mono_us, numbered),
             cgroup_ios=None if self._cgroup_ios is None else self._cgroup_ios.sample(mono_us, numbered),
             process_ios=None if self._process_ios is None else self._process_ios.sample(),
@@ -412,7 +432,12 @@ def difference(before: Sample, after: Sample) -> CounterInterval:
         WithIdle(depths, idle.depths(dt_us)) if idle.queued and after.spent else depths,
         cgroups.difference(before.cgroup_limits, after.cgroup_limits),
         context_difference(before.host_context, after.host_context),
-        {ISSUERS: issuers, DEVICE_COUNTERS: of_devices, MAINTENANCE: dict.fromkeys(after.maintenance, dt_us)},
+        {
+            ISSUERS: issuers,
+            DEVICE_COUNTERS: of_devices,
+            MAINTENANCE: dict.fromkeys(after.maintenance, dt_us),
+            **filled(memory.difference(before.memory, after.memory)),
+        },
     )
 
 
@@ -472,7 +497,7 @@ class _File:
             self.sums[name] = had[0] + total, had[1] + (weight or began_ns // 1000)
 
 
-_SIZES = frozenset(("dirty", "writeback", "arc"))
+_SIZES = frozenset((*_NAMES_OF_PAGES.values(), "arc"))
 """Values that are no counters: their readings are added up."""
 
 
@@ -501,7 +526,9 @@ def _stat(data: bytes) -> _Parsed:
 def _vmstat(data: bytes) -> _Parsed:
     page = os.sysconf("SC_PAGE_SIZE")
     for name, pages in _PAGES.findall(data):
-        yield name.decode(), int(pages) * page, 1
+        yield _NAMES_OF_PAGES[name], int(pages) * page, 1
+    for name, pages in _EVENTS_OF_PAGES.findall(data):
+        yield _NAMES_OF_EVENTS[name], int(pages), 0
     if stalls := _ALLOCSTALL.findall(data):  # one per zone since 4.10
         yield "direct_reclaims", sum(map(int, stalls)), 0
 

@@ -153,6 +153,8 @@ class Surroundings:
     sample: Callable[[], Sample]
     map_keys: int
     interval_us: int
+    learn: Callable[[Record], None] = lambda _: None
+    """Takes the `thread` records."""
 
 
 class _Lines:
@@ -251,7 +253,9 @@ class Ticks(_Lines):
 
     def _record(self, text: str, kind: str) -> None:
         found = self._read(text, kind, self._manifest)
-        if found is not None:
+        if found is not None and kind == "thread":
+            self._around.learn(found)
+        elif found is not None:
             self._losses.dropped += not _keep(self._records, found)
 
     def _tick(self, words: list[str]) -> Tick | None:

@@ -206,6 +206,7 @@ RULE = Rule(
     },
     explained_by=(
         "maintenance",
+        "swap-thrash",
         "starved-io",
         "completion-wakeup",
         "softirq-delay",

@@ -263,5 +263,5 @@ RULE = Rule(
         "bytes": Threshold(131_072, "bytes", "an I/O has in the mean, or more: few fill a ring or link, no finding"),
         "host": Threshold(0.9, "share", "of the host's can_queue is in use by all of its devices: it is full"),
     },
-    explained_by=("outstanding-ceiling", "starved-io", "requeue-storm"),
+    explained_by=("outstanding-ceiling", "starved-io", "requeue-storm", "swap-thrash"),
 )

@@ -136,5 +136,5 @@ RULE = Rule(
         "mean_us": Threshold(1_000, "us", "a sync takes at least, in the mean"),
         "syncs": Threshold(50, "syncs", "in the window at least"),
     },
-    explained_by=("not-the-disk",),
+    explained_by=("not-the-disk", "swap-thrash", "slow-journal"),
 )

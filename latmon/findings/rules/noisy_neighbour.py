@@ -289,4 +289,5 @@ RULE = Rule(
         ),
         "lasting_us": Threshold(10_000_000, "us", "busy at least, and half of that quiet: no burst"),
     },
+    explained_by=("swap-thrash",),
 )

@@ -320,4 +320,5 @@ RULE = Rule(
             3, "times", "the ceiling wait, and the configured limit is as many times the ceiling: critical"
         ),
     },
+    explained_by=("swap-thrash",),
 )

@@ -421,6 +421,7 @@ RULE = Rule(
     },
     explained_by=(
         "maintenance",
+        "swap-thrash",
         "starved-io",
         "completion-wakeup",
         "tick-quantum",

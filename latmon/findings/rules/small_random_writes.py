@@ -15,9 +15,11 @@ from typing import NamedTuple
 from latmon.analysis.limits import number
 from latmon.findings.evidence import (
     ELSEWHERE,
+    WHOLE,
     files_facts,
     hardware_steps,
     limit_values,
+    swap_of,
     waits_elsewhere,
 )
 from latmon.findings.facts import Facts
@@ -73,6 +75,8 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     for one, done in facts[measurements.SIZES].items():
         by_device.setdefault(one.device, {})[one] = done
     for name in sorted(by_device):
+        if swap_of(facts.device(name)) == WHOLE:
+            continue  # the kernel writes its pages one by one, wherever there is room
         small = _small(facts, name, by_device[name])
         if small is not None and _is_slow(small, limits):
             yield _finding(facts, small)
@@ -182,5 +186,5 @@ RULE = Rule(
         "iops": Threshold(1_000, "ios", "of all kinds completes the device per second at most; a disk 100 to 400"),
         "ios": Threshold(100, "ios", "such writes traced in the window at least"),
     },
-    explained_by=("starved-io", "io-throttled", "not-the-disk"),
+    explained_by=("starved-io", "io-throttled", "not-the-disk", "swap-thrash"),
 )

@@ -9,11 +9,14 @@ from latmon.model.measurements.above import ABOVE
 from latmon.model.measurements.behind import BEHIND
 from latmon.model.measurements.completions import KERNEL, LATENCIES, SEEN
 from latmon.model.measurements.device_counters import DEVICE_COUNTERS
+from latmon.model.measurements.dirtiers import DIRTIERS
 from latmon.model.measurements.errors import ERRORS
 from latmon.model.measurements.files import FILE_TIMES, FILES
 from latmon.model.measurements.handlers import HANDLERS
 from latmon.model.measurements.issuers import ISSUERS
+from latmon.model.measurements.journals import JOURNALS, SYNCS
 from latmon.model.measurements.maintenance import MAINTENANCE, Maintenance
+from latmon.model.measurements.memory import MAJOR_FAULTS, MEMORY_LIMITS
 from latmon.model.measurements.patterns import PATTERNS
 from latmon.model.measurements.sizes import SIZES
 from latmon.model.measurements.softirqs import SOFTIRQS
@@ -34,6 +37,7 @@ TABLES: tuple[AnyTable, ...] = (
     *(TRACED_LATENCIES, STAGE_TIMES, UNFOLLOWED, PATHS, ADMISSION_CAUSES, COMPLETERS, RAISERS),
     *(ABOVE, ERRORS, HANDLERS, SOFTIRQS, WAKEUPS, ISSUERS, BEHIND, SIZES, PATTERNS, FILES, FILE_TIMES, DEVICE_COUNTERS),
     MAINTENANCE,
+    *(DIRTIERS, MEMORY_LIMITS, MAJOR_FAULTS, JOURNALS, SYNCS),
 )
 """All of them, in the order of a recording's line."""
 
@@ -55,14 +59,18 @@ __all__ = [
     "BEHIND",
     "COMPLETERS",
     "DEVICE_COUNTERS",
+    "DIRTIERS",
     "ERRORS",
     "FILES",
     "FILE_TIMES",
     "HANDLERS",
     "ISSUERS",
+    "JOURNALS",
     "KERNEL",
     "LATENCIES",
     "MAINTENANCE",
+    "MAJOR_FAULTS",
+    "MEMORY_LIMITS",
     "PATHS",
     "PATTERNS",
     "RAISERS",
@@ -70,6 +78,7 @@ __all__ = [
     "SIZES",
     "SOFTIRQS",
     "STAGE_TIMES",
+    "SYNCS",
     "TABLES",
     "TRACED_LATENCIES",
     "UNFOLLOWED",

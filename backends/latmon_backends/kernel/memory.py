@@ -1,0 +1,208 @@
+"""Who is short of memory: cgroups that reach their limit of memory, and processes with major faults.
+
+Read only while the host reclaims pages that are used: a thread looks at the limits of all cgroups and at /proc/PID/stat
+of all processes (15 us each), every 2 s, or as seldom as 0.5 % of a CPU allows. Two looks give a difference, which is
+added to sums; a sample has the sums. Any user may read these files.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+import re
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from latmon.model.measurements import MAJOR_FAULTS, MEMORY_LIMITS
+from latmon.model.measurements.memory import KINDS, Faulting, MemoryLimit
+from latmon.model.table import Tables
+from latmon.support.paths import content
+from latmon.support.process import SideThread
+from latmon.support.text import clean
+
+MOVED = 50
+"""Pages that were reclaimed too early, between two samples, from which on it is looked for who is short of memory."""
+_LEAST_US, _SHARE = 2_000_000, 200
+_FRESH_US = 60_000_000
+"""A look that is older says nothing about the time before the next one."""
+_MOST_PROCESSES, _MOST_CGROUPS, _MOST_ROWS = 20_000, 5_000, 16
+_MAX_NAME = 256
+_UNLIMITED = 1 << 60
+"""Version 1 has LONG_MAX rounded to pages, version 2 `max`."""
+_MAJOR_FAULTS = 12 - 3
+"""Place of majflt after the state in /proc/PID/stat, the field 12 of proc_pid_stat(5)."""
+_EVENT = re.compile(rb"^(max|high) (\d{1,19})$", re.MULTILINE)
+Key = TypeVar("Key")
+_OCTAL = re.compile(r"\\([0-7]{3})")
+
+
+class _Process(NamedTuple):
+    """A process with its major faults since it began."""
+
+    name: str
+    faults: int
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Absolute numbers of one moment."""
+
+    mono_us: int
+    spent_us: int
+    hits: Mapping[MemoryLimit, int]
+    processes: Mapping[int, _Process]
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySample:
+    """Sums since the capture began."""
+
+    hits: Mapping[MemoryLimit, int] = field(default_factory=dict)
+    faults: Mapping[Faulting, int] = field(default_factory=dict)
+
+
+NO_MEMORY = MemorySample()
+
+
+def difference(before: MemorySample, after: MemorySample) -> Tables:
+    """Return the rows of the time between two samples."""
+    return {
+        MEMORY_LIMITS: _gains(before.hits, after.hits),
+        MAJOR_FAULTS: _gains(before.faults, after.faults),
+    }
+
+
+def _gains(before: Mapping[Key, int], after: Mapping[Key, int]) -> dict[Key, int]:
+    if before is after:
+        return {}
+    gains = {key: count - before.get(key, 0) for key, count in after.items()}
+    return {key: gain for key, gain in gains.items() if gain > 0}
+
+
+def _aside(call: Callable[[], Look]) -> Future[Look]:
+    thread = SideThread("memory")
+    looking = thread.submit(call)
+    thread.shutdown()
+    return looking
+
+
+class MemoryReader:
+    """The looks and their sums."""
+
+    def __init__(
+        self,
+        proc: Path,
+        run: Callable[[Callable[[], Look]], Future[Look]] = _aside,
+        now_us: Callable[[], int] = lambda: time.monotonic_ns() // 1000,
+    ) -> None:
+        self._proc, self._run, self._now_us = proc, run, now_us
+        self._looking: Future[Look] | None = None
+        self._last: Look | None = None
+        self._due_us = 0
+        self._moved = 0
+        self._sample = NO_MEMORY
+
+    def sample(self, mono_us: int, moved: int) -> MemorySample:
+        """Return the sums. `moved`: the host's counters of pages that were reclaimed too early, added up."""
+        if self._looking is not None and self._looking.done():
+            self._take(self._looking.result())
+            self._looking = None
+        is_short, self._moved = moved - self._moved >= MOVED and self._moved > 0, moved
+        if self._looking is None and is_short and mono_us >= self._due_us:
+            self._looking = self._run(lambda: look(self._proc, self._now_us()))
+        return self._sample
+
+    def _take(self, now: Look) -> None:
+        before, self._last = self._last, now
+        self._due_us = now.mono_us + max(_LEAST_US, _SHARE * now.spent_us)
+        if before is None or now.mono_us - before.mono_us > _FRESH_US:
+            return
+        hits, faults = Counter(self._sample.hits), Counter(self._sample.faults)
+        for limit, n in now.hits.items():
+            if (gained := n - before.hits.get(limit, n)) > 0:
+                hits[limit] += gained
+        gains = {
+            pid: process.faults - was.faults
+            for pid, process in now.processes.items()
+            if (was := before.processes.get(pid)) is not None and process.faults > was.faults
+        }
+        for pid in heapq.nlargest(_MOST_ROWS, gains, key=gains.__getitem__):
+            faults[self._faulting(pid, now.processes[pid].name)] += gains[pid]
+        self._sample = MemorySample(hits, faults)
+
+    def _faulting(self, pid: int, name: str) -> Faulting:
+        lines = [line.split(":", 2) for line in os.fsdecode(content(self._proc / str(pid) / "cgroup")).splitlines()]
+        paths = {kind: line[2] for line in lines if len(line) == 3 for kind in line[1].split(",")}  # noqa: PLR2004
+        cgroup = paths.get("memory", paths.get("", "/"))
+        return Faulting(clean(os.fsencode(cgroup), _MAX_NAME), f"{name}/{pid}")
+
+
+def look(proc: Path, mono_us: int) -> Look:
+    """Read the limits of all cgroups and the major faults of all processes."""
+    begun_ns = time.thread_time_ns()
+    hits = dict(_limits(proc))
+    processes = dict(_processes(proc))
+    return Look(mono_us, (time.thread_time_ns() - begun_ns) // 1000, hits, processes)
+
+
+def _processes(proc: Path) -> Iterator[tuple[int, _Process]]:
+    pids = [name for name in os.listdir(proc) if name.isdecimal()]  # noqa: PTH208 - no paths of thousands
+    for pid in pids[:_MOST_PROCESSES]:
+        before, _, after = content(f"{proc}/{pid}/stat").rpartition(b")")
+        fields = after.split()
+        if len(fields) > _MAJOR_FAULTS and fields[_MAJOR_FAULTS].isdigit():
+            name = clean(before.partition(b"(")[2], _MAX_NAME).replace("/", "_")
+            yield int(pid), _Process(name, int(fields[_MAJOR_FAULTS]))
+
+
+def _limits(proc: Path) -> Iterator[tuple[MemoryLimit, int]]:
+    for root, version in _hierarchies(os.fsdecode(content(proc / "self/mountinfo"))):
+        waiting, visited = deque([root]), 0
+        while waiting and visited < _MOST_CGROUPS:
+            path = waiting.popleft()
+            visited += 1
+            yield from _limits_of(root, path, version)
+            try:
+                with os.scandir(path) as entries:
+                    waiting += (Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
+            except OSError:
+                continue
+
+
+def _limits_of(root: Path, path: Path, version: int) -> Iterator[tuple[MemoryLimit, int]]:
+    """Yield the limits of a cgroup with how often they were reached."""
+    cgroup = "/" if path == root else clean(os.fsencode(f"/{path.relative_to(root)}"), _MAX_NAME)
+    if version == 1:
+        limit, hits = _number(path / "memory.limit_in_bytes"), _number(path / "memory.failcnt")
+        if limit is not None and hits and limit < _UNLIMITED:
+            yield MemoryLimit(cgroup, KINDS[0], limit), hits
+        return
+    found = _EVENT.findall(content(path / "memory.events.local") or content(path / "memory.events"))
+    for kind, count in found:
+        name = kind.decode()
+        limit = _number(path / f"memory.{name}") if int(count) else None
+        if limit is not None:
+            yield MemoryLimit(cgroup, name, limit), int(count)
+
+
+def _number(file: Path) -> int | None:
+    """Return a file's number; None where it has none, such as `max`."""
+    digits = content(file).strip()
+    return int(digits) if digits.isdigit() and len(digits) < 20 else None  # noqa: PLR2004 - digits of 2^64
+
+
+def _hierarchies(mountinfo: str) -> Iterator[tuple[Path, int]]:
+    """Yield the mount point and the version of the hierarchies that may limit memory, each version once."""
+    known = set[int]()
+    for line in mountinfo.splitlines():
+        mount, _, kind = line.partition(" - ")
+        fields, (system, _, options) = mount.split(" "), (*kind.split(" ", 2), "", "", "")[:3]
+        version = 2 if system == "cgroup2" else 1 if system == "cgroup" and "memory" in options.split(",") else 0
+        if version and version not in known and len(fields) > 4:  # noqa: PLR2004 - the fifth is the mount point
+            known.add(version)
+            yield Path(_OCTAL.sub(lambda found: chr(int(found[1], 8)), fields[4])), version

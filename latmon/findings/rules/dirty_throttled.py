@@ -1,0 +1,251 @@
+"""dirty-throttled: programs are paused, because they dirty pages faster than a device writes them.
+
+A write to the page cache costs no I/O, until the dirty pages of the host are above the middle of the background limit
+and the limit: from there on the kernel pauses each program that dirties more, so that together they dirty no faster
+than the device writes. No I/O contains such a pause, and its victim may write little. The probe counts pauses and pages
+by process. Without it (procfs) the dirty pages beside their limits show that writers are paused, not which.
+
+A program that alone dirties and alone waits is a notice, unless the limit is small: a copy of a large file ends like
+this. No finding: dirty pages far below the limits, or a burst that the limits hold.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from latmon.findings.evidence import host_before
+from latmon.findings.facts import Block, Facts
+from latmon.findings.rule import (
+    DIRTY,
+    NOTICE,
+    WARNING,
+    Fact,
+    Finding,
+    Rule,
+    Step,
+    Threshold,
+    Thresholds,
+    Where,
+    sysfs,
+)
+from latmon.model import measurements
+from latmon.model.host_context import BYTES, CONTEXT, HostContext, added
+from latmon.model.measurements.dirtiers import Dirtied, Dirtier, process_name
+from latmon.support.units import part, rate, spelled
+
+ID = "dirty-throttled"
+DIRTY_LIMIT, BACKGROUND, PAGES, WRITEBACK = "dirty_limit", "dirty_background", "dirty", "writeback"
+"""Values of CONTEXT."""
+_HIDDEN = "a program"
+_MOST_WAITERS = 3
+_REFUTED = "the programs are as slow while Dirty and Writeback in /proc/meminfo are far below the limit"
+
+
+@dataclass(frozen=True, slots=True)
+class _Programs:
+    """Programs of a name: what they dirtied, and their pauses."""
+
+    name: str
+    pids: tuple[str, ...]
+    dirtied: Dirtied
+
+    @property
+    def text(self) -> str:
+        """Return the name, with the pid of a single process."""
+        if not self.name:
+            return _HIDDEN
+        return f"{self.name} (pid {self.pids[0]})" if len(self.pids) == 1 else self.name
+
+
+def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
+    """Yield a finding per device whose writers are paused; without a probe one about the host."""
+    if measurements.DIRTIERS.name not in facts.origin.counted and not facts[measurements.DIRTIERS]:
+        yield from _of_host(facts, limits)
+        return
+    for device in sorted({row.device for row in facts[measurements.DIRTIERS]}):
+        if not facts.lasts(_lasted_us(facts, device, limits["paused"]), limits["lasting_us"]):
+            continue
+        programs = _by_name(facts[measurements.DIRTIERS], device)
+        longest = max(programs, key=lambda one: one.dirtied.paused_us)
+        if longest.dirtied.paused_us >= limits["paused"] * facts.span_us:
+            yield _finding(facts, limits, device, programs)
+
+
+def _lasted_us(facts: Facts, device: str, paused: float) -> int:
+    return facts.lasted_us(lambda block: _pauses(block, device) >= paused)
+
+
+def _pauses(block: Block, device: str) -> float:
+    """Return how many programs of a device were paused at a time, on average."""
+    rows = block[measurements.DIRTIERS].items()
+    return sum(dirtied.paused_us for row, dirtied in rows if row.device == device) / max(block.span_us, 1)
+
+
+def _by_name(rows: Mapping[Dirtier, Dirtied], device: str) -> list[_Programs]:
+    """Return the programs by name: a shell's loop starts a process of the same name again and again."""
+    pids: dict[str, list[str]] = {}
+    paused, dirtied = Counter[str](), Counter[str]()
+    for row, done in rows.items():
+        if row.device != device:
+            continue
+        name = process_name(row.process)
+        pids.setdefault(name, []).append(row.process.rpartition("/")[2])
+        paused[name] += done.paused_us
+        dirtied[name] += done.dirtied_bytes
+    return [_Programs(name, tuple(ids), Dirtied(paused[name], dirtied[name])) for name, ids in pids.items()]
+
+
+def _finding(facts: Facts, limits: Thresholds, device: str, programs: list[_Programs]) -> Finding:
+    most = max(programs, key=lambda one: one.dirtied.dirtied_bytes)
+    waiters = sorted(programs, key=lambda one: -one.dirtied.paused_us)
+    others = [one for one in waiters if one is not most]
+    victim = others[0] if others and others[0].dirtied.paused_us >= limits["paused"] * facts.span_us else None
+    context = _of(host_before(facts, device), added(block.host_context for block in facts.window))
+    limit, is_own = _mean(context, DIRTY_LIMIT), _is_own(facts, device)
+    is_small = limit is not None and limit < limits["small_bytes"] and not is_own
+    longest = victim or waiters[0]
+    share = longest.dirtied.paused_us / facts.span_us
+    speed = f"{rate(most.dirtied.dirtied_bytes * 1e6 / facts.span_us)}B/s"
+    return Finding(
+        ID,
+        WARNING if victim or is_small else NOTICE,
+        device,
+        f"{device}: {longest.text} is paused {_share(share)}, because dirty pages are near their limit; "
+        f"{'it' if longest is most else most.text} dirties the most, {speed}",
+        tuple(_facts(facts, device, most, waiters, context)),
+        Where("overview", device, "write"),
+        tuple(_steps(most, device, is_small=is_small, is_own=is_own)),
+        _REFUTED,
+        min(1.0, share),
+    )
+
+
+def _share(share: float) -> str:
+    """Return the share of the time, or how many threads are paused at a time."""
+    return f"{part(share)} of the time" if share <= 1 else f"in {share:.1f} threads at a time"
+
+
+def _facts(
+    facts: Facts, device: str, most: _Programs, waiters: list[_Programs], context: HostContext
+) -> Iterator[Fact]:
+    per_s = most.dirtied.dirtied_bytes * 1e6 / facts.span_us
+    text = f"{most.text} dirties the most: {rate(per_s)}B/s while the dirty pages are near their limit"
+    yield Fact("dirtied_bytes", most.dirtied.dirtied_bytes, text, "bytes")
+    written = facts.completed(device, "write")
+    if written is not None:
+        per_s = written.bytes * 1e6 / facts.span_us
+        yield Fact("written_bytes", written.bytes, f"{device} writes {rate(per_s)}B/s", "bytes", written.count)
+    for at, one in enumerate(waiters[:_MOST_WAITERS], 1):
+        if paused_us := one.dirtied.paused_us:
+            text = f"{one.text} was paused for {spelled(paused_us)} in all, {_share(paused_us / facts.span_us)}"
+            yield Fact(f"paused_{at}", paused_us, text, "us")
+    yield from _limit_facts(context)
+
+
+def _limit_facts(context: HostContext) -> Iterator[Fact]:
+    """Yield the dirty pages beside their limits."""
+    names = {
+        PAGES: "dirty pages: {} on average",
+        WRITEBACK: "being written: {} on average",
+        BACKGROUND: "background limit, from which the kernel writes: {}",
+        DIRTY_LIMIT: "limit, from whose middle with the background limit on writers are paused: {}",
+    }
+    for name, text in names.items():
+        mean = _mean(context, name)
+        if mean is not None:
+            yield Fact(name, round(mean), text.format(CONTEXT[name].text(mean)), BYTES)
+
+
+def _of(host: str, context: HostContext) -> HostContext:
+    """Return the values of a fleet's host, by their own names."""
+    return {name.removeprefix(host): value for name, value in context.items() if name.startswith(host)}
+
+
+def _mean(context: HostContext, name: str) -> float | None:
+    value = context.get(name)
+    return None if value is None else value.ratio
+
+
+def _is_own(facts: Facts, device: str) -> bool:
+    """Return whether the host's dirty pages were low: then the limit is the device's, or that of a cgroup."""
+    contexts = [_of(host_before(facts, device), block.host_context) for block in facts.window]
+    return any(DIRTY_LIMIT in context for context in contexts) and not any(map(_is_throttling, contexts))
+
+
+def _steps(most: _Programs | None, device: str, *, is_small: bool, is_own: bool) -> Iterator[Step]:
+    named = most.text if most is not None else "the program that writes most"
+    yield Step(
+        "see the limits, and whether bytes or ratios are set",
+        commands=("grep -H . /proc/sys/vm/dirty_*", "grep -E 'Dirty|Writeback:' /proc/meminfo"),
+    )
+    if is_own:
+        yield Step(
+            "the host's dirty pages are far below its limits: see the limits of the device, and memory.max and "
+            "memory.high of the program's cgroup",
+            commands=(f"grep -H . {sysfs(device)}/bdi/*",),
+        )
+    elif is_small:
+        yield Step(
+            "raise vm.dirty_bytes or vm.dirty_ratio: the limit holds less than a second of writes of a fast disk",
+            "more is lost when the host fails, and a sync takes longer",
+        )
+    yield Step(
+        f"limit {named} alone: in a cgroup of its own (version 2) with memory.high and io.max, it is paused before the "
+        "others are; ionice has no effect on it, because the kernel writes its pages later",
+        f"{named} gets slower",
+    )
+    yield Step(
+        f"let {named} pass the page cache by (O_DIRECT, dd oflag=direct), or sync as it goes (dd oflag=dsync, rsync "
+        "--bwlimit)",
+        f"{named} gets slower",
+    )
+    if not is_small and not is_own:
+        yield Step(
+            "lower vm.dirty_background_bytes, so that the kernel begins to write earlier",
+            "data that is overwritten soon is written more often",
+        )
+
+
+def _of_host(facts: Facts, limits: Thresholds) -> Iterator[Finding]:
+    """Yield a finding where the host's dirty pages are where the kernel pauses writers."""
+    lasted_us = facts.lasted_us(lambda block: _is_throttling(block.host_context))
+    context = added(block.host_context for block in facts.window)
+    limit = _mean(context, DIRTY_LIMIT)
+    if limit is None or not facts.lasts(lasted_us, limits["lasting_us"]):
+        return
+    pages = (_mean(context, PAGES) or 0.0) + (_mean(context, WRITEBACK) or 0.0)
+    is_small = limit < limits["small_bytes"]
+    yield Finding(
+        ID,
+        WARNING if is_small else NOTICE,
+        "",
+        f"{CONTEXT[PAGES].text(pages)} are dirty or being written, of a limit of {CONTEXT[DIRTY_LIMIT].text(limit)}: "
+        "programs that write are paused, which ones isn't measured here",
+        tuple(_limit_facts(context)),
+        Where("overview"),
+        tuple(_steps(None, "", is_small=is_small, is_own=False)),
+        _REFUTED,
+    )
+
+
+def _is_throttling(context: HostContext) -> bool:
+    """Return whether dirty pages were above the middle of the limits (mm/page-writeback.c: dirty_freerun_ceiling)."""
+    limit, background = _mean(context, DIRTY_LIMIT), _mean(context, BACKGROUND)
+    if not limit or background is None:
+        return False
+    return (_mean(context, PAGES) or 0.0) + (_mean(context, WRITEBACK) or 0.0) > (limit + background) / 2
+
+
+RULE = Rule(
+    ID,
+    "programs are paused, because they dirty pages faster than a device writes them",
+    evaluate,
+    needs=DIRTY,
+    thresholds={
+        "paused": Threshold(0.05, "share", "of the window a program is paused at least, all its threads together"),
+        "lasting_us": Threshold(12_000_000, "us", "of the last minute, or 30 % of that all the time from the start"),
+        "small_bytes": Threshold(134_217_728, "bytes", "of dirty pages: a limit below it is too small for any disk"),
+    },
+)

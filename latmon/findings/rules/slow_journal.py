@@ -1,0 +1,183 @@
+"""slow-journal: programs wait for syncs, because each waits for a slow commit of the file system's journal.
+
+A sync of ext4 ends with the commit of the journal that has its metadata, whoever began it. With data=ordered a commit
+writes the new data of all files first, of other programs too: a sync of 512 bytes waits for the gigabyte that another
+program wrote without a sync. The phases of the commit name the remedy. No finding: commits for which no program waits,
+such as those by the timer, and fast ones.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from latmon.findings.facts import Facts
+from latmon.findings.rule import (
+    JOURNALS,
+    WARNING,
+    Fact,
+    Finding,
+    Rule,
+    Step,
+    Threshold,
+    Thresholds,
+    Where,
+    duration_facts,
+)
+from latmon.model import measurements
+from latmon.model.measurements.dirtiers import process_name
+from latmon.model.measurements.journals import Commits, Syncing, Syncs
+from latmon.support.units import part, rate, spelled
+
+ID = "slow-journal"
+_LOCKED, _FLUSHING, _LOGGING = "locked", "flushing", "logging"
+_PHASES = {
+    _LOCKED: "waiting for operations that had begun",
+    _FLUSHING: "submitting data of files (data=ordered)",
+    _LOGGING: "writing the journal, and waiting for that data",
+}
+"""Phase -> what a commit does in it."""
+_LEAST_DATA, _TIMES_JOURNAL, _BLOCK = 262_144, 8, 4096
+"""Bytes written per commit, and times the journal's blocks of mostly 4096 bytes, from which on they are of files."""
+_REFUTED = (
+    "the syncs are as slow while no other program writes to the file system, or on one of its own on the same disk"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiter:
+    """Processes of a name that wait for syncs."""
+
+    name: str
+    pids: tuple[str, ...]
+    syncs: Syncs
+
+    @property
+    def text(self) -> str:
+        if not self.name:
+            return "a program"
+        return f"{self.name} (pid {self.pids[0]})" if len(self.pids) == 1 else self.name
+
+
+def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
+    """Yield a finding per device whose journal keeps programs waiting."""
+    for device, commits in sorted(facts[measurements.JOURNALS].items()):
+        if commits.commits < limits["commits"] or commits.total_us < limits["mean_us"] * commits.commits:
+            continue
+        waiters = _by_name(facts[measurements.SYNCS], device)
+        if not waiters:
+            continue
+        longest = max(waiters, key=lambda waiter: waiter.syncs.waited_us)
+        if longest.syncs.waited_us >= max(limits["waiting"] * facts.span_us, limits["waited_us"]):
+            yield _finding(facts, device, commits, longest)
+
+
+def _by_name(rows: Mapping[Syncing, Syncs], device: str) -> list[_Waiter]:
+    pids: dict[str, list[str]] = {}
+    counts, waited = Counter[str](), Counter[str]()
+    for row, syncs in rows.items():
+        if row.device == device:
+            name = process_name(row.process)
+            pids.setdefault(name, []).append(row.process.rpartition("/")[2])
+            counts[name] += syncs.syncs
+            waited[name] += syncs.waited_us
+    return [_Waiter(name, tuple(ids), Syncs(counts[name], waited[name])) for name, ids in pids.items()]
+
+
+def _finding(facts: Facts, device: str, commits: Commits, longest: _Waiter) -> Finding:
+    phases = _phases(commits)
+    worst = max(phases, key=lambda phase: phases[phase])
+    sync_us = longest.syncs.waited_us / max(longest.syncs.syncs, 1)
+    share = longest.syncs.waited_us / facts.span_us
+    mean = spelled(commits.total_us / commits.commits)
+    most = f"{part(phases[worst] / commits.total_us)} of it {_PHASES[worst]}"
+    if worst != _LOCKED and _is_data(facts, device, commits):
+        most = f"while {rate(_bytes_per_commit(facts, device, commits) or 0)}B of files' data are written"
+    return Finding(
+        ID,
+        WARNING,
+        device,
+        f"{device}: {longest.text} waits {spelled(sync_us)} for a sync: a commit of the journal takes {mean}, {most}",
+        tuple(_facts(facts, device, commits, longest)),
+        Where("overview", device, "write"),
+        tuple(_steps(facts, device, commits, worst, longest)),
+        _REFUTED,
+        min(1.0, share),
+    )
+
+
+def _phases(commits: Commits) -> dict[str, int]:
+    return {_LOCKED: commits.locked_us, _FLUSHING: commits.flushing_us, _LOGGING: commits.logging_us}
+
+
+def _facts(facts: Facts, device: str, commits: Commits, longest: _Waiter) -> Iterator[Fact]:
+    waited_us, syncs = longest.syncs.waited_us, longest.syncs.syncs
+    text = f"{longest.text} waited for syncs {part(min(1.0, waited_us / facts.span_us))} of the time"
+    yield Fact("waiting", round(waited_us / facts.span_us, 3), text, "share", syncs)
+    for phase, us in _phases(commits).items():
+        mean_us = us / commits.commits
+        text = f"{phase} ({_PHASES[phase]}): {{}} of a commit, {part(us / commits.total_us)}"
+        yield from duration_facts((f"{phase}_us", mean_us, text, commits.commits))
+    blocks = commits.blocks / commits.commits
+    yield Fact("blocks", round(blocks, 1), f"a commit writes {blocks:.3g} blocks to the journal", "", commits.commits)
+    if (per_commit := _bytes_per_commit(facts, device, commits)) is not None:
+        text = f"{device} writes {rate(per_commit)}B meanwhile for each commit"
+        yield Fact("bytes_per_commit", round(per_commit), text, "bytes", commits.commits)
+
+
+def _bytes_per_commit(facts: Facts, device: str, commits: Commits) -> float | None:
+    written = facts.completed(device, "write")
+    return None if written is None else written.bytes / commits.commits
+
+
+def _is_data(facts: Facts, device: str, commits: Commits) -> bool:
+    """Return whether most of what the device writes is not the journal."""
+    per_commit = _bytes_per_commit(facts, device, commits)
+    journal = commits.blocks * _BLOCK / commits.commits
+    return per_commit is not None and per_commit >= max(_LEAST_DATA, _TIMES_JOURNAL * journal)
+
+
+def _steps(facts: Facts, device: str, commits: Commits, worst: str, longest: _Waiter) -> Iterator[Step]:
+    yield Step("see who writes to the device, and which files are synced: screen 7; screen 2, key F")
+    if worst == _LOCKED:
+        yield Step(
+            "find the operation that keeps the commit waiting: a truncate or unlink of a large file, a full journal"
+        )
+        return
+    if _is_data(facts, device, commits):
+        yield Step(
+            f"let the program that writes the large files sync them as it goes, or write them with O_DIRECT, so that "
+            f"{longest.text} does not wait for their data",
+            "that program gets slower",
+        )
+        yield Step(
+            f"give the log of {longest.text} a file system of its own",
+            "both still share the disk",
+        )
+        yield Step(
+            "mount with data=writeback",
+            "after a crash files may have blocks with older contents of other files",
+        )
+        return
+    yield Step("let the program sync once for several changes (group commit)", "changes since then are lost at a crash")
+    yield Step(
+        "put the journal on another device (mke2fs -O journal_dev), or use one whose cache survives a power failure"
+    )
+
+
+RULE = Rule(
+    ID,
+    "programs wait for syncs, because each waits for a slow commit of the file system's journal",
+    evaluate,
+    needs=JOURNALS,
+    thresholds={
+        "mean_us": Threshold(50_000, "us", "a commit takes at least, in the mean"),
+        "commits": Threshold(3, "commits", "in the window at least"),
+        "waiting": Threshold(
+            0.2, "share", "of the window a program waits for syncs at least, all its threads together"
+        ),
+        "waited_us": Threshold(4_000_000, "us", "it waits for syncs at least, of the last minute"),
+    },
+    explained_by=("swap-thrash",),
+)

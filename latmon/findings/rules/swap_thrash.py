@@ -1,0 +1,216 @@
+"""swap-thrash: memory is short, so that pages are read again that were taken from programs.
+
+Pages come back from swap all the time, or pages of files are read again soon after they were reclaimed, beside direct
+reclaims, stalls or a cgroup at its limit. A page that was swapped out once and stays there is no harm. The I/O of a
+swap device is small, random and no program's choice: no advice about its writes helps. The finding names the cgroup
+that reaches its limit of memory, and the process with most major faults, where those are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from latmon.findings.evidence import WHOLE, host_before, swap_of
+from latmon.findings.facts import Block, Facts
+from latmon.findings.rule import (
+    MEMORY,
+    WARNING,
+    Fact,
+    Finding,
+    Rule,
+    Step,
+    Threshold,
+    Thresholds,
+    Where,
+)
+from latmon.model import measurements
+from latmon.model.devices import HOST_SEPARATOR
+from latmon.model.host_context import CONTEXT, HostContext, added
+from latmon.model.measurements.memory import MemoryLimit
+from latmon.support.units import part, rate, show_size
+
+ID = "swap-thrash"
+SWAP_INS, SWAP_OUTS, REFAULTS, RECLAIMS, STALLS = (
+    "swap_ins",
+    "swap_outs",
+    "file_refaults",
+    "direct_reclaims",
+    "psi_memory_some",
+)
+"""Values of CONTEXT."""
+_LEAST_RECLAIMS, _LEAST_STALLS = 1.0, 0.05
+"""Per second, and share of the time: from there on refaults of files are for want of memory."""
+_REFUTED = "the programs are as slow while si and so of `vmstat 1` are 0 and no cgroup is at its limit"
+
+
+class _Limit(NamedTuple):
+    """The limit that was reached most often."""
+
+    limit: MemoryLimit
+    hits: int
+
+
+def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
+    """Yield a finding per host that reads pages again: about its swap device, else about the host."""
+    names = {name for block in facts.window for name in block.host_context}
+    for host in sorted({name.removesuffix(SWAP_INS) for name in names if name.endswith(SWAP_INS)}):
+        for name, least in ((SWAP_INS, limits["swapped_in"]), (REFAULTS, limits["refaults"])):
+            lasted_us = _lasted_us(facts, host, name, least)
+            if facts.lasts(lasted_us, limits["lasting_us"]) and (name == SWAP_INS or _is_short(facts, host)):
+                yield _finding(facts, host, name)
+                break
+
+
+def _lasted_us(facts: Facts, host: str, name: str, least: float) -> int:
+    return facts.lasted_us(lambda block: _per_s(block.host_context, host + name) >= least)
+
+
+def _is_short(facts: Facts, host: str) -> bool:
+    """Return whether memory is what lacks: a file that is larger than memory is read again, too."""
+    context = added(block.host_context for block in facts.window)
+    stalls = context.get(host + STALLS)
+    is_stalled = stalls is not None and stalls.ratio >= _LEAST_STALLS
+    return is_stalled or _per_s(context, host + RECLAIMS) >= _LEAST_RECLAIMS or _most_hit(facts, host) is not None
+
+
+def _per_s(context: HostContext, name: str) -> float:
+    value = context.get(name)
+    return 0.0 if value is None else value.ratio * 1e6
+
+
+def _most_hit(facts: Facts, host: str) -> _Limit | None:
+    """Return the limit of memory that was reached most often; None where none was, or where that isn't known."""
+    rows = {row: hits for row, hits in facts[measurements.MEMORY_LIMITS].items() if row.cgroup.startswith(host)}
+    if not rows:
+        return None
+    limit = max(rows, key=lambda row: rows[row])
+    return _Limit(limit, rows[limit])
+
+
+def _most_faults(facts: Facts, host: str) -> Mapping[str, int]:
+    """Return the process with most major faults -> their number; empty where that isn't known."""
+    rows = {row: n for row, n in facts[measurements.MAJOR_FAULTS].items() if row.cgroup.startswith(host)}
+    if not rows:
+        return {}
+    process = max(rows, key=lambda row: rows[row])
+    return {process.process: rows[process]}
+
+
+def _swap_devices(facts: Facts, host: str) -> list[str]:
+    """Return the host's devices with a swap area, that with most I/Os first."""
+    names = [name for name, device in facts.devices.items() if swap_of(device) and host_before(facts, name) == host]
+    return sorted(names, key=lambda name: -_ios(facts, name))
+
+
+def _ios(facts: Facts, name: str) -> int:
+    completed = facts.completed(name)
+    return 0 if completed is None else completed.count
+
+
+def _finding(facts: Facts, host: str, name: str) -> Finding:
+    context = added(block.host_context for block in facts.window)
+    per_s = _per_s(context, host + name)
+    devices = _swap_devices(facts, host) if name == SWAP_INS else []
+    device = devices[0] if devices else ""
+    hit, faulting = _most_hit(facts, host), _most_faults(facts, host)
+    pages = "pages/s are read again from swap" if name == SWAP_INS else "pages/s of files are read again"
+    about = f"{device}: " if device else host.replace(HOST_SEPARATOR, ": ")
+    summary = f"{about}{rate(per_s)} {pages}, for want of memory"
+    if hit is not None:
+        summary += f"; cgroup {_cgroup(hit.limit, host)} is at its limit of {show_size(hit.limit.limit_bytes)}"
+    for process in faulting:
+        summary += f"; {_process(process)} waits most"
+    return Finding(
+        ID,
+        WARNING,
+        device,
+        summary,
+        tuple(_facts(facts, host, context, hit, faulting)),
+        Where("overview", device),
+        tuple(_steps(hit, host, name)),
+        _REFUTED,
+        min(1.0, _stalled(context, host) or 0.5),
+        also=tuple(devices[1:]),
+    )
+
+
+def _cgroup(limit: MemoryLimit, host: str) -> str:
+    return limit.cgroup.removeprefix(host)
+
+
+def _process(process: str) -> str:
+    name, _, pid = process.rpartition("/")
+    return f"{name} (pid {pid})" if name else "a program"
+
+
+def _stalled(context: HostContext, host: str) -> float | None:
+    value = context.get(host + STALLS)
+    return None if value is None else min(1.0, value.ratio)
+
+
+def _facts(
+    facts: Facts, host: str, context: HostContext, hit: _Limit | None, faulting: Mapping[str, int]
+) -> Iterator[Fact]:
+    for name in (SWAP_INS, SWAP_OUTS, REFAULTS, RECLAIMS):
+        if host + name in context:
+            per_s = _per_s(context, host + name)
+            yield Fact(name, round(per_s, 1), f"{CONTEXT[name].title}: {CONTEXT[name].text(per_s)}", "per_s")
+    stalled = _stalled(context, host)
+    if stalled is not None:
+        yield Fact("stalled", round(stalled, 3), f"a task waited for memory {part(stalled)} of the time (PSI)", "share")
+    if hit is not None:
+        limit = f"memory.{hit.limit.kind}" if hit.limit.kind != "max" else "memory.max (version 1: limit_in_bytes)"
+        size = show_size(hit.limit.limit_bytes)
+        text = f"cgroup {_cgroup(hit.limit, host)} reached its {limit} of {size} {hit.hits:,} times"
+        yield Fact("limit_hits", hit.hits, text)
+    for process, faults in faulting.items():
+        yield Fact("major_faults", faults, f"{_process(process)} waited for {faults:,} pages to be read (major faults)")
+    for name in _swap_devices(facts, host):
+        latency = facts.latency(name, "read")
+        where = swap_of(facts.device(name))
+        area = "all of it is swap" if where == WHOLE else f"swap on {where}"
+        mean = "" if latency.mean is None else f"; a read takes {latency.mean / 1000:.3g} ms in the mean"
+        yield Fact(f"swap_{name}", where, f"{name}: {area}{mean}")
+
+
+def _steps(hit: _Limit | None, host: str, name: str) -> Iterator[Step]:
+    yield Step(
+        "see who uses the memory, and which processes wait for pages",
+        commands=("ps -eo pid,rss,maj_flt,comm --sort=-rss | head -n 15",),
+    )
+    if hit is not None:
+        size = show_size(hit.limit.limit_bytes)
+        yield Step(
+            f"give cgroup {_cgroup(hit.limit, host)} more memory than {size}, or its programs smaller caches, heaps or "
+            "fewer workers",
+            "others have less memory",
+        )
+    else:
+        yield Step(
+            "stop or move what takes the memory, or limit it in a cgroup of its own (memory.high), or add memory",
+            "what is limited gets slower",
+        )
+    if name == SWAP_INS:
+        yield Step(
+            "don't tune the swap device: a faster one, or zram, makes the wait shorter, not the memory larger",
+            "zram takes CPU time and some of the memory",
+        )
+
+
+RULE = Rule(
+    ID,
+    "memory is short, so that pages are read again that were taken from programs",
+    evaluate,
+    needs=MEMORY,
+    thresholds={
+        "swapped_in": Threshold(100.0, "pages", "per second are read from swap at least"),
+        "refaults": Threshold(500.0, "pages", "of files per second are read again soon at least, beside more evidence"),
+        "lasting_us": Threshold(12_000_000, "us", "of the last minute, or 30 % of that all the time from the start"),
+    },
+)
+
+
+def is_measured(block: Block) -> bool:
+    """Return whether a block has the host's pages that were read again."""
+    return any(name.endswith((SWAP_INS, REFAULTS)) for name in block.host_context)

@@ -1,0 +1,74 @@
+"""Commits of journals by phase, and the processes that wait for syncs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from latmon.model.table import DEVICE, Meaning, Part, Table, Unit, record
+
+
+@dataclass(frozen=True, slots=True)
+class Commits:
+    """Commits of the journals on a device that ended in an interval (jbd2), and the time in each phase."""
+
+    commits: int = 0
+    locked_us: int = 0
+    """Waiting for the operations that had begun."""
+    flushing_us: int = 0
+    """Submitting the data of files that must be on the device before (data=ordered)."""
+    logging_us: int = 0
+    """Writing the journal's blocks, waiting for that data, and flushing the device's cache."""
+    blocks: int = 0
+    """Blocks that were written to the journal."""
+
+    @property
+    def total_us(self) -> int:
+        return self.locked_us + self.flushing_us + self.logging_us
+
+
+JOURNALS: Table[str, Commits] = Table(
+    "journals",
+    str,
+    (DEVICE,),
+    record(
+        Commits,
+        commits=Unit.EVENTS,
+        locked_us=Unit.MICROSECONDS,
+        flushing_us=Unit.MICROSECONDS,
+        logging_us=Unit.MICROSECONDS,
+        blocks=Unit.EVENTS,
+    ),
+    group="journals",
+    export_name="journal",
+    row_title="a journal",
+    counts_ios=False,
+)
+
+
+class Syncing(NamedTuple):
+    """Key of a process that waits for syncs of files on a device."""
+
+    device: str
+    process: str
+    """NAME/PID."""
+
+
+@dataclass(frozen=True, slots=True)
+class Syncs:
+    """Syncs of one process that ended in an interval."""
+
+    syncs: int = 0
+    waited_us: int = 0
+
+
+SYNCS = Table(
+    "syncs",
+    Syncing,
+    (DEVICE, Part(Meaning.PROCESS, probe_part="process")),
+    record(Syncs, syncs=Unit.EVENTS, waited_us=Unit.MICROSECONDS),
+    group="journals",
+    export_name="sync",
+    row_title="a process that waits for syncs",
+    counts_ios=False,
+)

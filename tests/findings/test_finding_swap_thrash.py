@@ -1,0 +1,117 @@
+"""swap-thrash: pages that come back from swap or from files, who is behind them, and what is no harm."""
+
+import pytest
+from finding_cases import S, disk, done, facts_of, found, frame, hist, lasting, timed
+
+from latmon.findings.engine import not_evaluated, unexplained
+from latmon.findings.rule import MEMORY, Finding, Where
+from latmon.findings.rules.swap_thrash import ID
+from latmon.model.frame import SWAP, DeviceReport, Flow
+from latmon.model.host_context import interval_value
+from latmon.model.measurements import MAJOR_FAULTS, MEMORY_LIMITS, PATTERNS, SIZES
+from latmon.model.measurements.issued_io import IssuedIO
+from latmon.model.measurements.memory import Faulting, MemoryLimit
+from latmon.model.measurements.patterns import Pattern
+from latmon.model.measurements.sizes import SizeClass
+
+MB = 1_000_000
+AREA = (DeviceReport(SWAP, "whole", "/proc/swaps"),)
+
+
+def context(*, swap_ins=0, swap_outs=0, refaults=0, reclaims=0, stalled=None, host=""):
+    """Host context of a frame of 5 s, in events per second and a share."""
+    rates = {"swap_ins": swap_ins, "swap_outs": swap_outs, "file_refaults": refaults, "direct_reclaims": reclaims}
+    made = {f"{host}{name}": interval_value(5 * per_s, 5 * S) for name, per_s in rates.items()}
+    stalls = {} if stalled is None else {f"{host}psi_memory_some": interval_value(round(stalled * 5 * S), 5 * S)}
+    return made | stalls
+
+
+def thrash(blocks=12, devices=None, tables=None, **rates):
+    return found(
+        ID,
+        lasting(blocks, host_context=context(**rates), tables=tables or {}),
+        devices or (disk("sdb", reports=AREA), disk()),
+    )
+
+
+def test_pages_that_come_back_from_swap():
+    limit, process = MemoryLimit("/app", "max", 200 * MB), Faulting("/app", "java/7")
+    tables = {
+        MEMORY_LIMITS: {limit: 50, MemoryLimit("/other", "high", 9): 1},
+        MAJOR_FAULTS: {process: 400, Faulting("/", "sh/2"): 3},
+    }
+    (finding,) = thrash(swap_ins=300, swap_outs=280, stalled=0.4, tables=tables)
+    assert (finding.severity, finding.device) == ("warning", "sdb")
+    assert finding.summary == (
+        "sdb: 300 pages/s are read again from swap, for want of memory; cgroup /app is at its limit of 200.0 MB; "
+        "java (pid 7) waits most"
+    )
+    facts = {fact.name: fact.value for fact in finding.facts}
+    assert facts["limit_hits"] == 600
+    assert facts["major_faults"] == 4800
+    assert facts["stalled"] == 0.4
+    assert facts["swap_sdb"] == "whole"
+    assert finding.share == pytest.approx(0.4)
+    assert any("give cgroup /app more memory" in step.what for step in finding.steps)
+
+
+def test_without_a_limit_the_host_is_short():
+    (finding,) = thrash(swap_ins=300)
+    assert finding.summary == "sdb: 300 pages/s are read again from swap, for want of memory"
+    assert any("add memory" in step.what for step in finding.steps)
+
+
+def test_a_swap_device_that_is_not_known():
+    (finding,) = thrash(swap_ins=300, devices=(disk(),))
+    assert (finding.device, finding.summary) == ("", "300 pages/s are read again from swap, for want of memory")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"stalled": 0.2}, {"reclaims": 5}, {"tables": {MEMORY_LIMITS: {MemoryLimit("/app", "max", 200 * MB): 5}}}],
+)
+def test_pages_of_files_that_come_back_need_more_evidence(more):
+    (finding,) = thrash(refaults=2000, **more)
+    assert finding.device == ""
+    assert "2.00k pages/s of files are read again, for want of memory" in finding.summary
+    assert not any("zram" in step.what for step in finding.steps)
+
+
+@pytest.mark.parametrize(
+    "rates",
+    [
+        {"swap_outs": 5000},  # cold pages that are swapped out once
+        {"swap_ins": 50, "swap_outs": 50},
+        {"refaults": 5000},  # a file that is larger than memory
+        {"refaults": 100, "stalled": 0.3},
+        {"swap_ins": 5000, "blocks": 1},  # so far a burst
+        {},
+    ],
+)
+def test_no_finding(rates):
+    assert thrash(**rates) == []
+
+
+def test_hosts_of_a_fleet_are_apart():
+    frames = lasting(12, host_context=context(swap_ins=300, host="db1:") | context(host="db2:"))
+    devices = (disk("db1:sdb", reports=AREA), disk("db2:sdb", reports=AREA))
+    (finding,) = found(ID, frames, devices, backend="fleet")
+    assert finding.device == "db1:sdb"
+
+
+def test_what_the_swap_device_does_gets_no_advice_of_its_own():
+    small = {SizeClass("sda", "write", 4096): IssuedIO(500, 500 * 4096, hist({20_000: 500}))}
+    tables = {SIZES: small, PATTERNS: {Flow("sda", "write"): Pattern(500, 10)}}
+    load = {"histograms": timed("sda", ((500, {"hba": 20_000}),), "write"), "kernel": done("sda", 500, "write")}
+    frames = lasting(12, tables=tables, **load)
+    assert len(found("small-random-writes", frames, [disk()])) == 1
+    assert found("small-random-writes", frames, [disk(reports=AREA)]) == []
+    partition = disk(reports=(DeviceReport(SWAP, "sda2", "/proc/swaps"),))
+    (writes,) = found("small-random-writes", frames, [partition])
+    cause = Finding(ID, "warning", "sda", "", (), Where("overview"), (), "")
+    assert unexplained([writes, cause]) == (cause,)
+
+
+def test_without_counts_of_pages_the_rule_is_not_evaluated():
+    assert ID in not_evaluated(facts_of([frame()]))[MEMORY]
+    assert MEMORY not in not_evaluated(facts_of([frame(host_context=context())]))

@@ -1,0 +1,144 @@
+"""Limits of memory that cgroups reach, major faults of processes, and swap areas, from files like those of /proc."""
+
+from concurrent.futures import Future
+
+import pytest
+
+from latmon.model.frame import SWAP, DeviceReport
+from latmon.model.measurements import MAJOR_FAULTS, MEMORY_LIMITS
+from latmon.model.measurements.memory import Faulting, MemoryLimit
+from latmon.support.text import clean
+from latmon_backends.kernel import memory
+from latmon_backends.kernel.memory import MemoryReader, look
+from latmon_backends.kernel.swaps import SwapArea, SwapReader, areas
+
+STAT = "{pid} ({name}) S 1 1 1 0 -1 4194560 900 0 {faults} 0 1 1 0 0 20 0 1 0 5 1 1\n"
+SWAPS = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n"
+S = 1_000_000
+
+
+def put(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+class Host:
+    """A /proc with a hierarchy of cgroups."""
+
+    def __init__(self, root, version):
+        self.proc, self.cgroups, self.version = root / "proc", root / "cg", version
+        kind = "cgroup2 cgroup2 rw" if version == 2 else "cgroup cgroup rw,memory"
+        put(self.proc / "self/mountinfo", f"30 1 0:26 / {self.cgroups} rw - {kind}\n")
+        self.cgroups.mkdir()
+
+    def limit(self, name, limit, hits):
+        path = self.cgroups / name
+        if self.version == 2:
+            put(path / "memory.max", f"{limit}\n")
+            put(path / "memory.high", "max\n")
+            put(path / "memory.events.local", f"low 0\nhigh 3\nmax {hits}\noom 0\noom_kill 0\n")
+        else:
+            put(path / "memory.limit_in_bytes", f"{limit}\n")
+            put(path / "memory.failcnt", f"{hits}\n")
+
+    def process(self, pid, name, faults, cgroup="/"):
+        put(self.proc / str(pid) / "stat", STAT.format(pid=pid, name=name, faults=faults))
+        put(self.proc / str(pid) / "cgroup", f"0::{cgroup}\n" if self.version == 2 else f"3:memory:{cgroup}\n0::/\n")
+
+
+def at_once(call):
+    done = Future()
+    done.set_result(call())
+    return done
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_limits_and_faults_between_two_looks(tmp_path, version):
+    host, clock = Host(tmp_path, version), [0]
+    reader = MemoryReader(host.proc, at_once, lambda: clock[0])
+    host.limit("app", 200 << 20, 5)
+    host.limit("free", "max" if version == 2 else 9223372036854771712, 7)
+    host.process(7, "java (x) y/z", 10, "/app")
+    host.process(8, "sh", 4)
+    samples = []
+    for second in range(8):
+        clock[0] = second * S
+        samples.append(reader.sample(clock[0], moved=1000 + 100 * second))
+        host.limit("app", 200 << 20, 5 + 2 * second)
+        host.process(7, "java (x) y/z", 10 + 3 * second, "/app")
+    rows = memory.difference(samples[0], samples[-1])
+    limit = MemoryLimit("/app", "max", 200 << 20)
+    assert rows[MEMORY_LIMITS].keys() == {limit}
+    assert rows[MAJOR_FAULTS].keys() == {Faulting("/app", "java (x) y_z/7")}
+    assert 6 <= rows[MEMORY_LIMITS][limit] <= 12
+    assert memory.difference(samples[-1], samples[-1]) == {MEMORY_LIMITS: {}, MAJOR_FAULTS: {}}
+
+
+def test_a_host_with_enough_memory_is_not_looked_at(tmp_path):
+    looks = []
+    reader = MemoryReader(Host(tmp_path, 2).proc, looks.append)
+    for second in range(20):
+        reader.sample(second * S, moved=1_000_000 + 40 * second)
+    assert looks == []
+
+
+def test_a_slow_look_makes_the_next_one_late(tmp_path):
+    host, begun = Host(tmp_path, 2), []
+
+    def run(call):
+        begun.append(clock[0])
+        done = Future()
+        done.set_result(memory.Look(clock[0], 50_000, {}, {}))
+        assert call
+        return done
+
+    clock = [0]
+    reader = MemoryReader(host.proc, run, lambda: clock[0])
+    for second in range(25):
+        clock[0] = second * S
+        reader.sample(clock[0], moved=1 + 100 * second)
+    assert [at // S for at in begun] == [1, 11, 21]  # 50 ms each, 0.5 % of a CPU
+
+
+def test_an_old_look_is_no_beginning(tmp_path):
+    host, clock = Host(tmp_path, 2), [0]
+    reader = MemoryReader(host.proc, at_once, lambda: clock[0])
+    for second, faults in ((0, 1), (1, 2), (2, 3), (100, 4), (101, 5), (102, 6)):
+        clock[0] = second * S
+        host.process(8, "sh", faults)
+        sample = reader.sample(clock[0], moved=1 + 100 * second)
+    assert sample.faults == {}
+
+
+def test_this_machine():
+    seen = look(memory.Path("/proc"), 5)
+    assert any(process.name for process in seen.processes.values())
+    assert seen.spent_us >= 0
+
+
+def test_areas_of_proc_swaps():
+    text = f"{SWAPS}/dev/sda2                               partition\t1\t0\t-2\n/a\\040b file\t9\t0\t-3\n"
+    assert list(areas(text.encode())) == [SwapArea(b"/dev/sda2", False), SwapArea(b"/a b", True)]
+    assert list(areas(b"")) == []
+
+
+def test_a_disk_has_its_swap_area(tmp_path):
+    reader = SwapReader(tmp_path)
+    disks = {"sda2": "sda", "zram0": "zram0"}
+    file = tmp_path / "swap file"
+    file.touch()
+
+    def refresh(now_s, text):
+        put(tmp_path / "swaps", SWAPS + text)
+        reader.refresh(now_s, lambda name: disks.get(name, ""), lambda *_number: "sdc")
+        return {disk: report.value for disk, report in reader.reports.items()}
+
+    assert refresh(5, "/dev/sda2 partition\t1\n/dev/zram0 partition\t1\n/dev/gone partition\t1\n") == {
+        "sda": "sda2",
+        "zram0": "whole",
+    }
+    assert refresh(7, "") == {"sda": "sda2", "zram0": "whole"}, "read every 5 s"
+    escaped = str(file).replace(" ", "\\040")
+    assert refresh(10, f"{escaped} file\t1\n/not/there file\t1\n") == {"sdc": clean(str(file))}
+    assert reader.reports["sdc"] == DeviceReport(SWAP, clean(str(file)), "/proc/swaps")
+    assert refresh(15, "") == {}
