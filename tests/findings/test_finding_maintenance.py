@@ -147,6 +147,13 @@ def test_a_self_test_is_named_while_the_drive_has_io():
     assert found(RULE, [trimmed(100, 300, 0, 0)], [replace(SSD, reports=(DeviceReport("self_test", 0, "nvme"),))]) == []
 
 
+def test_a_scrub_of_a_pool_is_named_and_can_be_paused():
+    reports = (DeviceReport("zfs_scan", "zfs scrub of tank", "zpool"), DeviceReport("zfs_scan_percent", 16, "zpool"))
+    (one,) = found(RULE, [trimmed(100, 300, 0, 0)], [replace(SSD, reports=reports)])
+    assert (one.severity, one.summary) == ("notice", "nvme0n1: zfs scrub of tank runs (16 % done)")
+    assert ("zpool scrub -p POOL",) in [step.commands for step in one.steps]
+
+
 def test_an_array_without_one_of_its_disks_is_a_notice():
     lacking = replace(ARRAY, reports=(DeviceReport("degraded", 1, "md"), DeviceReport("raid_disks", 4, "md")))
     (one,) = found(RULE, [array(100, 500, work="")], [lacking])

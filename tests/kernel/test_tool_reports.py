@@ -293,3 +293,45 @@ def test_dmsetup_runs_only_where_there_is_a_multipath_device(asked):
 def test_drives_of_another_host_are_not_asked_for_here(tmp_path):
     assert BlockDevices(tmp_path, tmp_path)._tools is None
     assert BlockDevices(Path("/proc"), Path("/sys"))._tools is not None
+
+
+ZPOOL = b"""  pool: tank
+ state: ONLINE
+  scan: scrub in progress since Sun Jul 25 16:07:49 2021
+\t403M / 405M scanned at 100M/s, 68.4M / 405M issued at 10.0M/s
+\t0B repaired, 16.91% done, 00:00:04 to go
+config:
+
+\tNAME            STATE     READ WRITE CKSUM
+\ttank            ONLINE       0     0     0
+\t  mirror-0      ONLINE       0     0     0
+\t    /dev/sda1   ONLINE       0     0     0
+\t    /dev/nvme0n1p1  ONLINE       0     0     0
+
+errors: No known data errors
+
+  pool: quiet
+ state: ONLINE
+  scan: scrub repaired 0B in 00:00:01 with 0 errors on Sun Jul 25 16:07:49 2021
+config:
+
+\tNAME        STATE     READ WRITE CKSUM
+\tquiet       ONLINE       0     0     0
+\t  /dev/sdb1 ONLINE       0     0     0
+"""
+"""In the form of OpenZFS 2.1's zpool_main.c."""
+
+
+def test_a_scrub_is_reported_of_the_disks_of_its_pool():
+    ran = Ran(zpool=ZPOOL)
+    found = read_logs((), ran, tools("zpool"), pool_disks={"sda", "sdb", "nvme0n1"})
+    assert ran.commands == [("/usr/sbin/zpool", "status", "-LP")]
+    scrub = (DeviceReport("zfs_scan", "zfs scrub of tank", "zpool"), DeviceReport("zfs_scan_percent", 16, "zpool"))
+    assert found == {"sda": scrub, "nvme0n1": scrub}
+
+
+@pytest.mark.parametrize(
+    "output", [b"", b"no pools available\n", b"  pool: x\n  scan: scrub paused since now\n", b"\xff"]
+)
+def test_pools_without_a_scan_report_nothing(output):
+    assert read_logs((), Ran(zpool=output), tools("zpool"), pool_disks={"sda"}) == {}

@@ -10,7 +10,8 @@ where latmon is root and they are installed. A thread runs them at the start and
 admin command, which waits in no I/O queue; the paths are kept by the kernel. Not read: logs of ATA and SCSI disks,
 because an ATA disk stops its queued commands for it, which would be measured as latency; vendors' log pages, because a
 drive without them adds an entry to its error log. Amazon's volumes say who they are: their own page is read, which has
-the time at the limits of volume and instance. A log of self-tests is read where the drive says that it has one.
+the time at the limits of volume and instance. A log of self-tests is read where the drive says that it has one. Where
+ZFS is loaded, zpool reports a scrub or resilver that runs, which the kernel has in no file.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from collections.abc import Set as AbstractSet
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -78,6 +80,13 @@ _QUOTED = re.compile(r"\d[\d,]{0,24}", re.ASCII)
 """A number as some versions of nvme-cli print it."""
 _PATH = re.compile(r"(?<= )\d+:\d+ ([AF]) (\d{1,18})(?= )")
 """A path in the status of a multipath device: its number, active or failed, how often it failed (dm-mpath.c)."""
+_ZFS = Path("/proc/spl/kstat/zfs")
+"""There where the module is loaded."""
+_SCAN = re.compile(r"^ *scan: (scrub|resilver) in progress ", re.MULTILINE)
+_SCANNED = re.compile(r"(\d{1,3})(?:\.\d+)?% done")
+_POOL = re.compile(r"^ *pool: (\S{1,256})$", re.MULTILINE)
+_VDEV = re.compile(r"^\s+/dev/(?:\S+/)?(\S+)\s", re.MULTILINE)
+"""Lines of `zpool status -LP` (zpool_main.c, print_scan_scrub_resilver_status)."""
 Run = Callable[[tuple[str, ...]], bytes]
 """Runs a program and returns what it prints. Raises OSError, subprocess.TimeoutExpired."""
 Logs = Mapping[str, tuple[DeviceReport, ...]]
@@ -798,11 +807,12 @@ def read_logs(
     *,
     multipath: bool = False,
     models: Mapping[str, str] = MappingProxyType({}),
+    pool_disks: AbstractSet[str] = frozenset(),
 ) -> dict[str, tuple[DeviceReport, ...]]:
     """Return the logs of these drives, and with `multipath` the paths by the names of multipath devices.
 
-    `models`: drive -> its model, which decides about pages that only a vendor's drives have. What can't be read is left
-    out.
+    `models`: drive -> its model, which decides about pages that only a vendor's drives have. `pool_disks`: disks that
+    may be in pools of ZFS; empty where there are none. What can't be read is left out.
     """
     found: dict[str, tuple[DeviceReport, ...]] = {}
     for tool, arguments, keys in _TOOLS:
@@ -817,6 +827,28 @@ def read_logs(
             found[name] = (*found.get(name, ()), *more)
     if multipath:
         found |= _paths(run, find)
+    if pool_disks:
+        status = _output(run, find, "zpool", "status", "-LP").decode("utf-8", "replace")
+        for name, scans in parse_scans(status, pool_disks).items():
+            found[name] = (*found.get(name, ()), *scans)
+    return found
+
+
+def parse_scans(output: str, disks: AbstractSet[str]) -> dict[str, tuple[DeviceReport, ...]]:
+    """Return the scrub or resilver that runs, by disk, of the output of `zpool status -LP`."""
+    found: dict[str, tuple[DeviceReport, ...]] = {}
+    begins = [match.start() for match in _POOL.finditer(output)]
+    for begin, end in pairwise([*begins, len(output)]):
+        pool, scan = _POOL.search(output, begin, end), _SCAN.search(output, begin, end)
+        if pool is None or scan is None:
+            continue
+        reports = [DeviceReport("zfs_scan", clean(f"zfs {scan[1]} of {pool[1]}"), "zpool")]
+        if done := _SCANNED.search(output, scan.end(), end):
+            reports.append(DeviceReport("zfs_scan_percent", int(done[1]), "zpool"))
+        for vdev in _VDEV.finditer(output, scan.end(), end):
+            disk = disk_by_name(clean(vdev[1]), disks)
+            if disk in disks:
+                found[disk] = tuple(reports)
     return found
 
 
@@ -938,9 +970,10 @@ class ToolReports:
         self._due_s = now_s + REPORTS_PERIOD_S
         drives = tuple(name for name in devices if _NVME_NAMESPACE.fullmatch(name))[:_MAX_DRIVES]
         multipath = any(one.model == "multipath" for one in devices.values())
-        if (drives or multipath) and self._is_root():
+        pool_disks = frozenset(devices) if _ZFS.is_dir() else frozenset()
+        if (drives or multipath or pool_disks) and self._is_root():
             self._reading_of = {name: generations.get(name, 0) for name in drives}
             thread = SideThread("tool reports")
             models = {name: devices[name].model for name in drives}
-            self._reading = thread.submit(self._read, drives, multipath=multipath, models=models)
+            self._reading = thread.submit(self._read, drives, multipath=multipath, models=models, pool_disks=pool_disks)
             thread.shutdown()

@@ -84,8 +84,8 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
         work = _kernel_work(facts, device, limits) or _discards(facts, device, limits)
         if work is not None:
             yield _finding(facts, work)
-        elif (test := _self_test(device)) and facts.has_io(name):
-            yield _finding(facts, _Work(device, test, 0, None))
+        elif (reported := _by_tools(device)) and _has_io(facts, name):
+            yield _finding(facts, _Work(device, reported, 0, None))
         elif missing := _missing_disks(device):
             yield _degraded(facts, device, missing)
 
@@ -112,7 +112,7 @@ def _runs(device: str, work: str) -> Callable[[Block], bool]:
 
 def _discards(facts: Facts, device: Device, limits: Thresholds) -> _Work | None:
     """Return the discards of a device, where they took much of its time in the last block."""
-    if not any(flow == (device.name, "discard") for table in _COUNTED for flow in facts[table]):
+    if device.name not in facts.once("devices with discards", lambda: _with_discards(facts)):
         return None
 
     def share(block: Block) -> float:
@@ -132,6 +132,11 @@ def _discards(facts: Facts, device: Device, limits: Thresholds) -> _Work | None:
     return _Work(device, DISCARDS, lasted_us, effect)
 
 
+def _with_discards(facts: Facts) -> frozenset[str]:
+    rows = (row for table in _COUNTED for row in facts[table].items())
+    return frozenset(flow.device for flow, done in rows if flow.op == "discard" and done.count)
+
+
 def _time_us(blocks: Sequence[Block], device: str, *ops: str) -> float:
     """Return the time of all I/Os of these ops; of a probe without sums by the kernel's counters."""
     each = (mean_time_of(blocks, device, op) for op in ops)
@@ -144,10 +149,17 @@ def _discard_share(facts: Facts, device: str) -> float:
     return _time_us(facts.window, device, "discard") / whole_us if whole_us else 0.0
 
 
-def _self_test(device: Device) -> str:
-    """Return the test that a drive's log says it runs; empty without one."""
+def _by_tools(device: Device) -> str:
+    """Return the work that a tool reports: a scan of a pool, or the test that a drive's log says it runs; or empty."""
+    scan = _reported(device, "zfs_scan")
+    if isinstance(scan, str):
+        return scan
     kind = _reported(device, "self_test")
     return _SELF_TESTS.get(kind, "self-test") if isinstance(kind, int) and kind else ""
+
+
+def _has_io(facts: Facts, name: str) -> bool:
+    return facts.has_io(name) or facts.completed(name) is not None
 
 
 def _reported(device: Device, name: str) -> int | str | None:
@@ -220,7 +232,7 @@ def _finding(facts: Facts, work: _Work) -> Finding:
 def _in_words(work: _Work) -> str:
     if work.name == DISCARDS:
         return "a storm of discards runs"
-    return f"{work.name} runs" if work.name.startswith(("md ", "btrfs ")) else f"its {work.name} runs"
+    return f"{work.name} runs" if work.name.startswith(("md ", "btrfs ", "zfs ")) else f"its {work.name} runs"
 
 
 def _of(effect: _Effect, name: str) -> str:
@@ -229,7 +241,7 @@ def _of(effect: _Effect, name: str) -> str:
 
 def _progress(device: Device) -> str:
     """Return how far the work is, as of at most some minutes ago; empty where that isn't known."""
-    for name in ("sync_percent", "self_test_percent"):
+    for name in ("sync_percent", "zfs_scan_percent", "self_test_percent"):
         done = _reported(device, name)
         if isinstance(done, int):
             return f" ({done} % done)"
@@ -318,6 +330,14 @@ def _steps(work: _Work) -> Iterator[Step]:
             "a trim takes longer; undone by the old value",
             (setting(f"{sysfs(name)}/queue/discard_max_bytes", 1 << 26),),
         )
+    elif kind == "zfs":
+        yield Step("see how far it is", commands=("zpool status",))
+        if action.startswith("scrub"):
+            yield Step(
+                "pause it while programs wait, and let it go on at night (zpool scrub)",
+                "none for the data: it is checked later",
+                ("zpool scrub -p POOL",),
+            )
     else:
         yield Step("see how far it is", commands=(f"nvme self-test-log /dev/{name}",))
         yield Step(

@@ -39,12 +39,14 @@ from latmon.findings.rule import (
     Where,
     plain,
 )
+from latmon.model import measurements
 from latmon.model.devices import thread_of
 from latmon.model.frame import Device
 from latmon.support.units import rate, spelled
 
 ID = "outside-limit"
 _IOS, _BYTES = "ios", "bytes"
+_COUNTED = (measurements.KERNEL, measurements.SEEN)
 _SAME_LOAD = 0.25
 """Greatest difference of the shares of reads, and of the sizes in parts, between two loads that are compared."""
 _SIZES = 0.2
@@ -53,6 +55,8 @@ _LESS = 2.5
 """How many times the variation a rate may be lower while few are in flight."""
 _LAW = 0.25
 """Greatest difference, in parts, of the depth from rate x latency, and of the latency's growth from the depth's."""
+_NEWEST = 5
+"""Intervals, the newest ones, whose highest rate is compared with those before."""
 _CHANGES = 2
 """Changes of the depth at least where no faster time is known: a paced load has one when its device becomes slow."""
 _SMALL = 32_768
@@ -193,20 +197,37 @@ class _Plateau(NamedTuple):
 
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     """Yield a finding per device that is at such a limit. A volume is left to the devices below it."""
-    for name in sorted(facts.depth_sums):
+    counted = dict.fromkeys(flow.device for table in _COUNTED for flow in facts.window[-1][table])
+    for name in sorted(counted):
         device = facts.device(name)
         if any(member in facts.devices for member in device.members):
             continue
         reported = _reported(facts, name, limits)
-        plateau = _plateau(facts, device, limits)
+        frames = _full_frames(facts, name, limits)
         if reported:
-            yield _by_counters(facts, device, reported, plateau)
-        elif (
-            plateau is not None
-            and not _is_limited_below(facts, device)
-            and (finding := _by_rates(facts, plateau, limits)) is not None
-        ):
-            yield finding
+            yield _by_counters(facts, device, reported, _plateau(facts, device, frames, limits))
+        elif _is_varied(frames, limits["deeper"]) and not _is_limited_below(facts, device):
+            plateau = _plateau(facts, device, frames, limits)
+            finding = None if plateau is None else _by_rates(facts, plateau, limits)
+            if finding is not None:
+                yield finding
+
+
+def _is_varied(frames: Sequence[FrameRate], times: float) -> bool:
+    """Return whether the depth ever changed by `times`: of most devices it does not, and no more is looked at."""
+    depths = [frame.depth for frame in frames]
+    return len(depths) > 1 and max(depths) >= times * min(depths)
+
+
+def _full_frames(facts: Facts, name: str, limits: Thresholds) -> list[FrameRate]:
+    """Return the last intervals of the window in which a device always had I/Os in flight."""
+    frames: list[FrameRate] = []
+    for block in reversed(facts.window):
+        full = _full(_frames(facts, block, name), limits)
+        frames[:0] = full
+        if not full or len(full) < len(block.rates.get(name, full)):
+            break
+    return frames
 
 
 def _is_limited_below(facts: Facts, device: Device) -> bool:
@@ -224,14 +245,8 @@ def _reported(facts: Facts, name: str, limits: Thresholds) -> dict[str, int]:
     return dict(sorted(times.items(), key=lambda row: -row[1]))
 
 
-def _plateau(facts: Facts, device: Device, limits: Thresholds) -> _Plateau | None:
-    """Return the plateau at the end of the window; None where the rate varies or the device isn't full."""
-    frames: list[FrameRate] = []
-    for block in reversed(facts.window):
-        full = _full(_frames(facts, block, device.name), limits)
-        frames[:0] = full
-        if len(full) < len(block.rates.get(device.name, full)) or not full:
-            break
+def _plateau(facts: Facts, device: Device, frames: Sequence[FrameRate], limits: Thresholds) -> _Plateau | None:
+    """Return the plateau at the end of these intervals; None where the rate varies."""
     plateaus = [_flat(device, kind, frames, limits["variation"]) for kind in (_IOS, _BYTES)]
     known = [plateau for plateau in plateaus if plateau is not None]
     if not known:
@@ -275,8 +290,13 @@ def _full(frames: Sequence[FrameRate], limits: Thresholds) -> list[FrameRate]:
 
 def _flat(device: Device, kind: str, frames: Sequence[FrameRate], most: float) -> _Plateau | None:
     """Return the longest plateau at the end of these intervals; None where there is none of two or more."""
-    for first in range(len(frames) - 1):
-        plateau = _Plateau(device, kind, tuple(frames[first:]))
+    # The highest of the last rates is near the limit: what is far above or below it is before the plateau.
+    limit = max((_of_kind(frame, kind) for frame in frames[-_NEWEST:]), default=0.0)
+    first = len(frames)
+    while first and abs(_of_kind(frames[first - 1], kind) / limit - 1 if limit else 1.0) <= 4 * _LESS * most:
+        first -= 1
+    for begin in range(first, len(frames) - 1):
+        plateau = _Plateau(device, kind, tuple(frames[begin:]))
         if _is_flat(plateau, most):
             return plateau
     return None
