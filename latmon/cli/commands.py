@@ -13,7 +13,7 @@ import subprocess
 import sys
 import syslog
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -523,10 +523,25 @@ def _report(args: argparse.Namespace) -> int:
     defaults = config.load(os.environ)
     ramp = _chosen(args, defaults, options.RAMP, "auto")
     files = _readable(args.files)
+    if args.runs:
+        return _runs(files, args, defaults.findings)
     with _named_by(args, defaults, "ramp"):
         return report_command(
             files, as_json=args.json, html=args.html, settings=defaults.findings, ramp=ramp, slo_us=args.slo
         )
+
+
+def _runs(files: Sequence[Path], args: argparse.Namespace, settings: Settings) -> int:
+    from latmon.diff.command import compared, print_compared, runs_of
+
+    if len(files) > 1:
+        raise UsageError("report --runs compares the runs of one file; latmon diff compares several")
+    made = partial(compared, runs_of(files[0]), (), "", settings)
+    if args.html is None:
+        return print_compared(made(), as_json=args.json)
+    from latmon.report.html import write_diff
+
+    return write_diff(made, args.html)
 
 
 def _check(args: argparse.Namespace) -> int:

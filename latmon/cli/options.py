@@ -407,6 +407,11 @@ OPTIONS += _declared(
     ("report",),
     _FILES._replace(help=_PARTS, check=_one_standard_input),
     Option("--slo TIME", "count I/Os of this time or longer by hour and day", values.objective),
+    Option(
+        "--runs",
+        "compare the runs that are in an imported text, or the parts between marks, as latmon diff does",
+        excludes=(Rule(("--slo",), "{option} compares as latmon diff does, without {part}"),),
+    ),
 )
 OPTIONS += _declared(
     ("check",),

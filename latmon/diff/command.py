@@ -20,7 +20,7 @@ from latmon.diff.output import render
 from latmon.diff.report import DiffReport, pair_report, sweep_report
 from latmon.findings.engine import RuleEngine
 from latmon.findings.rule import DEFAULT, Settings
-from latmon.model.frame import Frame, Mark
+from latmon.model.frame import MAX_RUNS, Frame, Mark
 from latmon.recording.codec import Gap
 from latmon.recording.items import Item
 from latmon.recording.reader import Recording, open_recording
@@ -28,7 +28,7 @@ from latmon.support import paths, streams
 from latmon.support.errors import EXIT_DONE, RecordingError, UsageError
 from latmon.support.text import clean
 from latmon.support.typed_json import to_json
-from latmon.support.units import duration_us
+from latmon.support.units import counted, duration_us
 
 ENOUGH_MINUTES = 20
 """Minutes that are enough units; shorter spans are read by windows."""
@@ -144,6 +144,21 @@ def _noted(recording: Recording, path: Path, note: str) -> str:
     known = ", ".join(repr(clean(one)) for one in (fitting or list(texts))[-_SHOWN:])
     several = f"{path} has several marks that begin with {clean(note)!r}: {known}."
     raise UsageError(several if fitting else f"{path} has no mark {clean(note)!r}{known and f'; its marks: {known}'}.")
+
+
+def runs_of(path: Path) -> list[str]:
+    """Return the runs of an imported text, else what follows each mark, as arguments; UsageError for fewer than two."""
+    recording = open_recording(path)
+    parts = list(recording.origin.runs)
+    if not parts and not recording.origin.is_imported:
+        texts: dict[str, None] = {}
+        for item in recording.summed():
+            texts.update((mark.text, None) for mark in _marks(item) if len(texts) < MAX_RUNS)
+        parts = list(texts)
+    if len(parts) < _PAIR:
+        found = "a single run" if recording.origin.is_imported else counted(len(parts), "mark")
+        raise UsageError(f"{path} has {found}: report --runs compares at least two.")
+    return [f"{path}@{part}" for part in parts]
 
 
 def _parted(argument: str) -> tuple[Path, str]:

@@ -368,6 +368,8 @@ class RuleEngine:
         self._waiting = waiting or Waiting()
         self.on_block = on_block
         self._log = EpisodeLog()
+        self._begins_run = False
+        """Whether the next frame is the first one of another run of an imported text."""
         self._end_us: int | None = None
         self._filling: int | None = None
         """End of the block that is being filled, since the capture's begin; None before its first frame."""
@@ -405,6 +407,9 @@ class RuleEngine:
         wobble_us = (item.first_dt_us if isinstance(item, Minute) else item.dt_us) // 2
         if self._end_us is not None and (item.mono_us <= self._end_us or begin_us - self._end_us > wobble_us):
             yield from self._start_over(item.mono_us <= self._end_us)
+        elif self._begins_run and self._end_us is not None:
+            yield from self._start_over(other_boot=True)
+        self._begins_run = False
         self._end_us = item.mono_us
         if isinstance(item, Minute):
             self.by_minutes = True
@@ -432,8 +437,12 @@ class RuleEngine:
             yield from self._end_block()
 
     def note(self, mark: Mark) -> None:
-        """Add a mark that comes apart from its frame."""
+        """Add a mark that comes apart from its frame.
+
+        One of an import may begin a run, whose I/Os are of another condition.
+        """
         self._kernel_lines.add(mark)
+        self._begins_run = self._begins_run or mark.text.partition(":")[0] in self.origin.runs
 
     def finish(self) -> None:
         """Evaluate the frames that are not in a block yet: no more frames come."""

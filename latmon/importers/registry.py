@@ -33,7 +33,7 @@ from latmon.importers import (
     values,
     zpool,
 )
-from latmon.importers.frames import Built, frames, windows, without_impossible, without_negative
+from latmon.importers.frames import Built, ImportedWindow, frames, windows, without_impossible, without_negative
 from latmon.importers.source import keep, lowered, open_ends
 from latmon.importers.values import (
     RELATIVE_BELOW,
@@ -47,7 +47,7 @@ from latmon.importers.values import (
     TextSpan,
     Times,
 )
-from latmon.model.frame import ASSUMED_LENGTH, Flow, Frame, Origin, Series, missing_stages
+from latmon.model.frame import ASSUMED_LENGTH, RUNS, Flow, Frame, Origin, Series, missing_stages
 from latmon.model.inflight import MEANS
 from latmon.recording.codec import decode_frame, encode_frame, to_bytes
 from latmon.recording.json_line import parse
@@ -476,6 +476,18 @@ def _with_unit(table: ImportedTable, context: values.Context | None) -> Imported
     return replace(table, unit=unit, unit_from=where)
 
 
+def _runs(windows: Sequence[ImportedWindow]) -> list[str]:
+    """Return the parts of a recording that are a run each, as `latmon diff FILE@PART` takes them; none of one.
+
+    What comes before the first mark of a run is one, too, where it has I/Os.
+    """
+    timed = [window for window in windows if window.tables or window.times or window.kernel or window.seen]
+    marks = [clean(window.run.partition(":")[0]) for window in timed if window.run]
+    if timed and marks and not timed[0].run:
+        marks = [f"..{marks[0]}", *marks]
+    return marks if len(set(marks)) == len(marks) > 1 else []
+
+
 def _with_notice(frame: Frame, notice: str, undecoded: int) -> Frame:
     health = frame.health
     text = "; ".join(filter(None, (notice, health.notice)))
@@ -497,6 +509,8 @@ def origin(read: Read, first: Frame) -> Origin:
         imported["tables"] = built.kept
     if built.assumed:
         imported[ASSUMED_LENGTH] = _assumed_length(read)
+    if runs := _runs(built.windows):
+        imported[RUNS] = runs
     ends = open_ends(built)
     if ends:
         imported["open"] = [{"series": list(series), "from_us": us} for series, us in ends.items()]

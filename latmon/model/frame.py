@@ -28,6 +28,7 @@ from latmon.model.stages import OPS as OPS  # noqa: PLC0414 - part of the frame'
 from latmon.model.stages import STAGES as STAGES  # noqa: PLC0414
 from latmon.model.stages import UNACCOUNTED as UNACCOUNTED  # noqa: PLC0414
 from latmon.model.table import NO_TABLES, Row, Table, Tables, filled
+from latmon.support.text import clean
 
 V = TypeVar("V")
 _NO_ROWS: Mapping[Any, Any] = MappingProxyType({})
@@ -691,8 +692,10 @@ class Frame:
         return replace(self, **fields)
 
 
-ASSUMED_LENGTH = "assumed_length"
-"""Key of `extra["imported"]`."""
+ASSUMED_LENGTH, RUNS = "assumed_length", "runs"
+"""Keys of `extra["imported"]`."""
+MAX_RUNS, _MAX_RUN = 100, 100
+"""Runs of an import, and characters of the name of one."""
 _SERIES_PARTS = 3
 """Device, op, stage."""
 
@@ -763,6 +766,14 @@ class Origin:
         imported = self.extra.get("imported")
         assumed = imported.get(ASSUMED_LENGTH) if isinstance(imported, Mapping) else None
         return assumed if isinstance(assumed, str) else ""
+
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """Return the parts of an import that are a run each, as `latmon diff FILE@PART` takes them; none of one."""
+        imported = self.extra.get("imported")
+        runs = imported.get(RUNS) if isinstance(imported, Mapping) else None
+        texts = runs[:MAX_RUNS] if isinstance(runs, list | tuple) else ()
+        return tuple(clean(part, _MAX_RUN) for part in texts if isinstance(part, str))
 
     def open_from_us(self, stage: str, device: str, ops: Iterable[str]) -> int | None:
         """Return where the lowest row without an upper edge of an import begins; None without one of these series."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
@@ -15,6 +16,8 @@ MAX_NAMES = 12
 """Settings of a section."""
 _MAIN = ("kernel", "tool", "clock", "module ", "device ", "network ")
 """Prefixes of the sections in the text report, in this order; probes and their hashes are in the JSON."""
+_SHOWN_RUNS = 4
+"""Runs that a sentence names."""
 _LONG = 1.5
 """Factor on the interval: a longer window contains missed ticks."""
 
@@ -31,6 +34,7 @@ def head(report: Report) -> list[str]:
         ),
         *wrapped(f"backend {host.tool or report.backend}{tier}"),
         *(wrapped(f"why this backend: {report.reason}") if report.reason else []),
+        *wrapped(runs(report.runs)),
     ]
 
 
@@ -41,6 +45,18 @@ def end(report: Report) -> str:
     except (ValueError, OverflowError):
         return UNKNOWN
     return ended.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def runs(parts: Sequence[str]) -> str:
+    """Return that several runs are added up, and how to compare them; empty for one run."""
+    if not parts:
+        return ""
+    each = " ".join(f"FILE@{shlex.quote(part)}" for part in parts[:_SHOWN_RUNS])
+    more = " ..." if len(parts) > _SHOWN_RUNS else ""
+    return (
+        f"{len(parts)} runs are in this text, and the numbers of devices below are of all of them together; "
+        f"latmon report --runs FILE compares them, and so does latmon diff {each}{more}"
+    )
 
 
 def windows(report: Report) -> str:

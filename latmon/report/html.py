@@ -210,6 +210,7 @@ def _facts(report: Report, parts: int) -> str:
             ("Why this way", text(report.reason)),
             ("From", f"{text(report.start or UNKNOWN)} to {text(captured.end(report))}"),
             ("Length", f"{report.duration_s:,} s, {text(captured.windows(report))}"),
+            ("Runs", text(captured.runs(report.runs))),
             ("Parts", f"{parts:,} files of one capture" if parts > 1 else ""),
             ("Gaps", text(completeness.gaps(report))),
         ]

@@ -102,6 +102,7 @@ def report_of(recording: Recording | Parts, totals: Totals, findings: Findings |
         slo=service,
         settings=origin.settings,
         marks=tuple(MarkedTime(rfc3339(mark.wall), mark.sentence, mark.changed) for mark in totals.marks),
+        runs=origin.runs,
         latency_from=origin.latency_from,
         reason=origin.reason,
         live=recording.is_live,

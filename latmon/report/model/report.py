@@ -219,6 +219,8 @@ class Report:
     settings: IfAny[Mapping[str, Mapping[str, str]]]
     """Section -> setting -> value, at the beginning."""
     marks: IfAny[tuple[MarkedTime, ...]] = ()
+    runs: IfAny[tuple[str, ...]] = ()
+    """Runs in an imported text, whose I/Os are added up here: parts for `latmon diff FILE@RUN`."""
     latency_from: IfAny[str] = ""
     """Where the total begins: queued or issue."""
     reason: IfAny[str] = ""
