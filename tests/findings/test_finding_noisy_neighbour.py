@@ -49,6 +49,25 @@ def test_who_waits_for_whom_and_how_much():
     assert one.share == pytest.approx(0.9 * 30 / 60)
 
 
+def test_a_neighbour_that_comes_and_goes_is_found_although_the_others_catch_up_behind_it():
+    """Others with a rate issue what has waited at once: most I/Os of the block in which it ends are fast."""
+    quiet, busy = ((WEB, 500, 1_400),), ((WEB, 85, 60_000), (BACKUP, 2_000, 80_000))
+    mixed = ((WEB, 2_000, 1_100), (BACKUP, 500, 80_000))
+    rows = [quiet, busy, mixed, quiet, quiet, busy, mixed, quiet, quiet, busy, mixed, quiet]
+    frames = [frame(100 + 5 * at, tables={measurements.ISSUERS: issued(*row)}) for at, row in enumerate(rows)]
+    (one,) = found(RULE, frames, [SDA])
+    facts = {fact.name: fact for fact in one.facts}
+    assert (facts["mean_1_us"].value, facts["mean_1_us"].of) == (60_000, 3 * 85)
+
+
+def test_one_that_is_busy_in_parts_of_blocks_alone_is_evaluated_by_all_of_them():
+    rows = [((WEB, 500, 200),)] * 6
+    rows += [((WEB, 400, 2000), (BACKUP, n, 3000)) for n in (2000, 1000, 1000, 1000, 1000, 1000)]
+    frames = [frame(100 + 5 * at, tables={measurements.ISSUERS: issued(*row)}) for at, row in enumerate(rows)]
+    (one,) = found(RULE, frames, [SDA])
+    assert {fact.name: fact for fact in one.facts}["mean_1_us"].of == 6 * 400
+
+
 def served(**shares):
     """Return what the device did while traced I/Os of web.service were in flight, by name, in a frame."""
     names = {"web": WEB, "backup": BACKUP, "db": DB}

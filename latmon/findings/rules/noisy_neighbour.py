@@ -34,6 +34,8 @@ from latmon.support.units import counted, part, spelled
 ID = "noisy-neighbour"
 _QUIET = 0.1
 """Greatest share of the device's time in a block in which the neighbour counts as quiet."""
+_OF_PEAK = 0.6
+"""Share of its highest mean number of I/Os in flight from which on a cgroup is busy in all of a block."""
 _MORE = 2.0
 """How many times as many, or as large, the others' own I/Os may become."""
 _MEDIAN = 1.5
@@ -160,6 +162,7 @@ def _neighbour(group: str, parts: list[_Part], limits: Thresholds) -> _Neighbour
             busy.append(here)
         elif own <= _QUIET * whole:
             quiet.append(here)
+    busy = _wholly_busy(busy, group, limits["lasting_us"])
     busy_us, quiet_us = (sum(here.us for here in some) for some in (busy, quiet))
     if busy_us < limits["lasting_us"] or quiet_us < limits["lasting_us"] / 2:
         return None
@@ -177,6 +180,16 @@ def _neighbour(group: str, parts: list[_Part], limits: Thresholds) -> _Neighbour
     whole = sum(one.time_us for here in busy for ops in here.groups.values() for one in ops.values())
     victims.sort(key=lambda one: -one.waited_us)
     return _Neighbour(done, busy_us, quiet_us, done.time_us / whole, tuple(victims))
+
+
+def _wholly_busy(busy: list[_Part], group: str, lasting_us: float) -> list[_Part]:
+    """Return the blocks in which a cgroup is busy all the time, where these are enough; else all of them.
+
+    A block in which it begins or ends has I/Os of both times: others that had waited issue many fast ones at once.
+    """
+    in_flight = [sum(one.time_us for one in here.groups.get(group, {}).values()) / here.us for here in busy]
+    whole = [here for here, mean in zip(busy, in_flight, strict=True) if mean >= _OF_PEAK * max(in_flight)]
+    return whole if sum(here.us for here in whole) >= lasting_us else busy
 
 
 def _share_behind(busy: Iterable[_Part], slow: _Done, group: str) -> float | None:
