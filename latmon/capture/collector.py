@@ -251,6 +251,10 @@ class _Noted:
         return self.reading.result() if self.reading is not None and read else None
 
 
+_COUNTERS = "D"
+"""Tier without probes, whose frames are whole intervals."""
+
+
 class Sink(Protocol):
     """Receiver of a capture's origin and frames. Neither call may wait."""
 
@@ -348,6 +352,11 @@ class Capture:
     def recording(self) -> bool:
         return self._recorder is not None and self._recorder.active
 
+    @property
+    def finishes(self) -> bool:
+        """Whether the counts since the last frame are recorded at the end; not those of counters without probes."""
+        return isinstance(self._backend, Finishing) and self._backend.origin.tier not in ("", _COUNTERS)
+
     def lost_hosts(self) -> Outcome:
         """Return which hosts of a fleet sent no frame, or none at the end, and the exit code; without any no reason."""
         if not isinstance(self._recorder, HostRecorders):
@@ -367,6 +376,8 @@ class Capture:
     async def _follow(self, backend: Backend) -> Outcome:
         """Pass frames to recorder and sink; the recording is always closed before the backend."""
         origin = backend.origin
+        if self._request.workload:
+            origin = replace(origin, extra={**origin.extra, "command": self._request.workload})
         limits = _limits(self._request)
         recorder: Recorder | HostRecorders
         if isinstance(backend, OfHosts):

@@ -107,6 +107,8 @@ class Request:
     """Hosts of the backend `fleet`, as ssh takes them."""
     store: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Arguments of the backend `prometheus`, of which one is a password, and of `fleet`."""
+    workload: str = ""
+    """Command line that the recording measures, which its header has."""
     commands: tuple[str, ...] = ()
     """Names of the commands that the collector takes from the process that reads its frames."""
 

@@ -7,6 +7,7 @@ those of the table in latmon/cli/options.py.
 from __future__ import annotations
 
 import argparse
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
@@ -49,11 +50,26 @@ def parse(argv: list[str]) -> argparse.Namespace:
         raise UsageError(f"there is no command {clean(name)!r}{near or f'; the commands are {_listed_commands()}'}")
     command = name or LIVE
     declared = options.of_command(command)
-    args = _parser(command).parse_args(argv[1:] if name else argv, argparse.Namespace(command=command))
+    known = argparse.Namespace(command=command)
+    behind = next((option for option in declared if option.is_behind_dashes), None)
+    if behind is not None:
+        argv, words = _parted(argv)
+        setattr(known, behind.destination, words)
+    args = _parser(command).parse_args(argv[1:] if name else argv, known)
     sentence = mistake(args, declared)
     if sentence:
         raise UsageError(sentence)
     return args
+
+
+def _parted(argv: list[str]) -> tuple[list[str], list[str]]:
+    """Return the words before `--`, and those behind it. UsageError for a `--` without one."""
+    if "--" not in argv:
+        return argv, []
+    at = argv.index("--")
+    if at + 1 == len(argv):
+        raise UsageError("-- needs a command behind it: latmon --record FILE -- COMMAND")
+    return argv[:at], argv[at + 1 :]
 
 
 def parsers() -> dict[str, argparse.ArgumentParser]:
@@ -87,6 +103,8 @@ def _parser(name: str) -> _Parser:
     groups: dict[str, argparse._ActionsContainer] = {"": parser}
     sets: dict[str, argparse._ActionsContainer] = {}
     for option in options.of_command(name):
+        if option.is_behind_dashes:
+            continue
         heading = command.headings.get(option.heading, option.heading)
         if heading not in groups:
             groups[heading] = parser.add_argument_group(heading)
@@ -103,6 +121,10 @@ def _end_of_help(name: str, command: Command) -> Iterable[str]:
         yield from (f"  {named:<8} {purpose(named)}" for named in _named_commands())
     elif command.epilog:
         yield command.epilog if isinstance(command.epilog, str) else command.epilog()
+    for option in options.of_command(name):
+        if option.is_behind_dashes:
+            yield f"\n-- {option.usage}..."
+            yield textwrap.fill(option.help, 78, initial_indent="  ", subsequent_indent="  ")
     yield "\nexamples:"
     yield from (f"  {example}" for example in command.examples)
     if name == LIVE:
@@ -246,6 +268,7 @@ COMMANDS: Mapping[str, Command] = {
             "latmon",
             "latmon --stages all --threshold 20ms",
             "latmon --record host.latmon.jsonl.gz --duration 60s",
+            "sudo latmon --record job.latmon.jsonl.gz -- fio job.fio",
         ),
     ),
     "replay": Command(

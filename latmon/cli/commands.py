@@ -32,6 +32,7 @@ from latmon.support.streams import STANDARD, ServiceLog
 from latmon.support.text import clean
 
 if TYPE_CHECKING:
+    from latmon.capture.workload import Workload
     from latmon.findings.rule import Settings
     from latmon.tui.tour import Tour
     from latmon.views.selection import ScreenOptions
@@ -110,7 +111,10 @@ def _live(args: argparse.Namespace) -> int:
     if request.record is not None and not (args.tui or args.inline):
         from latmon.cli import headless
 
-        return headless.record(request, request.record, defaults.findings, _log(args, user))
+        workload = _workload(args, user)
+        line = "" if workload is None or args.redact else workload.line
+        log = _log(args, user)
+        return headless.record(replace(request, workload=line), args.record, defaults.findings, log, workload)
     if args.baseline is not None:
         defaults = replace(defaults, findings=_with_baseline(defaults.findings, args.baseline))
     screen = partial(_screen, args, defaults, "LIVE", user, request)
@@ -119,6 +123,19 @@ def _live(args: argparse.Namespace) -> int:
 
         return headless.once(request, screen())
     return _watch(request, screen, user, inline=args.inline, instead="latmon --record FILE --duration 60s")
+
+
+def _workload(args: argparse.Namespace, user: privileges.Invoker | None) -> Workload | None:
+    """Return the command to measure, which waits for the first window; None without one."""
+    if not args.workload:
+        return None
+    from latmon.capture.workload import Workload
+
+    workload = Workload(args.workload, is_named=not args.redact)
+    with privileges.acting_as(user):
+        workload.require(os.environ)
+    workload.fork(user, output_files.umask_before())
+    return workload
 
 
 def _prometheus(args: argparse.Namespace, defaults: config.Config, user: privileges.Invoker | None) -> int:

@@ -60,6 +60,8 @@ class Option(NamedTuple, Generic[T]):
     nargs: str | None = None
     is_repeatable: bool = False
     is_required: bool = False
+    is_behind_dashes: bool = False
+    """The words behind `--`, which no other option takes."""
     has_schema: bool = False
     """The option prints the JSON Schema that is named like its command, and ends."""
     one_of: str = ""

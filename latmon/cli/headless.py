@@ -21,7 +21,7 @@ import sys
 import tempfile
 import textwrap
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from syslog import LOG_DEBUG, LOG_ERR, LOG_INFO, LOG_NOTICE, LOG_WARNING
 from typing import TYPE_CHECKING, Any, TextIO
@@ -49,6 +49,7 @@ from latmon.support.text import encodable
 from latmon.support.units import counted, show_duration, show_size
 
 if TYPE_CHECKING:
+    from latmon.capture.workload import Workload
     from latmon.exporters.screen import Moments
     from latmon.views.lines import Line
     from latmon.views.selection import ScreenOptions
@@ -168,19 +169,23 @@ class RecordingProgress:
         log: ServiceLog | None = None,
         *,
         redaction: Redaction | None = None,
+        is_alone: bool = True,
     ) -> None:
         """Report on the recording `path` to `out`; `settings`: see FindingReporter; `log`: it prints to `out`, too.
 
-        `redaction`: findings and notices have the names that the recording has.
+        `redaction`: findings and notices have the names that the recording has; `is_alone`: nothing else writes to
+        the terminal.
         """
         self._path, self._out, self._redaction = path, out, redaction
         self._log = log or ServiceLog(out)
         self._findings = FindingReporter(settings)
-        self._live = out.isatty() and self._log.least > QUIET
+        self._live = out.isatty() and self._log.least > QUIET and is_alone
         self._reported_us = 0
         self._began_us: int | None = None
         self._traces_stages = True
         self._line = self._noticed = self._remark = self._latest = ""
+        self._counted: tuple[float, CaptureCounts] | None = None
+        """The seconds of its frames so far, and their counts."""
         self._shown = self._gaps = 0
         self._waiting = Waiting()
 
@@ -199,6 +204,10 @@ class RecordingProgress:
         if text:
             self._write(LOG_NOTICE, self._remark)
 
+    def note(self, text: str) -> None:
+        """Print a sentence."""
+        self._write(LOG_NOTICE, text)
+
     def opened(self, origin: Origin) -> None:
         origin = private_origin(origin, self._redaction) if self._redaction else origin
         self._traces_stages = origin.traces_stages
@@ -215,7 +224,8 @@ class RecordingProgress:
         frame = private_frame(frame, self._redaction) if self._redaction else frame
         self._waiting.add(frame)
         self._gaps = tally.gaps
-        self._line = _progress((frame.mono_us - self._began_us) / 1e6, tally, self._size(), stages=self._traces_stages)
+        self._counted = (frame.mono_us - self._began_us) / 1e6, tally
+        self._line = self._progress_line()
         notice = frame.health.notice
         if self._remark and notice.endswith(self._remark):  # printed before the capture started
             notice = notice.removesuffix(self._remark).removesuffix("; ")
@@ -234,8 +244,8 @@ class RecordingProgress:
     def ended(self, outcome: Outcome) -> None:
         if self._live:
             self._overwrite("")
-        if self._line:
-            self._write(LOG_INFO, f"recorded {self._line}")  # the length of its frames, not the requested one
+        if self._line:  # the length of its frames, not the requested one, and the size of the whole file
+            self._write(LOG_INFO, f"recorded {self._progress_line()}")
         rows = self._waiting.ages.oldest
         if waits := not_completed(
             in_flight_by_device((one.device, one.count, one.age_us, one.at_least) for one in rows)
@@ -249,6 +259,12 @@ class RecordingProgress:
         lost = [f"{gaps}the recording is incomplete"] if outcome.exit == EXIT_INCOMPLETE else []
         if text or lost:
             self._write(LOG_INFO if outcome.exit == EXIT_DONE else LOG_WARNING, "; ".join([*text, *lost]))
+
+    def _progress_line(self) -> str:
+        if self._counted is None:
+            return ""
+        seconds, tally = self._counted
+        return _progress(seconds, tally, self._size(), stages=self._traces_stages)
 
     def _size(self) -> int:
         try:
@@ -274,9 +290,18 @@ class _Recording(RecordingProgress):
     """Progress of a capture that ends when its recording ends, because nothing else shows the frames."""
 
     def __init__(
-        self, request: Request, path: Path, out: TextIO, settings: Settings | None, log: ServiceLog | None
+        self,
+        request: Request,
+        path: Path,
+        settings: Settings | None,
+        log: ServiceLog | None,
+        workload: Workload | None = None,
     ) -> None:
-        super().__init__(path, out, settings, log, redaction=request.redaction)
+        """`workload`: the command that begins with the first window, and whose end is that of the recording."""
+        super().__init__(path, sys.stderr, settings, log, redaction=request.redaction, is_alone=workload is None)
+        self._workload = workload
+        self._outcome = ""
+        """How the command has ended."""
         self._trouble = ""
         """Why nothing is written at the moment, as of the last frame."""
         self.capture = Capture(request, self, ahead=self.remark)
@@ -285,7 +310,12 @@ class _Recording(RecordingProgress):
         return self.capture.recorded_bytes  # without a system call on the disk, which may hang
 
     def offer(self, frame: Frame, tally: CaptureCounts) -> None:
+        if self._workload is not None and not self.has_windows:
+            self._workload.begin(self._ended_workload)
+            self.capture.mark(f"command: {self._workload.line}")
         super().offer(frame, tally)
+        if self._outcome:  # the window in which the command has ended
+            self.capture.stop(self._outcome)
         trouble, before = frame.health.recording_trouble, self._trouble
         self._trouble = trouble
         if not self.capture.recording:
@@ -295,21 +325,47 @@ class _Recording(RecordingProgress):
         elif before and not trouble:
             self._write(LOG_WARNING, f"{frame.health.recording} is written again")
 
+    def _ended_workload(self) -> None:
+        """End the recording with the command, which its last window includes."""
+        if self._workload is not None:
+            self._outcome = f"{self._workload.name}: {self._workload.outcome}"
+            self.capture.mark(self._outcome)
+            if self.capture.finishes:
+                self.capture.stop(self._outcome)
 
-def record(request: Request, path: Path, settings: Settings | None = DEFAULT, log: ServiceLog | None = None) -> int:
+
+def record(
+    request: Request,
+    path: Path,
+    settings: Settings | None = DEFAULT,
+    log: ServiceLog | None = None,
+    workload: Workload | None = None,
+) -> int:
     """Capture to `path` until the duration, a signal or the backend ends it; return the exit code.
 
-    `settings`: see FindingReporter; `log`: None logs to stderr.
+    `settings`: see FindingReporter; `log`: None logs to stderr. `workload`: a command whose end ends the capture; the
+    exit code is the command's, unless that is 0.
     """
-    return asyncio.run(_record(request, path, settings, log))
+    try:
+        return asyncio.run(_record(request, path, settings, log, workload))
+    finally:
+        if workload is not None:
+            workload.close()
 
 
-async def _record(request: Request, path: Path, settings: Settings | None, log: ServiceLog | None) -> int:
-    progress = _Recording(request, path, sys.stderr, settings, log)
+async def _record(
+    request: Request, path: Path, settings: Settings | None, log: ServiceLog | None, workload: Workload | None
+) -> int:
+    progress = _Recording(request, path, settings, log, workload)
     loop = asyncio.get_running_loop()
     ended_by: list[signal.Signals] = []
+    forwarded: set[signal.Signals] = set()
 
     def stop(number: signal.Signals) -> None:
+        if workload is not None and workload.runs and number not in forwarded:
+            forwarded.add(number)
+            workload.forward(number)  # its end ends the recording; the same signal again ends that at once
+            return
         ended_by.append(number)
         progress.capture.stop(ENDING[number], at_once=number is not signal.SIGINT)
 
@@ -322,7 +378,20 @@ async def _record(request: Request, path: Path, settings: Settings | None, log: 
     if ended_by and not progress.has_windows:  # a signal ends a capture complete, but not one that has not begun
         outcome = Outcome(f"{outcome.reason}: nothing was recorded", 128 + ended_by[0])
     progress.ended(outcome)
-    return outcome.exit
+    return outcome.exit if workload is None else await _exit_of(workload, outcome, progress, ended_by)
+
+
+async def _exit_of(
+    workload: Workload, outcome: Outcome, progress: _Recording, ended_by: Sequence[signal.Signals]
+) -> int:
+    """Return the command's exit code, else the recording's; wait for a command that a failed recording left behind."""
+    if workload.runs and not ended_by:
+        progress.note(f"{workload.name} still runs: it goes on without a recording")
+        await workload.ended.wait()
+        progress.note(f"{workload.name}: {workload.outcome}")
+    if workload.failure is not None:
+        raise workload.failure
+    return workload.code or outcome.exit
 
 
 class _Picture:

@@ -105,7 +105,7 @@ def _run() -> int:
 
 def run(argv: list[str]) -> int:
     """Run the command line and return its exit code; every error is one sentence on stderr."""
-    os.umask(0o077)
+    output_files.restrict_umask()
     try:
         try:
             imports.guard()  # before what they import

@@ -804,6 +804,25 @@ OPTIONS += _declared(
     excludes=_ON_SCREEN,
 )
 OPTIONS += _declared(
+    ("live",),
+    Option(
+        "COMMAND",
+        "with --record FILE: record while this command and its arguments run, as the user who called sudo; the exit "
+        "code is the command's",
+        values.word,
+        dest="workload",
+        nargs="*",
+        is_behind_dashes=True,
+        needs=(Rule(("--record",), "a command behind -- needs {parts}"),),
+        excludes=(
+            Rule(("--record -",), "COMMAND writes to standard output: {option} needs --record FILE"),
+            Rule(("--tui", "--inline", "--once"), "COMMAND has the terminal: it goes without {part}"),
+            Rule(("--duration",), "COMMAND ends the recording: it goes without {part}"),
+            Rule((f"--backend {PROMETHEUS}",), "COMMAND runs on this host: it goes without {part}"),
+        ),
+    ),
+)
+OPTIONS += _declared(
     _CAPTURES,
     Option(
         "--record FILE",

@@ -32,6 +32,22 @@ _TEMPORARY = ("TMPDIR", "TEMP", "TMP")
 """Variables that tempfile reads."""
 
 
+_PRIVATE = 0o077
+_umask_before: list[int] = []
+
+
+def restrict_umask() -> None:
+    """Make new files the user's alone; `umask_before` has the process's umask from then on."""
+    before = os.umask(_PRIVATE)
+    if not _umask_before:
+        _umask_before.append(before)
+
+
+def umask_before() -> int:
+    """Return the umask with which latmon was started, for a command that is the user's."""
+    return _umask_before[0] if _umask_before else _PRIVATE
+
+
 def create(path: Path, access: int = os.O_WRONLY) -> int:
     """Return the descriptor of a new file that only its owner can read.
 

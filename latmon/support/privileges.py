@@ -64,7 +64,7 @@ def drop_root(user: Invoker | None) -> None:
     """Become the invoking user permanently; where root stays, prevent that started programs gain privileges."""
     os.umask(0o077)
     if user is not None:
-        _become(user)
+        become(user)
     elif os.geteuid() == 0:
         no_new_privileges()
 
@@ -159,7 +159,8 @@ def _drop_capabilities() -> None:
         raise OSError(number, f"the capabilities could not be dropped: {os.strerror(number)}")
 
 
-def _become(user: Invoker) -> None:
+def become(user: Invoker) -> None:
+    """Become a user permanently, with its groups."""
     os.setgroups(user.groups)
     os.setresgid(user.gid, user.gid, user.gid)
     os.setresuid(user.uid, user.uid, user.uid)

@@ -33,6 +33,12 @@ def test_everything_of_a_capture():
     assert args.device == ["sd*", "nvme0n1"]
 
 
+def test_a_command_to_measure_is_all_that_is_behind_the_dashes():
+    args = arguments.parse(["--record", "f", "--redact", "--", "fio", "--record", "x", "--", "y"])
+    assert (args.workload, args.redact, args.record) == (["fio", "--record", "x", "--", "y"], True, Path.cwd() / "f")
+    assert arguments.parse(["--record", "f"]).workload == []
+
+
 def test_other_commands():
     assert arguments.parse(["replay", "a", "b", "--speed", "2.5"]).speed == 2.5
     assert arguments.parse(["report", "a", "--json"]).json
@@ -56,6 +62,13 @@ def test_other_commands():
         ("--record f --max-size 1k", "--max-size: '1k' is less than 2M"),
         ("--record f --keep 1s", "--keep: '1s' is less than a minute"),
         ("--record f --keep x", "--keep: 'x' is not a duration"),
+        ("-- fio", "a command behind -- needs --record FILE"),
+        ("--record f --", "-- needs a command behind it: latmon --record FILE -- COMMAND"),
+        ("--record f fio", "unrecognized arguments: fio"),
+        ("--record f --tui -- fio", "COMMAND has the terminal: it goes without --tui"),
+        ("--record - -- fio", "COMMAND writes to standard output"),
+        ("--record f --duration 3s -- fio", "COMMAND ends the recording: it goes without --duration"),
+        ("report a --runs --slo 5ms", "--runs compares as latmon diff does, without --slo"),
         ("trace", "the following arguments are required: --device"),
         ("trace --device a --lba 5", "--lba: '5' is not a range of sectors such as 2048-4095"),
         ("trace --device a --lba 9-3", "--lba: '9-3' ends before it begins"),

@@ -249,7 +249,7 @@ def test_a_quiet_log_has_no_line_of_progress_on_a_terminal(tmp_path):
 @pytest.mark.parametrize("name", ["r", "a: b", "a stopped: b", "not recording: b"])
 def test_a_file_that_nothing_is_written_to_is_named_at_once_and_so_is_its_return(tmp_path, name):
     out = io.StringIO()
-    progress = _Recording(Request("demo"), tmp_path / name, out, None, ServiceLog(out, least=QUIET))
+    progress = _Recording(Request("demo"), tmp_path / name, None, ServiceLog(out, least=QUIET))
     progress.capture = SimpleNamespace(recording=True, recorded_bytes=0)
     progress.opened(ORIGIN)
     failed = "nothing is written: Input/output error"

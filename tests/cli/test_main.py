@@ -16,7 +16,7 @@ import pytest
 from latmon.cli import commands, headless
 from latmon.cli.config import Config
 from latmon.cli.main import run as main
-from latmon.model.frame import Frame
+from latmon.model.frame import Frame, Mark
 from latmon.recording.codec import End
 from latmon.recording.reader import open_recording
 from latmon.support import privileges
@@ -634,3 +634,30 @@ def test_a_tool_of_the_config_is_meant_by_its_key(monkeypatch):
     assert commands._tools(Config({"dtrace": "/nowhere/dtrace"})) == {}, "the environment beats the file"
     with pytest.raises(UnavailableError, match="bpftrace: /nowhere in the config"):
         commands._tools(Config({"bpftrace": "/nowhere"}))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="procfs is Linux'")
+def test_a_command_is_recorded_to_its_end_and_its_exit_code_passed_on(latmon, tmp_path):
+    done = latmon("--backend", "procfs", "--record", "x.gz", "--", "sh", "-c", "echo out; exit 3")
+    assert (done.returncode, done.stdout) == (3, "out\n")
+    assert "sh: exit code 3 after" in done.stderr
+    items = [*open_recording(tmp_path / "x.gz")]
+    texts = [item.text for item in items if isinstance(item, Mark)]
+    assert texts[0] == "command: sh -c 'echo out; exit 3'"
+    assert texts[1].startswith("sh: exit code 3 after ")
+    (end,) = (item for item in items if isinstance(item, End))
+    assert end.reason == texts[1]
+    assert open_recording(tmp_path / "x.gz").origin.extra["command"] == "sh -c 'echo out; exit 3'"
+    size = (tmp_path / "x.gz").stat().st_size
+    assert f"{size / 1000:.1f} kB" in done.stderr
+    private = latmon("--backend", "procfs", "--record", "y.gz", "--redact", "--", "sh", "-c", "true")
+    assert private.returncode == 0
+    assert "the command: exit code 0 after" in private.stderr
+    assert b"sh -c" not in gzip.decompress((tmp_path / "y.gz").read_bytes())
+
+
+def test_a_command_that_is_not_there_records_nothing(latmon, tmp_path):
+    done = latmon("--backend", "procfs", "--record", "x.gz", "--", "no-such-program")
+    assert done.returncode == 127
+    assert "no-such-program: command not found: nothing was run" in done.stderr
+    assert not (tmp_path / "x.gz").exists()

@@ -8,6 +8,7 @@ A throw-away user with a rule of its own; both are gone afterwards.
 import os
 import pty
 import secrets
+import shlex
 import shutil
 import signal
 import subprocess
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from latmon.model.frame import Frame
+from latmon.model.frame import Frame, Mark
 from latmon.recording.reader import open_recording
 from latmon.support.errors import RecordingError
 from latmon.support.process import descendants
@@ -346,3 +347,39 @@ def test_a_checkout_of_the_users_own_runs_until_others_can_change_it(eve):
     done = eve.sudo(*words)
     assert done.returncode == 3
     assert "block_a.bt belongs to " in done.stderr
+
+
+WHO = (
+    "id -un > who",
+    "pwd >> who",
+    "echo $HOME >> who",
+    "grep NoNewPrivs /proc/self/status >> who",
+    "sudo -n id -u >> who",
+    "exit 9",
+)
+
+
+def test_a_command_that_is_measured_runs_as_the_user_and_its_exit_code_is_passed_on(user):
+    user("NOPASSWD: SETENV: ALL")
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
+        directory = Path(name)
+        shutil.chown(directory, NAME)
+        directory.chmod(0o755)
+        path = os.pathsep.join((str(ROOT), str(ROOT / "backends")))
+        words = ["sudo", "-n", f"PYTHONPATH={path}", PYTHON, "-P", "-m", "latmon", "--backend", "procfs"]
+        words += ["--record", f"{name}/x.gz", "--", "sh", "-c", "; ".join(WHO)]
+        done = subprocess.run(
+            ["su", NAME, "-c", f"cd {name} && exec {shlex.join(words)}"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        assert done.returncode == 9, done.stderr
+        who = (directory / "who").read_text().split()
+        assert who[:2] == [NAME, name]
+        assert who[3:] == ["NoNewPrivs:", "0", "0"], "its own sudo still works"
+        assert "sh: exit code 9 after" in done.stderr
+        texts = [mark.text for mark in open_recording(directory / "x.gz") if isinstance(mark, Mark)]
+        assert [text.partition(" after")[0] for text in texts][1:] == ["sh: exit code 9"]
+        assert (directory / "x.gz").owner() == NAME

@@ -1,0 +1,123 @@
+"""The command that a recording measures: its exit code, signals, what it inherits, and when it is not run."""
+
+import asyncio
+import os
+import signal
+import sys
+
+import psutil
+import pytest
+
+from latmon.capture.workload import NOT_EXECUTABLE, NOT_FOUND, CommandError, Workload
+from latmon.support.process import descendants
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it forks")
+
+
+@pytest.fixture
+def workload():
+    made = []
+
+    def make(*words, umask=0o022, **options):
+        one = Workload(words, **options)
+        one.fork(None, umask)
+        made.append(one)
+        return one
+
+    yield make
+    for one in made:
+        one.close()
+
+
+async def until(holds):
+    for _ in range(1_500):
+        if holds():
+            return
+        await asyncio.sleep(0.02)
+    pytest.fail("it does not begin")
+
+
+async def ended(one):
+    calls = []
+    one.begin(lambda: calls.append(one.code))
+    async with asyncio.timeout(30):
+        await one.ended.wait()
+    assert calls == [one.code]
+    return one
+
+
+@pytest.mark.parametrize(
+    ("script", "code"),
+    [("exit 0", 0), ("exit 3", 3), ("kill -TERM $$", 128 + signal.SIGTERM), ("kill -KILL $$", 128 + signal.SIGKILL)],
+)
+async def test_its_exit_code_is_that_of_a_shell(workload, script, code):
+    one = await ended(workload("sh", "-c", script))
+    assert (one.code, one.runs, one.failure) == (code, False, None)
+    assert one.outcome.startswith(f"exit code {code} after ")
+
+
+async def test_one_that_is_not_released_is_never_run(workload, tmp_path):
+    one = workload("touch", str(tmp_path / "made"))
+    one.close()
+    await asyncio.sleep(0.3)
+    assert not (tmp_path / "made").exists()
+
+
+async def test_it_has_the_umask_of_the_user_and_the_standard_files(workload, tmp_path):
+    await ended(workload("sh", "-c", f"umask > {tmp_path}/umask; ls /proc/self/fd > {tmp_path}/files", umask=0o027))
+    assert (tmp_path / "umask").read_text().strip() == "0027"
+    assert {"0", "1", "2"} <= set((tmp_path / "files").read_text().split()) <= {"0", "1", "2", "3"}, "3: ls itself"
+
+
+async def test_it_is_no_descendant_of_latmon_whose_own_io_it_would_be(workload, tmp_path):
+    one = workload("sh", "-c", f"echo $$ > {tmp_path}/pid; sleep 60")
+    one.begin(lambda: None)
+    await until(lambda: one.runs and (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+    pid = int((tmp_path / "pid").read_text())
+    assert pid not in set(descendants(os.getpid()))
+    assert os.getpgid(pid) == os.getpgrp(), "the terminal's Ctrl-C reaches both"
+    one.forward(signal.SIGTERM)
+    async with asyncio.timeout(30):
+        await one.ended.wait()
+    assert one.code == 128 + signal.SIGTERM
+    assert not psutil.pid_exists(pid)
+    one.forward(signal.SIGTERM)
+
+
+async def test_a_signal_can_be_handled_by_it(workload):
+    one = workload("sh", "-c", 'trap "exit 7" HUP; while :; do sleep 0.05; done')
+    one.begin(lambda: None)
+    await until(lambda: one.runs)
+    await asyncio.sleep(0.5)
+    one.forward(signal.SIGHUP)
+    async with asyncio.timeout(30):
+        await one.ended.wait()
+    assert one.code == 7
+
+
+@pytest.mark.parametrize(
+    ("word", "code", "text"),
+    [
+        ("no-such-program", NOT_FOUND, "no-such-program: command not found: nothing was run"),
+        ("/nowhere/program", NOT_FOUND, "program: command not found: nothing was run"),
+        ("/etc/passwd", NOT_EXECUTABLE, "passwd can't be run: Permission denied"),
+    ],
+)
+async def test_what_can_not_be_run_is_refused_before_anything_starts(workload, word, code, text):
+    with pytest.raises(CommandError, match=text) as refused:
+        Workload([word]).require(os.environ)
+    assert refused.value.exit_code == code
+    one = await ended(workload(word))  # it is gone since it was looked up
+    assert one.code == code
+    assert str(one.failure) == text
+
+
+def test_what_can_be_run_is_taken():
+    Workload(["sh"]).require(os.environ)
+    Workload(["/bin/sh"]).require({})
+
+
+def test_private_words_are_left_out():
+    private, named = Workload(["fio", "--name=secret x"], is_named=False), Workload(["/usr/bin/fio", "--name=a b"])
+    assert (private.line, private.name) == ("the command", "the command")
+    assert (named.line, named.name) == ("/usr/bin/fio '--name=a b'", "fio")
