@@ -12,6 +12,7 @@ how much time is missing. A roll-up whose minute is damaged is no damage of its 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sys
 import tempfile
@@ -23,8 +24,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from latmon.capture import target
-from latmon.model.frame import Frame, Mark, Origin
-from latmon.model.measurements import LATENCIES, TABLES
+from latmon.model.frame import Flow, Frame, Mark, Origin
+from latmon.model.measurements import DEVICE_COUNTERS, ERRORS, LATENCIES, TABLES
 from latmon.model.packed import Packed
 from latmon.model.packed_frame import pack
 from latmon.recording import codec, members
@@ -275,11 +276,27 @@ def line_of(raw: bytes, position: ReadPosition, *, imported: bool) -> tuple[Item
     `imported`: sums and maxima are another tool's, whose buckets were moved to ours: they are not compared.
     """
     item = item_behind(raw, position)
+    _require_keys_once(raw)
     if isinstance(item, Frame) and not position.is_foreign:
         admit(item, position)
         if not imported:
             _compare(item)
     return item, "" if item is not None else _kind(raw)
+
+
+def _require_keys_once(raw: bytes) -> None:
+    """Raise RecordingError where an object has a key twice, of which readers take the last value.
+
+    Readers don't look: that would double the time for a line.
+    """
+    json.loads(raw, object_pairs_hook=_once_each)
+
+
+def _once_each(pairs: list[tuple[str, object]]) -> None:
+    keys = {key for key, _ in pairs}
+    if len(keys) < len(pairs):
+        twice = next(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
+        raise RecordingError(f"a line has the key {clean(twice, 40)!r} twice")
 
 
 _COARSE = tuple(table for table in TABLES if table.histogram_places and table is not LATENCIES)
@@ -294,6 +311,25 @@ def _compare(frame: Frame) -> None:
         for histograms in rows.histograms.values():
             if found := histograms.contradiction(coarse=True):
                 raise RecordingError(f"{table.row_title} has {found[1]}")
+    _compare_counts(frame)
+
+
+_TIMES, _IOS, _US = 2, 100, 1_000_000
+"""Counters of one interval are read at different times: only what is far more than the others is wrong."""
+
+
+def _compare_counts(frame: Frame) -> None:
+    """Raise RecordingError where more I/Os failed than were seen, or a device was active for longer than the time."""
+    failed: Counter[Flow] = Counter()
+    for row, ios in frame[ERRORS].items():
+        failed[Flow(row.device, row.op)] += ios
+    for flow, ios in failed.items():
+        done = frame.seen.get(flow)
+        if ios > _TIMES * (done.count if done else 0) + _IOS:
+            raise RecordingError(f"{flow.device} {flow.op} has more failed I/Os than completed ones")
+    for device, counters in frame[DEVICE_COUNTERS].items():
+        if (counters.active_us or 0) > _TIMES * frame.dt_us + _US:
+            raise RecordingError(f"{device} has I/O for longer than its window")
 
 
 def _kind(raw: bytes) -> str:

@@ -20,7 +20,7 @@ from latmon.analysis.cuts import Exceedances, count_above
 from latmon.model.frame import UNACCOUNTED, Completed, Device, Flow, Frame, Origin, Series, Settings
 from latmon.model.histogram import Buckets, Histogram, bucket_bounds, bucket_index
 from latmon.model.inflight import Ages
-from latmon.model.measurements import ABOVE, FILES, ISSUERS, PATTERNS, SIZES, STAGE_TIMES
+from latmon.model.measurements import ABOVE, ERRORS, FILES, ISSUERS, PATTERNS, SIZES, STAGE_TIMES
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.packed_frame import pack
 from latmon.model.sample import SampleRates
@@ -42,7 +42,7 @@ SMALL = 16_384
 MINUTE_US = 60_000_000
 TRACED = "traced "
 """Prefix of a stage in a series of the traced I/Os: they are another population than all I/Os."""
-_OF_SPANS = (STAGE_TIMES, ABOVE, ISSUERS, FILES, SIZES, PATTERNS)
+_OF_SPANS = (STAGE_TIMES, ABOVE, ERRORS, ISSUERS, FILES, SIZES, PATTERNS)
 """Tables of which a span has one sum. Of latencies and completions it has one for each unit."""
 Counts = dict[int, int]
 K = TypeVar("K")
@@ -194,6 +194,13 @@ class CaptureSpan:
     def above(self) -> Mapping[Flow, int]:
         """Return the I/Os above the threshold, counted by the probe."""
         return self.sums[ABOVE]
+
+    def failed(self, device: str = "") -> int | None:
+        """Return the I/Os that failed, of one device or of all; None where they were not counted."""
+        rows = self.sums[ERRORS]
+        if not rows and ERRORS.name not in self.origin.counted:
+            return None
+        return sum(ios for row, ios in rows.items() if device in ("", row.device))
 
     @property
     def by_total(self) -> Mapping[Series, Mapping[int, int]]:

@@ -105,6 +105,8 @@ class UserView:
     """false: `longest_us` is an upper bound."""
     iops: float | None
     """I/Os per second; null where none was counted, and where the length was not measured."""
+    failed: int | None
+    """I/Os that failed, which have no latency; null where they were not counted."""
     oldest_us: int | None
     """Age in us of the oldest I/O in flight at the end, which is in none of the numbers above; null: none is known."""
     oldest_is_exact: bool
@@ -164,6 +166,7 @@ def _user_view(period: CaptureSpan, timed: Sequence[Series], common: int | None,
         longest_us=longest.max_bound if longest else None,
         longest_is_exact=longest is not None and longest.max is not None,
         iops=done / seconds if flows and seconds else None,
+        failed=period.failed(device),
         oldest_us=oldest.age_us if oldest else None,
         oldest_is_exact=oldest is not None and not oldest.at_least,
         unknown_age=unknown,
@@ -369,7 +372,7 @@ class FindingsChange:
     both: tuple[str, ...]
     """Devices, or the host, and rules of those that both have."""
     unknown: tuple[str, ...]
-    """Devices and rules of those whose rule was not evaluated on the other side."""
+    """Devices and rules of those whose rule was not evaluated, or whose device was not recorded, on the other side."""
 
 
 def findings_change(a: CaptureSpan, b: CaptureSpan) -> FindingsChange | None:
@@ -380,9 +383,10 @@ def findings_change(a: CaptureSpan, b: CaptureSpan) -> FindingsChange | None:
     unknown: list[str] = []
     for one, other, name in ((a, b, "B"), (b, a, "A")):
         alone = [(rule, device) for rule, device in one.findings or {} if (rule, device) not in (other.findings or {})]
-        missing = [key for key in alone if key[0] in other.not_evaluated]
+        missing = {key: f"not evaluated in {name}" for key in alone if key[0] in other.not_evaluated}
+        missing |= {key: f"which {name} did not record" for key in alone if key[1] and key[1] not in other.devices}
         sides.append([f"{(one.findings or {})[key]} ({key[0]})" for key in alone if key not in missing])
-        unknown += [f"{device or 'the host'} ({rule}), not evaluated in {name}" for rule, device in missing]
+        unknown += [f"{device or 'the host'} ({rule}), {why}" for (rule, device), why in missing.items()]
     both = [f"{device or 'the host'} ({rule})" for rule, device in a.findings if (rule, device) in b.findings]
     return FindingsChange(*map(tuple, (*sides, both, unknown)))
 

@@ -104,6 +104,9 @@ def for_users(views: Sequence[UserView]) -> str:
             parts.append(f"I/Os of {bar} or more per day: {rates} (counted: {', '.join(counts)})")
         else:
             parts.append(f"I/Os of {bar} or more: {' -> '.join(counts)}")
+    if any(view.failed for view in views):
+        counts = ["not counted" if view.failed is None else f"{view.failed:,}" for view in views]
+        parts.append(f"failed I/Os: {' -> '.join(counts)}")
     parts.append(f"the longest completed I/O: {' -> '.join(map(_longest, views))}")
     if any(view.is_stuck for view in views):
         parts.append(f"in flight at the end: {' -> '.join(map(_oldest, views))}")

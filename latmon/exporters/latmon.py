@@ -11,13 +11,14 @@ version doesn't know are passed on.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO
 
 from latmon.exporters.registry import DamageNote, ExportOptions, Item, Reported, Source
 from latmon.model.frame import Flow, Frame, Mark, Origin, Outstanding, Series
 from latmon.model.histogram import EMPTY, Histogram, bucket_bounds
-from latmon.model.measurements import ABOVE, TABLES
+from latmon.model.measurements import ABOVE, ERRORS, TABLES
 from latmon.model.table import AnyTable, Unit
 from latmon.recording import codec
 from latmon.recording.codec import Gap
@@ -60,11 +61,11 @@ WINDOW_HEADER = (
     *("time", "mono_us", "dt_us", "device", "op", "stage", "population", "count", "sum_us", "max_us"),
     *QUANTILES,
     *("completed", "bytes", "above_threshold", "in_driver", "queued", "lost_events", "note"),
-    "includes",
+    *("includes", "failed"),
 )
 _UNKNOWN = Outstanding(None, None)
-_BEHIND_TIME = len(WINDOW_HEADER) - 5
-"""Cells between the three of the time and the note."""
+_BEHIND_TIME = len(WINDOW_HEADER) - 6
+"""Cells between the three of the time and the note, which two more follow."""
 
 
 def write_windows(source: Source, out: BinaryIO, _options: ExportOptions) -> None:
@@ -83,7 +84,7 @@ def _window_rows(item: Reported, origin: Origin) -> Iterator[bytes]:
 
 
 def _window_note(time: str | None, mono_us: int | None, dt_us: int | None, text: str) -> bytes:
-    return row((time, mono_us, dt_us, *(None,) * _BEHIND_TIME, text, None))
+    return row((time, mono_us, dt_us, *(None,) * _BEHIND_TIME, text, None, None))
 
 
 def _note(item: Gap | Mark | DamageNote) -> tuple[str | None, int | None, int | None, str]:
@@ -103,6 +104,10 @@ def _window(frame: Frame, origin: Origin) -> Iterator[bytes]:
     flows = dict.fromkeys((*frame.seen, *frame.kernel, *(Flow(s.device, s.op) for s in frame.histograms)))
     idle = (name for name, now in frame.outstanding.items() if now.known and not any(f.device == name for f in flows))
     rest = [series for series in frame.histograms if series.stage != "total"]
+    failed: Counter[Flow] = Counter()
+    for key, ios in frame[ERRORS].items():
+        failed[Flow(key.device, key.op)] += ios
+    counts_failed = ERRORS.name in origin.counted
     for flow in (*flows, *(Flow(name, "") for name in idle)):
         one = frame.histograms.get(Series(*flow, "total"), EMPTY)
         done = frame.kernel.get(flow) or frame.seen.get(flow)
@@ -113,6 +118,7 @@ def _window(frame: Frame, origin: Origin) -> Iterator[bytes]:
                 *begin, *flow, "total", "all", one.count, time_us, *_figures(one),
                 done.count if done else None, done.bytes if done else None, frame[ABOVE].get(flow),
                 now.in_driver, now.queued, lost, frame.health.notice if not reported else None, None,
+                failed[flow] if flow.op and (counts_failed or flow in failed) else None,
             )
         )  # fmt: skip
         reported = True
@@ -121,9 +127,11 @@ def _window(frame: Frame, origin: Origin) -> Iterator[bytes]:
     parts += [(series, one, "traced", traced.includes_of(series.device)) for series, one in traced.histograms.items()]
     for series, one, population, includes in parts:
         inside = names(includes.get(series.stage, ()))
-        yield row((*begin, *series, population, one.count, one.sum, *_figures(one), *(None,) * 5, lost, None, inside))
+        yield row(
+            (*begin, *series, population, one.count, one.sum, *_figures(one), *(None,) * 5, lost, None, inside, None)
+        )
     if not reported:
-        yield row((*begin, *(None,) * (_BEHIND_TIME - 1), lost, frame.health.notice or None, None))
+        yield row((*begin, *(None,) * (_BEHIND_TIME - 1), lost, frame.health.notice or None, None, None))
 
 
 def _figures(one: Histogram) -> tuple[int | None, ...]:

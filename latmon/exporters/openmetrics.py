@@ -40,7 +40,7 @@ from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import Issuer
 from latmon.model.measurements.patterns import PATTERN
 from latmon.model.measurements.sizes import SizeClass
-from latmon.model.table import Cell, Meaning, Unit
+from latmon.model.table import AnyTable, Cell, Meaning, Unit
 from latmon.recording.codec import Gap
 from latmon.report.totals import Totals
 
@@ -162,11 +162,21 @@ def _declared(sums: Totals) -> Iterator[Family]:
         summed = sorted(table.sum_rows(rows).items())
         for place, cell in enumerate(table.value.cells):
             contents = [(dict(zip(names, key, strict=True)), table.value.split(value)[place]) for key, value in summed]
-            yield from _cell_family(f"latmon_{table.export_name}", table.name, cell, contents)
+            yield from _cell_family(f"latmon_{table.export_name}", _about_table(table, cell), cell, contents)
 
 
-def _cell_family(name: str, table: str, cell: Cell, contents: Sequence[tuple[Labels, Any]]) -> Iterator[Family]:
-    help_text = f"{cell.name} of the table {table}."
+def _about_table(table: AnyTable, cell: Cell) -> str:
+    """Return what a cell of a table counts, as far as it is declared."""
+    if table.help_text:
+        return table.help_text
+    parts = ", ".join(
+        name for name, part in zip(table.part_names, table.parts, strict=True) if part.meaning is not Meaning.PRIVATE
+    )
+    return f"{cell.name} of {table.name} by {parts}"
+
+
+def _cell_family(name: str, about: str, cell: Cell, contents: Sequence[tuple[Labels, Any]]) -> Iterator[Family]:
+    help_text = f"{about} ({cell.name})." if cell.is_histogram else f"{about}."
     if cell.is_histogram:
         timed = tuple(MetricSample(labels, latency) for labels, latency in contents if latency)
         yield Family(f"{name}_{cell.name}_seconds", HISTOGRAM, help_text, timed, "seconds")

@@ -42,6 +42,7 @@ RAN = (
     f"{FIO} --filename=/dev/{{}} --ioengine=libaio --iodepth={{}}",
     "dmesg | grep -iE 'full|busy'",
     "dmesg | tail -n 50",
+    "losetup -l /dev/{}",
     "lspci -vv",
 )
 """Commands that tests/live/test_next_step_commands.py runs on Linux, {} being a name or number; no other was run."""

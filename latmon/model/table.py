@@ -355,6 +355,8 @@ class Table(Generic[Row, V]):
     """Tables of a group are summed up when one of them is read."""
     export_name: str
     """Its name in an export, in the singular."""
+    help_text: str = ""
+    """What its counts are, for a metric's HELP; without a full stop."""
     row_title: str = "a row"
     """A row in a sentence about damage."""
     attribute: str = ""

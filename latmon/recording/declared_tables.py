@@ -18,7 +18,7 @@ from latmon.model.packed import UNKNOWN, Packed, numbers
 from latmon.model.packed_frame import PackedRows, PackedTable, RowCounts
 from latmon.model.table import AnyTable, Cell, Meaning, Part, Tables, Unit
 from latmon.recording import validate
-from latmon.recording.packed_tables import encode_table, table
+from latmon.recording.packed_tables import MAX_IN_TABLE, encode_table, table
 from latmon.recording.validate import (
     Line,
     Read,
@@ -32,6 +32,7 @@ from latmon.recording.validate import (
     one_of,
     optional,
     text,
+    whole,
     within,
 )
 from latmon.support.errors import RecordingError
@@ -51,14 +52,21 @@ def reader_of(part: Part) -> Read:
 def reader_of_cell(cell: Cell) -> Read:
     """Return the check of a cell that is no histogram."""
     if cell.unit is Unit.NAMED:
-        return mapped(count, cell.most)
+        return mapped(_summable, cell.most)
     if cell.unit is not Unit.FACT:
-        return optional(count) if cell.may_be_unknown else count
+        return optional(_summable) if cell.may_be_unknown else _summable
     if isinstance(cell.unknown, tuple):
         return few_labels(cell.most)
     if isinstance(cell.unknown, bool):
         return flag
     return text if cell.part.meaning is Meaning.LISTED else reader_of(cell.part)
+
+
+def _summable(value: Any, key: str) -> int:
+    """Return a count that sums over windows can't bring beyond 63 bits, where they would stay at the largest number."""
+    if type(value) is int and 0 <= value <= MAX_IN_TABLE:
+        return value
+    return whole(value, key, 0, MAX_IN_TABLE)
 
 
 def _writer_of(cell: Cell) -> Callable[[Any], Any]:

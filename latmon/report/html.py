@@ -394,6 +394,8 @@ def _identity(device: Device) -> str:
     markup = f'<p class="what">{" &middot; ".join(sentences)}</p>\n' if sentences else ""
     if device.timed is False:
         markup += f"<p>Not timed by the always-on probe: {device_text.why_untimed(device)}.</p>\n"
+    if (active := outstanding.active_sentence(device)) is not None:
+        markup += f"<p>{text(active)}.</p>\n"
     if device.threshold_us is not None:
         above = sum((device.above or {}).values())
         threshold = _threshold(device.threshold_us, device.threshold_range_us)

@@ -26,11 +26,18 @@ MAX_DEPTHS = 8
 _DEPTH_BAR = 20
 
 
+def active_sentence(device: Device) -> str | None:
+    """Return the part of the time with any I/O; None where it is not known."""
+    if device.active_share is None:
+        return None
+    return f"active: {part(device.active_share)} of the time with any I/O, by the kernel's counter"
+
+
 def lines(device: Device) -> Iterator[str]:
     """Yield the text report's lines of a device: depths, Little's law, issue order."""
     outstanding = device.outstanding
-    if device.active_share is not None:
-        yield f"  active: {part(device.active_share)} of the time with any I/O, by the kernel's counter"
+    if (active := active_sentence(device)) is not None:
+        yield f"  {active}"
     for sentence in sentences(outstanding):
         yield from wrapped(sentence, "  ")
     if isinstance(outstanding, Depths):

@@ -428,9 +428,10 @@ class TimeColumn:
         return self._context
 
     def per_second(self, device: str) -> float | None:
-        """Return the device's I/Os per second that were timed; None without a frame."""
+        """Return the device's I/Os per second that were timed or failed; None without a frame."""
         covered_us = sum(frame.dt_us for frame in self.frames)
-        return sum(self.counts(device).values()) / covered_us * 1e6 if covered_us else None
+        ios = sum(self.counts(device).values()) + sum(self.failed(device).values())
+        return ios / covered_us * 1e6 if covered_us else None
 
 
 class Outcome(NamedTuple):

@@ -133,7 +133,10 @@ _NUMBERS = (
     ("digits", "two, rounded up; a bucket is at most 12.5 % wide, by size 25 %, with `~` half an octave or more"),
     ("-", "not known: no distribution here, or too few I/Os (p99 needs 100, p99.9 needs 1,000)"),
     ("max", "exact; with ≤ the bound of the highest bucket, where the source had no exact maximum; - without a bound"),
-    ("kmean", "tier C: mean by the kernel's counters, from the request's begin; the quantiles begin at the issue"),
+    (
+        "kmean",
+        "tier C: mean by the kernel's counters, from the request's begin, failed I/Os too; quantiles begin at issue",
+    ),
     (
         "depth",
         "I/Os in the driver now, of its limit (by sysfs or a probe); queue: I/Os above it",

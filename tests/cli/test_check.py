@@ -19,7 +19,9 @@ from latmon.cli.check import HEADLESS, WRONG, check_command, repair, survey
 from latmon.cli.main import run as main
 from latmon.model.frame import Device, Frame, Mark, Series, Thread, Traced
 from latmon.model.histogram import EMPTY, Histogram
-from latmon.model.measurements import HANDLERS, SOFTIRQS, WAKEUPS
+from latmon.model.measurements import DEVICE_COUNTERS, ERRORS, HANDLERS, SOFTIRQS, WAKEUPS
+from latmon.model.measurements.device_counters import DeviceCounters
+from latmon.model.measurements.errors import FailedIO
 from latmon.model.measurements.handlers import Handler, HandlerRuns
 from latmon.model.measurements.softirqs import SoftirqCpu, SoftirqRuns
 from latmon.model.measurements.wakeups import Wakeups, by_thread
@@ -282,6 +284,38 @@ def test_those_of_traced_stages_interrupts_and_threads_too(check, name):
     found = check(HEADER + window(0, **fields) + window(1) + closing(2), lost={0})
     assert found.code == 5
     assert "a sum of 1000000 us" in found.damages[0]
+
+
+FAILED = FailedIO("sda", "read", "time-out")
+
+
+@pytest.mark.parametrize(
+    ("tables", "words"),
+    [
+        ({ERRORS: {FAILED: 100}}, ""),
+        ({ERRORS: {FAILED: 5000}}, "sda read has more failed I/Os than completed ones"),
+        ({DEVICE_COUNTERS: {"sda": DeviceCounters(1_400_000)}}, ""),
+        ({DEVICE_COUNTERS: {"sda": DeviceCounters(9_000_000)}}, "sda has I/O for longer than its window"),
+    ],
+)
+def test_counts_that_contradict_each_other_are_named(check, tables, words):
+    found = check(HEADER + window(0, tables=tables) + window(1) + closing(2), lost={0} if words else ())
+    assert found.code == (5 if words else 0)
+    assert not words or words in found.damages[0]
+
+
+def test_a_key_that_a_line_has_twice_is_named(check):
+    line = to_bytes(encode_frame(frame(0)))
+    twice = line.replace(b'{"type"', b'{"seq":0,"type"', 1)
+    found = check(HEADER + pack(twice, frame(0).mono_us, frame(0).mono_us) + window(1) + closing(2), lost={0})
+    assert "has the key 'seq' twice" in found.damages[0]
+
+
+def test_a_count_that_sums_would_cut_off_is_refused(check):
+    line = encode_frame(frame(0)) | {"errors": [["sda", "read", "time-out", 1 << 60]]}
+    odd = pack(to_bytes(line), frame(0).mono_us, frame(0).mono_us)
+    found = check(HEADER + odd + window(1) + closing(2), lost={0})
+    assert found.code == 5
 
 
 def test_what_an_import_moved_to_our_buckets_is_not_held_against_them(check):

@@ -25,7 +25,7 @@ from latmon.diff.command import compared, print_compared, read
 from latmon.diff.comparison import PartChange, SeriesChange, Shift, _latency, compare, sweep_of
 from latmon.diff.conditions import device_load, differing, findings_change, user_views
 from latmon.diff.hypotheses import Detectable
-from latmon.diff.output import _worst, render
+from latmon.diff.output import _worst, for_users, render
 from latmon.diff.report import _change, pair_report, sweep_report
 from latmon.diff.verdict import sentence
 from latmon.findings.rule import DEFAULT
@@ -33,7 +33,8 @@ from latmon.model import measurements
 from latmon.model.frame import Completed, Device, Flow, Frame, Mark, Outstanding, Series, Traced
 from latmon.model.histogram import EMPTY, Histogram, bucket_index, merge
 from latmon.model.inflight import InFlight, InFlightList
-from latmon.model.measurements import ABOVE
+from latmon.model.measurements import ABOVE, ERRORS
+from latmon.model.measurements.errors import FailedIO
 from latmon.model.measurements.files import FileSeries
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import Issuer
@@ -786,6 +787,20 @@ def test_without_a_common_threshold_slow_ios_are_those_of_buckets_above_100_ms()
     assert [one.above for one in user_views((sick, healthy))] == [0, 0]
 
 
+def test_failed_ios_are_compared_where_they_were_counted():
+    origin = replace(BOX, counted=("errors",))
+    failed = {ERRORS: {FailedIO("sda", "read", "time-out"): 12}}
+    healthy, failing = (
+        period_of(name, origin, (Device("sda", 8, 0),), [replace(frame(0), tables=tables)])
+        for name, tables in (("a", {}), ("b", failed))
+    )
+    assert [view.failed for view in user_views((healthy, failing))] == [0, 12]
+    assert "failed I/Os: 0 -> 12" in for_users(user_views((healthy, failing)))
+    uncounted = period_of("c", BOX, (), [frame(0)])
+    assert "failed I/Os: not counted -> 12" in for_users(user_views((uncounted, failing)))
+    assert "failed" not in for_users(user_views((uncounted, healthy)))
+
+
 def test_a_finding_is_gone_only_if_its_rule_was_evaluated():
     a, b = without_tracing("e810"), without_tracing("e810-healthy")
     assert findings_change(a, b) is None
@@ -800,6 +815,10 @@ def test_a_finding_is_gone_only_if_its_rule_was_evaluated():
     text = " ".join(rendered(compare(a, b)).split())
     assert "finding gone: slow (tick-quantum)" in text
     assert "finding of one side: nvme0n1 (softirq-delay), not evaluated in B" in text
+    devices, b.devices = b.devices, {}
+    assert findings_change(a, b).gone == ()
+    assert "nvme0n1 (tick-quantum), which B did not record" in findings_change(a, b).unknown
+    b.devices = devices
     b.findings = {**b.findings, ("tick-quantum", "nvme0n1"): "slow"}
     assert findings_change(a, b).both == ("nvme0n1 (tick-quantum)",)
 

@@ -31,7 +31,9 @@ from latmon.exporters.screen import of_source, palette, windows
 from latmon.model import measurements
 from latmon.model.frame import Completed, Device, Flow, Frame, Health, Mark, Origin, Outlier, Outstanding, Series
 from latmon.model.histogram import Histogram
+from latmon.model.measurements import ERRORS
 from latmon.model.measurements.behind import Behind
+from latmon.model.measurements.errors import FailedIO
 from latmon.model.measurements.files import FileSeries
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import Issuer
@@ -232,6 +234,20 @@ def test_csv_windows_have_what_was_in_flight(small):
     first, *_ = (r for r in rows(export(small, "csv")) if r["device"] == "sda")
     assert (first["count"], first["sum_us"], first["max_us"], first["bytes"]) == ("4", "100132", "100000", "4096")
     assert (first["p50_us"], first["p99_us"], first["in_driver"], first["queued"]) == ("64", "", "3", "1")
+
+
+@pytest.mark.parametrize(("counted", "other"), [((), ""), (("errors",), "0")])
+def test_csv_windows_have_the_failed_ios_in_their_last_column(tmp_path, counted, other):
+    path = tmp_path / "failed.latmon.jsonl.gz"
+    writer_of = Writer.create(path, replace(ORIGIN, counted=counted))
+    failed = {ERRORS: {FailedIO("sda", "read", "time-out"): 2, FailedIO("sda", "read", "I/O error"): 1}}
+    seen = {Flow("sda", "read"): Completed(9, 0), Flow("sdb", "read"): Completed(9, 0)}
+    writer_of.append(one(1, tables=failed, seen=seen))
+    writer_of.close("asked")
+    assert export(path, "csv").splitlines()[0].endswith(b",includes,failed")
+    assert [row["failed"] for row in rows(export(path, "csv")) if row["device"] in ("sda", "sdb")] == ["3", other]
+    metrics = export(path, "openmetrics").decode()
+    assert "# HELP latmon_failed_ios I/Os that completed with an error, by the kernel's status" in metrics
 
 
 def test_openmetrics_is_cumulative_by_octave(small):

@@ -46,6 +46,7 @@ def filled(line, disk, process):
         "ps": ("sleep",),
         "fio": (disk, "3"),
         "bpftrace": ("4",),
+        "losetup": (disk,),
     }
     if line.startswith("grep '"):
         return line.replace("{}", number)

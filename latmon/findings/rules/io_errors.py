@@ -8,6 +8,7 @@ device, may hide the failure of one below it: the finding names the device that 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from latmon.findings.evidence import kernel_log_facts, kernel_log_steps
@@ -34,6 +35,7 @@ from latmon.support.units import counted, spelled
 ID = "io-errors"
 _CRITICAL_OPS = frozenset(("read", "write", "flush"))
 _NO_FAILURES = frozenset((errors.REQUEUED, errors.WOULD_BLOCK))
+_LOOP = re.compile(r"loop\d+", re.ASCII)
 _PLURAL = {"flush": "flushes", "other": "other I/Os"}
 _REFUTED = "the kernel's log has no error of the device in that time, and no program got one"
 _AT_THE_WAY = "check the way to the device: cable, port, switch, adapter, the target's own log, other devices behind it"
@@ -128,11 +130,16 @@ def _steps(facts: Facts, device: str, flows: Mapping[Flow, Mapping[str, int]]) -
     )
     statuses = dict.fromkeys(status for each in flows.values() for status in each)
     yield from dict.fromkeys(_STEPS[status] for status in statuses if status in _STEPS)
-    if not statuses.keys() <= _STEPS.keys():
+    if _LOOP.fullmatch(device):
+        yield Step(
+            "look at the file that it lies on, whether it was cut off, and at the disk below that",
+            commands=(f"losetup -l /dev/{device}",),
+        )
+    elif not statuses.keys() <= _STEPS.keys():
         name = f"/dev/{device}" if plain(device) else "DEVICE"
         yield Step(
-            "copy what is not in a backup first, then let the device test itself; of a loop device or a virtual disk, "
-            "look at what it lies on",
+            "copy what is not in a backup first, then let the device test itself; of a virtual disk, look at what it "
+            "lies on",
             "a copy reads all of a device that may be failing",
             (f"smartctl -a {name}",),
         )

@@ -83,6 +83,7 @@ ERRORS = Table(
     count("ios", Unit.IOS),
     group="always",
     export_name="failed",
+    help_text="I/Os that completed with an error, by the kernel's status; no latency contains them",
     row_title="a failed I/O",
 )
 """I/Os that completed with an error. They are among the completions (SEEN); the always-on probe times none of them."""
