@@ -470,7 +470,7 @@ class CgroupLimit:
         return replace(later, ios=ios, bytes=size, stalled_us=stalled_us)
 
 
-FILE_OPS = ("read", "write", "open", "fsync")
+FILE_OPS = ("read", "write", "open", "fsync", "close")
 """Operations on files, by the numbers that a probe's keys have."""
 CACHED, DEVICE_BOUND = "cached", "device"
 FILE_WAITS = (CACHED, DEVICE_BOUND, "unknown")

@@ -171,7 +171,13 @@ ACTIONS = (
     Action("tour", "escape", "Esc", "end the tour; the demo goes on", "end", 0, on=_TOUR),
     Action("leave", "escape,backspace", "Esc", "back, also to all hosts or groups; clears the filter", "back"),
     Action(
-        "aside", "F", "F", "files: what reads, writes, opens and syncs wait for; again: back", "files", 2, on=_STAGES
+        "aside",
+        "F",
+        "F",
+        "files: what reads, writes, syncs and so on wait for; again: back",
+        "files",
+        2,
+        on=_STAGES,
     ),
     Action(
         "its_files",

@@ -66,7 +66,10 @@ _OUTSTANDING = (
     ("off", "the problem by name, explained below the table at its setting; notes are usual defaults"),
 )
 _FILES = (
-    ("time", "of the system call of a read, a write, an open or a sync (fsync, fdatasync): what the program waits for"),
+    (
+        "time",
+        "of the system call of a read, write, open, sync (fsync, fdatasync), close: what the program waits for",
+    ),
     ("own I/O", "the thread slept for I/O, and had issued some in this operation"),
     ("most else", "what else it did longest: it waited for a lock, the journal, other I/O, a CPU, or it ran"),
     ("cached", "not split: the thread did not sleep and issued no I/O: no device kept it waiting"),

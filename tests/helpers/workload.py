@@ -164,13 +164,14 @@ CALLS_OF = {
     "write": ("write", "writev", "pwrite64", "pwritev", "pwritev2"),
     "open": ("open", "openat", "openat2"),
     "fsync": ("fsync", "fdatasync"),
+    "close": ("close",),
 }
 OP_OF = {call: op for op, calls in CALLS_OF.items() for call in calls}
 TRACED = re.compile(r"^\d+ +(\w+)\((.*)\) += \d+(<[^ ]*>)? <([\d.]+)>$", re.MULTILINE)
 
 
 def strace(directory: Path, *command: object) -> str:
-    """Run a command; return its reads, writes, opens and syncs, with the time of each."""
+    """Run a command; return its reads, writes, opens, syncs and closes, with the time of each."""
     words = ["strace", "-f", "-y", "-T", "-e", f"trace={','.join(OP_OF)}", "-o", directory / "calls"]
     subprocess.run([str(word) for word in (*words, *command)], check=True)
     return (directory / "calls").read_text()

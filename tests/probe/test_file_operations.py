@@ -52,7 +52,14 @@ def run(tmp_path):
 
 
 def test_operations_are_counted_by_file_system_op_and_wait(run):
-    took = {key(0, 0, 5): 3, key(3, 1, 40): 2, key(1, 2, 7, dev=52): 1, key(9, 0): 1, key(0, 7): 1}
+    took = {
+        key(0, 0, 5): 3,
+        key(3, 1, 40): 2,
+        key(1, 2, 7, dev=52): 1,
+        key(4, 2, 9, dev=52): 4,
+        key(9, 0): 1,
+        key(0, 7): 1,
+    }
     times = {key(0, 0): 15, key(3, 1): 270, key(1, 2, dev=52): 7}
     run.tick(1, took=took, sum=times, max={key(3, 1, 1): 1 << 32 | 140, key(0, 0, 0): 2 << 32 | 5})
     found = run.ticks.taken().interval.tables[measurements.FILES]
@@ -60,6 +67,7 @@ def test_operations_are_counted_by_file_system_op_and_wait(run):
         ("/", "read", "cached"): 3,
         ("/", "fsync", "device"): 2,
         ("/net", "write", "unknown"): 1,
+        ("/net", "close", "unknown"): 4,
     }
     sync = found[FileSeries("sda", "fsync", "/", "ext4", "device")]
     assert (sync.sum, sync.max) == (270, 140)

@@ -169,6 +169,7 @@ _CALLS = {
     "openat2": (437, 437),
     "fsync": (74, 82),
     "fdatasync": (75, 83),
+    "close": (3, 57),
 }
 """Numbers of system calls on x86_64, and where asm-generic/unistd.h has them; 65535: there is none."""
 _GENERIC = ("aarch64", "riscv64", "loongarch64")

@@ -15,12 +15,12 @@ from latmon.findings.evidence import ELSEWHERE, files_facts, hardware_steps, spl
 from latmon.findings.facts import Facts
 from latmon.findings.rule import FILES, NOTICE, Fact, Finding, Rule, Step, Threshold, Thresholds, Where, duration_facts
 from latmon.model import measurements
-from latmon.model.frame import FILE_OPS, FILE_WAITS, FileSystem
+from latmon.model.frame import FILE_WAITS, FileSystem
 from latmon.model.histogram import Histogram
 from latmon.support.units import part, spelled
 
 ID = "fsync-bound"
-_SYNC = FILE_OPS[-1]
+_SYNC = "fsync"
 _ITS_OPS = ("write", "flush")
 """Ops of a sync's I/Os."""
 _REFUTED = "the program is as slow on tmpfs, or with its syncs turned off in a test"
@@ -71,7 +71,7 @@ def _finding(its: FileSystem, sync: FileRow, share: float, facts: Facts) -> Find
 
 def _facts(its: FileSystem, sync: FileRow, share: float, facts: Facts) -> Iterator[Fact]:
     yield Fact("mount", its.mount, f"file system: {its.mount}, {its.kind or 'of a type that is not known'}")
-    text = f"syncs have {part(share)} of the time of reads, writes, opens and syncs"
+    text = f"syncs have {part(share)} of the time of reads, writes, opens, syncs and closes"
     yield Fact("share", round(share, 3), text, "share", sync.latency.count)
     waiting = (sync.latency.sum or 0) / facts.span_us
     yield Fact("waiting", round(waiting, 2), f"{waiting:.2g} threads waited for a sync at a time, in the mean")
