@@ -153,10 +153,10 @@ RECORDS: dict[str, tuple[str, ...]] = {
     "slow": (
         *("request", "dev", "op", "flags", "rwbs", "sector", "bytes", "begun_ns", "done_ns", *TIMES),
         *("cpu_issue", "cpu_complete", "pid", "path", "outstanding", "overtaken", "thread"),
-        *("admission_us", "inserted_us", "status"),
+        *("dispatch_us", "admission_us", "inserted_us", "status"),
     ),
     "resumed": ("request", "dev", "sector", "done_ns", "resume_us", "thread", "priority"),
-    "late": ("thread", "priority", "woken_ns", "delay_us", "instead", "instead_priority", "ran_us"),
+    "late": ("thread", "priority", "woken_ns", "delay_us", "instead", "instead_priority", "ran_us", "cpu"),
     "waiting": ("request", "dev", "op", "flags", "sector", "bytes", "begun_ns", "pid", "issued", "overtaken"),
     "handler": ("handler", "irq", "caller"),
     "issue": ("window_ns", "dev", "op", "sector", "bytes", "issued_ns", "queued_us"),

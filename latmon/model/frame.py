@@ -307,14 +307,26 @@ class Wait:
     """The other thread on its CPU, as comm (prio N): it ran longest if `ran_us` is known, else last; or empty."""
     ran_us: int = 0
     """The time that it ran, longer than any other thread; 0: not known, it ran last."""
+    cpu: int | None = None
+    """The CPU where it ran in the end."""
+    policy: str = ""
+    """Its scheduling policy, as Thread has it."""
+    instead_policy: str = ""
+    """That of the other thread."""
 
 
-_PRIORITY = re.compile(r" \(prio \d+\)$")
+_PRIORITY = re.compile(r" \(prio (\d+)\)$")
 
 
 def comm_of(thread: str) -> str:
     """Return the name in `comm (prio N)`, which may have such words itself; all of the text without a priority."""
     return _PRIORITY.sub("", thread)
+
+
+def priority_of(thread: str) -> int:
+    """Return the priority in `comm (prio N)`; -1 without one."""
+    named = _PRIORITY.search(thread)
+    return int(named[1]) if named else -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,6 +370,8 @@ class Outlier:
     """Time from its first bio's queueing until its request existed, before `mono_us`; known of `latmon trace`'s."""
     inserted_us: int | None = None
     """Time from the request until it was inserted into the scheduler's queue; None: it never was, or not known."""
+    dispatch_us: int = 0
+    """The part of the stage `worker` before its last issue: the wait of the kernel thread that issued it."""
     status: str = ""
     """With which it failed, as in the table `errors`; empty: it didn't, or not known. No histogram has a failed I/O."""
 

@@ -46,6 +46,8 @@ class StageFacts(NamedTuple):
 
 UNACCOUNTED = "unaccounted"
 """The rest of a traced request's total after its stages. It is always shown, and it is not a stage."""
+WORKER = "worker"
+"""The waits for a CPU of kernel threads that send an I/O to the driver, are a part of it, or complete the I/O."""
 ADMISSION, WHOLE = "admission", "whole"
 THROTTLING = "throttling"
 """The wait for a cgroup's limit (blk-throttle), which admission includes where a hook before it exists."""
@@ -79,6 +81,14 @@ FACTS = (
         "from the first time the driver got it until the last: it was refused in between",
         "no request was refused by the driver",
         above_driver=True,
+    ),
+    StageFacts(
+        WORKER,
+        "k",
+        "+",
+        StageColour("#875fff", 99, 4),
+        "waited for a CPU: a kernel thread that it needs (kblockd, loop) was woken or preempted, and ran later",
+        "no wait of a kernel thread was traced",
     ),
     StageFacts(
         "hba",

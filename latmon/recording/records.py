@@ -213,6 +213,8 @@ WAIT = RecordCodec(
     *fields(count, "woken_us", "delay_us", always=True),
     RecordField("instead", label, default="", always=True),
     RecordField("ran_us", count, default=0),
+    RecordField("cpu", _OPTIONAL, default=None),
+    *fields(label, "policy", "instead_policy", default=""),
 )
 OUTLIER = RecordCodec(
     _with_flow(Outlier),
@@ -231,6 +233,7 @@ OUTLIER = RecordCodec(
     RecordField("waits", listed(WAIT.entry, MAX_FEW), write=_each(WAIT.encode), default=()),
     RecordField("own", flag, default=False),
     *fields(_OPTIONAL, "admission_us", "inserted_us", default=None),
+    RecordField("dispatch_us", count, default=0),
     RecordField("status", label, default=""),
 )
 

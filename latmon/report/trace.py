@@ -55,7 +55,7 @@ STEPS = (
     BttStep("I2D", "inserted, until the driver gets it", "queue"),
     BttStep("G2D", "request allocated, until the driver gets it, of I/Os without a known insertion", "queue"),
     BttStep("requeue", "the driver gets it first, until it gets it last (btt: a new D)", "requeue"),
-    BttStep("D2C", "the driver gets it, until it is completed", "hba irq softirq completion"),
+    BttStep("D2C", "the driver gets it, until it is completed", "worker hba irq softirq completion"),
     BttStep("Q2C", "queued, until it is completed: the sum of the steps above", "admission total"),
 )
 
@@ -70,6 +70,11 @@ def steps(one: Outlier) -> dict[str, int]:
     queue = one.stages_us.get("queue")
     if queue is not None:
         requeue = one.stages_us.get("requeue")
+        # What it waited for the thread that issued it is of btt's step before the issue.
+        if requeue is None:
+            queue += one.dispatch_us
+        else:
+            requeue += one.dispatch_us
         if one.inserted_us is None:
             found["G2D"] = queue
         else:
@@ -152,7 +157,8 @@ class SeekMap:
         """Add an I/O that has a place."""
         if one.sector is None or not one.bytes:
             return
-        self.issued_us.append(one.mono_us + one.stages_us.get("queue", 0) + one.stages_us.get("requeue", 0))
+        above_us = one.stages_us.get("queue", 0) + one.stages_us.get("requeue", 0) + one.dispatch_us
+        self.issued_us.append(one.mono_us + above_us)
         self.sectors.append(one.sector)
         self.lengths.append(-(-one.bytes // SECTOR))
 

@@ -172,7 +172,8 @@ def probe_ahead_us(clock: str) -> int:
 _SUN, _FREEBSD = "SunOS", "FreeBSD"
 _CLASSES = ((60, "TS, IA or FSS class"), (100, "SYS class"), (160, "RT class"))
 """Classes of illumos and Solaris, by the first number above each; interrupt threads are above all of them."""
-_REAL_TIME = 100
+REAL_TIME = 100
+_NICE_0 = 120
 """Classes of Linux: p->prio is 0-98 for real time, 100-139 for nice -20 to 19."""
 _SCALES = {
     _SUN: (
@@ -199,6 +200,15 @@ def priority_scales(kernel: str) -> tuple[str, ...]:
     return next(scale for system, scale in _SCALES.items() if kernel.startswith(system))
 
 
+def policy_text(policy: str, priority: int) -> str:
+    """Return a Linux thread's policy with its priority as chrt and nice have them; empty where it is not known."""
+    if not policy or priority < 0:
+        return ""
+    if priority < REAL_TIME:
+        return f"SCHED_{policy.upper()} {REAL_TIME - 1 - priority}"
+    return f"SCHED_{policy.upper()}, nice {priority - _NICE_0}"
+
+
 def priority_text(priority: int, kernel: str) -> str:
     """Return a priority with what it means there."""
     if kernel.startswith(_SUN):
@@ -206,5 +216,5 @@ def priority_text(priority: int, kernel: str) -> str:
         return f"{priority} ({kind}); a higher number runs first"
     if kernel.startswith(_FREEBSD):
         return f"{priority}; a lower number runs first"
-    kind = "real time" if priority < _REAL_TIME else "an ordinary thread's"
+    kind = "real time" if priority < REAL_TIME else "an ordinary thread's"
     return f"{priority} ({kind}); a lower number runs first"

@@ -38,6 +38,7 @@ from latmon.model.stages import (
     AFTER_LIMIT,
     FACTS_OF,
     WHOLE,
+    WORKER,
     by_column,
     called,
     why_unmeasured,
@@ -236,8 +237,13 @@ def _rows(
             includes.get(stage, ()),
             "" if stage in stages else _no_number(stage, why_unmeasured(stage, stages, reasons, includes), paths),
         )
-        for stage in PARTS
+        for stage in _in_order(PARTS, stages)
     )
+
+
+def _in_order(parts: Sequence[str], stages: Mapping[str, Histogram]) -> list[str]:
+    """Return the stages in their order, `worker` last where no I/O passed it: few do, and a screen has few lines."""
+    return sorted(parts, key=lambda stage: stage == WORKER and not stages.get(stage))
 
 
 def _share_of(stages: Mapping[str, Histogram], parts: Parts, stage: str) -> float | None:
@@ -374,7 +380,7 @@ def _basic(device: str, traced: Traced, origin: Origin, basic: Mapping[str, Hist
     within = {inner: called(outer, inners).both for outer, inners in origin.measured.items() for inner in inners}
     reasons = {m.name: m.reason for m in origin.absent}
     rows = list(_NO_ADMISSION)
-    for stage in PARTS[:-1]:
+    for stage in _in_order(PARTS[:-1], basic):
         one = basic.get(stage, EMPTY)
         reason = f"its time is in {within[stage]}" if stage in within else reasons.get(stage, "")
         if stage in origin.measured and not reason:

@@ -305,6 +305,9 @@ VALUES = {
     "request": "arg0",
     "prev": "arg1",
     "next": "arg2",
+    "coarse": 0,
+    "sync": 11,
+    "ahead": 19,
 }
 
 
@@ -313,8 +316,9 @@ def made_of(*names, joined=True):
     return BpftraceProgram(tuple(scripts), 4096, joined)
 
 
-def test_scripts_on_one_tracepoint_are_one_program():
+def test_scripts_on_one_tracepoint_are_one_program(monkeypatch):
     """Each statement is there, in the order of the scripts; no variable of one is another's; calls are made once."""
+    monkeypatch.setattr(bpftrace_program, "_LARGE", 100)
     apart, joined = made_of(*SCRIPTS, joined=False), made_of(*SCRIPTS)
     assert apart.hooks.count("rawtracepoint:block_rq_complete") == 3
     assert sorted(joined.hooks) == sorted(set(apart.hooks))
@@ -331,6 +335,13 @@ def test_scripts_on_one_tracepoint_are_one_program():
     lines = [plain.sub(r"\1", called.sub("", one)).splitlines() for one in (text, apart.text())]
     gone = len(apart.hooks) - len(joined.hooks)
     assert len(lines[1]) - len(lines[0]) in range(gone, 3 * gone + 1), "headers and braces"
+
+
+def test_a_large_block_stays_a_program_of_its_own():
+    """The verifier would follow its paths once more for each path of those before it."""
+    text = made_of("inflight_a", "stages_a", "sizes_a", "wakeups_a").text()
+    blocks = text.split("rawtracepoint:block_rq_complete\n")[1:]
+    assert ["@stages_a_total[" in block.partition("\n}\n")[0] for block in blocks] == [False, True, False]
 
 
 def test_a_predicate_becomes_a_condition():

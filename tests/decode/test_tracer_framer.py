@@ -369,7 +369,7 @@ def test_the_scripts_of_a_process_are_one_value(manifest):
     assert found.traced.paths == {"vda": {"hard interrupt": 3}}
     assert found.traced.unfollowed == {"vda": {"batched completion": 1}}
     assert found.traced.off == 2
-    rest = ("queue", "requeue", "softirq", "completion")
+    rest = ("queue", "requeue", "worker", "softirq", "completion")
     unlisted = (Missing(stage, "this probe doesn't hook it") for stage in rest)
     assert found.traced.absent == (Missing("resume", "not here"), *unlisted), "irq is in hba"
     assert found.traced.includes_of("vda") == {"hba": ("irq",)}

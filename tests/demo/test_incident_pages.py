@@ -85,7 +85,7 @@ SEEN = {
 }
 """What each stop's text speaks of, on a screen of 80x24."""
 CAUSE = {
-    "emulex": "late completion thread: >99% of the time of I/Os above 524 ms is a wait for the completion thread "
+    "emulex": "kernel thread ran late: >99% of the time of I/Os above 524 ms is a wait for the completion thread "
     "emlxs0_channel3 (prio 97), which was woken and ran up to 836 ms later while mostly zpool-data (prio 99) had its "
     "CPU",
     "e810": "waiting for the softirq IRQ_POLL: it is raised outside of interrupts and runs only when the timer's "

@@ -32,12 +32,14 @@ VALUES = {
     "gate_ns": 60_000_000_000,
     "disk": "q->disk",
     "request": "arg0",
+    "prev": "arg1",
+    "next": "arg2",
     "one_in": 1,
     "any_dev": 0,
     "sample_us": 1000,
     "read_one_in": 1,
 }
-STAGES = ("queue", "requeue", "hba", "irq", "softirq", "completion")
+STAGES = ("queue", "requeue", "worker", "hba", "irq", "softirq", "completion")
 IO_START = Path("/sys/kernel/tracing/events/block/block_io_start")
 
 

@@ -159,7 +159,7 @@ def test_a_slow_operation_has_its_split_and_the_stack_of_its_longest_sleep(run, 
 
 
 def late(woken_us, delay_us, thread=77):
-    return f"late wakeups_c {thread} 139 {woken_us * 1000} {delay_us} 555 120 40000 ora lgwr"
+    return f"late wakeups_c {thread} 139 {woken_us * 1000} {delay_us} 555 120 40000 1 ora lgwr"
 
 
 def test_an_operation_has_the_late_wake_ups_of_its_thread_while_it_lasted(run):

@@ -156,7 +156,7 @@ def test_a_tick_whose_first_line_is_torn_counts_with_the_next(run):
 
 def test_stamps_of_boottime_are_put_on_the_monotonic_clock(tmp_path):
     run = Run(tmp_path, ahead_us=400_000)
-    run.line("late wakeups_c 12 120 9000000000 1500 0 120 0 kworker/0:1H")
+    run.line("late wakeups_c 12 120 9000000000 1500 0 120 0 1 kworker/0:1H")
     run.tick("wakeups_c", 1)
     run.tick("wakeups_c", 2)
     window = run.ticks.taken()
@@ -170,7 +170,7 @@ def test_stamps_of_boottime_are_put_on_the_monotonic_clock(tmp_path):
 
 def test_slow_resumed_and_late_come_as_they_are(run):
     run.line("slow stages_c 1 2")
-    run.line("late wakeups_c 12 120 9000 1500 0 -1 0 kworker/0:1H")
+    run.line("late wakeups_c 12 120 9000 1500 0 -1 0 1 kworker/0:1H")
     run.line("resumed wakeups_c 8388608 2048 9000 700 4711 120 my program")
     window = run.ticks.taken()
     assert [(one.kind, one.text) for one in window.records] == [("late", "kworker/0:1H"), ("resumed", "my program")]
@@ -181,7 +181,7 @@ def test_slow_resumed_and_late_come_as_they_are(run):
 def test_a_flood_of_records_is_bounded_and_counted(run, monkeypatch):
     monkeypatch.setattr(tick_protocol, "MAX_RECORDS", 3)
     for _ in range(5):
-        run.line("late wakeups_c 12 120 9000 1500 0 -1 0 x")
+        run.line("late wakeups_c 12 120 9000 1500 0 -1 0 1 x")
     window = run.ticks.taken()
     assert (len(window.records), window.losses.unkept, window.losses.dropped) == (3, 2, 0)
 

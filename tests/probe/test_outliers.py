@@ -283,15 +283,17 @@ def test_scripts_that_are_started_later(tmp_path):
 
 # Threads that it waited for
 
+HOG = "hog (prio 49)"
+
 
 def test_the_waiters_wake_up(joined):
     found = only(joined, always(), resumed(), late(instead=77, instead_priority=49, ran_us=400))
-    assert found.waits == (Wait("resume", "fio", 4711, 120, 40_000_001, 490, "hog (prio 49)", 400),)
+    assert found.waits == (Wait("resume", "fio", 4711, 120, 40_000_001, 490, HOG, 400, instead_policy="fifo"),)
 
 
 def test_how_long_the_other_thread_ran_may_be_unknown(joined):
     found = only(joined, always(), resumed(), late(instead=77, instead_priority=49))
-    assert found.waits == (Wait("resume", "fio", 4711, 120, 40_000_001, 490, "hog (prio 49)"),)
+    assert found.waits == (Wait("resume", "fio", 4711, 120, 40_000_001, 490, HOG, instead_policy="fifo"),)
 
 
 @pytest.mark.parametrize(

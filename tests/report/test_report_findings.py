@@ -157,7 +157,7 @@ def test_the_text_fits_a_ticket(monkeypatch):
     lines = as_text(evaluated(monkeypatch, (SICK,)))
     assert all(len(line) <= 79 for line in lines)
     text = " ".join(" ".join(lines).split())
-    assert "WARNING sdc late completion thread (completion-wakeup) 2001-09-09T01:46:41.000Z to" in text
+    assert "WARNING sdc kernel thread ran late (completion-wakeup) 2001-09-09T01:46:41.000Z to" in text
     for fact in SICK.facts:
         assert f"- {fact.text}" in text
     assert "- it took long (of 1,234)" in text

@@ -225,6 +225,7 @@ def test_a_stage_without_a_number_says_why(summary_of):
     assert read["stages_absent"] == {
         "queue": "n/a: completes in the hard interrupt",
         "requeue": "n/a: no request was refused by the driver",
+        "worker": "n/a: no wait of a kernel thread was traced",
         "irq": "not measured: its time is in hba+ (hba with its interrupt)",
         "softirq": "n/a: completes in the hard interrupt",
         "completion": "n/a: completes in the hard interrupt",

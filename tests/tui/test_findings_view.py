@@ -129,7 +129,7 @@ def test_the_most_urgent_one_is_whole_where_there_is_room(cells, lines):
     assert named == [WAKE_UP]
     assert len(found) <= lines
     assert all(width(line) <= cells for line in found)
-    assert text_of(found).startswith("!! nvme5n1 late")
+    assert text_of(found).startswith("!! nvme5n1 kernel")
     assert (WAKE_UP.summary.removeprefix(f"{ODD}: ") in flat(found)) == ("6: all" not in flat(found))
     assert ("6: all" in flat(found)) == (lines < {40: 6, 80: 3, 160: 2}[cells])
 
@@ -159,7 +159,7 @@ def test_the_brief_text_of_the_first_one_makes_room_for_that_of_the_selected_dev
     first = replace(WAKE_UP, brief=f"{ODD}: woken late")
     lines, named = urgent((first, CEILING), 80, 5, selected="nvme1n1")
     assert named == [first, CEILING]
-    assert plain(lines[0]).startswith("!! nvme5n1 late completion thread: woken late")
+    assert plain(lines[0]).startswith("!! nvme5n1 kernel thread ran late: woken late")
     assert CEILING.summary.removeprefix("nvme1n1: ") in flat(lines)
     whole, _ = urgent((first, CEILING), 80, 9, selected="nvme1n1")
     assert WAKE_UP.summary.removeprefix(f"{ODD}: ") in flat(whole), "only where there are not enough lines"
@@ -170,18 +170,18 @@ def test_numbers_older_than_two_evaluations_have_their_time(ruled):
     """Rules are asked at the ends of blocks; the lines beside it show the newest frame."""
     ruled(lambda *_: (WAKE_UP,))
     made = scene(host(3, 23))
-    assert "late completion thread:" in press(made)
+    assert "kernel thread ran late:" in press(made)
     made.findings_state.at_once = False
     for one in host(3, 33)[23:]:
         made.append(one)
-    assert f"late completion thread as of {clock(START_WALL + 20)}:" in press(made)
+    assert f"kernel thread ran late as of {clock(START_WALL + 20)}:" in press(made)
     assert "1 finding" not in press(made)
     assert "6: 1 finding" in press(made, "screen:3")
 
 
 def test_a_short_one_has_one_line():
     ((line,), _) = urgent((replace(WAKE_UP, summary=f"{ODD}: slow"),), 80, 2)
-    assert plain(line).startswith("!! nvme5n1 late completion thread: slow")
+    assert plain(line).startswith("!! nvme5n1 kernel thread ran late: slow")
     assert "more" not in plain(line)
 
 
@@ -237,7 +237,7 @@ def test_the_list_fits_and_the_selected_one_is_whole(cells, rows, at):
 def test_a_severity_is_a_sign_and_a_word_and_what_is_over_has_both_times():
     shown = text_of(listed(current(WAKE_UP, CEILING, SEEN, over=[lasting(CEILING, 5, 9)]), 0, 160, 46))
     since = shown.splitlines()
-    assert "▸!! nvme5n1 late completion thread   critical since " in shown
+    assert "▸!! nvme5n1 kernel thread ran late   critical since " in shown
     assert "  ! nvme1n1 driver limit reached     warning since " in shown
     assert "  · nvme2n1 two groups of latencies  notice since " in shown
     assert [line.rstrip().rsplit(" ", 1)[-1] for line in since if " since " in line] == [
@@ -340,7 +340,7 @@ def shows(one):
 def test_enter_marks_the_latencies_on_the_map_and_esc_comes_back(ruled):
     ruled(shows(WAKE_UP))
     made = scene(FRAMES)
-    assert "!! nvme5n1 late completion thread: 97% of" in text(made)
+    assert "!! nvme5n1 kernel thread ran late: 97% of" in text(made)
     before = press(made, "screen:5")
     shown = press(made, "evidence")
     assert made.selection.context == "zoom"
@@ -427,7 +427,7 @@ def test_keys_go_through_the_list_and_the_selected_one_stays(ruled):
     assert made.selection.finding[:2] == other.key
     for one in FRAMES[6:]:
         made.append(one)
-    assert "▸ ! nvme1n1 late completion thread  warning" in press(made, "scroll:10")
+    assert "▸ ! nvme1n1 kernel thread ran late  warning" in press(made, "scroll:10")
     press(made, "found:-1")
     assert (made.selection.finding[:2], made.selection.top) == (WAKE_UP.key, 0)
 
@@ -472,7 +472,7 @@ def test_a_finding_has_a_mark_where_it_began_and_where_it_was_last_seen(ruled):
     assert sum("!" in line for line in axis if "└" in line) == 1
     assert "2 findings" not in text(made)
     made.travel(made.archive.stamps[54])
-    assert f"found: late completion thread on {SICK}" in text(made)
+    assert f"found: kernel thread ran late on {SICK}" in text(made)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from latmon.decode.tables import Record, thread_label
 from latmon.manifest import TIMES, Manifest, op_name
 from latmon.model.frame import Outlier, Thread, Wait
 from latmon.model.measurements.errors import status_name
-from latmon.model.stages import ABOVE_DRIVER
+from latmon.model.stages import ABOVE_DRIVER, WORKER
 from latmon.support.paths import content
 from latmon.support.text import clean
 
@@ -254,6 +254,7 @@ def outlier(
         waits=_waits(reported, (begun, done_us, done_us + (resume or 0)), late, names.threads),
         admission_us=reported.get("admission_us"),
         inserted_us=reported.get("inserted_us"),
+        dispatch_us=reported.get("dispatch_us") or 0,
         status=_status(reported),
     )
 
@@ -291,9 +292,14 @@ def _path(reported: RequestRecords, names: RecordContext, code: int) -> str:
 def _waits(
     reported: RequestRecords, times: tuple[int, int, int], late: Mapping[int, list[Record]], threads: Threads
 ) -> tuple[Wait, ...]:
-    """Return late wake-ups of the completing thread before the completion, and of the waiter after it."""
+    """Return late wake-ups of the thread that completed or sent it, before its completion, and of the waiter after it.
+
+    A worker may have been woken for another I/O, before this one began.
+    """
     begun, done, end = times
     completing = reported.get("thread")
+    is_worker = (reported.get("worker_us") or 0) > (reported.get("completion_us") or 0)
+    stage = WORKER if is_worker else "completion"
     waiter = reported.resumed.get("thread") if reported.resumed else None
     found = []
     known = {pid for pid in (completing, waiter) if pid is not None}
@@ -302,8 +308,10 @@ def _waits(
         if woken_ns is None or delay is None:
             continue
         pid, woken = one.fields["thread"], woken_ns // 1000
-        if pid == completing and begun <= woken and woken + delay <= done + _SLACK_US:
-            found.append(late_wait("completion", one, (pid, woken, delay), threads))
+        is_before = woken + delay <= done + _SLACK_US
+        is_in_time = woken + delay > begun if is_worker else begun <= woken
+        if pid == completing and is_before and is_in_time:
+            found.append(late_wait(stage, one, (pid, woken, delay), threads))
         elif pid == waiter and done - _SLACK_US <= woken and woken + delay <= end + _SLACK_US:
             found.append(late_wait("resume", one, (pid, woken, delay), threads))
     longest = sorted(found, key=lambda wait: wait.delay_us)[-_MOST_WAITS:]
@@ -325,6 +333,9 @@ def late_wait(stage: str, late: Record, at: tuple[int, int, int], threads: Threa
         delay,
         "" if instead is None else thread_label(threads.of, instead, late.get("instead_priority")),
         late.get("ran_us") or 0,
+        late.get("cpu"),
+        threads.of(pid).policy,
+        "" if instead is None else threads.of(instead).policy,
     )
 
 

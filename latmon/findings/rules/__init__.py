@@ -68,7 +68,7 @@ TITLES: Mapping[str, str] = MappingProxyType(
     {
         "io-errors": "failed I/Os",
         "starved-io": "starved I/O",
-        "completion-wakeup": "late completion thread",
+        "completion-wakeup": "kernel thread ran late",
         "tick-quantum": "wait for the timer tick",
         "softirq-delay": "late softirq",
         "slow-shared-handler": "slow handler on a shared interrupt",

@@ -1,9 +1,11 @@
-"""completion-wakeup: slow I/Os wait for a completion thread that is woken and not run.
+"""completion-wakeup: slow I/Os wait for a kernel thread that is woken and not run.
 
-The completion thread is an interrupt's thread, a worker, or a thread of the HBA's driver. Its wake-ups must show the
-delay. An outlier names the thread; else it is a kernel thread that was late by half of the mean wait or more, and whose
-name ties it to the device (its interrupt's thread, the name of the device or its driver). Where no such thread is known
-to have been late, it is a notice that names none: a thread that runs for long is another cause. A late wake-up of the
+It is a completion thread (an interrupt's, a worker, one of the HBA's driver), or a worker that sends I/Os to the driver
+or is a part of it (kblockd, loop, dm-crypt). The stage `completion` has the work of the thread, too, so its wake-ups
+must show the delay; `worker` has nothing but the wait. An outlier names the thread; else it is a kernel thread that was
+late by half of the mean wait or more, and whose name ties it to the device (its interrupt's thread, the name of the
+device or its driver) or to work that is handed on (kworker). Where no thread is known to have been late for
+`completion`, it is a notice that names none: a thread that runs for long is another cause. A late wake-up of the
 application's own thread doesn't count, because its I/O had completed.
 Devices that wait for the same thread are one finding, on the first by name of those with at least half as many such
 I/Os as any other.
@@ -16,7 +18,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from latmon.findings.evidence import Instead, SlowIos, blocks_with, count_from, ran_instead, serves, slow_ios
+from latmon.findings.evidence import (
+    Instead,
+    SlowIos,
+    blocks_with,
+    count_from,
+    host_before,
+    ran_instead,
+    serves,
+    slow_ios,
+)
 from latmon.findings.facts import Facts
 from latmon.findings.rule import (
     CRITICAL,
@@ -34,21 +45,25 @@ from latmon.findings.rule import (
     duration_facts,
     longest_fact,
     plain,
+    setting,
     threads,
 )
 from latmon.model.devices import thread_of
-from latmon.model.frame import THREAD_PRIORITY, Outlier, Wait, comm_of, pid_of
+from latmon.model.frame import THREAD_PRIORITY, Outlier, Wait, comm_of, pid_of, priority_of
 from latmon.model.histogram import Histogram
 from latmon.model.measurements import WAKEUPS
 from latmon.model.measurements.wakeups import Wakeups
-from latmon.support.host import priority_text
+from latmon.model.stages import WORKER
+from latmon.support.host import REAL_TIME, policy_text, priority_text
 from latmon.support.units import spelled
 
 STAGE = "completion"
+_KINDS = {WORKER: "kernel thread", STAGE: "completion thread"}
+"""Stage -> what the thread that I/Os wait for in it is called."""
 
 
-class CompletionThread(NamedTuple):
-    """A completion thread that was woken and ran up to `longest_us` later; `number` is its id."""
+class LateThread(NamedTuple):
+    """A kernel thread that was woken and ran up to `longest_us` later; `number` is its id."""
 
     number: int
     name: str
@@ -57,45 +72,70 @@ class CompletionThread(NamedTuple):
     instead: Instead
     """The thread that had its CPU meanwhile."""
     wakeups: Wakeups | None
+    kind: str = _KINDS[STAGE]
+    wait: Wait | None = None
+    """Its longest recorded wait."""
 
     @property
     def text(self) -> str:
         """Return what it is, with its name and priority where they are known."""
         prio = "" if self.priority is None else f"(prio {self.priority})"
-        return " ".join(filter(None, ("the completion thread", self.name, prio)))
+        return " ".join(filter(None, (f"the {self.kind}", self.name, prio)))
+
+    @property
+    def policy(self) -> str:
+        """Return its policy; empty where it is not known."""
+        known = self.wait.policy if self.wait else ""
+        return known or (self.wakeups.thread.policy if self.wakeups else "")
+
+    @property
+    def cpu(self) -> int | None:
+        """Return the CPU that it waited for longest; None where that is not known."""
+        return self.wait.cpu if self.wait else None
 
 
-def by_outliers(facts: Facts, outliers: Iterable[Outlier], delay_us: float) -> CompletionThread | None:
+def by_outliers(facts: Facts, outliers: Iterable[Outlier], delay_us: float, stage: str = STAGE) -> LateThread | None:
     """Return the thread with the most waits of these I/Os of `delay_us` or longer; None without such a wait."""
-    long = [wait for one in outliers for wait in one.waits if wait.stage == STAGE and wait.delay_us >= delay_us]
+    each = [wait for outlier in outliers for wait in outlier.waits if wait.stage == stage]
+    long = [wait for wait in each if wait.delay_us >= delay_us]
     if not long:
         return None
     number = Counter(wait.pid for wait in long).most_common(1)[0][0]
     return _of_waits([wait for wait in long if wait.pid == number], facts)
 
 
-def by_name(facts: Facts, device: str, delay_us: float) -> CompletionThread | None:
+def by_name(facts: Facts, device: str, delay_us: float, stage: str = STAGE) -> LateThread | None:
     """Return the latest thread that its name ties to the device and that was late by `delay_us`; None without one."""
+
+    def is_tied(comm: str) -> bool:
+        name = comm.removeprefix(host_before(facts, device))
+        return serves(facts, comm, device) or (stage == WORKER and name.startswith(_KWORKER))
+
     late = [
-        one
-        for one in facts[WAKEUPS].values()
-        if one.thread.kernel and (one.delay.max_bound or 0) >= delay_us and serves(facts, one.thread.comm, device)
+        woken
+        for woken in facts[WAKEUPS].values()
+        if woken.thread.kernel and (woken.delay.max_bound or 0) >= delay_us and is_tied(woken.thread.comm)
     ]
-    one = max(late, key=lambda some: (some.delay.max_bound or 0, some.thread.pid), default=None)
-    if one is None:
+    latest = max(late, key=lambda woken: (woken.delay.max_bound or 0, woken.thread.pid), default=None)
+    if latest is None:
         return None
-    thread = one.thread
+    thread = latest.thread
     priority = thread.priority if thread.priority >= 0 else None
-    return CompletionThread(thread.pid, thread.comm, priority, one.delay.max_bound or 0, ran_instead([one], ()), one)
+    longest_us = latest.delay.max_bound or 0
+    return LateThread(
+        thread.pid, thread.comm, priority, longest_us, ran_instead([latest], ()), latest, kind=_KINDS[stage]
+    )
 
 
-def _of_waits(waits: list[Wait], facts: Facts) -> CompletionThread:
+def _of_waits(waits: list[Wait], facts: Facts) -> LateThread:
     longest = max(waits, key=lambda wait: wait.delay_us)
     wakeups = next((one for one in facts[WAKEUPS].values() if one.thread.pid == longest.pid), None)
     known = (longest.priority, wakeups.thread.priority if wakeups else -1)
     priority = next((one for one in known if one >= 0), None)
     instead = ran_instead([wakeups] if wakeups else [], waits)
-    return CompletionThread(longest.pid, longest.thread, priority, longest.delay_us, instead, wakeups)
+    return LateThread(
+        longest.pid, longest.thread, priority, longest.delay_us, instead, wakeups, _KINDS[longest.stage], longest
+    )
 
 
 ID = "completion-wakeup"
@@ -103,21 +143,25 @@ _EXPLAINS = 2
 """A thread explains a mean wait of at most so many times its own longest wait."""
 _NEAR = 2
 """A device with at least 1/_NEAR of the greatest count of I/Os may be the one that the finding names."""
+_KWORKER, _UNBOUND = "kworker/", "kworker/u"
+"""Beginnings of the names of threads that workqueues share; the latter aren't of one CPU."""
 _OF_DRIVER = re.compile(r"(\w+?)\d*_(?:channel|thread|taskq)")
 """A completion thread's name: driver and instance of the HBA first, as in emlxs0_channel3."""
 _EMLXS = (
     "; known: Emulex' emlxs, bug 23075272 (emlxs completion thread model can affect performance on busy systems), "
     "patched in Solaris 11.3 SRU 8.7.0 (package driver/fc/emlxs), which made the waits shorter; a QLogic HBA had none"
 )
+_CPUMASK = "/sys/devices/virtual/workqueue/cpumask"
 _REFUTED = (
-    "wake-ups of the completion thread (screen 5) that are short while the I/Os are slow: then it runs for long, or "
+    "wake-ups of that thread (screen 5) that are short while the I/Os are slow: then it runs for long, or "
     "other I/Os are before them in its queue"
 )
 
 
 class _DelayedIos(NamedTuple):
-    """The slow I/Os of one device that waited for their completion thread."""
+    """The slow I/Os of one device that waited for a kernel thread in a stage."""
 
+    stage: str
     slow: SlowIos
     ios: int
     mean_us: float
@@ -132,9 +176,11 @@ class _DelayedIos(NamedTuple):
 
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     """Yield one finding per thread that I/Os wait for; where the thread is not known, per device."""
-    groups: dict[int | str, list[tuple[_DelayedIos, CompletionThread | None]]] = {}
+    groups: dict[int | str, list[tuple[_DelayedIos, LateThread | None]]] = {}
     for device in facts.busy:
-        if delayed := _delayed(facts, device, limits):
+        by_stage = filter(None, (_delayed(facts, device, stage, limits) for stage in _KINDS))
+        delayed = max(by_stage, key=lambda ios: ios.slow.share(ios.stage), default=None)
+        if delayed:
             woken = _thread(facts, delayed, limits)
             groups.setdefault(woken.number if woken else device, []).append((delayed, woken))
     for group in groups.values():
@@ -145,29 +191,36 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
             yield _finding(facts, [delayed for delayed, _ in group], group[0][1], limits)
 
 
-def _delayed(facts: Facts, device: str, limits: Thresholds) -> _DelayedIos | None:
-    waits = facts.traced_stage(STAGE, device)
-    outliers = tuple(one for one in facts.outliers(device) if one.stages_us.get(STAGE, 0) >= limits["delay_us"])
-    longest = max(waits.max_bound or 0, *(one.stages_us.get(STAGE, 0) for one in outliers), 0)
-    if longest < limits["long_us"] and blocks_with(facts, device, STAGE, limits["delay_us"]) < limits["blocks"]:
+def _delayed(facts: Facts, device: str, stage: str, limits: Thresholds) -> _DelayedIos | None:
+    waits = facts.traced_stage(stage, device)
+    outliers = tuple(one for one in facts.outliers(device) if one.stages_us.get(stage, 0) >= limits["delay_us"])
+    longest = max(waits.max_bound or 0, *(one.stages_us.get(stage, 0) for one in outliers), 0)
+    if longest < limits["long_us"] and blocks_with(facts, device, stage, limits["delay_us"]) < limits["blocks"]:
         return None
-    for one in slow_ios(facts, device):
-        if one.share(STAGE) >= limits["tail"] and one.mean_us(STAGE) >= limits["delay_us"]:
-            ios = min(one.count, count_from(waits, limits["delay_us"]) or len(outliers))
-            return _DelayedIos(one, ios, one.us.get(STAGE, 0) / ios, longest, outliers) if ios else None
+    for slow in slow_ios(facts, device):
+        if slow.share(stage) >= limits["tail"] and slow.mean_us(stage) >= limits["delay_us"]:
+            ios = min(slow.count, count_from(waits, limits["delay_us"]) or len(outliers))
+            return _DelayedIos(stage, slow, ios, slow.us.get(stage, 0) / ios, longest, outliers) if ios else None
     return None
 
 
-def _thread(facts: Facts, delayed: _DelayedIos, limits: Thresholds) -> CompletionThread | None:
+def _thread(facts: Facts, delayed: _DelayedIos, limits: Thresholds) -> LateThread | None:
     """Return the thread that the I/Os waited for; None where nothing ties a late thread to them."""
-    found = by_outliers(facts, delayed.outliers, limits["delay_us"])
-    return found or by_name(facts, delayed.device, delayed.mean_us / _EXPLAINS)
+    named = by_outliers(facts, delayed.outliers, limits["delay_us"], delayed.stage)
+    return named or by_name(facts, delayed.device, delayed.mean_us / _EXPLAINS, delayed.stage)
 
 
-def _finding(facts: Facts, group: list[_DelayedIos], woken: CompletionThread | None, limits: Thresholds) -> Finding:
+def _severity(group: list[_DelayedIos], woken: LateThread | None, limits: Thresholds) -> Severity:
+    """Return its severity: the stage completion without a late thread may be the thread's work."""
+    if woken is None and group[0].stage == STAGE:
+        return NOTICE
+    longest_us = max(delayed.longest_us for delayed in group)
+    return CRITICAL if longest_us >= limits["critical_us"] else WARNING
+
+
+def _finding(facts: Facts, group: list[_DelayedIos], woken: LateThread | None, limits: Thresholds) -> Finding:
     delayed = group[0]
-    longest = max(one.longest_us for one in group)
-    severity: Severity = NOTICE if woken is None else CRITICAL if longest >= limits["critical_us"] else WARNING
+    severity = _severity(group, woken, limits)
     return Finding(
         ID,
         severity,
@@ -177,14 +230,19 @@ def _finding(facts: Facts, group: list[_DelayedIos], woken: CompletionThread | N
         Where("stages", delayed.device, low_us=delayed.slow.cut_us),
         tuple(_steps(facts, delayed, woken)),
         _REFUTED,
-        delayed.slow.share(STAGE),
+        delayed.slow.share(delayed.stage),
         tuple(one.device for one in group[1:]),
         _brief(delayed, woken),
     )
 
 
-def _summary(facts: Facts, delayed: _DelayedIos, woken: CompletionThread | None) -> str:
-    begin = f"{delayed.device}: {delayed.slow.share_text(STAGE)}"
+def _summary(facts: Facts, delayed: _DelayedIos, woken: LateThread | None) -> str:
+    begin = f"{delayed.device}: {delayed.slow.share_text(delayed.stage)}"
+    if woken is None and delayed.stage == WORKER:
+        return (
+            f"{begin} is a wait for kernel threads that were woken and not run, {spelled(delayed.mean_us)} in the "
+            "mean; which ones is not known here"
+        )
     if woken is None:
         late = "whether it was woken late is not known here"
         if resumed := _resumed(facts, delayed.device).max_bound:
@@ -201,8 +259,12 @@ def _summary(facts: Facts, delayed: _DelayedIos, woken: CompletionThread | None)
     itself = f"; {below} took {spelled(device)}" if device is not None else ""
     return (
         f"{begin} is a wait for {woken.text}, which was woken and ran "
-        f"up to {spelled(woken.longest_us)} later{_meanwhile(woken.instead)}{itself}"
+        f"up to {spelled(woken.longest_us)} later{_where(woken)}{_meanwhile(woken.instead)}{itself}"
     )
+
+
+def _where(woken: LateThread) -> str:
+    return "" if woken.cpu is None else f" on CPU {woken.cpu}"
 
 
 def _resumed(facts: Facts, device: str) -> Histogram:
@@ -216,15 +278,15 @@ def _meanwhile(instead: Instead) -> str:
     return f", after {instead.label}" if instead.label else ""
 
 
-def _brief(delayed: _DelayedIos, woken: CompletionThread | None) -> str:
+def _brief(delayed: _DelayedIos, woken: LateThread | None) -> str:
     """Return the summary without times of single waits; empty where the thread is not known."""
     if woken is None:
         return ""
-    begin = f"{delayed.device}: {delayed.slow.share_text(STAGE)}"
+    begin = f"{delayed.device}: {delayed.slow.share_text(delayed.stage)}"
     return f"{begin} is a wait for {woken.text}, woken but not run{_meanwhile(woken.instead)}"
 
 
-def _facts(facts: Facts, group: list[_DelayedIos], woken: CompletionThread | None) -> Iterator[Fact]:
+def _facts(facts: Facts, group: list[_DelayedIos], woken: LateThread | None) -> Iterator[Fact]:
     delayed = group[0]
     text = f"{delayed.slow.count:,} I/Os took {spelled(delayed.slow.cut_us)} or more"
     yield Fact("slow", delayed.slow.count, text, "ios")
@@ -242,6 +304,8 @@ def _facts(facts: Facts, group: list[_DelayedIos], woken: CompletionThread | Non
     if woken is not None:
         yield from _thread_facts(facts, woken)
         return
+    if delayed.stage == WORKER:
+        return
     resumed = _resumed(facts, delayed.device)
     text = "resuming a thread took {} in the same text, its sleep included"
     if (open_us := facts.open_from_us("resume", delayed.device)) is not None:
@@ -255,24 +319,40 @@ def _facts(facts: Facts, group: list[_DelayedIos], woken: CompletionThread | Non
 
 def _bounded(facts: Facts, delayed: _DelayedIos) -> str:
     """Return the place of the longest wait in its sentence; `at most` where it is the bound of a bucket."""
-    logged = any(one.stages_us.get(STAGE) == delayed.longest_us for one in delayed.outliers)
-    return "{}" if logged or facts.traced_stage(STAGE, delayed.device).max is not None else "at most {}"
+    stage = delayed.stage
+    logged = any(outlier.stages_us.get(stage) == delayed.longest_us for outlier in delayed.outliers)
+    return "{}" if logged or facts.traced_stage(stage, delayed.device).max is not None else "at most {}"
 
 
-def _thread_facts(facts: Facts, woken: CompletionThread) -> Iterator[Fact]:
+def _thread_facts(facts: Facts, woken: LateThread) -> Iterator[Fact]:
     if woken.name:
-        yield Fact("thread", woken.name, f"{woken.name} completes them")
+        does = "completes them" if woken.kind == _KINDS[STAGE] else "sends or completes them"
+        yield Fact("thread", woken.name, f"{woken.name} {does}")
     if woken.priority is not None:
         yield Fact("priority", woken.priority, f"its priority is {priority_text(woken.priority, facts.origin.kernel)}")
+    if woken.wait and (policy := policy_text(woken.policy, woken.wait.priority)):
+        yield Fact("policy", policy, f"its policy is {policy}")
+    if woken.cpu is not None:
+        yield Fact("cpu", woken.cpu, f"it waited longest for CPU {woken.cpu}")
     if woken.instead.label:
         yield woken.instead.fact
+    if policy := _policy_instead(woken):
+        yield Fact("instead_policy", policy, f"the policy of {comm_of(woken.instead.label)} is {policy}")
     if woken.wakeups is not None:
         delay = woken.wakeups.delay
         yield from duration_facts(("wakeup_p99", delay.quantile(0.99), "the p99 of its wake-ups is {}", delay.count))
         yield from longest_fact("wakeup_max", delay, "its latest wake-up took {}")
 
 
-def _steps(facts: Facts, delayed: _DelayedIos, woken: CompletionThread | None) -> Iterator[Step]:
+def _policy_instead(woken: LateThread) -> str:
+    """Return the policy of the thread that ran instead; empty where it is not known, or of another thread."""
+    wait = woken.wait
+    if wait is None or comm_of(wait.instead) != comm_of(woken.instead.label):
+        return ""
+    return policy_text(wait.instead_policy, priority_of(wait.instead))
+
+
+def _steps(facts: Facts, delayed: _DelayedIos, woken: LateThread | None) -> Iterator[Step]:
     if woken is None:
         yield Step("look at the wake-ups of kernel threads on screen 5: which thread is woken, and when does it run?")
         return
@@ -281,10 +361,10 @@ def _steps(facts: Facts, delayed: _DelayedIos, woken: CompletionThread | None) -
         f"find out why {by or 'something'} keeps the CPU: is it meant to run for so long, and on that CPU?",
         commands=(threads(comm_of(by), is_sun=facts.is_sun),),
     )
-    yield from _sun(facts, delayed, woken) if facts.is_sun else _linux(woken)
+    yield from _sun(facts, delayed, woken) if facts.is_sun else _linux(facts, delayed, woken)
 
 
-def _sun(facts: Facts, delayed: _DelayedIos, woken: CompletionThread) -> Iterator[Step]:
+def _sun(facts: Facts, delayed: _DelayedIos, woken: LateThread) -> Iterator[Step]:
     thread_of = _OF_DRIVER.match(woken.name)  # the disk's own driver is sd, whose HBA completes the I/O
     driver = thread_of[1] if thread_of else facts.device(delayed.device).driver
     bug = _EMLXS if driver == "emlxs" else ""
@@ -305,13 +385,29 @@ def _sun(facts: Facts, delayed: _DelayedIos, woken: CompletionThread) -> Iterato
     )
 
 
-def _linux(woken: CompletionThread) -> Iterator[Step]:
-    thread = woken.name or "the completion thread"
+def _linux(facts: Facts, delayed: _DelayedIos, woken: LateThread) -> Iterator[Step]:
+    thread = woken.name or f"the {woken.kind}"
     yield Step(
         f"move what runs instead to other CPUs, or lower it below {thread}",
         "its own work gets slower, which may be real-time work",
         ("taskset -cp CPUS TID",),
     )
+    name = thread.removeprefix(host_before(facts, delayed.device))
+    if 0 <= priority_of(woken.instead.label) < REAL_TIME:
+        yield Step(
+            f"else run {comm_of(woken.instead.label)} without real-time priority",
+            "it may miss its deadlines; undone by chrt with its old policy and priority",
+            ("chrt -o -p 0 TID",),
+        )
+    if name.startswith(_UNBOUND):
+        cpu = "that CPU" if woken.cpu is None else f"CPU {woken.cpu}"
+        yield Step(
+            f"else keep unbound workers such as {thread} off {cpu}: a mask of the other CPUs, in hex",
+            "all of their work shares fewer CPUs; undone by the old mask",
+            (f"cat {_CPUMASK}", setting(_CPUMASK, "MASK")),
+        )
+    if name.startswith(_KWORKER):
+        return  # workqueues make and end their threads: a priority would not last
     yield Step(
         f"else give {thread} real-time priority",
         "it may now keep others from the CPU; gone after a reboot or when the thread is recreated",
@@ -332,19 +428,19 @@ def _at_once(group: list[_DelayedIos]) -> int:
         for delayed in group
         for one in delayed.outliers
         for wait in one.waits
-        if wait.stage == STAGE
+        if wait.stage == delayed.stage
     )
     return max(moments.values(), default=0)
 
 
 RULE = Rule(
     ID,
-    "slow I/Os wait for a completion thread that was woken and not run",
+    "slow I/Os wait for a kernel thread that was woken and not run",
     evaluate,
     needs=TRACED,
     traced_part="resume",
     thresholds={
-        "tail": Threshold(0.5, "share", "of the slow I/Os' time is the wait for the completion thread"),
+        "tail": Threshold(0.5, "share", "of the slow I/Os' time is the wait for the thread"),
         "delay_us": Threshold(10_000, "us", "that wait, in the slow I/Os' mean"),
         "ios": Threshold(3, "ios", "slow ones at least"),
         "long_us": Threshold(100_000, "us", "one such wait is enough; on a busy host workers wait less"),

@@ -19,7 +19,7 @@ from latmon.model.frame import OPS, UNACCOUNTED, FileOperation, Outlier, Wait, p
 from latmon.model.histogram import bucket_bounds
 from latmon.model.inflight import AGES_S, Aged
 from latmon.model.measurements import ABOVE
-from latmon.model.stages import LETTERS, StageSum, called, explained, stage_sum
+from latmon.model.stages import LETTERS, WORKER, StageSum, called, explained, stage_sum
 from latmon.support.units import UNKNOWN, duration, part, spelled, whole, with_unit
 from latmon.views.bars import BAR, THIN, legend, letter_role, role, short, stacked
 from latmon.views.context import ViewState, no_rows
@@ -668,7 +668,7 @@ def _stage(one: Outlier, piece: Piece, section: Section, ink: Ink, *, brief: boo
     line = (*left, *bar, Span(f" {_percent(share):>{_PERCENT}}", bold or "dim"))
     room = max(section.cells + _TIME + _PERCENT + 2, _MIN_BAR)
     caption = wrap(explained(piece.stage, inside), room) if inside and not brief else []
-    if piece.stage == "hba" and share >= _MOST_OF_IT and not brief:
+    if piece.stage == "hba" and WORKER not in one.stages_us and share >= _MOST_OF_IT and not brief:
         caption += wrap(thread_sentence(one.device, stage=name), room)
     return [line, *((Span(f"{'':{_NAME + 2}}{text}", "dim"),) for text in caption)]
 

@@ -31,7 +31,7 @@ from latmon.model.frame import (
 )
 from latmon.model.histogram import BITS, Histogram, bucket_bounds
 from latmon.model.measurements import SOFTIRQS
-from latmon.model.stages import LETTERS, STAGE_OF, explained
+from latmon.model.stages import LETTERS, STAGE_OF, WORKER, explained
 from latmon.support.text import listed
 from latmon.support.units import UNKNOWN, duration, part, rate, spelled, whole, with_unit
 from latmon.views.anatomy import (
@@ -561,8 +561,8 @@ def _unmeasured(stage: StageRow, cells: int, width: int, before: str) -> list[Li
 
 
 def _of_thread(one: Anatomy, stage: StageRow, width: int) -> list[Line]:
-    """Return the sentence on the thread of this host whose waits are in the stage hba."""
-    if STAGE_OF.get(stage.column) != "hba":
+    """Return the sentence on the thread of this host whose waits are in the stage hba; nothing where they are apart."""
+    if STAGE_OF.get(stage.column) != "hba" or WORKER in one.whole:
         return []
     return paragraph(thread_sentence(one.device, one.driver, stage.column), width, "dim")
 
