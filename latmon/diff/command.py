@@ -197,9 +197,10 @@ def _after(made: CaptureSpan, items: Iterable[Item | Minute], note: str) -> Iter
 
 
 def _marks(item: object) -> list[Mark]:
+    """Return the user's notes at an item; a line of the kernel's log ends no span."""
     if isinstance(item, Mark):
-        return [item]
-    return list(item.marks) if isinstance(item, Frame) else []
+        return [item] if not item.device else []
+    return [mark for mark in item.marks if not mark.device] if isinstance(item, Frame) else []
 
 
 def compared(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from recorded import ORIGIN, frame
 
 from latmon.diff.blocks import period_of
@@ -15,6 +16,7 @@ from latmon.diff.report import pair_report
 from latmon.model.frame import Mark
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
+from latmon.support.errors import UsageError
 
 BEFORE = {"device sda": {"scheduler": "mq-deadline"}}
 NONE = {"device sda": {"scheduler": "none"}}
@@ -43,6 +45,15 @@ def test_a_mark_without_settings_reports_no_change(tmp_path):
     path = recorded(tmp_path / "r", Mark("none", changed=NONE), Mark("later"))
     assert [one.changed for one in open_recording(path) if isinstance(one, Mark)] == [NONE, None]
     assert differing(read(f"{path}@none"), read(f"{path}@later")) == ()
+
+
+def test_a_line_of_the_kernels_log_ends_no_span(tmp_path):
+    line = Mark("XFS (sda1): metadata I/O error", device="sda")
+    whole = read(f"{recorded(tmp_path / 'plain', Mark('none', changed=NONE), Mark('back'))}@none")
+    path = recorded(tmp_path / "with line", Mark("none", changed=NONE), line)
+    assert read(f"{path}@none").windows > whole.windows
+    with pytest.raises(UsageError, match="has no mark 'XFS"):
+        read(f"{path}@XFS")
 
 
 def test_the_latest_that_read_them_counts():

@@ -341,7 +341,7 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
         device = facts.device(name)
         silent = silent_of(facts, name, limits)
         if silent is not None:
-            yield _silent_finding(facts, device, silent)
+            yield _silent_finding(facts, device, silent, limits)
         elif starved := starved_of(facts, name, limits):
             yield _starved_finding(facts, device, starved, limits)
         elif bound := bound_of(facts, name, limits):
@@ -485,7 +485,7 @@ def _facts(facts: Facts, device: Device, starved: list[StarvedRequest], count: S
     yield from kernel_log_facts(facts, device.name)
 
 
-def _silent_finding(facts: Facts, device: Device, silent: SilentDevice) -> Finding:
+def _silent_finding(facts: Facts, device: Device, silent: SilentDevice, limits: Thresholds) -> Finding:
     name = device.name
     ios = "1 I/O waits" if silent.ios == 1 else f"{silent.ios:,} I/Os wait"
     where = {None: "", True: " above its driver", False: " in its driver or below"}[silent.above]
@@ -493,7 +493,9 @@ def _silent_finding(facts: Facts, device: Device, silent: SilentDevice) -> Findi
     if facts.is_sun:
         look = Step("look at its paths and errors", commands=("iostat -En", "fmadm faulty", "mpathadm list lu"))
     discards = 0 if silent.known else _discards(facts, name)
-    severity: Severity = WARNING if discards else CRITICAL
+    # Where ops are unknown it may be a first discard, a format or a drive that spins up.
+    is_sure = silent.known or (not discards and silent.us >= limits["critical_us"])
+    severity: Severity = CRITICAL if is_sure else WARNING
     maybe = "; they may be discards" if discards else ""
     return Finding(
         ID,
