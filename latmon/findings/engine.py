@@ -331,10 +331,12 @@ class RuleEngine:
         settings: Settings = DEFAULT,
         waiting: Waiting | None = None,
         on_block: Callable[[Block], None] = lambda _: None,
+        *,
+        history: LatencyHistory | None = None,
     ) -> None:
         """Start before the first frame; `waiting` are the I/Os in flight at that time, where they are known.
 
-        `on_block` is called with the sums of each block.
+        `on_block` is called with the sums of each block. `history`: what is known of the time before.
         """
         self.origin = origin
         self.current: tuple[Finding, ...] = ()
@@ -360,7 +362,8 @@ class RuleEngine:
         self._kernel_lines = KernelLines()
         self._rates = RateSums()
         self._highest = HighestRates()
-        self._history = LatencyHistory()
+        self.history = LatencyHistory() if history is None else history
+        """Latencies of the last hour, and their lasting changes."""
         self._comparison = None if settings.baseline is None else BaselineComparison(settings.baseline)
         self._sums = Accumulator(sums_gauges=False)
         self._window_sums = WindowSums()
@@ -414,7 +417,7 @@ class RuleEngine:
         if isinstance(item, Minute):
             self.by_minutes = True
             yield from self._end_block()
-            self._history.add_minute(item)
+            self.history.add_minute(item)
             self._filling = None
             yield from self._evaluate(of_minute(item, self._waiting))
             return
@@ -422,7 +425,7 @@ class RuleEngine:
             self._kernel_lines.add(mark)
         for one in item.devices:
             self._growth.add(self._devices.get(one.name), one, item.mono_us)
-            self._history.note_device(self._devices.get(one.name), one, item.mono_us)
+            self.history.note_device(self._devices.get(one.name), one, item.mono_us)
             self._devices[one.name] = one
         for name in item.removed:
             self._devices.pop(name, None)
@@ -430,7 +433,7 @@ class RuleEngine:
         self._waiting.add(item)
         self._sums.add(item)
         self._rates.add_frame(item)
-        self._history.add_frame(item)
+        self.history.add_frame(item)
         now = self._block_end(begin_us, item) if self._filling is None else self._filling
         self._filling = self._block_end(item.mono_us, item)
         if self._filling > now:
@@ -465,7 +468,7 @@ class RuleEngine:
             self._growth.clear()
             self._kernel_lines = KernelLines()
             self._highest.clear()
-            self._history.clear()
+            self.history.clear()
             self._waiting = Waiting()
 
     def _end_block(self) -> Iterator[None]:
@@ -488,7 +491,7 @@ class RuleEngine:
         self._blocks.append(block)
         self._highest.add(rates_of(block))
         self._coincidences.add(block)
-        self._history.add_block(block)
+        self.history.add_block(block)
         if self._comparison is not None:
             self._comparison.add_block(block, self._devices)
         while len(self._blocks) > KEEP and not in_window(self._blocks[0], block.end_us, self.origin):
@@ -507,7 +510,7 @@ class RuleEngine:
             grown=self._growth.until(block.end_us),
             log=self._kernel_lines.newest,
             highest=self._highest,
-            history=self._history,
+            history=self.history,
             comparison=self._comparison,
         )
         found: list[Finding] = []

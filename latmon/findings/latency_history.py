@@ -130,6 +130,18 @@ class DeviceChange(NamedTuple):
 
 
 @dataclass(slots=True)
+class _Known:
+    """A change with the time in which it was known."""
+
+    key: Series
+    change: Change
+    from_us: int
+    """End of the block after which it was found."""
+    until_us: int | None = None
+    """When it ended; None while it lasts."""
+
+
+@dataclass(slots=True)
 class _Series:
     """Levels of one op of a device."""
 
@@ -171,11 +183,24 @@ class LatencyHistory:
         self._open = Sum((LATENCIES,))
         self._open_us = 0
         self._changes: deque[DeviceChange] = deque(maxlen=_MAX_CHANGES)
+        self._known: deque[_Known] = deque(maxlen=_MAX_CHANGES)
         self._by_minutes = False
 
     def clear(self) -> None:
         """Forget all, for another boot."""
         self.__init__()  # type: ignore[misc] # the same state as a new one
+
+    def at(self, mono_us: int) -> LatencyHistory:
+        """Return a history with the changes that were known at an earlier time, and no levels."""
+        other = LatencyHistory()
+        other._changes = self._changes.copy()
+        for known in self._known:
+            if known.from_us <= mono_us and (known.until_us is None or mono_us < known.until_us):
+                series = other._series.setdefault(known.key, _Series())
+                series.changes.append(known.change)
+                series.since_us = known.change.mono_us
+                other._known.append(_Known(known.key, known.change, known.from_us))
+        return other
 
     @property
     def changes(self) -> Mapping[str, tuple[Change, ...]]:
@@ -371,6 +396,7 @@ class LatencyHistory:
         )
         series.changes.append(change)
         series.since_us = at.end_us
+        self._known.append(_Known(key, change, self._blocks[-1].end_us))
 
     def _load(self, device: str, begin_us: int, end_us: int) -> SpanLoad | None:
         """Return the load over the whole blocks of a span."""
@@ -389,6 +415,9 @@ class LatencyHistory:
             if newest >= before + max(MATTERS * _HALF, rise * _HALF):
                 break
             series.changes.remove(change)
+            for known in self._known:
+                if known.change is change:
+                    known.until_us = now_us
             if now_us - change.mono_us >= (FOR_GOOD_MINUTES_US if self._by_minutes else FOR_GOOD_US):
                 series.ended.append((change.mono_us, now_us))
             series.since_us = now_us - SIDE_US

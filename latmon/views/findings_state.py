@@ -17,6 +17,7 @@ from latmon.aggregate.request_age import Waiting
 from latmon.findings.engine import KEEP, RuleEngine, not_evaluated
 from latmon.findings.episodes import Episode
 from latmon.findings.facts import BLOCK_US, WINDOW_US
+from latmon.findings.latency_history import LatencyHistory
 from latmon.findings.rule import CRITICAL, NOTICE, Finding, Settings
 from latmon.findings.rules import RULES, title_of
 from latmon.model.frame import Frame, Origin
@@ -417,9 +418,18 @@ class FindingsState:
         edge, known = self._edge, None
         if edge is not None and self._has_evaluated(at):
             known = findings_at(edge, at, self.settings, self._blocks.firsts)
-        self._back = PastFindings(past, origin, at, window_us=window_us, settings=self.settings, known=known)
+        self._back = PastFindings(
+            past, origin, at, window_us=window_us, settings=self.settings, known=known, history=self._history
+        )
         if self.at_once:
             self.finish()
+
+    @property
+    def _history(self) -> LatencyHistory:
+        """Return the history that reaches as far back as any: of a recording that is surveyed, or of the live edge."""
+        if self._surveyed.history is not None:
+            return self._surveyed.history
+        return LatencyHistory() if self._edge is None else self._edge.history
 
     def freeze(self, past: Past, at: Stamp, window_us: int) -> None:
         """Keep the present findings on the screen, while the edge continues."""
@@ -466,6 +476,7 @@ class Surveyed(NamedTuple):
 
     share: float = 0.0
     begins: Sequence[TimelineEvent] = ()
+    history: LatencyHistory | None = None
 
 
 def _surveyed(past: Past, origin: Origin, settings: Settings) -> Iterator[Surveyed]:
@@ -479,7 +490,7 @@ def _surveyed(past: Past, origin: Origin, settings: Settings) -> Iterator[Survey
         blocks.update(watch)
         if watch.evaluated != before:
             share = (frame.mono_us - first_us) / max(last_us - first_us, 1)
-            found = Surveyed(share, findings_of(watch, settings, blocks.firsts).begins)
+            found = Surveyed(share, findings_of(watch, settings, blocks.firsts).begins, watch.history)
         yield found
 
 
@@ -495,8 +506,14 @@ class PastFindings:
         window_us: int,
         settings: Settings,
         known: CurrentFindings | None,
+        history: LatencyHistory | None = None,
     ) -> None:
-        self.at, self.origin, self.settings = at, origin, settings
+        """`history`: what is known of the time before, and after.
+
+        Recordings of other days are compared with what is measured now alone.
+        """
+        self.at, self.origin, self.settings = at, origin, replace(settings, baseline=None)
+        self._history = LatencyHistory() if history is None else history.at(at.mono_us)
         self.watch: RuleEngine | None = None
         """The rule engine with all frames until that time."""
         self.since_us = at.mono_us
@@ -542,7 +559,9 @@ class PastFindings:
         begin_us -= 2 * self.origin.interval_us  # blocks end where frames do: the first one is not whole
         known = self._past.waiting(begin_us)
         read_us, waiting = known or (begin_us, Waiting())
-        watch, blocks = RuleEngine(self.origin, self._past.known(begin_us), self.settings, waiting), EvaluatedBlocks()
+        history = self._history.at(self.at.mono_us)
+        devices = self._past.known(begin_us)
+        watch, blocks = RuleEngine(self.origin, devices, self.settings, waiting, history=history), EvaluatedBlocks()
         since_us, length_us = None, max(self.at.mono_us - read_us, 1)
         for frame in self._past.frames(read_us, self.at.mono_us):
             if self.watch is None:

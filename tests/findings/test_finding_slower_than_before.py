@@ -104,6 +104,25 @@ def test_the_finding_ends_when_the_old_level_is_back():
     assert engine.current == ()
 
 
+def test_an_engine_of_an_earlier_minute_knows_the_changes_of_its_time():
+    frames = list(
+        frames_of(
+            Random(1),
+            300,
+            (Open(lambda _: 20, is_paced=True),),
+            lognormal(changing((0, 1_000), (60, 40_000), (250, 1_000))),
+            servers=4,
+        )
+    )
+    whole, _ = watched(frames)
+    for second, is_slow in ((70, False), (200, True), (290, False)):
+        history = whole.history.at((BEGIN_S + second) * S)
+        engine = RuleEngine(ORIGIN, settings=ALONE, history=history)
+        for frame in frames[second - 65 : second]:
+            engine.take(frame)
+        assert [finding.began.wall for finding in engine.current] == [WALL + BEGIN_S + 60] * is_slow
+
+
 def test_two_changes_have_the_first_ones_second_and_the_factor_of_both():
     steps = (0, 1_000), (60, 6_000), (130, 30_000)
     engine, _ = simulated(200, (Open(lambda _: 20, is_paced=True),), lognormal(changing(*steps)))
