@@ -6,13 +6,14 @@ wait longer leave that rate as it was, and a lower one is the device's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 from latmon.analysis.level_shift import LevelShift
 from latmon.findings.evidence import hardware_steps
 from latmon.findings.facts import Facts
 from latmon.findings.latency_history import SpanLoad
-from latmon.findings.rule import Step, Thresholds, plain
+from latmon.findings.rule import Step, Threshold, Thresholds, plain
 from latmon.model.histogram import Histogram, bucket_bounds
 
 _QUICK = 0.05
@@ -20,6 +21,32 @@ _QUICK = 0.05
 _ROOM = 0.5
 """Largest mean number of I/Os in flight before, by Little's law, of a device that was certainly idle at times."""
 _MIB = 1 << 20
+THRESHOLDS: Mapping[str, Threshold] = MappingProxyType(
+    {
+        "times": Threshold(1.5, "times", "the median before at least, the median now"),
+        "added_us": Threshold(100, "us", "longer at least"),
+        "much": Threshold(3.0, "times", "the median before, from which on it is a warning"),
+        "slow_us": Threshold(1_000, "us", "longer at least for a warning"),
+        "load": Threshold(1.25, "times", "the IOPS before at most: with more its latency follows the load"),
+        "size": Threshold(1.5, "times", "the mean size before at most, or its reverse"),
+        "mix": Threshold(0.2, "share", "of the I/Os at most that are of another op than before"),
+        "rate": Threshold(1.25, "times", "as many I/Os per second of busy time before, at least"),
+    }
+)
+CAUSES = (
+    "starved-io",
+    "completion-wakeup",
+    "softirq-delay",
+    "slow-shared-handler",
+    "outstanding-ceiling",
+    "bottleneck-above-device",
+    "requeue-storm",
+    "io-throttled",
+    "outside-limit",
+    "noisy-neighbour",
+    "maintenance",
+)
+"""Rules whose finding on a device says why it is slower."""
 REFUTED = (
     "another kind of load since then, which neither rate nor sizes show: random instead of sequential I/Os, or data "
     "that no cache has"

@@ -11,7 +11,7 @@ from latmon.diff.baseline import BaselineFiles, read_hour
 from latmon.findings.baseline import Baseline, NoBaseline
 from latmon.findings.engine import NEEDS, RuleEngine
 from latmon.findings.rule import Settings
-from latmon.findings.rules.slower_than_before import ID
+from latmon.findings.rules.slower_than_baseline import ID
 from latmon.model.frame import Device, Origin
 from latmon.recording.writer import Writer
 from latmon.support.errors import RecordingError

@@ -28,6 +28,7 @@ from latmon.findings.rules import (
     requeue_storm,
     slow_journal,
     slow_shared_handler,
+    slower_than_baseline,
     slower_than_before,
     small_random_writes,
     softirq_delay,
@@ -61,6 +62,7 @@ RULES: tuple[Rule, ...] = (
     peer_outlier.RULE,
     device_disagrees.RULE,
     slower_than_before.RULE,
+    slower_than_baseline.RULE,
     bimodal_tail.RULE,
 )
 """All rules, in the order in which they are evaluated and listed."""
@@ -90,6 +92,7 @@ TITLES: Mapping[str, str] = MappingProxyType(
         "peer-outlier": "slower than its peers",
         "device-disagrees": "slow, with errors of its own",
         "slower-than-before": "slower than before",
+        "slower-than-baseline": "against another day",
         "bimodal-tail": "two groups of latencies",
     }
 )

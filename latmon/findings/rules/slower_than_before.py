@@ -13,7 +13,6 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from latmon.findings.against_baseline import findings_on_baseline
 from latmon.findings.facts import Facts
 from latmon.findings.latency_history import Change, SpanLoad, bounds_text
 from latmon.findings.rule import (
@@ -30,7 +29,9 @@ from latmon.findings.rule import (
     Where,
 )
 from latmon.findings.same_load import (
+    CAUSES,
     REFUTED,
+    THRESHOLDS,
     device_steps,
     factor_text,
     is_same_load,
@@ -89,9 +90,6 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     for name in sorted(slower):
         if slower[name]:
             yield _finding(facts, name, slower, limits)
-    if facts.comparison is not None:
-        changed = {name for name, rows in slower.items() if rows}
-        yield from findings_on_baseline(ID, facts, facts.comparison, limits, changed)
 
 
 def _of_device(facts: Facts, changes: Iterable[Change], limits: Thresholds) -> list[_Slower]:
@@ -271,26 +269,8 @@ RULE = Rule(
     evaluate,
     needs=LATENCIES,
     thresholds={
-        "times": Threshold(1.5, "times", "the median before at least, the median now"),
-        "added_us": Threshold(100, "us", "longer at least"),
-        "much": Threshold(3.0, "times", "the median before, from which on it is a warning"),
-        "slow_us": Threshold(1_000, "us", "longer at least for a warning"),
-        "load": Threshold(1.25, "times", "the IOPS before at most: with more its latency follows the load"),
-        "size": Threshold(1.5, "times", "the mean size before at most, or its reverse"),
-        "mix": Threshold(0.2, "share", "of the I/Os at most that are of another op than before"),
-        "rate": Threshold(1.25, "times", "as many I/Os per second of busy time before, at least"),
+        **THRESHOLDS,
         "usual": Threshold(0.02, "share", "of the hour before at most in which it was as slow"),
     },
-    explained_by=(
-        "starved-io",
-        "completion-wakeup",
-        "softirq-delay",
-        "slow-shared-handler",
-        "outstanding-ceiling",
-        "bottleneck-above-device",
-        "requeue-storm",
-        "io-throttled",
-        "outside-limit",
-        "noisy-neighbour",
-    ),
+    explained_by=CAUSES,
 )

@@ -1,4 +1,4 @@
-"""Findings of the comparison with a baseline: devices that are slower than on another day, and what is not compared.
+"""slower-than-baseline: a device is slower than in the recordings of --baseline, in the same hour of another day.
 
 Nothing is left out in silence: a missing hour, other devices, another load and damage are a notice on the host.
 """
@@ -6,7 +6,7 @@ Nothing is left out in silence: a missing hour, other devices, another load and 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from latmon.analysis.level_shift import LevelShift
 from latmon.findings.baseline import (
@@ -19,9 +19,11 @@ from latmon.findings.baseline import (
 )
 from latmon.findings.facts import Facts
 from latmon.findings.latency_history import SpanLoad
-from latmon.findings.rule import NOTICE, WARNING, Fact, Finding, Step, Thresholds, Where
+from latmon.findings.rule import LATENCIES, NOTICE, WARNING, Fact, Finding, Rule, Step, Thresholds, Where
 from latmon.findings.same_load import (
+    CAUSES,
     REFUTED,
+    THRESHOLDS,
     device_steps,
     factor_text,
     is_same_load,
@@ -31,18 +33,21 @@ from latmon.findings.same_load import (
 )
 from latmon.support.units import counted, rate, spelled
 
+ID = "slower-than-baseline"
 
-def findings_on_baseline(
-    rule: str, facts: Facts, comparison: BaselineComparison, limits: Thresholds, changed: Collection[str]
-) -> Iterator[Finding]:
+
+def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     """Yield a finding per device that is slower than in the baseline, and what is compared with what."""
+    comparison = facts.comparison
+    if comparison is None:
+        return
     baseline = comparison.state
     if not isinstance(baseline, Baseline):
         why = "it is being read" if baseline is None else baseline.why
-        yield _on_baseline(rule, f"--baseline: nothing is compared: {why}", ())
+        yield _on_baseline(f"--baseline: nothing is compared: {why}", ())
         return
     other_load: dict[str, str] = {}
-    for device in sorted(comparison.slower.keys() - changed):
+    for device in sorted(comparison.slower):
         rows = []
         for row in comparison.slower[device]:
             if not is_same_load(row.before, row.now, limits):
@@ -51,12 +56,12 @@ def findings_on_baseline(
                 rows.append(row)
         if rows:
             rows.sort(key=_by_factor)
-            yield _than_baseline(rule, facts, device, baseline=baseline, rows=rows, limits=limits)
-    yield from _what_is_compared(rule, comparison, baseline, other_load)
+            yield _than_baseline(facts, device, baseline=baseline, rows=rows, limits=limits)
+    yield from _what_is_compared(comparison, baseline, other_load)
 
 
 def _what_is_compared(
-    rule: str, comparison: BaselineComparison, baseline: Baseline, other_load: Mapping[str, str]
+    comparison: BaselineComparison, baseline: Baseline, other_load: Mapping[str, str]
 ) -> Iterator[Finding]:
     """Yield a notice on the host where not all is compared."""
     not_compared = {**comparison.not_compared, **other_load}
@@ -65,18 +70,18 @@ def _what_is_compared(
         texts.append(Fact("damage", baseline.remark, f"of the recording not all can be read: {baseline.remark}"))
     if comparison.minutes_us < FEWEST_MINUTES * MINUTE_US:
         text = f"--baseline {baseline.title}: compared from {FEWEST_MINUTES} minutes on"
-        yield _on_baseline(rule, text, texts)
+        yield _on_baseline(text, texts)
     elif not_compared or baseline.remark:
         compared = len(comparison.compared - other_load.keys())
         text = f"--baseline {baseline.title}: {counted(compared, 'device')} compared"
         if not_compared:
             text += f", not compared: {names_of(sorted(not_compared))}"
-        yield _on_baseline(rule, text, texts)
+        yield _on_baseline(text, texts)
 
 
-def _on_baseline(rule: str, summary: str, facts: Iterable[Fact]) -> Finding:
+def _on_baseline(summary: str, facts: Iterable[Fact]) -> Finding:
     return Finding(
-        rule,
+        ID,
         NOTICE,
         "",
         summary,
@@ -106,7 +111,6 @@ def _load_text(load: SpanLoad) -> str:
 
 
 def _than_baseline(
-    rule: str,
     facts: Facts,
     device: str,
     *,
@@ -139,7 +143,7 @@ def _than_baseline(
         *device_steps(facts, device),
     )
     return Finding(
-        rule,
+        ID,
         WARNING if is_much else NOTICE,
         device,
         f"{device}: {slower} (p50 {took}){others}, under the same load",
@@ -150,3 +154,13 @@ def _than_baseline(
         min(1.0, (now_us - before_us) / now_us),
         brief=f"{device}: {ops_text(worst.op)} {factor_text(factor)} as long as on {baseline.title}",
     )
+
+
+RULE = Rule(
+    ID,
+    "I/Os of a device take longer than in the recordings of --baseline, or these can't be compared",
+    evaluate,
+    needs=LATENCIES,
+    thresholds=THRESHOLDS,
+    explained_by=(*CAUSES, "slower-than-before"),
+)
