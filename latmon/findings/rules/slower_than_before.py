@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from latmon.findings.evidence import kernel_log_facts
 from latmon.findings.facts import Facts
 from latmon.findings.latency_history import Change, SpanLoad, bounds_text
 from latmon.findings.rule import (
@@ -39,6 +40,7 @@ from latmon.findings.same_load import (
     ops_text,
     size_text,
 )
+from latmon.model.devices import host_and_device
 from latmon.model.frame import Device
 from latmon.model.histogram import Histogram, merge
 from latmon.model.stages import place_of_op
@@ -225,6 +227,7 @@ def _at_the_same_time(facts: Facts, device: str, slower: Mapping[str, list[_Slow
     if grown:
         rows = ", ".join(f"{name} +{n:,}" for name, n in sorted(grown.items())[:_NAMED])
         yield Fact("reports", len(grown), f"counters of its own that grew: {rows}")
+    yield from kernel_log_facts(facts, device)
     yield from _others(facts, device, slower, first, room_us)
 
 
@@ -233,7 +236,7 @@ def _others(
 ) -> Iterator[Fact]:
     own = facts.device(device)
     for kind, value in (("controller", own.controller), ("driver", own.driver)):
-        alike = [name for name, other in facts.devices.items() if name != device and _same(other, kind, value)]
+        alike = [other.name for other in facts.devices.values() if _is_alike(own, other, kind)]
         known = [name for name in alike if facts.has_io(name)]
         if not value or not known:
             continue
@@ -250,14 +253,16 @@ def _others(
         return
 
 
-def _same(device: Device, kind: str, value: str) -> bool:
-    return value == (device.controller if kind == "controller" else device.driver)
+def _is_alike(own: Device, other: Device, kind: str) -> bool:
+    """Return whether another device of the same host has the same controller or driver."""
+    hosts = {host_and_device(device.name)[0] for device in (own, other)}
+    return own.name != other.name and len(hosts) == 1 and getattr(own, kind) == getattr(other, kind)
 
 
 def _steps(facts: Facts, device: str, first: Change) -> Iterator[Step]:
     yield Step(
         f"find out what happened at {clock(first.wall)}: the kernel's log, jobs, updates, work on the storage",
-        commands=("dmesg | tail -n 50",),
+        commands=() if facts.kernel_line(device) else ("dmesg | tail -n 50",),
     )
     yield from device_steps(facts, device)
     yield Step("compare what was with what is: latmon diff of two recordings, or the key D before and after a repair")
