@@ -429,6 +429,7 @@ class RuleEngine:
             self._devices[one.name] = one
         for name in item.removed:
             self._devices.pop(name, None)
+            self.history.forget(name)
             self._kernel_lines.newest.pop(name, None)
         self._waiting.add(item)
         self._sums.add(item)

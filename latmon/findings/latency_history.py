@@ -58,6 +58,10 @@ _IOS_OF_LEVEL = 10
 _HALF = 0.5
 FOLLOWED_OPS = ("read", "write", "flush")
 """Ops that are followed: the time of discards and drive commands depends on what each one does."""
+_IDENTITY = ("serial", "model", "label", "major", "minor")
+"""What another device of the same name differs in. The label of a loop device is its file."""
+_PAUSE_US = 10_000_000
+"""A pause without I/Os in flight that is as long, around a change, is one of the load: another job may have begun."""
 _TABLES = (KERNEL, SEEN, SEEN_ALONE, LATENCIES, SIZES, ERRORS)
 
 
@@ -184,6 +188,8 @@ class LatencyHistory:
         self._open_us = 0
         self._changes: deque[DeviceChange] = deque(maxlen=_MAX_CHANGES)
         self._known: deque[_Known] = deque(maxlen=_MAX_CHANGES)
+        self._since_us: dict[str, int] = {}
+        """Device -> the time before which its name was another device's."""
         self._by_minutes = False
 
     def clear(self) -> None:
@@ -221,9 +227,18 @@ class LatencyHistory:
         """Return the changes of settings and reports in a time."""
         return [change for change in self._changes if begin_us <= change.mono_us <= end_us]
 
+    def forget(self, device: str) -> None:
+        """Drop what is known of a device that was removed: another one may get its name."""
+        for key in [key for key in self._series if key.device == device]:
+            del self._series[key]
+        self._since_us[device] = self._seconds[-1].end_us if self._seconds else -1
+
     def note_device(self, before: Device | None, device: Device, mono_us: int) -> None:
-        """Compare a device's new row with the one before."""
-        if before is None or before.serial != device.serial:
+        """Compare a device's new row with the one before; another device of the same name starts over."""
+        if before is None:
+            return
+        if any(getattr(before, name) != getattr(device, name) for name in _IDENTITY):
+            self.forget(device.name)
             return
         for old_rows, new_rows in ((before.limits, device.limits), (before.reports, device.reports)):
             old = {row.name: row.value for row in old_rows}
@@ -251,6 +266,9 @@ class LatencyHistory:
             self._open, self._open_us = Sum((LATENCIES,)), 0
         while self._seconds[0].end_us < frame.mono_us - FINE_US:
             self._seconds.popleft()
+        if self._since_us:
+            begin_us = self._seconds[0].end_us
+            self._since_us = {name: us for name, us in self._since_us.items() if us >= begin_us}
 
     def add_minute(self, minute: Minute) -> None:
         """Keep the latencies of a roll-up: changes are known to the minute."""
@@ -295,7 +313,7 @@ class LatencyHistory:
             if series is None:
                 if len(self._series) >= MAX_SERIES:
                     continue
-                series = self._series[key] = _Series()
+                series = self._series[key] = _Series(since_us=self._since_us.get(key.device, -1))
             bits = latencies.bits(span.row)
             counts = dict(
                 zip(latencies.indices[span.begin : span.end], latencies.counts[span.begin : span.end], strict=True)
@@ -360,6 +378,9 @@ class LatencyHistory:
         split = first + best_split([_share_above(unit, middle) for unit in units[first:last]])
         if not 0 < split < len(seconds):
             return
+        if self._is_after_pause(key.device, seconds, units, split):
+            series.since_us = seconds[split - 1].end_us
+            return
         at = seconds[split - 1]
         longest_us = self._longest_us
         before = _within(seconds[:split], units[:split], at.end_us - longest_us, at.end_us)
@@ -368,6 +389,16 @@ class LatencyHistory:
         if shift is None or shift.ratio.value < 2**MATTERS:
             return
         self._keep(key, series, at, shift)
+
+    def _is_after_pause(self, device: str, seconds: Sequence[_Second], units: Sequence[Unit], split: int) -> bool:
+        """Return whether the device had nothing to do between the last I/O before a time and the first one after it."""
+        last = next((at for at in range(split - 1, -1, -1) if units[at]), 0)
+        first = next((at for at in range(split, len(units)) if units[at]), len(units) - 1)
+        begin_us, end_us = seconds[last].end_us, seconds[first].end_us - seconds[first].dt_us
+        if end_us - begin_us < _PAUSE_US:
+            return False
+        blocks = [block for block in self._blocks if begin_us <= block.begin_us and block.end_us <= end_us]
+        return not any(load_of(device, [block]).busy for block in blocks)
 
     @property
     def _resolution_us(self) -> int:

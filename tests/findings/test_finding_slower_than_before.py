@@ -185,6 +185,23 @@ def test_a_device_that_has_been_as_slow_in_the_hour_before_only_varies():
     assert all(second < 400 for second in shown)
 
 
+def test_another_device_of_the_same_name_has_no_past_of_the_first():
+    frames = list(frames_of(Random(1), 120, PACED, lognormal(changing((0, 1_000), (60, 40_000))), servers=4))
+    first = Device("sda", 8, 0, driver="sd", label="a")
+    frames[0] = replace(frames[0], devices=(first,))
+    removed = [replace(frame, removed=("sda",)) if frame.seq == 60 else frame for frame in frames]
+    renamed = [replace(frame, devices=(replace(first, label="b"),)) if frame.seq == 60 else frame for frame in frames]
+    assert watched(frames)[1] != []
+    assert watched(removed)[1] == []
+    assert watched(renamed)[1] == []
+
+
+def test_a_job_that_begins_after_a_pause_is_no_change_of_the_device():
+    loads = (Open(lambda second: 0 if 60 <= second < 75 else 60, is_paced=True),)
+    service = lognormal(changing((0, 1_000), (70, 40_000)))
+    assert simulated(200, loads, service)[1] == []
+
+
 def test_one_bad_moment_is_no_change():
     assert simulated(200, PACED, lognormal(lambda second: 60_000 if 100 <= second < 112 else 1_000))[1] == []
 
