@@ -60,6 +60,9 @@ RECORDED: Mapping[str, str] = {
 
 _LOST = ("lost_events", "map_full", "undecoded_lines")
 LOST = " + ".join(f"rate(latmon_{one}_total[5m])" for one in _LOST)
+_FAILED = 'latmon_failed_ios_total{op=~"read|write|flush",status!~"requeued by dm|would block"}'
+# A device has no such counter before its first failure: an increase needs two values.
+FAILED = f"increase({_FAILED}[5m]) > 0 or {_FAILED} unless {_FAILED} offset 5m"
 TIMES_PEERS = f"{DEVICE_P99} / {_OF_MODEL} {MODEL_P99}"
 
 
@@ -83,6 +86,14 @@ _ALERTS: tuple[tuple[str, ...], ...] = (
         "",
         "{{ $labels.instance }}: {{ $labels.rule }} on {{ $labels.device }}",
         "docs/FINDINGS.md describes the rule. On the host, `sudo latmon` shows the evidence and the next steps.",
+    ),
+    (
+        "LatmonFailedIOs",
+        FAILED,
+        "1m",
+        "critical",
+        "{{ $labels.instance }}: {{ $labels.op }} on {{ $labels.device }} fails ({{ $labels.status }})",
+        "A program or a file system lost data, or goes without. On the host, `sudo latmon` shows the evidence.",
     ),
     (
         "LatmonHostSlow",

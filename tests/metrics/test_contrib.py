@@ -249,6 +249,24 @@ def fires():
             more="Latencies are incomplete. docs/NUMBERS.md has the meaning of each counter.",
         ),
     )
+    failed, io = "latmon_failed_ios_total", {"device": "sda", "op": "read", "status": "time-out"}
+    for growth, at in (("0+3x60", "30m"), ("_x28 1+0x30", "30m")):  # growing; there since two minutes ago
+        yield (
+            [
+                series(failed, growth, instance="a", **io),
+                series(failed, "7x60", instance="b", **io),
+                series(failed, growth, instance="c", **io | {"status": "requeued by dm"}),
+                series(failed, growth, instance="d", **io | {"op": "discard"}),
+            ],
+            expected(
+                "LatmonFailedIOs",
+                {"instance": "a", "severity": "critical", **io},
+                "a: read on sda fails (time-out)",
+                more="A program or a file system lost data, or goes without. On the host, `sudo latmon` shows the "
+                "evidence.",
+                at=at,
+            ),
+        )
     found = {"rule": "starved-io", "device": "sda"}
     yield (
         [
