@@ -627,6 +627,8 @@ _SETTING = re.compile(
     r"(un_(?:f_)?\w{3,40}|m_(?:notag|nowide))\s+=\s+(0x[0-9a-f]{1,16}|\d{1,10})\b.{0,200}"
 )
 _STRUCTURE = re.compile(r".{0,80}\bsdump\s+(0x[0-9a-f]{8,16})\b.{0,200}")
+_DUMP = re.compile(r"CAT\(([^()\s]{1,40})\)")
+"""The dump that the prompt of Solaris CAT names."""
 _PRIORITY = re.compile(r"\s*prio: (\d{1,4})\s*")
 _MAX_SETTING = 400
 _ADAPTER, _DISK = "mpt", "sd"
@@ -643,7 +645,7 @@ def read_settings(lines: Sequence[str], options: ImportOptions) -> Iterator[Foun
     Settings of mpt are of an adapter, each group of them of another one, and not of the disk before them.
     """
     del options
-    structure = ""
+    structure = dump = ""
     adapters = 0
     found: list[tuple[int, str, int]] = []
     for at, line in enumerate(lines, 1):
@@ -653,8 +655,9 @@ def read_settings(lines: Sequence[str], options: ImportOptions) -> Iterator[Foun
             adapters += one[1].startswith("m_")
             address = f"{_ADAPTER}{adapters}" if one[1].startswith("m_") else _DISK
         if begins or (address and address != structure):
-            yield from _limits(structure, found)
-            found = []
+            yield from _limits(structure, found, dump)
+            named = _DUMP.search(line) if begins else None
+            found, dump = [], named[1] if named else ""
         if one is not None:
             found.append((at, *one[1:]))
         elif (priority := _PRIORITY.fullmatch(line)) is not None:
@@ -664,7 +667,7 @@ def read_settings(lines: Sequence[str], options: ImportOptions) -> Iterator[Foun
         if begins or one is not None:
             yield Passed(TextSpan(at, at))
         structure = address or structure
-    yield from _limits(structure, found)
+    yield from _limits(structure, found, dump)
 
 
 def _setting(line: str) -> tuple[str, str, int] | None:
@@ -673,8 +676,9 @@ def _setting(line: str) -> tuple[str, str, int] | None:
     return None if found is None else (found[1] or "", found[2], int(found[3], 0))
 
 
-def _limits(structure: str, found: Sequence[tuple[int, str, int]]) -> Iterator[Limits]:
+def _limits(structure: str, found: Sequence[tuple[int, str, int]], dump: str) -> Iterator[Limits]:
+    """Yield the settings of a structure; those of a disk are from the dump that the prompt before them names."""
     if found:
-        sources = {"u": "struct sd_lun", "m": "struct mpt"}
+        sources = {"u": f"struct sd_lun, {dump}" if dump else "struct sd_lun", "m": "struct mpt"}
         each = {name: Limit(name, value, sources[name[0]]) for _, name, value in found}
         yield Limits(TextSpan(found[0][0], found[-1][0]), structure or _DISK, tuple(each.values()))

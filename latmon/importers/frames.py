@@ -46,6 +46,7 @@ from latmon.importers.values import (
     interval_us,
 )
 from latmon.model.frame import (
+    OTHER_PRIORITY,
     SOURCE,
     THREAD_PRIORITY,
     Completed,
@@ -221,6 +222,8 @@ def _take_lengths(built: Built, options: ImportOptions) -> None:
 
 
 _WAITS, _RESUME = "completion", "resume"
+_COMPLETES = "comp"
+"""In the name of a task queue whose threads complete I/Os, such as qlc_0_comp_thd."""
 
 
 def _join_waits(built: Built) -> None:
@@ -245,7 +248,18 @@ def _join_waits(built: Built) -> None:
         built.reports[device] = (
             *built.reports.get(device, ()),
             DeviceReport(THREAD_PRIORITY, priorities[0], "prio: in the same text"),
+            *_other_priority(built.windows, priorities[0]),
         )
+
+
+def _other_priority(windows: Iterable[ImportedWindow], priority: int) -> list[DeviceReport]:
+    """Return the priority of another driver's completion threads in the same text, which the author compares."""
+    queues = [queue for window in windows for queue in window.taskqs or () if _COMPLETES in queue.name]
+    others = [queue for queue in queues if queue.priority != priority]
+    if not others:
+        return []
+    other = max(others, key=lambda queue: queue.priority)
+    return [DeviceReport(OTHER_PRIORITY, other.priority, f"{other.name}, kstat -c taskq in the same text")]
 
 
 @dataclass(slots=True)

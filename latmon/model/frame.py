@@ -159,8 +159,9 @@ class DeviceReport(NamedTuple):
 
 SWAP = "swap"
 """Report of a disk with a swap area."""
-THREAD_PRIORITY, SOURCE = "thread_priority", "source"
-"""Reports of an imported device: the priority of a thread, in a text about its slow completions; its text's format,
+THREAD_PRIORITY, OTHER_PRIORITY, SOURCE = "thread_priority", "other_thread_priority", "source"
+"""Reports of an imported device: the priority of a thread, in a text about its slow completions, and that of another
+driver's completion threads in the same text; its text's format,
 and the layer of its tool where that has several."""
 
 

@@ -17,7 +17,7 @@ from latmon.model.measurements import BEHIND, FILE_TIMES, FILES, HANDLERS, ISSUE
 from latmon.model.packed_frame import FILES_LEFT_OUT, SUPPRESSED
 from latmon.recording.parts import Parts
 from latmon.recording.reader import Recording
-from latmon.report import outliers
+from latmon.report import limit_remarks, outliers
 from latmon.report.devices import devices
 from latmon.report.files import file_tables
 from latmon.report.formatting import rounded
@@ -67,6 +67,7 @@ def report_of(recording: Recording | Parts, totals: Totals, findings: Findings |
     slow_requests = outliers.slow_requests(totals.worst)
     slow, service = slow_ios(totals), service_level(totals)
     has_outliers = bool(totals.thresholds_us or totals.worst.seen)
+    by_device = devices(op_sums(origin, totals))
     return Report(
         backend=origin.backend,
         host=Host(origin.host, origin.kernel, origin.latmon, origin.tool),
@@ -80,7 +81,7 @@ def report_of(recording: Recording | Parts, totals: Totals, findings: Findings |
         late=tuple(map(_missed, totals.late)),
         notices=tuple(Notice(rfc3339(wall), text) for wall, text in totals.notices),
         health=_health(origin, totals),
-        devices=devices(op_sums(origin, totals)),
+        devices=by_device,
         cgroups=by_cgroup.rows,
         cgroups_left_out=by_cgroup.left_out,
         processes=by_process.rows,
@@ -102,6 +103,7 @@ def report_of(recording: Recording | Parts, totals: Totals, findings: Findings |
         slo=service,
         settings=origin.settings,
         marks=tuple(MarkedTime(rfc3339(mark.wall), mark.sentence, mark.changed) for mark in totals.marks),
+        limits_differ=limit_remarks.differences(by_device) if origin.is_imported else (),
         runs=origin.runs,
         latency_from=origin.latency_from,
         reason=origin.reason,

@@ -44,6 +44,7 @@ def render_text(report: Report) -> str:
         outliers.text(report),
         *map(text_table, host_tables(report)),
         limit_remarks.lines(report),
+        limit_remarks.compared(report),
         captured.settings(report.settings),
         _idle(report.devices.keys(), busy.keys()),
         [line for sentence in definitions.meaning(report) for line in wrapped(sentence)],

@@ -130,11 +130,14 @@ def test_settings_of_a_driver_are_those_of_its_device():
     limits = {one.name: one.limits for frame in found.frames() for one in frame.devices}
     assert limits == {
         "device1": (
-            Limit("un_throttle", 3, "struct sd_lun"),
-            Limit("un_min_throttle", 8, "struct sd_lun"),
-            Limit("un_f_opt_queueing", 1, "struct sd_lun"),
+            Limit("un_throttle", 3, "struct sd_lun, vmcore.0/11X"),
+            Limit("un_min_throttle", 8, "struct sd_lun, vmcore.0/11X"),
+            Limit("un_f_opt_queueing", 1, "struct sd_lun, vmcore.0/11X"),
         ),
-        "device2": (Limit("un_throttle", 256, "struct sd_lun"), Limit("un_f_opt_queueing", 0, "struct sd_lun")),
+        "device2": (
+            Limit("un_throttle", 256, "struct sd_lun, vmcore.0/10X"),
+            Limit("un_f_opt_queueing", 0, "struct sd_lun, vmcore.0/10X"),
+        ),
         "device3": (Limit("un_f_disksort_disabled", 0, "struct sd_lun"),),
         "device4": (Limit("un_f_disksort_disabled", 1, "struct sd_lun"),),
     }

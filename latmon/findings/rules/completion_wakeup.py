@@ -49,7 +49,7 @@ from latmon.findings.rule import (
     threads,
 )
 from latmon.model.devices import thread_of
-from latmon.model.frame import THREAD_PRIORITY, Outlier, Wait, comm_of, pid_of, priority_of
+from latmon.model.frame import OTHER_PRIORITY, THREAD_PRIORITY, Outlier, Wait, comm_of, pid_of, priority_of
 from latmon.model.histogram import Histogram
 from latmon.model.measurements import WAKEUPS
 from latmon.model.measurements.wakeups import Wakeups
@@ -315,6 +315,9 @@ def _facts(facts: Facts, group: list[_DelayedIos], woken: LateThread | None) -> 
     for one in facts.device(delayed.device).reports:
         if one.name == THREAD_PRIORITY:
             yield Fact("priority", one.value, f"the priority of a thread is {one.value} ({one.source})")
+        elif one.name == OTHER_PRIORITY:
+            text = f"that of another driver's completion threads is {one.value} ({one.source})"
+            yield Fact("other_priority", one.value, text)
 
 
 def _bounded(facts: Facts, delayed: _DelayedIos) -> str:

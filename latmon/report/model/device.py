@@ -144,6 +144,15 @@ class LimitSetting:
     remarks: IfAny[tuple[Advice, ...]] = ()
 
 
+@dataclass(frozen=True)
+class LimitDifference:
+    """A setting of an imported text that its devices have in different values."""
+
+    name: str
+    values: Mapping[str, int | str]
+    """Device -> value."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Reported:
     """What the device reports about itself."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from latmon.model.coverage import Coverage
-from latmon.report.model.device import Device, Sampling
+from latmon.report.model.device import Device, LimitDifference, Sampling
 from latmon.report.model.finding import Findings
 from latmon.report.model.host import (
     Cgroup,
@@ -218,6 +218,8 @@ class Report:
     slo: OrAbsent[ServiceLevel] = None
     settings: IfAny[Mapping[str, Mapping[str, str]]]
     """Section -> setting -> value, at the beginning."""
+    limits_differ: IfAny[tuple[LimitDifference, ...]] = ()
+    """Of an imported text: settings that its devices have in different values."""
     marks: IfAny[tuple[MarkedTime, ...]] = ()
     runs: IfAny[tuple[str, ...]] = ()
     """Runs in an imported text, whose I/Os are added up here: parts for `latmon diff FILE@RUN`."""
