@@ -1,0 +1,75 @@
+"""slow-journal: who waits for syncs, the phase of a commit, whose data it waits for, and what is no finding."""
+
+import pytest
+from finding_cases import disk, done, facts_of, found, frame, lasting
+
+from latmon.findings.engine import not_evaluated
+from latmon.findings.rule import JOURNALS as INPUT
+from latmon.findings.rules.slow_journal import ID
+from latmon.model.measurements import JOURNALS, SYNCS
+from latmon.model.measurements.journals import Commits, Syncing, Syncs
+
+MS = 1000
+MB = 1_000_000
+
+
+def journal(*waits, commits=None, written=0, blocks=12):
+    """Findings where each block of 5 s has these syncs: (process, syncs, ms waited)."""
+    commits = Commits(5, 1 * MS, 200 * MS, 2300 * MS, 40) if commits is None else commits
+    tables = {
+        JOURNALS: {"sda": commits},
+        SYNCS: {Syncing("sda", process): Syncs(n, ms * MS) for process, n, ms in waits},
+    }
+    return found(ID, lasting(blocks, tables=tables, kernel=done("sda", 100, "write", written // 100)), [disk()])
+
+
+def test_a_program_that_waits_for_the_data_of_another_one():
+    (finding,) = journal(("db/7", 5, 2600), ("sh/9", 1, 100), written=100 * MB)
+    assert (finding.severity, finding.device) == ("warning", "sda")
+    assert finding.summary == (
+        "sda: db (pid 7) waits 520 ms for a sync: a commit of the journal takes 500 ms, "
+        "while 20.0MB of files' data are written"
+    )
+    facts = {fact.name: fact.value for fact in finding.facts}
+    assert facts["logging_us"] == 460 * MS
+    assert facts["flushing_us"] == 40 * MS
+    assert facts["bytes_per_commit"] == 20 * MB
+    assert finding.share == pytest.approx(0.52)
+    assert any("data=writeback" in step.what for step in finding.steps)
+
+
+def test_a_slow_device_whose_journal_is_all_that_it_writes():
+    (finding,) = journal(("db/7", 5, 2600), written=400_000)
+    assert "92% of it writing the journal" in finding.summary
+    assert any("journal on another device" in step.what for step in finding.steps)
+
+
+def test_a_commit_that_waits_for_an_operation():
+    (finding,) = journal(("db/7", 5, 2600), commits=Commits(5, 2400 * MS, 10, 100 * MS, 40), written=100 * MB)
+    assert "96% of it waiting for operations that had begun" in finding.summary
+    assert any("truncate" in step.what for step in finding.steps)
+
+
+def test_processes_of_one_name_are_one_program():
+    (finding,) = journal(("git/7", 3, 1300), ("git/8", 2, 1300), written=100 * MB)
+    assert finding.summary.startswith("sda: git waits 520 ms for a sync")
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"waits": ()},  # commits by the timer
+        {"waits": (("db/7", 5, 500),)},  # a tenth of the time
+        {"waits": (("db/7", 100, 2600),), "commits": Commits(100, 0, 0, 2500 * MS, 800)},  # 25 ms, a good disk
+        {"waits": (("db/7", 2, 2600),), "blocks": 1, "commits": Commits(2, 0, 0, 2500 * MS, 16)},  # a burst so far
+    ],
+)
+def test_no_finding(case):
+    waits = case.pop("waits")
+    assert journal(*waits, written=100 * MB, **case) == []
+
+
+def test_without_commits_the_rule_is_not_evaluated():
+    assert ID in not_evaluated(facts_of([frame()]))[INPUT]
+    traced = frame(tables={JOURNALS: {"sda": Commits(1, 0, 0, 5, 1)}})
+    assert INPUT not in not_evaluated(facts_of([traced]))
