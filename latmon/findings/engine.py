@@ -78,6 +78,7 @@ HIGH: Mapping[str, float] = MappingProxyType(
         "psi_irq_full": 0.1,
         "psi_memory_some": 0.1,
         "direct_reclaims": 10.0,
+        "swap_ins": 100.0,
         "psi_io_some": 0.25,
         "writeback": 256e6,
         "dirty": 1e9,
