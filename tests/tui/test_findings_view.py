@@ -210,7 +210,7 @@ def test_an_empty_list_says_what_could_not_be_evaluated(ruled):
     assert "No finding in the last 20 s, all that was captured by now." in shown
     evaluated = sum(rule.needs == LATENCIES or not rule.needs for rule in RULES)
     assert f"{evaluated} of {len(RULES)} rules evaluated for 3 devices." in shown
-    assert "Not evaluated: starved-io, completion-wakeup, softirq-delay" in shown
+    assert "Not evaluated: starved-io, completion-wakeup, late-resume" in shown
     assert "stages are not traced: press S, or --stages all." in shown
     assert "outstanding I/Os are not counted here" in shown
 

@@ -1,0 +1,72 @@
+"""late-resume: a program that runs late after its I/O, and what looks like it and isn't."""
+
+import pytest
+from finding_cases import BEGIN_S, S, found, frame, hist, lasting, traced
+
+from latmon.model.frame import Outlier, Thread, Wait
+from latmon.model.measurements import WAKEUPS
+from latmon.model.measurements.wakeups import Wakeups, by_thread
+
+RULE = "late-resume"
+FAST = (1000, {"hba": 90, "irq": 5, "resume": 20})
+HOG = "rtlogger (prio 49)"
+FIO = Thread(4711, "fio", "other", 120, kernel=False)
+
+
+def late(us, ios, stage="resume"):
+    return ios, {"hba": 90, "irq": 5, stage: us}
+
+
+def recorded(us, ios):
+    end_us = (BEGIN_S + 55) * S
+    wait = Wait("resume", FIO.comm, FIO.pid, FIO.priority, end_us - us, us, HOG, us, 1, "other", "fifo")
+    one = Outlier(float(BEGIN_S + 55), end_us - us, "sda", "read", us + 95, {"hba": 90, "resume": us}, waits=(wait,))
+    return (one,) * ios
+
+
+def minute(load, outliers=(), threads=()):
+    quiet = lasting(11, traced=traced("sda", (FAST,)))
+    rows = by_thread(Wakeups(thread, hist({20: 1000, 945_000: 1}), {HOG: 1}, {HOG: 945_000}) for thread in threads)
+    bad = frame(BEGIN_S + 55, traced=traced("sda", (FAST, load)), outliers=outliers, tables={WAKEUPS: rows})
+    return found(RULE, [*quiet, bad], kernel="6.18.0")
+
+
+def test_the_thread_and_who_had_its_cpu_are_named():
+    (one,) = minute(late(945_000, 12), recorded(945_000, 12), (FIO,))
+    assert (one.severity, one.device, one.where.screen) == ("critical", "sda", "stages")
+    assert one.summary == (
+        "sda: fio ran up to 945 ms after the completion of 12 I/Os that it waited for, on CPU 1: rtlogger (prio 49) "
+        "had its CPU"
+    )
+    facts = {fact.name: fact.text for fact in one.facts}
+    assert facts["policy"] == "the policy of fio is SCHED_OTHER, nice 0"
+    assert facts["cpu"] == "it waited longest for CPU 1"
+    texts = " ".join(step.text for step in one.steps)
+    assert "taskset -cp CPUS 4711" in texts
+    assert "chrt -o -p 0 TID" in texts
+    assert "smartctl" not in texts
+
+
+def test_without_a_recorded_wait_the_latest_program_is_named():
+    (one,) = minute(late(945_000, 12), threads=(FIO, Thread(12, "kworker/0:1H", "other", 100)))
+    assert "sda: fio ran up to" in one.summary
+
+
+def test_a_finding_without_a_thread_names_none():
+    (one,) = minute(late(145_000, 60))
+    assert one.severity == "warning"
+    assert "programs ran up to 145 ms after the completion of 60 I/Os that they waited for" in one.summary
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        pytest.param(late(40, 12), id="the hog is on another CPU"),
+        pytest.param(late(945_000, 5), id="few I/Os"),
+        pytest.param(late(945_000, 12, "hba"), id="the device is slow"),
+        pytest.param(late(945_000, 12, "worker"), id="a kernel thread is late"),
+        pytest.param((12, {"hba": 2_000_000, "irq": 5, "resume": 20_000}), id="most of it is the device"),
+    ],
+)
+def test_others_are_not_found(load):
+    assert minute(load, threads=(FIO,)) == []
