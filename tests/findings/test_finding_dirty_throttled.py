@@ -80,6 +80,18 @@ def test_pages_far_below_the_host_s_limits_are_of_a_limit_of_the_device():
     assert not any("dirty_background" in step.what for step in finding.steps)
 
 
+def test_other_devices_whose_writers_are_paused_are_evidence():
+    rows = {
+        Dirtier("sda", "db/9"): Dirtied(2 * S, MB),
+        Dirtier("sdb", "dd/7"): Dirtied(3 * S, 90 * MB),
+        Dirtier("sdc", "sh/8"): Dirtied(0, MB),
+    }
+    frames = lasting(12, tables={DIRTIERS: rows}, host_context=pages(900, 100, 500, 1000))
+    first, second = found(ID, frames, [disk(), disk("sdb")], counted=COUNTED)
+    assert {fact.name: fact.value for fact in first.facts}["also_paused"] == "sdb"
+    assert {fact.name: fact.value for fact in second.facts}["also_paused"] == "sda"
+
+
 def test_many_threads_are_paused_at_a_time():
     (finding,) = paused(("db/9", 20_000, 100), ("cp/7", 500, 400))
     assert "db (pid 9) is paused in 4.0 threads at a time" in finding.summary

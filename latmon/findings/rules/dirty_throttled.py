@@ -33,6 +33,7 @@ from latmon.findings.rule import (
 from latmon.model import measurements
 from latmon.model.host_context import BYTES, CONTEXT, HostContext, added
 from latmon.model.measurements.dirtiers import Dirtied, Dirtier, process_name
+from latmon.support.text import listed
 from latmon.support.units import part, rate, spelled
 
 ID = "dirty-throttled"
@@ -141,7 +142,22 @@ def _facts(
         if paused_us := one.dirtied.paused_us:
             text = f"{one.text} was paused for {spelled(paused_us)} in all, {_share(paused_us / facts.span_us)}"
             yield Fact(f"paused_{at}", paused_us, text, "us")
+    if others := _other_devices(facts, device):
+        text = (
+            f"writers of {listed(others)} are paused, too: the limit is the host's, and the slowest of these fills it"
+        )
+        yield Fact("also_paused", ", ".join(others), text)
     yield from _limit_facts(context)
+
+
+def _other_devices(facts: Facts, device: str) -> list[str]:
+    """Return the other devices of the host whose writers are paused, that with the longest pauses first."""
+    host = host_before(facts, device)
+    paused = Counter[str]()
+    for row, dirtied in facts[measurements.DIRTIERS].items():
+        if row.device != device and dirtied.paused_us and host_before(facts, row.device) == host:
+            paused[row.device] += dirtied.paused_us
+    return [name for name, _ in paused.most_common(_MOST_WAITERS)]
 
 
 def _limit_facts(context: HostContext) -> Iterator[Fact]:
