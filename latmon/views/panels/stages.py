@@ -699,7 +699,7 @@ _OPERATION: tuple[Field[FileOperation], ...] = (
     Field("time", 15, lambda o, _: moment(o.wall), right=False),
     Field("op", 5, lambda o, _: o.op, right=False),
     Field("total", TIME, lambda o, _: duration(o.total_us), role="strong"),
-    Field("waited", 9, lambda o, _: _waited_title(o), right=False),
+    Field("waited", 9, lambda o, _: _waited_title(o), right=False, most=11),
     Field("process", 12, _process, rank=1, right=False, most=22, role="dim"),
     Field("size", 5, lambda o, _: size(o.bytes), rank=1),
     Field("file", 20, _end_of_path, right=False, most=200),
