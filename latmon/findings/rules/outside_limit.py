@@ -19,6 +19,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from statistics import median
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -51,8 +52,10 @@ _SAME_LOAD = 0.25
 """Greatest difference of the shares of reads, and of the sizes in parts, between two loads that are compared."""
 _SIZES = 0.2
 """Least difference of the mean sizes of two blocks, in parts, at which a rate of I/Os doesn't depend on the size."""
-_LESS = 2.5
-"""How many times the variation a rate may be lower while few are in flight."""
+_DEEP, _NEAR = 0.75, 0.75
+"""Least part of the greatest depth in an interval with many in flight, and least share of these with the same rate."""
+_LESS = 0.2
+"""How much lower the rate may be in the mean, because of intervals with few in flight."""
 _LAW = 0.25
 """Greatest difference, in parts, of the depth from rate x latency, and of the latency's growth from the depth's."""
 _NEWEST = 5
@@ -62,6 +65,8 @@ _CHANGES = 2
 _SMALL = 32_768
 """Mean bytes of an I/O up to which a limit is more likely of IOPS, where both rates are constant."""
 _ROUND = 0.01
+_SAME = 0.02
+"""Greatest difference from the median at which the evidence calls a rate the same."""
 _MANTISSAS = (1.0, 1.2, 1.25, 1.5, 1.6, 2.0, 2.3, 2.4, 2.5, 3.0, 3.2, 4.0, 5.0, 6.0, 6.4, 7.5, 8.0, 9.0, 10.0)
 """First digits of limits that providers offer: 3,000 and 16,000 IOPS (gp3), 120, 240, 2,300 and 7,500 (Azure)."""
 COUNTERS: Mapping[str, tuple[str, str]] = MappingProxyType(
@@ -123,15 +128,19 @@ class _Plateau(NamedTuple):
 
     @property
     def deep(self) -> list[FrameRate]:
-        """Return the intervals with at least half as many in flight as the deepest one."""
-        least = max(frame.depth for frame in self.frames) / 2
+        """Return the intervals with nearly as many in flight as the deepest one."""
+        least = _DEEP * max(frame.depth for frame in self.frames)
         return [frame for frame in self.frames if frame.depth >= least]
 
     @property
     def per_s(self) -> float:
-        """Return the rate in its unit while many are in flight."""
-        rates = self.rates(self.kind)
-        return sum(rates) / len(rates)
+        """Return the median of the rate in its unit while many are in flight."""
+        return median(self.rates(self.kind))
+
+    def near(self, most: float) -> int:
+        """Return in how many intervals with many in flight the rate differs by `most` or less from the median."""
+        limit = self.per_s
+        return sum(abs(rate / limit - 1) <= most for rate in self.rates(self.kind)) if limit else 0
 
     def rates(self, kind: str) -> list[float]:
         """Return I/Os or bytes per second of each interval in which many are in flight."""
@@ -293,7 +302,7 @@ def _flat(device: Device, kind: str, frames: Sequence[FrameRate], most: float) -
     # The highest of the last rates is near the limit: what is far above or below it is before the plateau.
     limit = max((_of_kind(frame, kind) for frame in frames[-_NEWEST:]), default=0.0)
     first = len(frames)
-    while first and abs(_of_kind(frames[first - 1], kind) / limit - 1 if limit else 1.0) <= 4 * _LESS * most:
+    while first and abs(_of_kind(frames[first - 1], kind) / limit - 1 if limit else 1.0) <= 1.5 * _LESS:
         first -= 1
     for begin in range(first, len(frames) - 1):
         plateau = _Plateau(device, kind, tuple(frames[begin:]))
@@ -308,11 +317,10 @@ def _is_flat(plateau: _Plateau, most: float) -> bool:
     With few in flight a busy host leaves a device without any for moments, so that a limit isn't used up.
     """
     limit = plateau.per_s
-    if not limit or plateau.variation > most:
+    if not limit or plateau.near(most) < _NEAR * len(plateau.deep):
         return False
     ratios = [_of_kind(frame, plateau.kind) / limit for frame in plateau.frames]
-    least = 1 - _LESS * most
-    return sum(ratios) / len(ratios) >= least and all(2 * least - 1 <= ratio <= 1 + 2 * most for ratio in ratios)
+    return sum(ratios) / len(ratios) >= 1 - _LESS and max(ratios) <= 1 + 2 * most
 
 
 def _before(facts: Facts, plateau: _Plateau) -> BlockRate | None:
@@ -411,7 +419,8 @@ def _evidence(facts: Facts, plateau: _Plateau, *, was_faster: bool) -> Iterator[
 
 def _rate_facts(plateau: _Plateau) -> Iterator[Fact]:
     intervals, kind = len(plateau.deep), plateau.kind
-    how = f"in {intervals:,} intervals with most in flight the rate varied by {plateau.variation:.1%}"
+    same = plateau.near(_SAME)
+    how = f"in {same:,} of {intervals:,} intervals with many in flight the rate was the same within {_SAME:.0%}"
     yield Fact("rate", round(plateau.per_s, 1), f"{_amount(plateau.per_s, kind)}; {how}", "per_s", intervals)
     number = _round(plateau)
     if number is not None:
@@ -540,8 +549,8 @@ RULE = Rule(
     evaluate,
     needs=DEPTHS,
     thresholds={
-        "variation": Threshold(0.03, "share", "of the rate it varies by at most, from interval to interval"),
-        "busy": Threshold(0.95, "share", "of the time an I/O is in flight at least"),
+        "variation": Threshold(0.03, "share", "of the rate it differs by at most, in three of four intervals"),
+        "busy": Threshold(0.85, "share", "of the time an I/O is in flight at least"),
         "depth": Threshold(2.0, "ios", "in flight in the mean of each block at least"),
         "deeper": Threshold(1.5, "times", "as many in flight in one block as in another, at the same rate"),
         "faster": Threshold(1.25, "times", "the rate it did before, in the last hour: a full device does not"),
