@@ -24,7 +24,8 @@ from latmon.aggregate.request_age import Waiting
 from latmon.analysis.level_shift import Unit
 from latmon.findings.baseline import FEWEST_MINUTES, MINUTE_US, Baseline, NoBaseline
 from latmon.findings.facts import Block, block_of, of_minute
-from latmon.findings.latency_history import FOLLOWED_OPS, SpanLoad, counts_of, load_of
+from latmon.findings.latency_history import FOLLOWED_OPS, counts_of
+from latmon.findings.span_load import SpanLoad, load_of
 from latmon.model.frame import OPS, Completed, Device, Frame, Series
 from latmon.model.histogram import TOP
 from latmon.model.measurements import LATENCIES
@@ -186,7 +187,8 @@ def _unit(block: Block, key: Series) -> list[list[int]]:
 
 def _load(load: SpanLoad) -> dict[str, Any]:
     done = {op: [completed.count, completed.bytes] for op, completed in load.done.items()}
-    return {"us": load.us, "done": done, "busy": load.busy, "depth": load.depth, "failed": load.failed}
+    values = {"us": load.us, "done": done, "busy": load.busy, "depth": load.depth, "failed": load.failed}
+    return {**values, "sequential": dict(load.sequential), "ascending": load.ascending}
 
 
 def _blocks(recording: Recording, since_us: int, until_us: int) -> Iterator[Block]:
@@ -239,7 +241,15 @@ def _decoded_unit(unit: Sequence[Sequence[int]]) -> dict[int, int]:
 
 def _decoded_load(load: Mapping[str, Any]) -> SpanLoad:
     done = {op: Completed(int(row[0]), int(row[1])) for op, row in load["done"].items() if op in OPS}
-    return SpanLoad(us=int(load["us"]), done=done, busy=load["busy"], depth=load["depth"], failed=int(load["failed"]))
+    return SpanLoad(
+        us=int(load["us"]),
+        done=done,
+        busy=load["busy"],
+        depth=load["depth"],
+        failed=int(load["failed"]),
+        sequential={str(op): float(share) for op, share in load["sequential"].items()},
+        ascending=load["ascending"],
+    )
 
 
 def read_hour(path: Path, wall: float) -> Baseline | NoBaseline:

@@ -19,12 +19,10 @@ from latmon.findings.facts import Block
 from latmon.findings.latency_history import (
     FOLLOWED_OPS,
     MATTERS,
-    SpanLoad,
     counts_of,
     level_of,
-    load_of,
-    slim,
 )
+from latmon.findings.span_load import SpanLoad, load_of, slim
 from latmon.model.devices import host_and_device
 from latmon.model.frame import Device, Series
 from latmon.model.measurements import LATENCIES
@@ -94,6 +92,8 @@ class BaselineComparison:
     minutes_us: int = 0
     """Time of the live minutes."""
     _blocks: list[Block] = field(default_factory=list)
+    _sums: Sum = field(default_factory=lambda: Sum((LATENCIES,)))
+    """Latencies of the blocks."""
     _minutes: deque[tuple[Packed[Series], list[Block]]] = field(default_factory=lambda: deque(maxlen=KEPT_MINUTES))
     _due: list[Series] = field(default_factory=list)
     _shifts: dict[Series, SlowerThanBaseline] = field(default_factory=dict)
@@ -105,7 +105,10 @@ class BaselineComparison:
             self.state = state
             self._due, self._shifts, self.slower, self.not_compared, self.compared = [], {}, {}, {}, set()
             self._minutes.clear()
-            self._blocks = []
+            self._blocks, self._sums = [], Sum((LATENCIES,))
+        table = block.packed.tables.get(LATENCIES)
+        if table is not None:
+            self._sums.add(PackedFrame({LATENCIES: table}), block.end_us)
         self._blocks.append(slim(block))
         if sum(part.span_us for part in self._blocks) >= MINUTE_US - MINUTE_US // 20:
             self._end_minute(devices)
@@ -114,17 +117,12 @@ class BaselineComparison:
                 self._compare(self._due.pop(), self.state)
 
     def _end_minute(self, devices: Mapping[str, Device]) -> None:
-        sums = Sum((LATENCIES,))
-        for block in self._blocks:
-            table = block.packed.tables.get(LATENCIES)
-            if table is not None:
-                sums.add(PackedFrame({LATENCIES: table}), block.end_us)
-        table = sums.packed.tables.get(LATENCIES)
+        table = self._sums.packed.tables.get(LATENCIES)
         latencies: Packed[Series] = Packed()
         if table is not None:
             (latencies,) = table.histograms.values()
         self._minutes.append((latencies, self._blocks))
-        self._blocks = []
+        self._blocks, self._sums = [], Sum((LATENCIES,))
         self.minutes_us = sum(block.span_us for _, blocks in self._minutes for block in blocks)
         if isinstance(self.state, Baseline) and len(self._minutes) >= FEWEST_MINUTES:
             self._begin(self.state, devices)

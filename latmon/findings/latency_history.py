@@ -12,21 +12,21 @@ import math
 from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from statistics import median
 from typing import NamedTuple
 
-from latmon.aggregate.accumulator import Minute, counted
-from latmon.aggregate.depth_sum import DepthTimes
+from latmon.aggregate.accumulator import Minute
 from latmon.aggregate.table_sum import Sum
 from latmon.analysis.level_shift import LevelShift, Unit, best_split, shift_between
 from latmon.findings.facts import BLOCK_US, Block
-from latmon.model.frame import OPS, Completed, Device, Flow, Frame, Series
-from latmon.model.histogram import BITS, Histogram, bucket_bounds, bucket_index
-from latmon.model.measurements import ERRORS, KERNEL, LATENCIES, SEEN, SIZES
+from latmon.findings.span_load import SpanLoad, load_of, slim
+from latmon.model.frame import Device, Frame, Series
+from latmon.model.histogram import BITS, bucket_bounds, bucket_index
+from latmon.model.measurements import LATENCIES
 from latmon.model.packed import Packed
-from latmon.model.packed_frame import SEEN_ALONE, PackedFrame, pack_table
+from latmon.model.packed_frame import PackedFrame, pack_table
 from latmon.support.units import spelled
 
 SIDE_US = 20_000_000
@@ -62,40 +62,6 @@ _IDENTITY = ("serial", "model", "label", "major", "minor")
 """What another device of the same name differs in. The label of a loop device is its file."""
 _PAUSE_US = 10_000_000
 """A pause without I/Os in flight that is as long, around a change, is one of the load: another job may have begun."""
-_TABLES = (KERNEL, SEEN, SEEN_ALONE, LATENCIES, SIZES, ERRORS)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpanLoad:
-    """Load of a device over a span of blocks."""
-
-    us: int
-    done: Mapping[str, Completed]
-    """Op -> its completions."""
-    busy: float | None
-    """Share of the time with an I/O in the driver; None where that was not counted."""
-    depth: float | None
-    """Mean number of I/Os in the driver while it was busy."""
-    failed: int
-    """I/Os with another status than success."""
-    sizes: Mapping[tuple[str, int], Histogram] = field(default_factory=dict)
-    """(op, size up to) -> latencies, where sizes were traced."""
-
-    @property
-    def ios(self) -> int:
-        return sum(done.count for done in self.done.values())
-
-    @property
-    def iops(self) -> float:
-        return self.ios * 1e6 / self.us if self.us else 0.0
-
-    @property
-    def mean_bytes(self) -> float:
-        return sum(done.bytes for done in self.done.values()) / self.ios if self.ios else 0.0
-
-    def share(self, op: str) -> float:
-        """Return the share of an op among the I/Os."""
-        return self.done[op].count / self.ios if self.ios and op in self.done else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -452,47 +418,6 @@ class LatencyHistory:
             if now_us - change.mono_us >= (FOR_GOOD_MINUTES_US if self._by_minutes else FOR_GOOD_US):
                 series.ended.append((change.mono_us, now_us))
             series.since_us = now_us - SIDE_US
-
-
-def slim(block: Block) -> Block:
-    """Return a block with what a load is made of alone."""
-    tables = {table: rows for table, rows in block.packed.tables.items() if table in _TABLES}
-    packed = PackedFrame(tables, frames_by_rate=block.packed.frames_by_rate)
-    return replace(block, packed=packed, outliers=(), waiting=(), unlisted=(), orders={})
-
-
-def load_of(device: str, blocks: Sequence[Block]) -> SpanLoad:
-    """Return the load of a device over blocks."""
-    done: dict[str, Completed] = {}
-    sizes: dict[tuple[str, int], Histogram] = {}
-    depths = DepthTimes()
-    failed = 0
-    sums = Sum((SIZES,))
-    for block in blocks:
-        for op in OPS:
-            completed = counted(block, Flow(device, op)).every
-            if completed is not None and completed.count:
-                done[op] = done[op] + completed if op in done else completed
-        if device in block.depth_sums:
-            depths.merge(block.depth_sums[device])
-        else:
-            block.idle.add_to(depths, device)
-        failed += sum(ios for row, ios in block[ERRORS].items() if row.device == device)
-        sums.add(block.packed)
-    for row, value in sums[SIZES].items():
-        if row.device == device and value.latency:
-            sizes[row.op, row.upto] = value.latency
-    whole_us = sum(depths.in_driver.values())
-    busy_us = whole_us - depths.in_driver[0]
-    weighted = sum(depth * us for depth, us in depths.in_driver.items())
-    return SpanLoad(
-        us=sum(block.span_us for block in blocks),
-        done=done,
-        busy=busy_us / whole_us if whole_us else None,
-        depth=weighted / busy_us if busy_us else None,
-        failed=failed,
-        sizes=sizes,
-    )
 
 
 def _time_of(change: Change) -> int:

@@ -12,9 +12,10 @@ from types import MappingProxyType
 from latmon.analysis.level_shift import LevelShift
 from latmon.findings.evidence import hardware_steps
 from latmon.findings.facts import Facts
-from latmon.findings.latency_history import SpanLoad
-from latmon.findings.rule import Step, Threshold, Thresholds, plain
+from latmon.findings.rule import Fact, Step, Threshold, Thresholds, plain
+from latmon.findings.span_load import SpanLoad
 from latmon.model.histogram import Histogram, bucket_bounds
+from latmon.support.units import part
 
 _QUICK = 0.05
 """Largest share of I/Os as quick as before, where the time in the driver was not counted: a burst has a quick one."""
@@ -30,6 +31,9 @@ THRESHOLDS: Mapping[str, Threshold] = MappingProxyType(
         "load": Threshold(1.25, "times", "the IOPS before at most: with more its latency follows the load"),
         "size": Threshold(1.5, "times", "the mean size before at most, or its reverse"),
         "mix": Threshold(0.2, "share", "of the I/Os at most that are of another op than before"),
+        "order": Threshold(0.25, "share", "of the I/Os at most that are not sequential, or ascending, any more"),
+        "paced": Threshold(0.7, "share", "of the IOPS before at least, where order and pattern were not traced"),
+        "random": Threshold(30, "ios", "per second of busy time at least, of random ones of a disk that works"),
         "rate": Threshold(1.25, "times", "as many I/Os per second of busy time before, at least"),
     }
 )
@@ -51,6 +55,13 @@ REFUTED = (
     "another kind of load since then, which neither rate nor sizes show: random instead of sequential I/Os, or data "
     "that no cache has"
 )
+SAME, PACED, TOO_SLOW, OTHER, UNKNOWN = "same", "paced", "too_slow", "other", "unknown"
+"""Order of the I/Os, compared with before: as sequential; not measured, but paced or slower than random I/Os are;
+less sequential; not measured."""
+
+
+OR_RANDOM = ": the device, or random I/Os instead of sequential ones"
+"""End of the summary where the order is UNKNOWN."""
 
 
 def is_same_load(before: SpanLoad, after: SpanLoad, limits: Thresholds) -> bool:
@@ -62,6 +73,61 @@ def is_same_load(before: SpanLoad, after: SpanLoad, limits: Thresholds) -> bool:
     if all(sizes) and max(sizes) > limits["size"] * min(sizes):
         return False
     return after.iops <= limits["load"] * before.iops
+
+
+def is_far_less(shift: LevelShift, before: SpanLoad, after: SpanLoad, limits: Thresholds) -> bool:
+    """Return whether the IOPS fell by more than the latency rose, and thus not only because of it."""
+    means = [side.nearest_sum / side.count for side in (shift.before, shift.after)]
+    factor = max(shift.ratio.high, means[1] / max(means[0], 1))
+    return after.iops * factor * limits["load"] < before.iops
+
+
+def order_of(before: SpanLoad, after: SpanLoad, limits: Thresholds) -> str:
+    """Return how the order of the I/Os compares with before."""
+    pairs = _shares(before, after)
+    if pairs:
+        return OTHER if any(was - now > limits["order"] for _, was, now in pairs) else SAME
+    if after.iops >= limits["paced"] * before.iops:
+        return PACED
+    is_slow = bool(after.busy) and after.iops < limits["random"] * (after.busy or 0)
+    return TOO_SLOW if is_slow and after.mean_bytes <= _MIB else UNKNOWN
+
+
+def _shares(before: SpanLoad, after: SpanLoad) -> list[tuple[str, float, float]]:
+    """Return what was measured of the order on both sides: its name, and the shares before and after."""
+    ops = sorted(before.sequential.keys() & after.sequential.keys())
+    pairs = [(f"sequential {ops_text(op)}", before.sequential[op], after.sequential[op]) for op in ops]
+    if not pairs and before.ascending is not None and after.ascending is not None:
+        pairs.append(("issues with a higher sector than the last one", before.ascending, after.ascending))
+    return pairs
+
+
+def order_text(before: SpanLoad, after: SpanLoad) -> str:
+    """Return what was measured of the order on both sides as a text."""
+    return ", ".join(f"{name}: {part(was)} -> {part(now)}" for name, was, now in _shares(before, after))
+
+
+def order_fact(before: SpanLoad, after: SpanLoad, limits: Thresholds) -> Fact:
+    """Return the evidence that the I/Os are as sequential as before, or why that is not known."""
+    order = order_of(before, after, limits)
+    if order in (SAME, OTHER):
+        text = order_text(before, after)
+    else:
+        text = "sequential or random: not measured, because the tracer did not run before and after"
+        kept = part(after.iops / before.iops) if before.iops else "0%"
+        if order == PACED:
+            text += f"; {kept} of the IOPS are left, so hardly any program waits for its last I/O to issue the next"
+        elif order == TOO_SLOW:
+            text += f"; it does fewer than {limits['random']:.0f} per second of its busy time, as few as no random ones"
+        else:
+            text += f"; {kept} of the IOPS are left, as with programs that wait for random I/Os"
+    return Fact("order", order, text)
+
+
+def order_steps(order: str) -> Iterator[Step]:
+    """Yield the step that measures the order where it is not known."""
+    if order == UNKNOWN:
+        yield Step("find out whether the program at work reads or writes elsewhere now: a scan that ended, random I/Os")
 
 
 def is_slower_device(shift: LevelShift, before: SpanLoad, after: SpanLoad, limits: Thresholds) -> bool:

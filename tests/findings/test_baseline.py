@@ -92,6 +92,10 @@ def test_a_device_that_is_as_fast_has_no_finding(yesterday):
             {"us": 4_000, "loads": (Open(lambda _: 200, is_paced=True),)},
             "sda: another load: 40.0 IOPS of 4 KiB, now 200",
         ),
+        (
+            {"us": 4_000, "loads": (Open(lambda _: 3, is_paced=True),)},
+            "sda: another load: 40.0 IOPS of 4 KiB, now 3.00",
+        ),
     ],
 )
 def test_what_can_not_be_compared_is_named(yesterday, changed, words):

@@ -15,7 +15,10 @@ from latmon.aggregate.request_age import Waiting
 from latmon.findings.engine import NEEDS, RuleEngine
 from latmon.findings.rule import Settings
 from latmon.findings.rules.slower_than_before import ID, since_text
+from latmon.model import measurements
 from latmon.model.frame import Device, DeviceReport, Limit, Origin
+from latmon.model.inflight import Issue
+from latmon.model.measurements.patterns import Pattern
 from latmon.recording.rollup import MinuteSums, minute_of
 from latmon.views.findings_state import EvaluatedBlocks, findings_of
 
@@ -133,9 +136,68 @@ def test_two_changes_have_the_first_ones_second_and_the_factor_of_both():
     assert facts["further_steps"].text.startswith("in further steps: reads 5.")
 
 
-def test_a_closed_loop_whose_iops_fall_with_the_latency_is_found():
-    engine, _ = simulated(120, (Closed(lambda _: 2),), lognormal(changing((0, 1_000), (60, 20_000))))
+def with_patterns(frames, sequential):
+    """Yield the frames with the share of sequential I/Os that the tracer counted in each second."""
+    for frame in frames:
+        patterns = {
+            flow: Pattern(done.count, round(sequential(frame.seq) * done.count)) for flow, done in frame.seen.items()
+        }
+        yield replace(frame, tables={measurements.PATTERNS: patterns})
+
+
+def scanned(us, threads=2):
+    """Return the frames of a scan of 128 KiB per read, which takes longer from second 60 on."""
+    loads = (Closed(lambda _: threads, size=131_072),)
+    return frames_of(Random(1), 120, loads, lognormal(changing((0, 300), (60, us))), servers=4)
+
+
+def test_a_closed_loop_that_may_read_elsewhere_is_a_notice_that_names_both_causes():
+    """Random reads of the same size may take 30 times as long as sequential ones."""
+    engine, _ = watched(scanned(8_000))
+    (finding,) = engine.current
+    assert finding.severity == "notice"
+    assert finding.summary.endswith(": the device, or random I/Os instead of sequential ones")
+    assert "not measured" in facts_by_name(finding)["order"].text
+
+
+@pytest.mark.parametrize(("now", "findings"), [(0.02, 0), (0.95, 1)])
+def test_a_closed_loop_is_compared_by_its_pattern_where_that_was_traced(now, findings):
+    engine, _ = watched(with_patterns(scanned(8_000), lambda second: 0.98 if second < 60 else now))
+    assert [finding.severity for finding in engine.current] == ["warning"] * findings
+    for finding in engine.current:
+        assert "sequential reads: 98% -> 95%" in facts_by_name(finding)["order"].text
+        assert finding.summary.endswith("the load did not rise")
+
+
+def test_a_closed_loop_is_compared_by_its_order_of_issue_where_that_was_recorded():
+    def issued(frame):
+        sectors = range(64) if frame.seq < 60 else [(at * 37) % 64 for at in range(64)]
+        return tuple(Issue(1000 * at, sector * 256, 131_072, "read", 0) for at, sector in enumerate(sectors))
+
+    frames = (replace(frame, issues={"sda": issued(frame)}) for frame in scanned(8_000))
+    assert watched(frames)[1] == []
+
+
+def test_a_closed_loop_slower_than_random_ios_of_any_disk_is_a_warning():
+    engine, _ = watched(scanned(200_000, threads=4))
     assert engine.current[0].severity == "warning"
+    assert "fewer than 30 per second" in facts_by_name(engine.current[0])["order"].text
+
+
+def test_the_factor_is_that_of_the_change_while_another_load_is_on_the_device():
+    loads = (Closed(lambda second: 1 if second < 180 else 16, think_us=20_000),)
+    engine, seen = simulated(240, loads, lognormal(changing((0, 1_000), (60, 2_000)), 0.2), servers=1)
+    (finding,) = engine.current
+    facts = facts_by_name(finding)
+    assert facts["read_factor"].value == pytest.approx(2, rel=0.15)
+    assert (finding.severity, "after it" in facts["read_factor"].text) == ("notice", True)
+    assert "another load now" in facts["iops_now"].text
+    assert all("take 2." in summary or "take 1." in summary for _, summary in seen if summary)
+
+
+def test_far_fewer_ios_than_the_latency_explains_are_another_load():
+    loads = (Open(lambda second: 1_000 if second < 60 else 10, is_paced=True),)
+    assert simulated(160, loads, lognormal(changing((0, 400), (60, 1_600))))[1] == []
 
 
 def test_without_depths_idle_time_by_littles_law_and_no_quick_ios_decide():

@@ -18,19 +18,27 @@ from latmon.findings.baseline import (
     names_of,
 )
 from latmon.findings.facts import Facts
-from latmon.findings.latency_history import SpanLoad
 from latmon.findings.rule import LATENCIES, NOTICE, WARNING, Fact, Finding, Rule, Step, Thresholds, Where
 from latmon.findings.same_load import (
     CAUSES,
+    OR_RANDOM,
+    OTHER,
     REFUTED,
     THRESHOLDS,
+    UNKNOWN,
     device_steps,
     factor_text,
+    is_far_less,
     is_same_load,
     is_slower_device,
     ops_text,
+    order_fact,
+    order_of,
+    order_steps,
+    order_text,
     size_text,
 )
+from latmon.findings.span_load import SpanLoad
 from latmon.support.units import counted, rate, spelled
 
 ID = "slower-than-baseline"
@@ -50,14 +58,25 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     for device in sorted(comparison.slower):
         rows = []
         for row in comparison.slower[device]:
-            if not is_same_load(row.before, row.now, limits):
-                other_load[device] = f"another load: {_load_text(row.before)}, now {_load_text(row.now)}"
+            reason = _other_load(row, limits)
+            if reason:
+                other_load[device] = reason
             elif is_slower_device(row.shift, row.before, row.now, limits) and _is_enough(row.shift, limits):
                 rows.append(row)
         if rows:
             rows.sort(key=_by_factor)
             yield _than_baseline(facts, device, baseline=baseline, rows=rows, limits=limits)
     yield from _what_is_compared(comparison, baseline, other_load)
+
+
+def _other_load(row: SlowerThanBaseline, limits: Thresholds) -> str:
+    """Return in what the load differs from that of the baseline, so that latencies can't be compared; or nothing."""
+    before, now = row.before, row.now
+    if not is_same_load(before, now, limits) or is_far_less(row.shift, before, now, limits):
+        return f"another load: {_load_text(before)}, now {_load_text(now)}"
+    if order_of(before, now, limits) == OTHER:
+        return f"another load: {order_text(before, now)}"
+    return ""
 
 
 def _what_is_compared(
@@ -121,7 +140,9 @@ def _than_baseline(
     worst = rows[0]
     before_us, now_us = _medians(worst.shift)
     factor = worst.shift.ratio.value
-    is_much = factor >= limits["much"] and now_us - before_us >= limits["slow_us"]
+    order = order_of(worst.before, worst.now, limits)
+    is_much = factor >= limits["much"] and now_us - before_us >= limits["slow_us"] and order != UNKNOWN
+    end = OR_RANDOM if order == UNKNOWN else ", under the same load"
     took = f"{spelled(before_us)} -> {spelled(now_us)}"
     slower = f"{ops_text(worst.op)} take {factor_text(factor)} as long as on {baseline.title}"
     others = "".join(f", {ops_text(row.op)} {factor_text(row.shift.ratio.value)}" for row in rows[1:])
@@ -135,10 +156,11 @@ def _than_baseline(
         ios = row.shift.before.count + row.shift.after.count
         evidence.append(Fact(f"{row.op}_factor", round(ratio.value, 3), text, "times", ios))
     text = f"load then and now: {_load_text(worst.before)}, {_load_text(worst.now)}"
-    evidence.append(Fact("iops", round(worst.now.iops, 1), text, "per_s"))
+    evidence += [Fact("iops", round(worst.now.iops, 1), text, "per_s"), order_fact(worst.before, worst.now, limits)]
     if baseline.remark:
         evidence.append(Fact("damage", baseline.remark, f"of the recording not all can be read: {baseline.remark}"))
     steps = (
+        *order_steps(order),
         Step("find out what changed since then: latmon diff of the recordings names settings that differ"),
         *device_steps(facts, device),
     )
@@ -146,7 +168,7 @@ def _than_baseline(
         ID,
         WARNING if is_much else NOTICE,
         device,
-        f"{device}: {slower} (p50 {took}){others}, under the same load",
+        f"{device}: {slower} (p50 {took}){others}{end}",
         tuple(evidence),
         Where("overview", device, worst.op, round(math.sqrt(before_us * now_us))),
         steps,

@@ -4,18 +4,20 @@ The change was found by the statistics of a diff (LatencyHistory). It is the dev
 nothing: I/Os of the same mean size and ops, no more per second. Nor may there only be more in flight. With more in
 flight a device does at least as many I/Os per second of its busy time, so that I/Os which only wait longer leave that
 rate as it was. Where the device was never idle before, and has more in flight now, the two can't be told apart: no
-finding.
+finding. Where it is not known whether the I/Os are random now, it is a notice at most.
+
+The latency of now counts only while the load is as it was. With another load the finding has that after the change.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from latmon.findings.evidence import kernel_log_facts
 from latmon.findings.facts import Facts
-from latmon.findings.latency_history import Change, SpanLoad, bounds_text
+from latmon.findings.latency_history import Change, bounds_text
 from latmon.findings.rule import (
     LATENCIES,
     NOTICE,
@@ -31,15 +33,23 @@ from latmon.findings.rule import (
 )
 from latmon.findings.same_load import (
     CAUSES,
+    OR_RANDOM,
+    OTHER,
     REFUTED,
     THRESHOLDS,
+    UNKNOWN,
     device_steps,
     factor_text,
+    is_far_less,
     is_same_load,
     is_slower_device,
     ops_text,
+    order_fact,
+    order_of,
+    order_steps,
     size_text,
 )
+from latmon.findings.span_load import SpanLoad, load_of
 from latmon.model.devices import host_and_device
 from latmon.model.frame import Device
 from latmon.model.histogram import Histogram, merge
@@ -51,7 +61,6 @@ _TOGETHER_US = 10_000_000
 """Changes within this time are of one moment, as are changes of settings."""
 _FEWEST_OF_SIZE = 40
 _DAY_S = 86_400
-_MIB = 1 << 20
 _NEWEST = 4
 """Blocks that are what it is like now."""
 _NAMED = 4
@@ -66,7 +75,12 @@ class _Slower(NamedTuple):
     last: Change
     steps: tuple[Change, ...]
     now: Histogram
-    """Latencies of the newest blocks after the change."""
+    """Latencies of the newest blocks after the change, or those at the change where the load is another one now."""
+    load: SpanLoad
+    """Load of the newest blocks."""
+    is_other_load: bool
+    order: str
+    """Order of the I/Os, compared with before the change."""
 
     @property
     def before_us(self) -> int:
@@ -104,11 +118,38 @@ def _of_device(facts: Facts, changes: Iterable[Change], limits: Thresholds) -> l
     for op, steps in by_op.items():
         blocks = [block for block in facts.window if block.end_us - block.span_us // 2 > steps[-1].mono_us]
         newest = blocks[-_NEWEST:] or facts.window[-1:]
-        now = merge([block.stage("total", steps[0].device, op) for block in newest])
-        row = _Slower(op, steps[0], steps[-1], tuple(steps), now)
+        load = load_of(steps[0].device, newest)
+        is_other = _is_other_load(steps[0], steps[-1], load, limits)
+        parts = [block.stage("total", steps[0].device, op) for block in newest]
+        now = steps[-1].shift.after if is_other else merge(parts)
+        row = _Slower(
+            op=op,
+            first=steps[0],
+            last=steps[-1],
+            steps=tuple(steps),
+            now=now,
+            load=load,
+            is_other_load=is_other,
+            order=_order_of(steps, limits),
+        )
         if row.is_known and row.factor >= limits["times"] and row.now_us - row.before_us >= limits["added_us"]:
             slower.append(row)
     return sorted(slower, key=lambda row: (-row.factor, place_of_op(row.op)))
+
+
+def _is_other_load(first: Change, last: Change, load: SpanLoad, limits: Thresholds) -> bool:
+    """Return whether a load explains a part of the latency now: another one than before, or with more in flight."""
+    if first.before is None or last.after is None or not load.ios:
+        return False
+    if not is_same_load(first.before, load, limits) or order_of(first.before, load, limits) == OTHER:
+        return True
+    return bool(load.depth and last.after.depth and load.depth > limits["load"] * last.after.depth)
+
+
+def _order_of(steps: Sequence[Change], limits: Thresholds) -> str:
+    """Return the order of the I/Os as far as it is known of all steps: that of the least known one."""
+    orders = [order_of(step.before, step.after, limits) for step in steps if step.before and step.after]
+    return UNKNOWN if UNKNOWN in orders else orders[0]
 
 
 def is_slower(change: Change, limits: Thresholds) -> bool:
@@ -118,7 +159,9 @@ def is_slower(change: Change, limits: Thresholds) -> bool:
         return False
     if change.as_slow_before > limits["usual"] or change.shift.ratio.low < 1 + (limits["times"] - 1) / 2:
         return False
-    return is_same_load(before, after, limits) and is_slower_device(change.shift, before, after, limits)
+    if not is_same_load(before, after, limits) or is_far_less(change.shift, before, after, limits):
+        return False
+    return order_of(before, after, limits) != OTHER and is_slower_device(change.shift, before, after, limits)
 
 
 def _finding(facts: Facts, device: str, slower: Mapping[str, list[_Slower]], limits: Thresholds) -> Finding:
@@ -126,7 +169,8 @@ def _finding(facts: Facts, device: str, slower: Mapping[str, list[_Slower]], lim
     worst = rows[0]
     first = min((row.first for row in rows), key=lambda change: change.mono_us)
     added_us = worst.now_us - worst.before_us
-    is_much = worst.factor >= limits["much"] and added_us >= limits["slow_us"]
+    is_much = worst.factor >= limits["much"] and added_us >= limits["slow_us"] and worst.order != UNKNOWN
+    end = OR_RANDOM if worst.order == UNKNOWN else ", and the load did not rise"
     since = since_text(first.wall, facts.wall, first.resolution_us)
     others = "".join(f", {row.op}s {factor_text(row.factor)}" for row in rows[1:])
     took = f"{spelled(worst.before_us)} -> {spelled(worst.now_us)}"
@@ -135,11 +179,11 @@ def _finding(facts: Facts, device: str, slower: Mapping[str, list[_Slower]], lim
         ID,
         WARNING if is_much else NOTICE,
         device,
-        f"{device}: {ops_text(worst.op)} take {factor_text(worst.factor)} as long since {since} (p50 {took}){others}, "
-        "and the load did not rise",
-        tuple(_evidence(facts, device, slower, first)),
+        f"{device}: {ops_text(worst.op)} take {factor_text(worst.factor)} as long since {since} (p50 {took}){others}"
+        f"{end}",
+        tuple(_evidence(facts, device, slower, first, limits)),
         Where("overview", device, worst.op, middle_us),
-        tuple(_steps(facts, device, first)),
+        (*order_steps(worst.order), *_steps(facts, device, first)),
         REFUTED,
         min(1.0, added_us / worst.now_us),
         brief=f"{device}: {ops_text(worst.op)} {factor_text(worst.factor)} as long since {since}",
@@ -156,13 +200,16 @@ def since_text(wall: float, now: float, resolution_us: int) -> str:
     return f"{text} ({counted(days, 'day')} ago)" if days else text
 
 
-def _evidence(facts: Facts, device: str, slower: Mapping[str, list[_Slower]], first: Change) -> Iterator[Fact]:
+def _evidence(
+    facts: Facts, device: str, slower: Mapping[str, list[_Slower]], first: Change, limits: Thresholds
+) -> Iterator[Fact]:
     rows = slower[device]
     for row in rows:
         ratio = row.last.shift.ratio if len(row.steps) == 1 else None
         sure = f", at the change {ratio.low:.3g} to {ratio.high:.3g} (95%)" if ratio else ""
         ios = row.now.count + row.first.shift.before.count
-        text = f"{row.op}: p50 {spelled(row.before_us)} before, {spelled(row.now_us)} now: x{row.factor:.3g}{sure}"
+        when = "after it" if row.is_other_load else "now"
+        text = f"{row.op}: p50 {spelled(row.before_us)} before, {spelled(row.now_us)} {when}: x{row.factor:.3g}{sure}"
         yield Fact(f"{row.op}_factor", round(row.factor, 3), text, "times", ios)
     resolution = f"known to {spelled(first.resolution_us)}"
     chance = first.shift.p
@@ -176,21 +223,27 @@ def _evidence(facts: Facts, device: str, slower: Mapping[str, list[_Slower]], fi
     if first.hour_us > 0:
         text = f"in the {spelled(first.hour_us)} before, medians of {first.op}s were {bounds_text(first)}"
         yield Fact("hour_before", round(2 ** first.hour[1]), text, "us")
-    yield from _load_facts(rows, first)
+    yield from _load_facts(rows, first, limits)
     yield from _at_the_same_time(facts, device, slower, first)
 
 
-def _load_facts(rows: list[_Slower], first: Change) -> Iterator[Fact]:
+def _load_facts(rows: list[_Slower], first: Change, limits: Thresholds) -> Iterator[Fact]:
     before, after = first.before, first.after
     if before is None or after is None:
         return
     text = f"load before -> after: {rate(before.iops)} -> {rate(after.iops)} IOPS"
     text += f", mean size {size_text(before.mean_bytes)} -> {size_text(after.mean_bytes)}"
     yield Fact("iops", round(after.iops, 1), text, "per_s")
+    yield order_fact(before, after, limits)
+    if rows[0].is_other_load:
+        now = rows[0].load
+        depth = "" if now.depth is None else f", {now.depth:.1f} in flight"
+        text = f"another load now, whose latency is not compared: {rate(now.iops)} IOPS of {size_text(now.mean_bytes)}"
+        yield Fact("iops_now", round(now.iops, 1), text + depth, "per_s")
     if before.busy and after.busy:
-        was, now = before.iops / before.busy, after.iops / after.busy
-        text = f"busy, it did {rate(was)} I/Os per second before, {rate(now)} after; more load does not lower that"
-        yield Fact("busy_rate", round(now, 1), text, "per_s")
+        then, later = before.iops / before.busy, after.iops / after.busy
+        text = f"busy, it did {rate(then)} I/Os per second before, {rate(later)} after; more load does not lower that"
+        yield Fact("busy_rate", round(later, 1), text, "per_s")
     if before.depth and after.depth:
         text = f"in flight while busy: {before.depth:.1f} -> {after.depth:.1f} on average; busy {part(before.busy)} -> "
         yield Fact("depth", round(after.depth, 2), text + part(after.busy))
