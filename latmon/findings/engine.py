@@ -425,13 +425,15 @@ class RuleEngine:
         for mark in item.marks:
             self._kernel_lines.add(mark)
         for one in item.devices:
+            self._kernel_lines.note_device(one, begin_us)
             self._growth.add(self._devices.get(one.name), one, item.mono_us)
             self.history.note_device(self._devices.get(one.name), one, item.mono_us)
             self._devices[one.name] = one
         for name in item.removed:
-            self._devices.pop(name, None)
+            removed = self._devices.pop(name, None)
+            if removed is not None:
+                self._kernel_lines.note_removed(removed)
             self.history.forget(name)
-            self._kernel_lines.newest.pop(name, None)
         self._waiting.add(item)
         self._sums.add(item)
         self._rates.add_frame(item)

@@ -141,10 +141,9 @@ def kernel_log_facts(facts: Facts, device: str) -> Iterator[Fact]:
         yield Fact("kernel_log", line.text, f"the kernel's log, {spelled(age_us)} ago: {line.text}")
 
 
-def kernel_log_steps(facts: Facts, device: str, what: str) -> Iterator[Step]:
-    """Yield the step to read the kernel's log, where the evidence has no line of it."""
-    if facts.kernel_line(device) is None:
-        yield Step(what, commands=("dmesg | tail -n 50",))
+def kernel_log_step(what: str) -> Step:
+    """Return the step to read the kernel's log: the evidence has one line of it, or none where it may not be read."""
+    return Step(what, commands=("dmesg | tail -n 50",))
 
 
 def hardware_steps(facts: Facts, device: str, steps: Iterable[Step]) -> Iterator[Step]:

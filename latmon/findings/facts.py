@@ -311,6 +311,21 @@ class KernelLines:
 
     def __init__(self) -> None:
         self.newest: dict[str, Mark] = {}
+        self._removed: dict[str, Device] = {}
+        """Removed devices of which there is a line: the log of a dying disk is evidence after its removal, too."""
+
+    def note_removed(self, device: Device) -> None:
+        """Keep the line of a removed device, until its name is given to another one."""
+        if device.name in self.newest:
+            self._removed[device.name] = device
+
+    def note_device(self, device: Device, begin_us: int) -> None:
+        """Forget the line of a removed device whose name another one got in the interval from `begin_us` on."""
+        removed = self._removed.pop(device.name, None)
+        if removed is None or (device.serial and device.serial == removed.serial):
+            return
+        if self.newest[device.name].mono_us < begin_us:
+            del self.newest[device.name]
 
     def add(self, mark: Mark) -> None:
         """Take the next mark, which may be a note of the user."""

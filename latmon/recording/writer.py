@@ -251,7 +251,7 @@ class Writer:
             raise UnavailableError(f"can't write {self._path}: {self.trouble}")
 
     def _begin(self, origin: Origin, devices: tuple[Device, ...]) -> None:
-        """Write the header alone: the file is a recording from its first moment."""
+        """Write only the header: the file is a recording from its first moment."""
         self._mono_us, self._wall = origin.start_mono_us, origin.start_wall
         self._written = (self._mono_us, self._wall)
         if self._redaction:
@@ -397,18 +397,36 @@ def private_text(text: str, redaction: Redaction) -> str:
 
 _LINES_OF_DRIVERS = re.compile(
     r"(?:blk_update_request: |print_req_error: )?(?:I/O|critical|Buffer I/O|timeout|[\w ]+) error\b.* dev |"
-    r"sd \d+:|scsi \S+: |ata\d+|nvme\d* |nvme nvme\d+: |device-mapper: multipath: "
+    r"sd \d+:|scsi \S+: |ata\d+|nvme\d+\w*: |nvme\d* |nvme nvme\d+\w*: |device-mapper: multipath: "
 )
-"""Lines of the kernel's log that have numbers and names of devices alone; those of file systems may have names of files
-and processes."""
+"""Lines of the kernel's log about devices. Those of file systems may have names of files and processes."""
+_IDENTIFIERS = re.compile(
+    r"\b(?:nqn|iqn)\.[^\s\"',;]+"
+    r"|\b(?:naa|eui|t10|wwn|uuid|nguid)[.:=-][^\s\"',;]+"
+    r"|\b[\da-f]{8}(?:-[\da-f]{4}){3}-[\da-f]{12}\b"
+    # of SAS and Fibre Channel; NAA names begin with 1, 2, 3, 5 or 6, and others may be a host's, too
+    r"|\b(?:0x)?[\da-f]{16}(?:[\da-f]{16})?\b"
+    r"|(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}(?![\d.]*\d)"
+    # IPv6, WWPN and MAC: eight groups, six pairs, or groups around `::`; a SCSI address has four
+    r"|(?<![\w:])(?:[\da-f]{1,4}:){7}[\da-f]{1,4}(?![\w:])"
+    r"|(?<![\w:])(?:[\da-f]{2}:){5}[\da-f]{2}(?![\w:])"
+    r"|(?<![\w:])(?:[\da-f]{1,4}(?::[\da-f]{1,4}){0,6})?::(?:[\da-f]{1,4}(?::[\da-f]{1,4}){0,6})?(?![\w:])",
+    re.IGNORECASE,
+)
+"""Names of targets, hosts and volumes, and addresses, in lines of drivers of NVMe over fabrics, iSCSI, FC."""
+
+
+def _without_identifiers(text: str) -> str:
+    return _IDENTIFIERS.sub(REDACTED, _ADDRESS.sub(rf"\1={REDACTED}", text))
 
 
 def _private_mark(mark: Mark, redaction: Redaction) -> Mark:
-    """Return a mark without what a file system wrote into the kernel's log, and without paths there."""
+    """Return a mark without a file system's line of the kernel's log, and without paths and identifiers in others."""
     if not mark.device:
         return mark
-    is_of_driver = _LINES_OF_DRIVERS.match(mark.text) is not None
-    return replace(mark, text=private_text(mark.text, redaction) if is_of_driver else REDACTED)
+    if _LINES_OF_DRIVERS.match(mark.text) is None:
+        return replace(mark, text=REDACTED)
+    return replace(mark, text=_without_identifiers(private_text(mark.text, redaction)))
 
 
 def private_device(device: Device) -> Device:
@@ -417,7 +435,7 @@ def private_device(device: Device) -> Device:
     Its path by udev has the latter, and names of targets.
     """
     reports = tuple(report for report in device.reports if report.name != "by_path")
-    controller = _ADDRESS.sub(rf"\1={REDACTED}", device.controller)
+    controller = _without_identifiers(device.controller)
     return replace(device, serial="", label="", controller=controller, reports=reports)
 
 

@@ -88,7 +88,7 @@ def test_the_step_is_that_of_the_status(status, words):
     assert len(finding.steps) == 2
 
 
-def test_the_kernels_newest_line_is_quoted_instead_of_a_step_to_read_it():
+def test_the_kernels_newest_line_is_quoted_beside_the_step_to_read_them_all():
     failed = {FailedIO("sda", "read", "I/O error"): 3}
     frames = lasting(2, tables={ERRORS: failed}, kernel=done("sda", 3))
     last = frames[-1]
@@ -99,7 +99,24 @@ def test_the_kernels_newest_line_is_quoted_instead_of_a_step_to_read_it():
     engine.finish()
     (finding,) = engine.current
     assert finding.facts[-1].text == "the kernel's log, 12 s ago: I/O error, dev sda, sector 8"
-    assert not any("dmesg" in command for step in finding.steps for command in step.commands)
+    assert finding.steps[0].commands == ("dmesg | tail -n 50",)
+
+
+@pytest.mark.parametrize(
+    ("returned", "is_quoted"),
+    [(None, True), (disk(serial="A"), True), (disk(serial="B"), False), (disk(), False)],
+)
+def test_the_log_of_a_removed_disk_is_quoted_until_its_name_is_another_ones(returned, is_quoted):
+    failed = {FailedIO("sda", "read", "I/O error"): 3}
+    frames = lasting(3, tables={ERRORS: failed}, kernel=done("sda", 3))
+    line = Mark("I/O error, dev sda, sector 8", frames[0].mono_us, frames[0].wall, device="sda")
+    engine = RuleEngine(Origin("test", "here", "6.1.0", "0", counted=COUNTED), (disk(serial="A"),))
+    engine.take(replace(frames[0], marks=(line,)))
+    engine.take(replace(frames[1], removed=("sda",)))
+    engine.take(replace(frames[2], devices=() if returned is None else (returned,)))
+    engine.finish()
+    (finding,) = engine.current
+    assert ("kernel_log" in {fact.name for fact in finding.facts}) is is_quoted
 
 
 def test_a_line_of_long_ago_or_about_another_device_is_not_quoted():

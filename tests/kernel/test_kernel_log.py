@@ -1,6 +1,7 @@
 """The kernel's log: which lines are about which device, their times, and what is bounded."""
 
 import errno
+import os
 
 import pytest
 
@@ -38,9 +39,9 @@ class Kmsg:
             raise one
         return one
 
-    def lines(self, *records, at_s=101):
+    def lines(self, *records, at_s=101, devices=DEVICES):
         self.records += records
-        return self.log.lines(at_s * S, WALL + at_s, DEVICES)
+        return self.log.lines(at_s * S, WALL + at_s, devices)
 
 
 @pytest.fixture
@@ -67,6 +68,23 @@ def kmsg(tmp_path):
         ("ata11.00: exception Emask 0x0", None),
         ("usb 1-1: device descriptor read/64, error -71", None),
         ("scsi 10:0:0:0: timing out command", None),
+        ("JBD2: Error -5 detected when updating journal superblock for sda1-8.", "sda"),
+        ("Aborting journal on device sda1-8.", "sda"),
+        ("BTRFS error (device loop0): bdev /dev/sda1 errs: wr 1, rd 0, flush 0, corrupt 0, gen 0", "sda"),
+        ("md/raid1:md0: Disk failure on sda1, disabling device.", "sda"),
+        ("Write-error on swap-device (8:0:1234)", "sda"),
+        ("cat: attempt to access beyond end of device\\x0asda1: rw=0, sector=9, limit=8", "sda"),
+        ("nvme0n1: I/O Cmd(0x2) @ LBA 0, 8 blocks, I/O Error (sct 0x2 / sc 0x81) ", "nvme0n1"),
+        ("hpsa 0000:05:00.0: scsi 0:0:0:0: resetting logical  Direct-Access", "sda"),
+        # a program chooses its name
+        ("sda[4711]: segfault at 0 ip 0 sp 0 error 4 in sda[400000+1000]", None),
+        ("ata1.00: error[4711]: segfault at 0 ip 0 sp 0 error 4", None),
+        ("traps: nvme0n1[99] trap invalid opcode ip:0 sp:0 error:0 in nvme0n1[400000+1000]", None),
+        ("sda (4711): drop_caches: 3", None),
+        ("nvme nvme0: x: page allocation failure: order:5, mode:0x40dc0(GFP_KERNEL|__GFP_COMP), nodemask=0", None),
+        ("Out of memory: Killed process 4711 (sda) total-vm:1kB", None),
+        ("INFO: task sda:4711 blocked for more than 120 seconds.", None),
+        ("EXT4-fs error (device vdb1): ext4_lookup:1: inode #2: comm sda: deleted inode referenced: 12", None),
     ],
 )
 def test_a_line_belongs_to_the_device_that_it_names(kmsg, text, device):
@@ -85,7 +103,14 @@ def test_a_device_number_after_the_line_names_its_device(kmsg):
     [
         (record(READ_ERROR.format("sda"), level=6), True),
         (record("sda: sda1 sda2", level=6), False),
-        (record("EXT4-fs (sda1): mounted filesystem", level=6), False),
+        (record("EXT4-fs (sda1): mounted filesystem. Opts: errors=remount-ro", level=6), False),
+        (record("XFS (sda1): Mounting V5 Filesystem", level=5), False),
+        (record("XFS (sda1): Ending clean mount", level=6), False),
+        (record("sd 0:0:0:0: [sda] Attached SCSI removable disk", level=5), False),
+        (record("sd 0:0:0:0: [sda] Mode Sense: 00 3a 00 00", level=7), False),
+        (record("nvme nvme0: Shutdown timeout set to 8 seconds", level=6), False),
+        (record("sd 0:0:0:0: [sda] tag#7 Sense Key : Medium Error [current]", level=6), True),
+        (record("sd 0:0:0:0: [sda] Synchronize Cache(10) failed", level=5), True),
         (record(READ_ERROR.format("sda"), facility=1), False),  # of a program
         (b"no record", False),
         (b"3,x,1,-;I/O error, dev sda", False),
@@ -114,9 +139,10 @@ def test_a_flood_is_bounded_and_counted(kmsg):
     assert first.text == "14 more lines of the kernel's log were not read"
     kmsg.lines(*(record(READ_ERROR.format("sda"), number=30 + n) for n in range(500)), at_s=102)
     kmsg.records.clear()  # it went to the end
-    first, line = kmsg.lines(record(READ_ERROR.format("sda"), 102.5, number=900), at_s=103)
-    assert first.text == "470 more lines of the kernel's log were not read"
-    assert line.mono_us == 102.5 * S
+    assert kmsg.lines(record("usb 1-1: error", 102.5, number=899), at_s=103) == ()
+    first, line = kmsg.lines(record(READ_ERROR.format("sda"), 103.5, number=900), at_s=104)
+    assert first.text == "469 more lines of the kernel's log were not read"
+    assert line.mono_us == 103.5 * S
 
 
 @pytest.mark.parametrize("code", [errno.EPIPE, errno.EINVAL, errno.EIO])
@@ -136,3 +162,34 @@ def test_without_permission_there_is_a_reason_and_no_line(tmp_path):
     assert "No such file" in log.why_unread
     assert log.lines(S, WALL, DEVICES) == ()
     log.close()
+
+
+def test_the_lines_of_a_removed_disk_are_read_for_minutes(kmsg, tmp_path):
+    others = {"nvme0n1": NVME}
+    (tmp_path / "block/sda/device").unlink()
+    for at_s in (101, 102, 400):
+        (line,) = kmsg.lines(record("sd 0:0:0:0: [sda] Synchronizing SCSI cache"), at_s=at_s, devices=others)
+        assert line.device == "sda"
+    assert kmsg.lines(record(READ_ERROR.format("sda")), at_s=402, devices=others) == ()
+
+
+def test_a_word_of_a_removed_disk_is_the_next_ones(kmsg, tmp_path):
+    kmsg.lines(at_s=101, devices={"nvme0n1": NVME})
+    (tmp_path / "block/sdb").symlink_to(tmp_path / "block/sda")
+    both = [record("ata1: hard resetting link"), record(READ_ERROR.format("sda"))]
+    lines = kmsg.lines(*both, at_s=102, devices={"sdb": Device("sdb", 8, 16)})
+    assert [line.device for line in lines] == ["sdb", "sda"]
+
+
+def test_a_line_about_an_adapter_with_several_disks_is_about_none(kmsg, tmp_path):
+    assert kmsg.lines(record("scsi host0: resetting"), at_s=101)
+    (tmp_path / "block/sdb").symlink_to(tmp_path / "block/sda")
+    devices = {**DEVICES, "sdb": Device("sdb", 8, 16)}
+    assert kmsg.lines(record("scsi host0: resetting"), at_s=102, devices=devices) == ()
+
+
+def test_only_new_devices_are_looked_up(kmsg, monkeypatch):
+    looked_up = []
+    monkeypatch.setattr(os.path, "realpath", lambda path: looked_up.append(path.parent.name) or str(path))
+    kmsg.lines(at_s=101, devices={**DEVICES, "sdb": Device("sdb", 8, 16)})
+    assert looked_up == ["sdb"]

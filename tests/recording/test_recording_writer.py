@@ -23,7 +23,7 @@ from latmon.model.frame import Device, Frame, Health, Mark
 from latmon.model.redaction import Redaction
 from latmon.recording.codec import End, Gap
 from latmon.recording.reader import UNCLOSED, open_recording
-from latmon.recording.writer import LostFileError, Writer
+from latmon.recording.writer import LostFileError, Writer, private_frame
 from latmon.support.errors import EXIT_UNAVAILABLE, UnavailableError
 
 ROOT = Path(__file__).parents[2]
@@ -310,6 +310,43 @@ def test_a_file_that_is_truncated_right_before_a_write_is_lost(tmp_path, monkeyp
     monkeypatch.undo()
     with pytest.raises(LostFileError, match="truncated"):
         writer.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "redacted"),
+    [
+        (
+            'nvme nvme1: Removing ctrl: NQN "nqn.2014-08.com.acme:db-prod-customer7"',
+            'nvme nvme1: Removing ctrl: NQN "redacted"',
+        ),
+        (
+            "nvme nvme1: new ctrl: addr 10.0.0.1:4420, hostnqn: nqn.2014-08.org.nvmexpress:uuid:0",
+            "nvme nvme1: new ctrl: addr redacted:4420, hostnqn: redacted",
+        ),
+        ("scsi 0:0:0:0: alua: device naa.6001405abc port group 1", "scsi 0:0:0:0: alua: device redacted port group 1"),
+        ("sd 0:0:0:0: iqn.2003-01.org.acme:x is lost", "sd 0:0:0:0: redacted is lost"),
+        ("nvme nvme0: host 123e4567-e89b-12d3-a456-426614174000", "nvme nvme0: host redacted"),
+        ("sd 1:0:0:3: wwpn 50:01:43:80:12:34:56:78, 0x5001438012345678", "sd 1:0:0:3: wwpn redacted, redacted"),
+        (
+            "nvme nvme1: fe80::1 is lost, traddr=[fd00::2],x=1",
+            "nvme nvme1: redacted is lost, traddr=redacted,x=1",
+        ),
+        *(
+            (text, text)
+            for text in (
+                "sd 0:0:0:0: [sda] tag#7 CDB: Read(10) 28 00 00 00 00 00 00 00 08 00",
+                "device-mapper: multipath: 253:7: Failing path 8:0.",
+                "nvme nvme0: pci 0000:05:00.0: error",
+                "ata1.00: cmd 60/08:00:00:00:00/00:00:00:00:00/40 tag 0 ncq dma 4096 in",
+                "I/O error, dev sda, sector 65536 op 0x0:(READ) flags 0x80700 phys_seg 1 prio class 2",
+            )
+        ),
+    ],
+)
+def test_a_redacted_line_of_a_driver_has_no_identifiers(text, redacted):
+    mark = Mark(text, 5, 1.0, device="sda")
+    redacted_frame = private_frame(replace(frame(1), marks=(mark,)), Redaction())
+    assert redacted_frame.marks == (replace(mark, text=redacted),)
 
 
 def test_a_redacted_recording_has_lines_of_drivers_and_not_of_file_systems(tmp_path):

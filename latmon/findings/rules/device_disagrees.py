@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from latmon.findings.evidence import kernel_log_facts, kernel_log_steps
+from latmon.findings.evidence import kernel_log_facts, kernel_log_step
 from latmon.findings.facts import GROWN_US, Facts
 from latmon.findings.rule import (
     LATENCIES,
@@ -174,14 +174,14 @@ def _finding(facts: Facts, device: Device, remarks: list[_Remark], p99_us: int) 
             *kernel_log_facts(facts, device.name),
         ),
         Where("overview", device.name),
-        tuple(_steps(facts, device)),
+        tuple(_steps(device)),
         _REFUTED,
     )
 
 
-def _steps(facts: Facts, device: Device) -> Iterator[Step]:
+def _steps(device: Device) -> Iterator[Step]:
     name = device.name if plain(device.name) else "DEVICE"
-    yield from kernel_log_steps(facts, device.name, "read the kernel's messages about the device and its link")
+    yield kernel_log_step("read the kernel's messages about the device and its link")
     yield Step("read the drive's own logs", commands=(f"smartctl -x /dev/{name}",))
     if any(one.name.startswith(("link_", "aer_")) for one in device.reports):
         yield Step("compare LnkCap with LnkSta, and read the error status", commands=("lspci -vv",))

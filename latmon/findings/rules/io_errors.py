@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from latmon.findings.evidence import kernel_log_facts, kernel_log_steps
+from latmon.findings.evidence import kernel_log_facts, kernel_log_step
 from latmon.findings.facts import Facts
 from latmon.findings.rule import (
     CRITICAL,
@@ -88,7 +88,7 @@ def _finding(facts: Facts, device: str, flows: Mapping[Flow, Mapping[str, int]])
         f"{device}: {', '.join(_clause(facts, flow, statuses) for flow, statuses in flows.items())}",
         tuple(_evidence(facts, device, flows)),
         Where("overview", device),
-        tuple(_steps(facts, device, flows)),
+        tuple(_steps(device, flows)),
         _REFUTED,
         failed / completed,
     )
@@ -124,10 +124,8 @@ def _evidence(facts: Facts, device: str, flows: Mapping[Flow, Mapping[str, int]]
     yield from kernel_log_facts(facts, device)
 
 
-def _steps(facts: Facts, device: str, flows: Mapping[Flow, Mapping[str, int]]) -> Iterator[Step]:
-    yield from kernel_log_steps(
-        facts, device, "read what the kernel's log has about it: the sector, the sense data, resets"
-    )
+def _steps(device: str, flows: Mapping[Flow, Mapping[str, int]]) -> Iterator[Step]:
+    yield kernel_log_step("read what the kernel's log has about it: the sector, the sense data, resets")
     statuses = dict.fromkeys(status for each in flows.values() for status in each)
     yield from dict.fromkeys(_STEPS[status] for status in statuses if status in _STEPS)
     if _LOOP.fullmatch(device):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from latmon.analysis.issue_order import summary
 from latmon.analysis.limits import elevator, number
-from latmon.findings.evidence import hardware_steps, kernel_log_facts, kernel_log_steps, sd_config
+from latmon.findings.evidence import hardware_steps, kernel_log_facts, kernel_log_step, sd_config
 from latmon.findings.facts import Block, Facts
 from latmon.findings.rule import (
     CRITICAL,
@@ -505,9 +505,7 @@ def _silent_finding(facts: Facts, device: Device, silent: SilentDevice, limits: 
         (*_silent_facts(silent, discards), *kernel_log_facts(facts, name)),
         Where("outstanding", name),
         (
-            *kernel_log_steps(
-                facts, name, f"read the kernel's log for {name}: timeouts, resets, a path that is gone or suspended"
-            ),
+            kernel_log_step(f"read the kernel's log for {name}: timeouts, resets, a path that is gone or suspended"),
             look,
         ),
         "a completion in that time, or a device that spins up, formats itself or takes a discard of its whole size",
@@ -546,9 +544,7 @@ def _steps(facts: Facts, device: Device, worst: StarvedRequest) -> Iterator[Step
 def _below(facts: Facts, device: Device, worst: StarvedRequest) -> Iterator[Step]:
     """Yield steps for an I/O that the driver or the device delays, on Linux."""
     name = device.name
-    yield from kernel_log_steps(
-        facts, name, f"read the kernel's log for {name}: errors that are retried, resets, a task abort"
-    )
+    yield kernel_log_step(f"read the kernel's log for {name}: errors that are retried, resets, a task abort")
     look = f"smartctl -x /dev/{name if plain(name) else 'DEVICE'}"
     hardware = (
         Step("read the drive's own log: errors that it retries", commands=(look,)),
