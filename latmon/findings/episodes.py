@@ -2,7 +2,8 @@
 
 A finding that is not found after a block has ended where its inputs were measured, which refutes it. Else, as after
 the end of the tracer or a gap, it is unrefuted: kept with the time of its last block, until its inputs were measured
-for REFUTED_AFTER_US, or UNREFUTED_US are over. A finding that comes again and again is kept between its episodes, too.
+for REFUTED_AFTER_US, or UNREFUTED_US are over. A finding that has ended is kept for STAYS_US, so that its line can be
+read; one that comes again and again is kept between its episodes.
 """
 
 from __future__ import annotations
@@ -24,14 +25,16 @@ REFUTED_AFTER_US = 15_000_000
 """Its inputs must be measured for so long before it counts as refuted: rules ask for effects that last some blocks."""
 AGAIN_WITHIN_US = 300_000_000
 """An episode that begins so soon after the end of the one before repeats it."""
-_STAYS_US, _STAYS_PERIODS = 60_000_000, 1.5
+STAYS_US = 30_000_000
+"""A finding is kept at least so long after its last block: the next block may refute it 5 s after it was found."""
+_AGAIN_STAYS_US, _STAYS_PERIODS = 60_000_000, 1.5
 """Between its episodes a finding is kept for this time, or for so many of its periods if that is longer."""
 
 Key = tuple[str, str]
 """Rule and device of a finding."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Episode:
     """A finding in consecutive blocks. Times are the ends of the blocks after which it was found."""
 
@@ -64,10 +67,10 @@ class Episode:
 
     @property
     def stays_us(self) -> int:
-        """Return how long it is kept after its end: 0 unless it repeats another one."""
+        """Return how long it is kept after its end."""
         if not self.repeats:
-            return 0
-        return max(_STAYS_US, round(_STAYS_PERIODS * self.repeated_us / self.repeats))
+            return STAYS_US
+        return max(_AGAIN_STAYS_US, round(_STAYS_PERIODS * self.repeated_us / self.repeats))
 
     def goes_on_with(self, later: Finding) -> bool:
         """Return whether a later finding is of this episode: its subject has not changed its state."""
@@ -87,7 +90,9 @@ class EpisodeLog:
         """Keys of the unrefuted ones that ended at a gap: the next one doesn't continue it."""
         self._closed: list[Episode] = []
         self._latest: dict[Key, Episode] = {}
-        """The latest closed episode of each finding that may come again."""
+        """The latest closed episode of each finding, of the last minutes."""
+        self._not_repeated: set[Key] = set()
+        """Keys of those that ended at a gap: the next episode repeats none of them."""
 
     def __getitem__(self, key: Key) -> Episode:
         """Return the open episode of a finding."""
@@ -96,17 +101,17 @@ class EpisodeLog:
     @property
     def all(self) -> tuple[Episode, ...]:
         """Return all episodes by their begin; those that are not over end now."""
-        every = (*self._closed, *self._unrefuted.values(), *self._open.values())
-        return tuple(sorted(every, key=lambda episode: (episode.begin_wall, episode.key)))
+        episodes = (*self._closed, *self._unrefuted.values(), *self._open.values())
+        return tuple(sorted(episodes, key=lambda episode: (episode.begin_wall, episode.key)))
 
     def kept(self, now_us: int) -> tuple[Episode, ...]:
         """Return the episodes that have ended and whose findings are kept, the most urgent first."""
-        repeated = (
+        ended = (
             episode
             for key, episode in self._latest.items()
             if key not in self._open and key not in self._unrefuted and now_us - episode.end_us < episode.stays_us
         )
-        return tuple(sorted((*self._unrefuted.values(), *repeated), key=lambda episode: episode.last.rank))
+        return tuple(sorted((*self._unrefuted.values(), *ended), key=lambda episode: episode.last.rank))
 
     def note(
         self,
@@ -120,14 +125,14 @@ class EpisodeLog:
         `is_measured`: whether the block has the inputs of a finding's rule; `measured_us`: for how long they were
         measured since the end of an episode.
         """
-        found = {finding.key: finding for finding in findings}
-        ended = [episode for key, episode in self._open.items() if not _continues(episode, found.get(key))]
+        by_key = {finding.key: finding for finding in findings}
+        ended = [episode for key, episode in self._open.items() if not _continues(episode, by_key.get(key))]
         for episode in ended:
-            if episode.key in found or is_measured(episode.last):
+            if episode.key in by_key or is_measured(episode.last):
                 self._close(self._open, (episode.key,))
             else:
                 self._unrefuted[episode.key] = self._open.pop(episode.key)
-        for key, finding in found.items():
+        for key, finding in by_key.items():
             before = self._open.get(key) or self._resumed(key, finding)
             self._open[key] = self._begun(finding, block) if before is None else _continued(before, finding, block)
         refuted = [
@@ -140,6 +145,7 @@ class EpisodeLog:
         for key, episode in tuple(self._latest.items()):
             if block.end_us - episode.end_us > max(AGAIN_WITHIN_US, episode.stays_us):
                 del self._latest[key]
+        self._not_repeated &= self._latest.keys()
 
     def interrupt(self, *, other_boot: bool) -> None:
         """End all open episodes at a gap in the frames; their findings are unrefuted, but not after another boot."""
@@ -147,8 +153,9 @@ class EpisodeLog:
             self._close(self._open, tuple(self._open))
             self._close(self._unrefuted, tuple(self._unrefuted))
             self._latest.clear()
+            self._not_repeated.clear()
             return
-        self._before_gap |= self._open.keys()
+        self._before_gap |= self._open.keys() | self._unrefuted.keys()
         self._unrefuted |= self._open
         self._open.clear()
 
@@ -164,17 +171,17 @@ class EpisodeLog:
 
     def _begun(self, finding: Finding, block: Block) -> Episode:
         begun = Episode(
-            finding,
-            finding,
-            block.end_us,
-            block.end_us,
-            block.wall,
-            block.wall,
+            worst=finding,
+            last=finding,
+            begin_us=block.end_us,
+            end_us=block.end_us,
+            begin_wall=block.wall,
+            end_wall=block.wall,
             states=dict([finding.state]),
             found_us=block.span_us,
             first_us=block.begin_us,
         )
-        before = self._latest.get(finding.key)
+        before = None if finding.key in self._not_repeated else self._latest.get(finding.key)
         if before is None or block.begin_us - before.end_us > AGAIN_WITHIN_US or not before.goes_on_with(finding):
             return begun
         return replace(begun, repeats=before.repeats + 1, first_us=before.first_us)
@@ -183,12 +190,14 @@ class EpisodeLog:
         for key in keys:
             episode = episodes.pop(key)
             self._closed.append(episode)
+            self._latest[key] = episode
             if key in self._before_gap:
                 self._before_gap.discard(key)
+                self._not_repeated.add(key)
             else:
-                self._latest[key] = episode
+                self._not_repeated.discard(key)
         while len(self._closed) > MAX_EPISODES:
-            self._closed.remove(min(self._closed, key=lambda one: SEVERITIES.index(one.worst.severity)))
+            self._closed.remove(min(self._closed, key=lambda episode: SEVERITIES.index(episode.worst.severity)))
             self.left_out += 1
 
 
@@ -210,7 +219,7 @@ def _continued(before: Episode, finding: Finding, block: Block) -> Episode:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FindingSummary:
     """All episodes of one rule on one device in one state, with the most urgent one. Times are Unix times."""
 
@@ -241,10 +250,10 @@ def summarise_episodes(episodes: Iterable[Episode]) -> tuple[FindingSummary, ...
 
 def _summary(episodes: list[Episode]) -> FindingSummary:
     return FindingSummary(
-        max((episode.worst for episode in episodes), key=lambda finding: finding.weight),
-        min(episode.begin_wall for episode in episodes),
-        max(episode.end_wall for episode in episodes),
-        len(episodes),
-        sum(episode.times for episode in episodes),
-        sum(episode.found_us for episode in episodes),
+        finding=max((episode.worst for episode in episodes), key=lambda finding: finding.weight),
+        begin_wall=min(episode.begin_wall for episode in episodes),
+        end_wall=max(episode.end_wall for episode in episodes),
+        episodes=len(episodes),
+        times=sum(episode.times for episode in episodes),
+        found_us=sum(episode.found_us for episode in episodes),
     )

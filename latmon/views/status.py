@@ -500,7 +500,7 @@ def findings(
     )
     if not view.framed or not lines:
         return lines, named
-    critical = sum(one.severity == CRITICAL for one in found)
+    critical = sum(finding.severity == CRITICAL for finding in view.found.urgent)
     urgently = f"{count(critical)} urgent"
     many = [urgently] if critical == len(found) else [count(len(found)), *([urgently] if critical else [])]
     return [titled("findings", ", ".join(many), width), *lines], named

@@ -5,7 +5,7 @@ from finding_cases import BEGIN_S, frame, traced
 
 from latmon.findings import engine
 from latmon.findings.engine import RuleEngine
-from latmon.findings.episodes import REFUTED_AFTER_US, UNREFUTED_US, summarise_episodes
+from latmon.findings.episodes import REFUTED_AFTER_US, STAYS_US, UNREFUTED_US, summarise_episodes
 from latmon.findings.rule import WARNING, Finding, Where
 from latmon.model.frame import FILES, Missing, Origin, Series, Traced
 from latmon.support.units import ordinal
@@ -58,8 +58,27 @@ def host(monkeypatch):
 
 def test_a_finding_whose_inputs_are_measured_is_refuted_by_the_next_block(host):
     host.run(4, TRACED_RULE)
-    host.run(2)
-    assert (host.kept, len(host.engine.lasting)) == ([], 0)
+    host.run(1)
+    assert host.engine.lasting == ()
+    assert host.spans == [(5, 20)]
+    host.run(1, TRACED_RULE)
+    assert host.spans == [(5, 20), (30, 30)]
+
+
+def test_a_finding_of_a_single_block_is_kept_for_half_a_minute(host):
+    host.run(1, LATENCY_RULE)
+    for _ in range(STAYS_US // S // 5 - 1):
+        host.run(1)
+        assert (host.kept, host.engine.lasting) == ([(LATENCY_RULE, 5)], ())
+    host.run(1)
+    assert host.kept == []
+
+
+def test_a_finding_that_is_found_again_is_not_kept_beside_itself(host):
+    host.run(1, LATENCY_RULE)
+    host.run(1)
+    host.run(1, LATENCY_RULE)
+    assert (host.kept, len(host.engine.lasting)) == ([], 1)
 
 
 def test_a_finding_stays_while_its_inputs_are_not_measured(host):
@@ -81,7 +100,7 @@ def test_it_goes_on_where_it_is_found_again(host):
 
 def test_it_is_refuted_once_its_inputs_were_measured_for_long_enough(host):
     host.run(4, TRACED_RULE)
-    host.run(2, is_traced=False)
+    host.run(6, is_traced=False)
     host.run(REFUTED_AFTER_US // S // 5 - 1)
     assert host.kept == [(TRACED_RULE, 20)], "rules ask for what lasts some blocks"
     host.run(1)
@@ -121,7 +140,18 @@ def test_a_gap_refutes_nothing_and_what_is_found_after_it_is_another_episode(hos
     assert [one.repeats for one in host.engine.lasting] == [0], "nothing is known of the time between them"
     assert (5, 20) in host.spans
     host.run(3)
+    assert host.kept == [(LATENCY_RULE, 33), (TRACED_RULE, 20)]
+    host.run(3)
     assert host.kept == []
+
+
+def test_an_unrefuted_finding_does_not_go_on_across_a_gap(host):
+    host.run(1, TRACED_RULE)
+    host.run(1, is_traced=False)
+    host.pause(400)
+    host.run(1, TRACED_RULE)
+    assert host.spans == [(5, 5), (415, 415)]
+    assert [episode.repeats for episode in host.engine.lasting] == [0]
 
 
 def test_another_boot_ends_all(host):
@@ -134,7 +164,7 @@ def test_another_boot_ends_all(host):
 def test_a_finding_that_comes_again_is_counted_and_kept(host):
     host.run(2, LATENCY_RULE)
     host.run(3)
-    assert host.kept == [], "the first one has simply ended"
+    assert host.kept == [(LATENCY_RULE, 10)], "the first one has simply ended"
     host.run(2, LATENCY_RULE)
     (one,) = host.engine.lasting
     assert (one.repeats, one.repeated_us) == (1, 35 * S)

@@ -106,7 +106,8 @@ def test_a_finding_of_one_span_is_gone_or_new():
     for number, one in enumerate(host(2, 60, ios=20)):
         scene.append(one)
         if number in (29, 59):
-            lasting = (Episode(finding, finding, 0, 0, one.wall, one.wall),) if number == 59 else ()
+            episode = Episode(worst=finding, last=finding, begin_us=0, end_us=0, begin_wall=one.wall, end_wall=one.wall)
+            lasting = (episode,) if number == 59 else ()
             current = replace(NOTHING, lasting=lasting, evaluated=True)
             scene.findings_state = SimpleNamespace(current=current, begins=(), take=lambda *_: None)
             comparing.step()

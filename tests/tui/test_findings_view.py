@@ -61,7 +61,14 @@ SEEN = replace(WAKE_UP, id="bimodal-tail", severity=NOTICE, device="nvme2n1", wh
 
 
 def lasting(one, begin=20, end=55, **changed):
-    made = Episode(one, one, START_MONO + begin * S, START_MONO + end * S, START_WALL + begin, START_WALL + end)
+    made = Episode(
+        worst=one,
+        last=one,
+        begin_us=START_MONO + begin * S,
+        end_us=START_MONO + end * S,
+        begin_wall=START_WALL + begin,
+        end_wall=START_WALL + end,
+    )
     return replace(made, **changed)
 
 
@@ -288,6 +295,21 @@ def test_the_first_screen_has_a_finding_that_is_kept_or_comes_again(episodes, te
     assert named == [CEILING]
     roles = {span.role for line in lines for span in line if span.text.strip()}
     assert ("strong" in roles) == ("kept" not in episodes)
+
+
+def test_findings_that_are_kept_are_not_urgent():
+    critical = lasting(replace(CEILING, severity=CRITICAL), 5, 9)
+    made = Scene(Selection())
+    made.store.origin = BEGUN
+    for frame in FRAMES:
+        made.append(frame)
+    view = replace(made.view, framed=True, found=replace(current(WAKE_UP), kept=(critical,)))
+    heading = text_of(findings(view, 160, 50, toured=False)[0]).splitlines()[0]
+    assert "findings 2, 1 urgent" in heading
+    view = replace(view, found=replace(current(), kept=(critical,)))
+    heading = text_of(findings(view, 160, 50, toured=False)[0]).splitlines()[0]
+    assert "findings 1 " in heading
+    assert "urgent" not in heading
 
 
 def test_the_evidence_has_sample_sizes_risks_and_what_would_refute_it():
