@@ -92,6 +92,7 @@ def test_each_script_counts_from_its_first_tick_at_or_after_a_time(run):
     run.tick("irqs_c", 3)
     assert run.ticks.counting == (3_000_000, 3_000_000)
     run.tick("stages_c", 4, hba=14)
+    assert (run.ticks.counting, run.ticks.counts_since) == ((4_000_000, 3_000_000), (3_000_000, 3_000_000))
     window = run.ticks.taken()
     assert (window.interval.traced.histograms[HBA].count, window.begun_us, window.until_us) == (4, 3_000_000, 4_000_000)
 

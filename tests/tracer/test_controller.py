@@ -279,6 +279,7 @@ async def test_operations_on_files_are_traced_once_a_screen_shows_them(on_demand
     assert not [frame for frame in seen if {each.reason for each in frame.traced.absent} & {TRACER_STARTING}]
     seen += await until(one, lambda frame: "took over" in frame.health.notice)
     assert "another tracer took over for operations on files" in seen.notice
+    assert re.search(r"interrupts, softirqs and wake-ups were not counted for up to \d+\.\d s", seen.notice)
     assert "no stage was traced" not in seen.notice
     # The first one's filter is emptied once; the second one has its own.
     sda = 8 << 20
@@ -739,8 +740,8 @@ async def test_above_the_budget_requests_alone_then_a_sample_then_nothing(on_dem
     seen = await until(one, lambda frame: "has no budget" in frame.health.notice)
     assert "the budget is 5 %" in seen.notice
     assert {frame.traced.one_in for frame in seen} <= {0, 1, 4}
-    assert "tracing stages of all devices, requests alone while" in seen.notice
-    assert "tracing stages of all devices, one I/O in 4, requests alone" in seen.notice
+    assert "tracing stages of all devices, only requests while" in seen.notice
+    assert "tracing stages of all devices, one I/O in 4, only requests" in seen.notice
     lean = [{one.name for one in frame.traced.absent} for frame in seen if frame.traced.one_in]
     assert lean[0] == set()
     assert {"resume", "handlers"} < lean[-1]

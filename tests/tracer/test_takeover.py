@@ -4,6 +4,8 @@ import asyncio
 from collections import deque
 from dataclasses import replace
 
+import pytest
+
 from latmon.decode.framer import TracerInterval
 from latmon.decode.tables import Record
 from latmon.model.frame import Series, Traced
@@ -19,14 +21,14 @@ FLOW = ("sda", "read")
 HANDLER = Handler(5, "nvme")
 
 
-def window(*us, until_us, one_in=1, devices=("sda",)):
-    """Return one with these I/Os, and a run of a handler."""
+def window(*us, until_us, one_in=1, devices=("sda",), runs=1):
+    """Return one with these I/Os, and runs of a handler."""
     traced = Traced({HBA: Histogram.record(us)}, raisers={"BLOCK": {"f": 1}}, one_in=one_in, devices=devices)
     records = tuple(Record(kind, "stages_a", {}, "", "") for kind in ("slow", "late"))
     interval = TracerInterval(
         traced,
         in_flight=InFlightList((), {}, 0, until_us),
-        tables={ABOVE: {FLOW: len(us)}, HANDLERS: {HANDLER: HandlerRuns(Histogram.record([1]))}},
+        tables={ABOVE: {FLOW: len(us)}, HANDLERS: {HANDLER: HandlerRuns(Histogram.record([1] * runs))}},
     )
     return TracerWindow(interval, records, Losses(1), 1, until_us - 1_000_000, until_us=until_us)
 
@@ -98,26 +100,86 @@ def replaced(earlier, later, *, is_filtered=True, frames=4):
         taken += [process.taken(), process.taken()]
         await process.stop()
         assert (earlier.stops, later.stops) == (1, 1)
-        return [counts(one)[:2] for one in taken[:-1]]
+        return taken[:-1]
 
     return asyncio.run(play())
+
+
+def ios_and_handled(taken):
+    return [counts(window)[:2] for window in taken]
+
+
+def partial(taken):
+    """Return the places of the windows that report their handlers as incomplete."""
+    names = [{missing.name for missing in window.interval.traced.absent} for window in taken]
+    return [place for place, absent in enumerate(names) if "handlers" in absent]
+
+
+SUCCESSOR = TracerWindow(), window(6, 7, until_us=11_100_000), window(8, until_us=12_100_000)
 
 
 def test_each_frame_has_data_and_what_both_count_is_the_successor_s():
     earlier = Run(
         window(1, 2, until_us=9_500_000),
+        TracerWindow(),
         window(3, until_us=9_900_000),
         window(4, until_us=10_900_000),
         last=window(5, until_us=11_500_000),
     )
-    later = Run(TracerWindow(), window(6, 7, until_us=11_100_000), window(8, until_us=12_100_000))
-    assert replaced(earlier, later) == [(2, 1), (1, 1), (3, 1), (2, 1)]
+    taken = replaced(earlier, Run(*SUCCESSOR))
+    assert ios_and_handled(taken) == [(2, 1), (1, 1), (3, 1), (2, 1)]
+
+
+@pytest.mark.parametrize(
+    ("printed", "frames"),
+    [
+        (TracerWindow(), [(1, 1000), (1, 0), (2, 1), (2, 1)]),
+        (window(2, until_us=9_950_000, runs=1000), [(1, 1000), (2, 1000), (2, 1), (2, 1)]),
+    ],
+)
+def test_an_interval_that_no_process_counted_whole_is_reported_as_incomplete(printed, frames):
+    """Between the last tick of the first one and the first tick of its successor nothing counts for the host."""
+    earlier = Run(
+        window(1, until_us=8_950_000, runs=1000),
+        printed,
+        window(3, until_us=10_950_000, runs=1000),
+        last=window(4, until_us=11_500_000, runs=550),
+    )
+    taken = replaced(earlier, Run(*SUCCESSOR))
+    assert ios_and_handled(taken) == frames
+    assert partial(taken) == [1]
+    (reason,) = {missing.reason for missing in taken[1].interval.traced.absent}
+    assert "counted by neither" in reason
+
+
+def test_what_was_printed_before_the_takeover_is_kept_whole():
+    """On a busy host a frame has several ticks: those before it are no part of the interval that is cut."""
+    earlier = Run(
+        window(1, until_us=8_900_000), window(2, until_us=9_900_000, runs=500), window(3, until_us=10_900_000)
+    )
+    taken = replaced(earlier, Run(*SUCCESSOR), frames=3)
+    assert ios_and_handled(taken)[1] == (2, 500)
+    assert counts(taken[1])[2] == ("slow", "late", "slow")
+    assert partial(taken) == [1]
+
+
+def test_counts_of_another_sample_are_reported_as_incomplete():
+    earlier = Run(
+        window(1, until_us=8_900_000), TracerWindow(), window(2, until_us=9_900_000), window(3, until_us=9_990_000)
+    )
+    later = Run(window(6, until_us=11_100_000, one_in=4), window(7, until_us=12_100_000, one_in=4))
+    assert partial(replaced(earlier, later)) == [1, 2]
 
 
 def test_without_a_filter_what_both_may_count_is_the_successor_s():
-    earlier = Run(window(1, 2, until_us=9_500_000), window(3, until_us=10_900_000), last=window(5, until_us=11_500_000))
-    later = Run(TracerWindow(), window(6, 7, until_us=11_100_000), window(8, until_us=12_100_000))
-    assert replaced(earlier, later, is_filtered=False) == [(2, 1), (0, 0), (2, 1), (1, 1)]
+    earlier = Run(
+        window(1, 2, until_us=9_500_000),
+        TracerWindow(),
+        window(3, until_us=10_900_000),
+        last=window(5, until_us=11_500_000),
+    )
+    taken = replaced(earlier, Run(*SUCCESSOR), is_filtered=False)
+    assert ios_and_handled(taken) == [(2, 1), (0, 0), (2, 1), (1, 1)]
 
 
 def test_a_capture_that_ends_meanwhile_ends_both_and_has_their_last_output():

@@ -585,8 +585,8 @@ class _Script:
         self.begun = False
         self.numbers: list[int] = []
         """Ticks completed since the last window."""
-        self.mono_ns = self.since_ns = 0
-        """Stamps of the newest tick, and of the newest tick in an earlier window."""
+        self.mono_ns = self.since_ns = self.first_ns = 0
+        """Stamps of the newest tick, of the newest tick in an earlier window, and of the tick from which it counts."""
         self.last = False
         """Its last line came: a tick that is open then has no end line."""
 
@@ -611,6 +611,7 @@ class _Script:
     def begin(self, thread: Callable[[int], Thread]) -> None:
         """Begin its counting: earlier counts are dropped."""
         self.begun = True
+        self.first_ns = self.mono_ns
         self.drop_counts(thread)
 
     def drop_counts(self, thread: Callable[[int], Thread]) -> None:
@@ -681,6 +682,12 @@ class OnDemandTicks(_Lines):
     def counting(self) -> tuple[int, ...]:
         """Return the newest tick of each script that counts, on CLOCK_MONOTONIC. Some scripts have no ticks."""
         return tuple(self._newest_us(script) for script in self._scripts.values() if script.begun)
+
+    @property
+    def counts_since(self) -> tuple[int, ...]:
+        """Return the tick from which each script that counts does so, on CLOCK_MONOTONIC."""
+        begun = (script for script in self._scripts.values() if script.begun)
+        return tuple(script.first_ns // 1000 - self._ahead_us(script.manifest) for script in begun)
 
     def _newest_us(self, script: _Script) -> int:
         return script.mono_ns // 1000 - self._ahead_us(script.manifest)

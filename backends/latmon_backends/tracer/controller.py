@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from latmon.capture.backend import Options
 from latmon.decode.framer import TracerInterval, with_earlier
 from latmon.decode.tables import followed
-from latmon.model.frame import OPS, TRACER_STARTING, Flow, Frame, Health, Missing, Traced
+from latmon.model.frame import FILES, OPS, TRACER_STARTING, Flow, Frame, Health, Missing, Traced
 from latmon.model.inflight import AGES_S, InFlightList
 from latmon.model.measurements import ABOVE, ISSUERS, PATTERNS, SIZES
 from latmon.support.errors import UnavailableError, UntrustedError
@@ -125,6 +125,11 @@ class TracerRun:
         """Return the newest tick of each script that counts, on CLOCK_MONOTONIC."""
         return self._ticks.counting
 
+    @property
+    def counts_since(self) -> tuple[int, ...]:
+        """Return the tick from which each script that counts does so, on CLOCK_MONOTONIC."""
+        return self._ticks.counts_since
+
     def count_from(self, mono_us: int) -> None:
         """Drop all counts before the first tick of each script at or after this time."""
         self._ticks.count_from(mono_us)
@@ -228,7 +233,10 @@ def with_records_of(earlier: TracerWindow, later: TracerWindow) -> TracerWindow:
 
 
 _OF_DEVICES = (ABOVE, ISSUERS, PATTERNS, SIZES)
-"""Tables that a program counts for the devices of its filter alone; others are of the host."""
+"""Tables that a program counts only for the devices of its filter; others are of the host."""
+_OF_HOST = ("resume", "handlers", "softirqs", FILES, "files of io_uring")
+"""Names, as in Traced.absent, of what a program counts for the whole host."""
+_TAKEN_OVER = "another tracer took over: part of this interval was counted by neither"
 _OF_REQUESTS = ("slow", "resumed")
 """Records of the requests of these devices."""
 
@@ -250,12 +258,17 @@ def requests_of(window: TracerWindow) -> TracerWindow:
     )
 
 
+def have_same_sample(earlier: TracerWindow, later: TracerWindow) -> bool:
+    """Return whether the counts of two windows can be added."""
+    return earlier.interval.traced.one_in == later.interval.traced.one_in
+
+
 def with_window_of(earlier: TracerWindow, later: TracerWindow) -> TracerWindow:
     """Return the window of a process with that of the one before it. Counts of another sample are left out."""
     if not later.ticks:
         return with_records_of(later, earlier)
     joined = with_records_of(earlier, later)
-    if not earlier.ticks or earlier.interval.traced.one_in != later.interval.traced.one_in:
+    if not earlier.ticks or not have_same_sample(earlier, later):
         return joined
     return replace(
         joined,
@@ -264,22 +277,41 @@ def with_window_of(earlier: TracerWindow, later: TracerWindow) -> TracerWindow:
     )
 
 
-@dataclass(slots=True)
+def without_host_part(window: TracerWindow) -> TracerWindow:
+    """Return a window that reports its tables of the host as incomplete."""
+    traced = window.interval.traced
+    left_out = {missing.name for missing in traced.absent}
+    partial = tuple(Missing(name, _TAKEN_OVER) for name in _OF_HOST if name not in left_out)
+    traced = replace(traced, absent=(*traced.absent, *partial))
+    return replace(window, interval=replace(window.interval, traced=traced))
+
+
+@dataclass(slots=True, kw_only=True)
 class _Replaced:
     """A process whose successor counts already, until all that it counted is printed."""
 
     run: TracerRun
+    before: TracerWindow
+    """What its scripts had printed when they were replaced: its tables of the host end with each script's tick."""
     until_us: int
     """When its filter was emptied. What it counts of the host after that, its successor counts too."""
     is_filtered: bool
     """Whether it counts no I/O after that."""
     has_ended: bool = False
+    is_cut: bool = False
+    """Whether an interval was left out, of which its successor has a part."""
 
     def taken(self) -> TracerWindow:
         """Return the data since the last call that the successor doesn't have."""
+        before, self.before = self.before, TracerWindow()
+        return with_window_of(before, self._later())
+
+    def _later(self) -> TracerWindow:
+        """Return the data since the process was replaced."""
         window = self.run.taken()
         if window.ticks and window.until_us <= self.until_us:
             return window
+        self.is_cut = self.is_cut or bool(window.ticks)
         return requests_of(window) if self.is_filtered else TracerWindow(losses=window.losses)
 
 
@@ -316,7 +348,11 @@ class TracerProcess:
             return window
         if replaced.has_ended:
             self._replaced = None
-        return with_window_of(replaced.taken(), window)
+        was_cut, earlier = replaced.is_cut, replaced.taken()
+        joined = with_window_of(earlier, window)
+        is_begin_missing = replaced.is_cut and not (was_cut and window.ticks)
+        is_left_out = bool(earlier.ticks and window.ticks) and not have_same_sample(earlier, window)
+        return without_host_part(joined) if is_begin_missing or is_left_out else joined
 
     def replace(self, later: TracerRun, until_us: int, *, is_filtered: bool) -> None:
         """Have another process count from now on; the one before is ended by `end_replaced`.
@@ -324,7 +360,9 @@ class TracerProcess:
         `until_us`: when that one's filter was emptied, if it `is_filtered`.
         """
         if self.run is not None:
-            self._replaced = _Replaced(self.run, until_us, is_filtered)
+            self._replaced = _Replaced(
+                run=self.run, before=self.run.taken(), until_us=until_us, is_filtered=is_filtered
+            )
         self.run = later
 
     async def end_replaced(self) -> None:
@@ -540,7 +578,7 @@ class OnDemand:
         self._limit_unknown = False
         """Whether a notice has reported that the limit can't be measured."""
         self.too_dear = ""
-        """Why the capture has to end: the always-on probe alone takes more than Options.max_overhead."""
+        """Why the capture has to end: the always-on probe by itself takes more than Options.max_overhead."""
         self._interval_s = options.interval_us / 1e6
         self._proc = options.proc
         self._silent_s = max(_SILENT_S, _SILENT_TICKS * options.interval_us / 1e6)
@@ -773,11 +811,12 @@ class OnDemand:
             await self._restart(want, restart)
             return
         later: TracerRun | None = None
+        uncounted_us: int | None = None
         try:
             later = await self._started(want, sample)
             if later is not None:
                 later.begin(self._changed.set)
-                await self._hand_over(run, later)
+                uncounted_us = await self._hand_over(run, later)
         except (RefusedError, UnavailableError, UntrustedError) as refusal:
             self._notices.add(f"no second tracer started {why}: {refusal}")
         finally:
@@ -789,17 +828,24 @@ class OnDemand:
         later.measured = self._clock() + demand.FIRST_AFTER_S
         self._budget.forget()
         self._notices.add(f"another tracer took over {why}")
+        if not (run.sample.lean or later.sample.lean):
+            has_files = run.target.files and run.sample.files
+            self._notices.add(_uncounted_text(uncounted_us, has_files=has_files))
         self._note_missing()
 
-    async def _hand_over(self, run: TracerRun, later: TracerRun) -> None:
+    async def _hand_over(self, run: TracerRun, later: TracerRun) -> int | None:
         """End the counting of a process, and begin that of its successor with the tick that follows.
 
         The first one's filter is emptied, so that no I/O is counted twice, shortly before that tick, so that hardly one
         is counted by neither. A process that ends meanwhile leaves `_process` as it is.
+
+        No filter separates the tables of the host (interrupts, softirqs, wake-ups, operations on files): the first
+        process counts them up to its own last tick. Return the longest time (us) that neither counts them, from the
+        earliest of these ticks to the last first tick of the successor's scripts; None where that isn't known.
         """
         tick_us = await self._first_tick(later)
         if tick_us is None:
-            return
+            return None
         begun = self._clock()
         is_filtered = run.target.filtered and await self._launcher.trace_devices(
             run.probe.pid, {SAMPLE: run.sample.one_in - 1}
@@ -812,10 +858,15 @@ class OnDemand:
             untraced = dict.fromkeys(run.target.numbers or (ALL_DEVICES,), 0)
             is_filtered = await self._launcher.trace_devices(run.probe.pid, untraced)
         until_us = int(self._clock() * 1e6)
+        scripts, last_us = len(later.counting), min(run.counting, default=None)
         later.count_from(until_us)
         self._process.replace(later, until_us, is_filtered=is_filtered)
         await asyncio.sleep((1 + _SPARE) * self._interval_s)  # a tick of the first one, with all that it counted
         await self._process.end_replaced()
+        first_us = later.counts_since
+        if last_us is None or not first_us or len(first_us) < scripts:
+            return None
+        return max(max(first_us) - last_us, 0)
 
     async def _first_tick(self, later: TracerRun) -> int | None:
         """Wait until all scripts of a process count, which is one after the other while hooks are attached.
@@ -1006,8 +1057,15 @@ def _iops(frame: Frame) -> dict[str, float]:
 def _sampled(sample: TracerSample) -> str:
     one_in = f", one I/O in {sample.one_in}" if sample.one_in > 1 else ""
     if sample.lean:
-        return f"{one_in}, requests alone"
+        return f"{one_in}, only requests"
     return one_in if sample.files else f"{one_in}, without operations on files"
+
+
+def _uncounted_text(uncounted_us: int | None, *, has_files: bool) -> str:
+    """Return a sentence on the time that neither a process nor its successor counted; None: not known."""
+    tables = ("interrupts", "softirqs", "wake-ups", *(("operations on files",) if has_files else ()))
+    time_text = "an unknown time" if uncounted_us is None else f"up to {math.ceil(uncounted_us / 1e5) / 10:.1f} s"
+    return f"{', '.join(tables[:-1])} and {tables[-1]} were not counted for {time_text}"
 
 
 def _traced_text(run: TracerRun) -> str:
