@@ -36,8 +36,8 @@ from latmon.recording.members import GIVEN_UP, MemberPart, Members, head_of, is_
 from latmon.recording.parts import Parts, is_empty, open_parts
 from latmon.recording.read_position import ReadPosition, admit
 from latmon.recording.reader import UNCLOSED, Recording, open_recording, opened
-from latmon.recording.rollup import KIND, decode_minute, lacks_threshold_ranges
-from latmon.recording.writer import Rolling
+from latmon.recording.rollup import KIND, MAX_MARKS, decode_minute, lacks_threshold_ranges
+from latmon.recording.writer import Rolling, kernel_marks
 from latmon.support import streams
 from latmon.support.errors import EXIT_DONE, EXIT_UNREADABLE, RecordingError
 from latmon.support.streams import STANDARD, copy_out, named
@@ -64,11 +64,13 @@ class RollUpCheck:
         """Keep a roll-up until the next windows show whether its minute is over."""
         self._roll_up = roll_up
 
-    def took(self, part: MemberPart, windows: Sequence[Frame], *, alone: bool) -> int | None:
+    def took(
+        self, part: MemberPart, windows: Sequence[Frame], marks: Sequence[Mark] = (), *, plain: bool
+    ) -> int | None:
         """Return the place of a wrong roll-up before this part; None if there is none."""
         roll_up, self._roll_up = self._roll_up, None
         made = self._rolling.due(windows, part.begin if roll_up is None else roll_up.begin)
-        self._rolling.took(windows, part.begin, alone=alone)
+        self._rolling.took(windows, part.begin, marks, plain=plain)
         return roll_up.begin if roll_up is not None and made and not _same(roll_up, made) else None
 
     def missed(self) -> None:
@@ -194,6 +196,7 @@ class Passages:
     def _lines(self, part: MemberPart) -> Iterator[ScannedLine | Damage]:
         surplus: list[str] = []
         windows: list[Frame] = []
+        marks: list[Mark] = []
         others = 0
         for number, raw in enumerate(lines_of(part.text, surplus.append), 1):
             try:
@@ -211,15 +214,19 @@ class Passages:
                     del windows[1:]  # no roll-up can need those between
                 windows.append(line.item)
                 self._mono_us, self._wall, self._reported_us = line.item.mono_us, line.item.wall, 0
-            others += not isinstance(line.item, Frame)
+            kept = kernel_marks((line.item,)) if len(marks) <= MAX_MARKS else []
+            marks += kept
+            others += not kept and not isinstance(line.item, Frame)
             yield line
             if isinstance(line.item, End):
                 yield from self._counted(part, line.item)
         if surplus:
             yield from self._note(part.begin, f"more than {MAX_LINES} lines in one member: the rest is not read")
-        yield from self._check_sums(part, windows, others)
+        yield from self._check_sums(part, windows, marks, others)
 
-    def _check_sums(self, part: MemberPart, windows: Sequence[Frame], others: int) -> Iterator[Damage]:
+    def _check_sums(
+        self, part: MemberPart, windows: Sequence[Frame], marks: Sequence[Mark], others: int
+    ) -> Iterator[Damage]:
         """Check stamps against windows, and a roll-up against its windows."""
         if self._position.is_foreign:
             self._roll_ups.missed()
@@ -231,8 +238,8 @@ class Passages:
         elif part.head is not None and part.head.stands_for:
             self._roll_ups.hold(part)
             return
-        alone = not others and len(part.text) <= _MEMBER_BYTES
-        if (wrong := self._roll_ups.took(part, windows, alone=alone)) is not None:
+        plain = not others and len(part.text) <= _MEMBER_BYTES
+        if (wrong := self._roll_ups.took(part, windows, marks, plain=plain)) is not None:
             yield Damage(wrong, WRONG, 0, self._mono_us, self._wall, mild=True)
 
     def _line(self, part: MemberPart, raw: bytes) -> ScannedLine:
@@ -361,6 +368,7 @@ class CleanCopy:
         self._bytes = 0
         self._begin = 0
         self._frames: list[Frame] = []
+        self._marks: list[Mark] = []
         self._end = 0
         self._rolling = Rolling()
         self._mono_us = origin.start_mono_us
@@ -392,6 +400,7 @@ class CleanCopy:
             return
         raw = passage.raw if passage.raw.endswith(b"\n") else passage.raw + b"\n"
         self._put(raw, passage.item if isinstance(passage.item, Frame) else None)
+        self._marks += kernel_marks((passage.item,))
 
     def finish(self) -> None:
         """Close it; its own closing line is kept if nothing was damaged."""
@@ -427,9 +436,10 @@ class CleanCopy:
         roll_up = self._rolling.due(self._frames, self._end)
         member = members.pack(b"".join(self._pending), first_us, self._mono_us)
         self._write(roll_up + member)
-        self._rolling.took(self._frames, self._end + len(roll_up), alone=len(self._frames) == len(self._pending))
+        plain = len(self._frames) + len(self._marks) == len(self._pending)
+        self._rolling.took(self._frames, self._end + len(roll_up), self._marks, plain=plain)
         self._end += len(roll_up) + len(member)
-        self._pending, self._bytes, self._frames = [], 0, []
+        self._pending, self._bytes, self._frames, self._marks = [], 0, [], []
 
 
 def check_command(paths: Sequence[Path], copy_to: Path | None = None) -> int:

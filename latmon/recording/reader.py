@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from latmon.aggregate.accumulator import Minute
-from latmon.model.frame import Device, Frame, Origin
+from latmon.model.frame import Device, Frame, Mark, Origin
 from latmon.recording import codec, rollup
 from latmon.recording.items import Item, lines_of, read_lines
 from latmon.recording.json_line import parse
@@ -114,17 +114,22 @@ class SummedReading:
         self._members, self._position, self._read, self._note = members, position, read, note
         self._named = set(named)
         self._pending: _PendingMinute | None = None
+        self._later: list[Mark] = []
+        """The lines of the kernel's log after the pending minute: a disk may write one in each second."""
 
     def items(self, units: Iterable[MemberPart | Period], since_us: int) -> Iterator[Item | Minute]:
         """Yield items in their order; no Minute before the first window from `since_us` on."""
         began = False
         for unit in units:
-            if began and isinstance(unit, Period) and (minute := self._minute(unit)) is not None:
+            if began and isinstance(unit, Period) and (pending := self._minute(unit)) is not None:
                 yield from self._passed()
-                self._pending = _PendingMinute(minute, unit, self._position.mono_us)
-                self._position.mono_us = minute.mono_us
+                self._pending = pending
+                self._position.mono_us = pending.minute.mono_us
                 continue
             for item in self._of_parts(unit, self._position):
+                if self._pending is not None and isinstance(item, Mark) and item.device:
+                    self._later.append(item)
+                    continue
                 yield from self._passed() if isinstance(item, Frame) else self._released()
                 if isinstance(item, Frame):
                     self._named |= _devices(item)
@@ -132,25 +137,30 @@ class SummedReading:
                 yield item
         yield from self._released()
 
-    def _passed(self) -> Iterator[Minute]:
+    def _passed(self) -> Iterator[Mark | Minute]:
         """Yield the pending minute, now that something to be summed follows."""
         pending, self._pending = self._pending, None
+        later, self._later = self._later, []
         if pending is not None:
+            yield from pending.minute.frame.marks
             yield pending.minute
+            yield from later
 
     def _released(self) -> Iterator[Item]:
         """Yield the windows of the pending minute instead of it."""
         pending, self._pending = self._pending, None
+        later, self._later = self._later, []
         if pending is not None:
             yield from self._of_parts(pending.period, ReadPosition(pending.before_us))
+            yield from later
 
     def _of_parts(self, unit: MemberPart | Period, position: ReadPosition) -> Iterator[Item]:
         parts = (unit,) if isinstance(unit, MemberPart) else self._members.parts(begin=unit.behind, end=unit.roll_up)
         for part in parts:
             yield from self._read(part.text, position)
 
-    def _minute(self, period: Period) -> Minute | None:
-        """Return a roll-up's Minute; None if it can't be read or doesn't fit."""
+    def _minute(self, period: Period) -> _PendingMinute | None:
+        """Return a roll-up; None if it can't be read or doesn't fit."""
         head = period.part.head if period.part else None
         if period.part is None or head is None or period.part.damage or self._position.is_foreign:
             return None
@@ -168,7 +178,9 @@ class SummedReading:
             self._note(f"behind {position.mono_us} us: {damage}; its windows are read")
             return None
         hole_us = found.mono_us - found.dt_us - position.mono_us
-        return found if abs(hole_us) <= found.first_dt_us // 2 else None  # a sum has no I/Os that waited in a hole
+        if abs(hole_us) > found.first_dt_us // 2:
+            return None  # a sum has no I/Os that waited in a hole
+        return _PendingMinute(found, period, position.mono_us)
 
 
 def lying_in(items: Iterable[T], since_us: int, until_us: int | None) -> Iterator[T]:

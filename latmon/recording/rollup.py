@@ -24,7 +24,7 @@ from latmon.aggregate.depth_sum import DepthTimes
 from latmon.aggregate.request_age import MAX_ROWS, Waiting, note_longest
 from latmon.analysis.issue_order import LbaOrder
 from latmon.model.coverage import Coverage
-from latmon.model.frame import Frame, Taskq
+from latmon.model.frame import Frame, Mark, Taskq
 from latmon.model.inflight import Aged, AgedAt, Took
 from latmon.model.packed_frame import COVERAGE, RATES, PackedFrame
 from latmon.recording import codec, validate
@@ -54,6 +54,8 @@ MAX_LONGEST = 1024
 """Devices with an age in one roll-up."""
 
 
+MAX_MARKS = 2000
+"""Lines of the kernel's log in one roll-up: twice those that a minute of 60 intervals has."""
 MINUTE_US = 60_000_000
 MIN_WINDOWS = 3
 
@@ -73,6 +75,15 @@ class MinuteSums:
         self._rates: set[int] = set()
         self._probes: set[int | None] = set()
         self._longest: dict[str, AgedAt] = {}
+        self.marks: list[Mark] = []
+        """The lines of the kernel's log in this minute."""
+
+    def note_mark(self, mark: Mark) -> None:
+        """Add a line of the kernel's log; too many of them leave the minute without a roll-up."""
+        if len(self.marks) >= MAX_MARKS:
+            self.spoil()
+        else:
+            self.marks.append(mark)
 
     def spoil(self) -> None:
         """Leave the minute without a roll-up, because something is missing or written between its frames."""
@@ -108,7 +119,7 @@ class MinuteSums:
         if sums.taskqs.left_out or sums.cgroup_limits.left_out or sums.windows < MIN_WINDOWS or not uniform:
             return None
         return Minute(
-            frame=frame,
+            frame=dataclasses.replace(frame, marks=tuple(self.marks)),
             windows=sums.windows,
             longest_us=sums.longest_us,
             first_dt_us=sums.first.dt_us,

@@ -14,7 +14,7 @@ import os
 import re
 import select
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
@@ -51,6 +51,14 @@ from latmon.recording.rollup import MinuteSums, minute_of, roll_up
 from latmon.support import output_files, streams
 from latmon.support.errors import UnavailableError
 
+PendingLine = tuple[bytes, Frame | Mark | Gap | End]
+"""A line of the next member, and its value."""
+
+
+def kernel_marks(items: Iterable[object]) -> list[Mark]:
+    """Return the lines of the kernel's log, which a roll-up has, too; a note of the user ends spans."""
+    return [item for item in items if isinstance(item, Mark) and item.device]
+
 
 class Rolling:
     """Roll-ups of members that are written: call `due` before each, then `took` or `missed`."""
@@ -82,8 +90,11 @@ class Rolling:
             return b""
         return members.pack(line, self._first_us, self._last_us, end - self._begin)
 
-    def took(self, windows: Sequence[Frame], begin: int, *, alone: bool) -> None:
-        """Add a member that was written to byte `begin`; `alone`: it has windows only."""
+    def took(self, windows: Sequence[Frame], begin: int, marks: Sequence[Mark] = (), *, plain: bool) -> None:
+        """Add a member that was written to byte `begin`.
+
+        `marks`: the lines of the kernel's log that it has; `plain`: beside these it has only windows.
+        """
         if windows and (self._sums is None or minute_of(windows[-1].mono_us) != self._minute):
             self._sums = MinuteSums(self._waiting, self._last_us)
             self._minute = minute_of(windows[-1].mono_us)
@@ -91,7 +102,9 @@ class Rolling:
         if self._sums is not None:
             for frame in windows:
                 self._sums.add(frame)
-            if not alone:
+            for mark in marks:
+                self._sums.note_mark(mark)
+            if not plain or not windows:
                 self._sums.spoil()
         if windows:
             self._last_us = windows[-1].mono_us
@@ -119,7 +132,7 @@ class Writer:
         self._descriptor, self._path = descriptor, path
         self._redaction = redaction
         self._end = 0
-        self._pending: list[tuple[bytes, Frame | None]] = []
+        self._pending: list[PendingLine] = []
         self._missed: list[Frame] = []
         self._missed_us = 0
         self._missed_why = ""
@@ -198,11 +211,11 @@ class Writer:
 
     def gap(self, reason: str, seconds: float) -> None:
         """Note time without a frame between the last one and the next one."""
-        self._line(codec.to_bytes(codec.encode_note(Gap(reason, seconds, self._mono_us, self._wall))))
+        self._note(Gap(reason, seconds, self._mono_us, self._wall))
 
     def mark(self, mark: Mark) -> None:
         """Write a mark, before the frame in whose interval it was set."""
-        self._line(codec.to_bytes(codec.encode_note(mark)))
+        self._note(mark)
 
     def flush(self) -> None:
         """Write what is pending as one member, or count it as missed. LostFileError where the file is gone."""
@@ -210,9 +223,10 @@ class Writer:
             return
         frames, begin = self._frames(), self._end
         roll_up = self._rolling.due(frames, begin)
-        alone = len(frames) == len(self._pending) and not self._missed_us
+        marks = kernel_marks(item for _, item in self._pending)
+        plain = len(frames) + len(marks) == len(self._pending) and not self._missed_us
         if self._write(roll_up + self._packed(self._pending)):
-            self._rolling.took(frames, begin + len(roll_up), alone=alone)
+            self._rolling.took(frames, begin + len(roll_up), marks, plain=plain)
             self._windows += len(frames)
             self._written = (self._mono_us, self._wall)
             self._pending = []
@@ -266,35 +280,35 @@ class Writer:
             raise UnavailableError(f"can't record to {self._path}: {why}")
 
     def _frames(self) -> list[Frame]:
-        return [frame for _, frame in self._pending if frame is not None]
+        return [item for _, item in self._pending if isinstance(item, Frame)]
 
     def _miss(self, frames: list[Frame]) -> None:
         """Forget windows that could not be written, except for the devices they named and the lines between them."""
         self._rolling.missed()
-        self._pending = [entry for entry in self._pending if entry[1] is None][-_MAX_ASIDES:]
+        self._pending = [entry for entry in self._pending if not isinstance(entry[1], Frame)][-_MAX_ASIDES:]
         self._missed_us += sum(one.dt_us for one in frames)
         if frames:
             self._missed = [carry((*self._missed, *frames[:-1]), frames[-1])]
 
-    def _line(self, line: bytes) -> None:
+    def _note(self, note: Gap | Mark) -> None:
         if not self._stopped:
-            self._pending.append((line, None))
+            self._pending.append((codec.to_bytes(codec.encode_note(note)), note))
 
     def _stop(self, reason: str) -> None:
         """Write the closing line after the gap lines that are pending, and nothing more."""
         closing = codec.to_bytes(codec.encode_note(End(reason, self._windows)))
-        is_written = self._write(self._packed([*self._pending, (closing, None)]))
+        is_written = self._write(self._packed([*self._pending, (closing, End(reason, self._windows))]))
         self._pending, self._stopped = [], True
         if is_written:
             self._require_length()
 
-    def _packed(self, pending: list[tuple[bytes, Frame | None]]) -> bytes:
+    def _packed(self, pending: Sequence[PendingLine]) -> bytes:
         gap = Gap(self._missed_why, self._missed_us / 1e6, *self._written)
         before = [codec.to_bytes(codec.encode_note(gap))] if self._missed_us else []
         return members.pack(b"".join((*before, *(line for line, _ in pending))), *self._span())
 
     def _span(self) -> tuple[int, int]:
-        first = next((frame.mono_us for _, frame in self._pending if frame is not None), self._mono_us)
+        first = next((frame.mono_us for frame in self._frames()), self._mono_us)
         return first, self._mono_us
 
     def _stream(self, member: bytes) -> None:

@@ -38,8 +38,8 @@ def evaluated(monkeypatch):
     return reported
 
 
-def lines(found, n):
-    found.begin(ORIGIN)
+def lines(found, n, origin=ORIGIN):
+    found.begin(origin)
     return [line for one in frames(n) for _, line in found.take(one)]
 
 
@@ -102,11 +102,20 @@ def test_a_rule_that_failed_is_reported_once(monkeypatch):
     assert not any("; the other rules are still evaluated" in line for line in sentences(one))
 
 
-def test_one_that_comes_and_goes_is_one_line(evaluated):
+def test_a_finding_whose_inputs_are_measured_comes_and_goes_in_one_line(evaluated):
+    slow = replace(SICK, id="tick-quantum")
+    evaluated += [(slow,), (), (slow,), ()]
+    reporter = FindingReporter(Settings())
+    assert len(lines(reporter, 20, replace(ORIGIN, measured={"total": ""}))) == 1
+    assert sentences(reporter)[0] == "finding, 2 times, 7 of 12 s: warning, tick-quantum: sda: one waits"
+
+
+def test_a_finding_that_nothing_refutes_goes_on(evaluated):
+    """The stages that starved-io needs are not traced here."""
     evaluated += [(SICK,), (), (SICK,), ()]
-    one = FindingReporter(Settings())
-    assert len(lines(one, 20)) == 1
-    assert sentences(one) == ["finding, 2 times: warning, starved-io: sda: one waits", NOT_ALL]
+    reporter = FindingReporter(Settings())
+    assert len(lines(reporter, 20)) == 1
+    assert sentences(reporter) == ["finding, for 8s: warning, starved-io: sda: one waits", NOT_ALL]
 
 
 def test_a_flood_is_bounded(evaluated, monkeypatch):

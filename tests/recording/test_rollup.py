@@ -11,14 +11,16 @@ import pytest
 from derived import fields_of
 from loads import DEVICES, MINUTES, ODD_FIELDS, PER_MINUTE, START_US, Load
 from recorded import ORIGIN
+from recorded import frame as recorded_frame
 
 from latmon.aggregate.accumulator import Minute
-from latmon.model.frame import Completed, Flow, Frame, Outstanding, Series
+from latmon.cli.check import WRONG, survey
+from latmon.model.frame import Completed, Flow, Frame, Mark, Outstanding, Series
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import InFlight, InFlightList
 from latmon.model.measurements.sizes import SIZE_BITS
 from latmon.model.redaction import Redaction
-from latmon.recording import members
+from latmon.recording import members, rollup
 from latmon.recording.codec import End, Gap, encode_frame, to_bytes
 from latmon.recording.reader import open_recording
 from latmon.recording.rollup import MINUTE_US
@@ -257,6 +259,57 @@ def test_a_hole_and_a_mark_and_a_gap_are_read_by_their_windows(tmp_path):
     whole = [one for one in Load(6, on_demand=False).frames(50) if one.seq not in (36, 37)]
     used, _ = both(written(tmp_path / "r", whole, between))
     assert used == 1
+
+
+def kernel_line(frame, text="I/O error, dev sda, sector 8"):
+    return Mark(text, frame.mono_us - 5, frame.wall, device="sda")
+
+
+@pytest.mark.parametrize("is_last_silent", [False, True])
+def test_a_disk_that_logs_errors_for_hours_has_roll_ups_with_their_lines(tmp_path, is_last_silent):
+    """A line may come in each second, so the next minute begins with a line, too."""
+
+    def between(writer, frame):
+        if not (is_last_silent and frame.seq % 10 == 0):
+            writer.mark(kernel_line(frame, f"I/O error, dev sda, sector {frame.seq}"))
+
+    path = written(tmp_path / "r", Load(6, on_demand=False).frames(), between)
+    used, _ = both(path)
+    assert used == MINUTES - 2
+    recording = open_recording(path)
+    marks = [item for item in recording if isinstance(item, Mark)]
+    assert [item for item in recording.summed() if isinstance(item, Mark)] == marks
+
+
+def test_a_note_of_the_user_leaves_its_minute_without_a_roll_up(tmp_path):
+    def between(writer, frame):
+        if frame.seq == 14:
+            writer.mark(replace(kernel_line(frame), device=""))
+
+    used, _ = both(written(tmp_path / "r", Load(6, on_demand=False).frames(50), between))
+    assert used == 2
+
+
+def test_a_minute_with_more_lines_than_a_roll_up_holds_has_none(tmp_path, monkeypatch):
+    monkeypatch.setattr(rollup, "MAX_MARKS", 3)
+
+    def between(writer, frame):
+        for _ in range(4 if frame.seq == 14 else 0):
+            writer.mark(kernel_line(frame))
+
+    used, _ = both(written(tmp_path / "r", Load(6, on_demand=False).frames(50), between))
+    assert used == 2
+
+
+def test_check_compares_the_lines_of_a_roll_up_too(tmp_path):
+    def between(writer, frame):
+        writer.mark(kernel_line(frame))
+
+    path = written(tmp_path / "r", [recorded_frame(n) for n in range(190)], between)
+    assert survey(open_recording(path)).damages == ()
+    forge(path, lambda line: line.update(marks=line["marks"][1:]))
+    (damage,) = survey(open_recording(path)).damages
+    assert damage.what == WRONG
 
 
 def test_a_reader_that_knows_no_roll_ups_reads_every_window(tmp_path):
