@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 from latmon.aggregate.accumulator import Accumulator, Minute
 from latmon.aggregate.request_age import Waiting
 from latmon.analysis.level_shift import Unit
-from latmon.findings.baseline import FEWEST_MINUTES, MINUTE_US, Baseline, NoBaseline
+from latmon.findings.baseline import FEWEST_MINUTES, MINUTE_US, Baseline, NoBaseline, levels_of
 from latmon.findings.facts import Block, block_of, of_minute
-from latmon.findings.latency_history import FOLLOWED_OPS, counts_of
+from latmon.findings.latency_counts import counts_of, is_followed
 from latmon.findings.span_load import SpanLoad, load_of
 from latmon.model.frame import OPS, Completed, Device, Frame, Series
 from latmon.model.histogram import TOP
@@ -43,7 +43,9 @@ MAX_OUTPUT = 64 << 20
 """Bytes of the JSON: 400 devices and ops have 6 MB."""
 MAX_SECONDS = 120.0
 MAX_DEVICES = 1024
-_MINUTES_OF_HOUR = 60
+_KEPT_HOURS = 4
+"""Hours whose baselines are kept: the live edge needs one, and two when an hour begins."""
+_MINUTE_S = 60
 _HOUR = timedelta(hours=1)
 _DAY = timedelta(days=1)
 _SUFFIXES = (".gz", ".latmon")
@@ -127,22 +129,34 @@ def _opened(path: Path) -> _File | None:
 
 def _hour_of(files: Sequence[_File], wall: float) -> _Hour | None:
     """Return the same hour of the newest other day with enough minutes."""
-    hour = datetime.fromtimestamp(wall).astimezone().replace(minute=0, second=0, microsecond=0)
+    hour = _local_hour(wall)
     for days in range(1, MAX_DAYS):
-        begin = (hour - days * _DAY).timestamp()
+        local = hour - days * _DAY
+        begin = local.timestamp()
+        if _local(begin) != local:  # the hour that is left out when summer time begins
+            continue
         end = begin + _HOUR.total_seconds()
         for file in files:
             covered_s = min(end, file.end_wall) - max(begin, file.begin_wall)
-            if covered_s >= FEWEST_MINUTES * _MINUTES_OF_HOUR:
+            if covered_s >= FEWEST_MINUTES * _MINUTE_S:
                 since_us = file.start_mono_us + round((begin - file.begin_wall) * 1e6)
                 until_us = file.start_mono_us + round((end - file.begin_wall) * 1e6)
-                title = f"{datetime.fromtimestamp(begin).astimezone():%Y-%m-%d %H:%M}-{(hour + _HOUR):%H:%M}"
+                title = f"{local:%Y-%m-%d %H:%M}-{local + _HOUR:%H:%M}"
                 return _Hour(file, max(since_us, 1), until_us, title)
     return None
 
 
+def _local_hour(wall: float) -> datetime:
+    """Return the begin of the hour of a Unix time by the clock on the wall, without the offset of that day."""
+    return _local(wall).replace(minute=0, second=0, microsecond=0)
+
+
+def _local(wall: float) -> datetime:
+    return datetime.fromtimestamp(wall).astimezone().replace(tzinfo=None)
+
+
 def _no_hour(files: Sequence[_File], wall: float, path: Path, unreadable: Sequence[str]) -> str:
-    hour = datetime.fromtimestamp(wall).astimezone()
+    hour = _local_hour(wall)
     spans = f"{_time(min(file.begin_wall for file in files))} to {_time(max(file.end_wall for file in files))}"
     text = f"{path.name} has no {hour:%H}:00-{hour + _HOUR:%H}:00 of another day; it reaches from {spans}"
     return f"{text}; {unreadable[0]}" if unreadable else text
@@ -160,14 +174,10 @@ def _counts(hour: _Hour, unreadable: Sequence[str]) -> dict[str, Any]:
         table = block.packed.tables.get(LATENCIES)
         if table is not None:
             (latencies,) = table.histograms.values()
-            keys.update(dict.fromkeys(key for key in latencies.rows if key.stage == "total"))
-    names = sorted({key.device for key in keys if key.op in FOLLOWED_OPS})[:MAX_DEVICES]
+            keys.update(dict.fromkeys(key for key in latencies.rows if is_followed(key)))
+    names = sorted({key.device for key in keys})[:MAX_DEVICES]
     remarks = [*recording.damage[:1], *unreadable[:1]]
-    series = [
-        [key.device, key.op, [_unit(block, key) for block in blocks]]
-        for key in keys
-        if key.op in FOLLOWED_OPS and key.device in names
-    ]
+    series = [[key.device, key.op, [_unit(block, key) for block in blocks]] for key in keys if key.device in names]
     return {
         "title": hour.title,
         "series": series,
@@ -216,9 +226,11 @@ def decode(line: bytes) -> Baseline | NoBaseline:
             raise RecordingError(clean(str(value["why"]), _MAX_TEXT))
         if "why" in value:
             return NoBaseline(clean(str(value["why"]), _MAX_TEXT))
+        minutes = dict(map(_decoded_series, value["series"]))
         return Baseline(
             title=clean(str(value["title"]), _MAX_TEXT),
-            minutes=dict(map(_decoded_series, value["series"])),
+            minutes=minutes,
+            levels=levels_of(minutes),
             loads={str(name): _decoded_load(load) for name, load in value["loads"].items()},
             devices={name: Device(name, 0, 0, model=row[0], serial=row[1]) for name, row in value["devices"].items()},
             remark=clean(str(value["remark"]), _MAX_TEXT),
@@ -271,31 +283,46 @@ def read_hour(path: Path, wall: float) -> Baseline | NoBaseline:
 
 
 class BaselineFiles:
-    """The baselines of a path: that of another hour is read by a thread when the hour begins."""
+    """The baselines of a path. A thread reads that of an hour when it is first asked for, one hour at a time."""
 
     def __init__(
         self, path: Path, wall: float, read: Callable[[Path, float], Baseline | NoBaseline] = read_hour
     ) -> None:
-        """Read the hour of `wall`. RecordingError where the path is no recording."""
+        """Begin to read the hour of `wall`. RecordingError where the path can't be one of recordings."""
         self._path, self._read = path, read
-        self._hour = _hour_number(wall)
-        self._state: Baseline | NoBaseline | None = read(path, wall)
+        self._states: dict[int, Baseline | NoBaseline] = {}
+        self._reader: threading.Thread | None = None
+        check_path(path)
+        self.at(wall)
 
     def at(self, wall: float) -> Baseline | NoBaseline | None:
-        """Return the baseline for the hour of a Unix time; None while it is being read."""
+        """Return the baseline for the hour of a Unix time; None while it, or another hour, is being read."""
         hour = _hour_number(wall)
-        if hour != self._hour:
-            self._hour, self._state = hour, None
-            threading.Thread(target=self._load, args=(hour, wall), daemon=True).start()
-        return self._state
+        state = self._states.get(hour)
+        if state is None and (self._reader is None or not self._reader.is_alive()):
+            self._reader = threading.Thread(target=self._load, args=(hour, wall), daemon=True)
+            self._reader.start()
+        return state
 
     def _load(self, hour: int, wall: float) -> None:
         try:
             state = self._read(self._path, wall)
         except LatmonError as error:
             state = NoBaseline(str(error))
-        if hour == self._hour:
-            self._state = state
+        self._states = {**dict(list(self._states.items())[1 - _KEPT_HOURS :]), hour: state}
+
+
+def check_path(path: Path) -> None:
+    """Raise RecordingError for a path that is missing, or a directory without recordings; read none of them."""
+    try:
+        if not path.is_dir():
+            path.stat()
+            return
+        names = [entry.name for entry in path.iterdir()]
+    except OSError as error:
+        raise RecordingError(f"{path} can't be read: {error.strerror or error}") from None
+    if not any(name.endswith(_SUFFIXES) for name in names):
+        raise RecordingError(f"{path} has no recordings (*.gz)")
 
 
 def _hour_number(wall: float) -> int:

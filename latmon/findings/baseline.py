@@ -1,12 +1,11 @@
 """Comparison of what is measured now with a baseline: recordings of the same hour of another day.
 
 The live side is kept minute by minute, and compared with the minutes of the baseline by the test of a lasting change.
-Who reads the recordings is not known here: a BaselineSource has the baseline of an hour, or why there is none.
+What reads the recordings is not known here: a BaselineSource has the baseline of an hour, or why there is none.
 """
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,18 +15,16 @@ from typing import NamedTuple, Protocol
 from latmon.aggregate.table_sum import Sum
 from latmon.analysis.level_shift import LevelShift, Unit, shift_between
 from latmon.findings.facts import Block
-from latmon.findings.latency_history import (
-    FOLLOWED_OPS,
-    MATTERS,
-    counts_of,
-    level_of,
-)
+from latmon.findings.latency_counts import counts_of, latency_sum, level_of, span_counts
+from latmon.findings.latency_history import MATTERS
+from latmon.findings.same_load import ops_text
 from latmon.findings.span_load import SpanLoad, load_of, slim
 from latmon.model.devices import host_and_device
 from latmon.model.frame import Device, Series
 from latmon.model.measurements import LATENCIES
 from latmon.model.packed import Packed
 from latmon.model.packed_frame import PackedFrame
+from latmon.support.units import counted
 
 MINUTE_US = 60_000_000
 FEWEST_MINUTES = 6
@@ -48,6 +45,8 @@ class Baseline:
     loads: Mapping[str, SpanLoad]
     """Device -> its load."""
     devices: Mapping[str, Device]
+    levels: Mapping[Series, float] = field(default_factory=dict)
+    """Median of the minutes' levels."""
     remark: str = ""
     """What is wrong with the recordings, such as damage; empty: nothing."""
 
@@ -78,7 +77,15 @@ class SlowerThanBaseline:
     """Of the baseline and of now."""
 
 
-@dataclass(slots=True)
+class _Minute(NamedTuple):
+    """Latencies of a live minute, the levels of its series, and its blocks without latencies."""
+
+    latencies: Packed[Series]
+    levels: Mapping[Series, float]
+    blocks: list[Block]
+
+
+@dataclass(slots=True, kw_only=True)
 class BaselineComparison:
     """The comparison after the newest minute."""
 
@@ -87,14 +94,16 @@ class BaselineComparison:
     slower: dict[str, list[SlowerThanBaseline]] = field(default_factory=dict)
     """Device -> its ops that are slower."""
     not_compared: dict[str, str] = field(default_factory=dict)
-    """Device -> why it is not compared."""
+    """Device, or device and op, -> why it is not compared."""
+    by_name: set[str] = field(default_factory=set)
+    """Devices of which it isn't known whether they are the same: the recordings have no serial of them."""
     compared: set[str] = field(default_factory=set)
     minutes_us: int = 0
     """Time of the live minutes."""
     _blocks: list[Block] = field(default_factory=list)
-    _sums: Sum = field(default_factory=lambda: Sum((LATENCIES,)))
+    _sums: Sum = field(default_factory=latency_sum)
     """Latencies of the blocks."""
-    _minutes: deque[tuple[Packed[Series], list[Block]]] = field(default_factory=lambda: deque(maxlen=KEPT_MINUTES))
+    _minutes: deque[_Minute] = field(default_factory=lambda: deque(maxlen=KEPT_MINUTES))
     _due: list[Series] = field(default_factory=list)
     _shifts: dict[Series, SlowerThanBaseline] = field(default_factory=dict)
 
@@ -105,7 +114,7 @@ class BaselineComparison:
             self.state = state
             self._due, self._shifts, self.slower, self.not_compared, self.compared = [], {}, {}, {}, set()
             self._minutes.clear()
-            self._blocks, self._sums = [], Sum((LATENCIES,))
+            self._blocks, self._sums = [], latency_sum()
         table = block.packed.tables.get(LATENCIES)
         if table is not None:
             self._sums.add(PackedFrame({LATENCIES: table}), block.end_us)
@@ -121,46 +130,54 @@ class BaselineComparison:
         latencies: Packed[Series] = Packed()
         if table is not None:
             (latencies,) = table.histograms.values()
-        self._minutes.append((latencies, self._blocks))
-        self._blocks, self._sums = [], Sum((LATENCIES,))
-        self.minutes_us = sum(block.span_us for _, blocks in self._minutes for block in blocks)
+        levels = {
+            key: level_of(span_counts(latencies, span)) for key, span in latencies.parts() if span.begin < span.end
+        }
+        self._minutes.append(_Minute(latencies, levels, self._blocks))
+        self._blocks, self._sums = [], latency_sum()
+        self.minutes_us = sum(block.span_us for minute in self._minutes for block in minute.blocks)
         if isinstance(self.state, Baseline) and len(self._minutes) >= FEWEST_MINUTES:
             self._begin(self.state, devices)
 
     def _begin(self, baseline: Baseline, devices: Mapping[str, Device]) -> None:
         """List the ops to be tested, and the devices that can't be compared."""
-        now = {key for latencies, _ in self._minutes for key in latencies.rows if _is_compared(key)}
-        self.not_compared, self.compared, due = {}, set(), []
-        for device in sorted({key.device for key in now}):
+        by_device: dict[str, dict[Series, list[float]]] = {}
+        for minute in self._minutes:
+            for key, level in minute.levels.items():
+                by_device.setdefault(key.device, {}).setdefault(key, []).append(level)
+        self.not_compared, self.compared, self.by_name, self._due = {}, set(), set(), []
+        for device in sorted(by_device):
             reason = _why_not(baseline, device, devices)
             if reason:
                 self.not_compared[device] = reason
                 continue
             self.compared.add(device)
-            keys = [key for key in now if key.device == device]
-            for key in keys:
-                if key not in baseline.minutes:
-                    continue
-                if self._rise(baseline, key) >= MATTERS:
-                    due.append(key)
-                else:
-                    self._shifts.pop(key, None)
-        self._due = due
+            if _is_by_name(baseline, device, devices):
+                self.by_name.add(device)
+            for key, levels in by_device[device].items():
+                self._begin_op(baseline, key, levels)
         self._publish()
 
-    def _rise(self, baseline: Baseline, key: Series) -> float:
-        """Return by how many octaves the median of the minutes is above the baseline's."""
-        then = [level_of(unit) for unit in baseline.minutes[key] if unit]
-        now = [level_of(unit) for latencies, _ in self._minutes if (unit := counts_of(latencies, key))]
-        return median(now) - median(then) if now and then else -math.inf
+    def _begin_op(self, baseline: Baseline, key: Series, levels: Sequence[float]) -> None:
+        """List an op if it rose, or why it is not compared."""
+        minutes = sum(map(bool, baseline.minutes.get(key, ())))
+        fewest = min(minutes, len(levels))
+        if fewest < FEWEST_MINUTES:
+            where = "then" if minutes == fewest else "now"
+            text = f"only in {counted(fewest, 'minute')} {where}" if fewest else "none in it"
+            self.not_compared[f"{key.device} {ops_text(key.op)}"] = text
+        elif median(levels) - baseline.levels[key] >= MATTERS:
+            self._due.append(key)
+            return
+        self._shifts.pop(key, None)
 
     def _compare(self, key: Series, baseline: Baseline) -> None:
-        units = [counts_of(latencies, key) for latencies, _ in self._minutes]
+        units = [counts_of(minute.latencies, key) for minute in self._minutes]
         shift = shift_between(baseline.minutes[key], units, fewest_units=FEWEST_MINUTES)
         if shift is None:
             self._shifts.pop(key, None)
         else:
-            blocks = [block for _, part in self._minutes for block in part]
+            blocks = [block for minute in self._minutes for block in minute.blocks]
             minutes = sum(map(bool, baseline.minutes[key])), sum(map(bool, units))
             self._shifts[key] = SlowerThanBaseline(
                 op=key.op,
@@ -177,8 +194,16 @@ class BaselineComparison:
             self.slower.setdefault(key.device, []).append(row)
 
 
-def _is_compared(key: Series) -> bool:
-    return key.stage == "total" and key.op in FOLLOWED_OPS
+def levels_of(minutes: Mapping[Series, Sequence[Unit]]) -> dict[Series, float]:
+    """Return the median level of each series with I/Os."""
+    known = {key: [level_of(unit) for unit in units if unit] for key, units in minutes.items()}
+    return {key: median(levels) for key, levels in known.items() if levels}
+
+
+def _is_by_name(baseline: Baseline, device: str, devices: Mapping[str, Device]) -> bool:
+    """Return whether only the recordings lack the serial, as redacted ones do."""
+    then, now = baseline.devices.get(device), devices.get(device)
+    return now is not None and bool(now.serial) and (then is None or not then.serial)
 
 
 def _why_not(baseline: Baseline, device: str, devices: Mapping[str, Device]) -> str:

@@ -365,7 +365,7 @@ class RuleEngine:
         self._highest = HighestRates()
         self.history = LatencyHistory() if history is None else history
         """Latencies of the last hour, and their lasting changes."""
-        self._comparison = None if settings.baseline is None else BaselineComparison(settings.baseline)
+        self._comparison = None if settings.baseline is None else BaselineComparison(source=settings.baseline)
         self._sums = Accumulator(sums_gauges=False)
         self._window_sums = WindowSums()
         self._groups: AuditGroups | None = None

@@ -13,20 +13,28 @@ from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from itertools import count
 from statistics import median
 from typing import NamedTuple
 
 from latmon.aggregate.accumulator import Minute
-from latmon.aggregate.table_sum import Sum
 from latmon.analysis.level_shift import LevelShift, Unit, best_split, shift_between
 from latmon.findings.facts import BLOCK_US, Block
+from latmon.findings.latency_counts import (
+    Second,
+    bucket_middles,
+    is_followed,
+    latency_sum,
+    level_of,
+    second_of,
+    span_counts,
+)
 from latmon.findings.span_load import SpanLoad, load_of, slim
+from latmon.model.devices import busy_rows
 from latmon.model.frame import Device, Frame, Series
-from latmon.model.histogram import BITS, bucket_bounds, bucket_index
 from latmon.model.measurements import LATENCIES
 from latmon.model.packed import Packed
-from latmon.model.packed_frame import PackedFrame, pack_table
+from latmon.model.packed_frame import PackedFrame, PackedTable, pack_table
 from latmon.support.units import spelled
 
 SIDE_US = 20_000_000
@@ -40,12 +48,14 @@ _SECOND_US = 900_000
 KEPT_LEVELS = 720
 """Levels kept of each device and op: an hour of blocks, twelve of minutes."""
 MAX_SERIES = 2048
-"""Devices and ops that are followed; further ones are left out. Each takes 9 kB, all of them 19 MB."""
+"""Devices and ops that are followed; further ones are left out. Each takes 15 kB with its seconds, all 31 MB."""
 _MAX_TESTS = 8
 """Tests after one block: of one op of each device, the largest rises first. Each takes about 6 ms."""
 _MAX_ENDED = 32
 FOR_GOOD_US, FOR_GOOD_MINUTES_US = 300_000_000, 1_800_000_000
 """A change that ended earlier belongs to what is usual: the same again is no lasting change."""
+_USUAL_TIMES = 2
+"""Longer changes within the hour before that make the next one of the same level a usual one: a load in cycles."""
 _MAX_CHANGES = 1000
 MATTERS = math.log2(4 / 3)
 """A rise of the median, in octaves, from which on it is tested."""
@@ -55,9 +65,6 @@ _RECENT = 60
 """Newest levels in which a rise is looked for."""
 _IOS_OF_LEVEL = 10
 """I/Os that a level needs; fewer are added to those of the next block."""
-_HALF = 0.5
-FOLLOWED_OPS = ("read", "write", "flush")
-"""Ops that are followed: the time of discards and drive commands depends on what each one does."""
 _IDENTITY = ("serial", "model", "label", "major", "minor")
 """What another device of the same name differs in. The label of a loop device is its file."""
 _PAUSE_US = 10_000_000
@@ -74,7 +81,7 @@ class Change:
     """End of the last frame before it, on CLOCK_MONOTONIC; `wall`: the same as Unix time."""
     wall: float
     resolution_us: int
-    """Length of the frames, or of the minutes, around it: it is known to that."""
+    """Length of the frames, or of the minutes, around it, and of a gap between them: it is known to that."""
     shift: LevelShift
     before: SpanLoad | None
     after: SpanLoad | None
@@ -111,10 +118,12 @@ class _Known:
     """When it ended; None while it lasts."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Series:
     """Levels of one op of a device."""
 
+    number: int
+    """Place in the seconds: another device of the same name has another one."""
     levels: array[float] = field(default_factory=lambda: array("f"))
     ends_us: array[int] = field(default_factory=lambda: array("q"))
     pending: dict[int, int] = field(default_factory=dict)
@@ -124,7 +133,7 @@ class _Series:
     changes: list[Change] = field(default_factory=list)
     """Changes that last, oldest first."""
     ended: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_MAX_ENDED))
-    """Times of lasting changes that ended."""
+    """Begin and end of lasting changes that ended."""
 
     def add_level(self, level: float, end_us: int) -> None:
         self.levels.append(level)
@@ -134,28 +143,18 @@ class _Series:
             del self.ends_us[:_RECENT]
 
 
-class _Second(NamedTuple):
-    """Latencies of a frame, or of several short ones."""
-
-    end_us: int
-    wall: float
-    dt_us: int
-    latencies: Packed[Series]
-
-
 class LatencyHistory:
     """The levels of all devices and ops, and their lasting changes."""
 
     def __init__(self) -> None:
-        self._seconds: deque[_Second] = deque()
+        self._seconds: deque[Second] = deque()
         self._blocks: deque[Block] = deque()
         self._series: dict[Series, _Series] = {}
-        self._open = Sum((LATENCIES,))
+        self._open = latency_sum()
         self._open_us = 0
         self._changes: deque[DeviceChange] = deque(maxlen=_MAX_CHANGES)
         self._known: deque[_Known] = deque(maxlen=_MAX_CHANGES)
-        self._since_us: dict[str, int] = {}
-        """Device -> the time before which its name was another device's."""
+        self._numbers = count()
         self._by_minutes = False
 
     def clear(self) -> None:
@@ -168,7 +167,7 @@ class LatencyHistory:
         other._changes = self._changes.copy()
         for known in self._known:
             if known.from_us <= mono_us and (known.until_us is None or mono_us < known.until_us):
-                series = other._series.setdefault(known.key, _Series())
+                series = other._series.setdefault(known.key, _Series(number=next(other._numbers)))
                 series.changes.append(known.change)
                 series.since_us = known.change.mono_us
                 other._known.append(_Known(known.key, known.change, known.from_us))
@@ -183,12 +182,6 @@ class LatencyHistory:
                 by_device.setdefault(change.device, []).append(change)
         return {name: tuple(sorted(rows, key=_time_of)) for name, rows in by_device.items()}
 
-    @property
-    def follows(self) -> frozenset[str]:
-        """Return the devices with enough levels for a change to be found."""
-        least = 2 * self._least_levels
-        return frozenset(key.device for key, series in self._series.items() if len(series.levels) >= least)
-
     def device_changes(self, begin_us: int, end_us: int) -> list[DeviceChange]:
         """Return the changes of settings and reports in a time."""
         return [change for change in self._changes if begin_us <= change.mono_us <= end_us]
@@ -197,7 +190,6 @@ class LatencyHistory:
         """Drop what is known of a device that was removed: another one may get its name."""
         for key in [key for key in self._series if key.device == device]:
             del self._series[key]
-        self._since_us[device] = self._seconds[-1].end_us if self._seconds else -1
 
     def note_device(self, before: Device | None, device: Device, mono_us: int) -> None:
         """Compare a device's new row with the one before; another device of the same name starts over."""
@@ -215,38 +207,46 @@ class LatencyHistory:
 
     def add_frame(self, frame: Frame) -> None:
         """Keep the latencies of a frame."""
-        rows = frame[LATENCIES]
+        rows = busy_rows(frame[LATENCIES])
+        if not isinstance(rows, Packed):  # to pack a row takes longer than to look it up
+            rows = {key: rows[key] for key in rows if is_followed(key) and self._number_of(key) is not None}
         table = pack_table(LATENCIES, rows) if rows else None
-        if frame.dt_us < _SECOND_US or self._open_us:
+        dt_us = frame.dt_us
+        if dt_us < _SECOND_US or self._open_us:
             if table is not None:
                 self._open.add(PackedFrame({LATENCIES: table}), frame.mono_us)
-            self._open_us += frame.dt_us
+            self._open_us += dt_us
             if self._open_us < _SECOND_US:
                 return
-            table = self._open.packed.tables.get(LATENCIES)
-        latencies: Packed[Series] = Packed()
-        if table is not None:
-            (latencies,) = table.histograms.values()
-        self._seconds.append(_Second(frame.mono_us, frame.wall, self._open_us or frame.dt_us, latencies))
-        if self._open_us:
-            self._open, self._open_us = Sum((LATENCIES,)), 0
+            table, dt_us = self._open.packed.tables.get(LATENCIES), self._open_us
+            self._open, self._open_us = latency_sum(), 0
+        self._add_second(table, frame.mono_us, frame.wall, dt_us)
         while self._seconds[0].end_us < frame.mono_us - FINE_US:
             self._seconds.popleft()
-        if self._since_us:
-            begin_us = self._seconds[0].end_us
-            self._since_us = {name: us for name, us in self._since_us.items() if us >= begin_us}
 
     def add_minute(self, minute: Minute) -> None:
         """Keep the latencies of a roll-up: changes are known to the minute."""
         if not self._by_minutes:
             self._by_minutes = True
             self._seconds.clear()
-        table = minute.packed.tables.get(LATENCIES)
-        if table is not None:
-            (latencies,) = table.histograms.values()
-            self._seconds.append(_Second(minute.mono_us, minute.wall, minute.dt_us, latencies))
+        self._add_second(minute.packed.tables.get(LATENCIES), minute.mono_us, minute.wall, minute.dt_us)
         while len(self._seconds) > _RECENT:
             self._seconds.popleft()
+
+    def _add_second(self, table: PackedTable | None, end_us: int, wall: float, dt_us: int) -> None:
+        latencies: Packed[Series] = Packed()
+        if table is not None:
+            (latencies,) = table.histograms.values()
+        self._seconds.append(second_of(latencies, self._number_of, end_us=end_us, wall=wall, dt_us=dt_us))
+
+    def _number_of(self, key: Series) -> int | None:
+        """Return the number of a series, which is followed from now on; None where there are too many."""
+        series = self._series.get(key)
+        if series is None:
+            if len(self._series) >= MAX_SERIES:
+                return None
+            series = self._series[key] = _Series(number=next(self._numbers))
+        return series.number
 
     def add_block(self, block: Block) -> None:
         """Add the levels of the newest block, end changes that are over, and test what rose."""
@@ -273,19 +273,10 @@ class LatencyHistory:
     def _add_levels(self, latencies: Packed[Series], end_us: int) -> Iterator[tuple[Series, _Series]]:
         """Add a level for each op of a device with enough I/Os, and yield those."""
         for key, span in latencies.parts():
-            if key.stage != "total" or key.op not in FOLLOWED_OPS or span.begin == span.end:
+            if span.begin == span.end or not is_followed(key) or self._number_of(key) is None:
                 continue
-            series = self._series.get(key)
-            if series is None:
-                if len(self._series) >= MAX_SERIES:
-                    continue
-                series = self._series[key] = _Series(since_us=self._since_us.get(key.device, -1))
-            bits = latencies.bits(span.row)
-            counts = dict(
-                zip(latencies.indices[span.begin : span.end], latencies.counts[span.begin : span.end], strict=True)
-            )
-            if bits != BITS:
-                counts = _at_full_scale(counts, bits)
+            series = self._series[key]
+            counts = span_counts(latencies, span)
             if series.pending:
                 for index, ios in series.pending.items():
                     counts[index] = counts.get(index, 0) + ios
@@ -325,7 +316,7 @@ class LatencyHistory:
         split = _largest_step(levels, least)
         before, after = levels[:split], levels[split:]
         low = median(before)
-        if min(after) < low + MATTERS * _HALF or median(after) < low + MATTERS:
+        if min(after) < low + MATTERS / 2 or median(after) < low + MATTERS:
             return None
         begun_us = ends[split - 1]
         if ends[-1] - begun_us < self._side_us - BLOCK_US // 10 or begun_us - ends[0] + BLOCK_US < self._side_us:
@@ -337,7 +328,7 @@ class LatencyHistory:
         series = self._series[key]
         seconds = [second for second in self._seconds if second.end_us > series.since_us]
         around_us = 2 * self._resolution_us + BLOCK_US
-        units = [counts_of(second.latencies, key) for second in seconds]
+        units = [second.unit(series.number) for second in seconds]
         first = next((at for at, second in enumerate(seconds) if second.end_us > split_us - around_us), 0)
         last = next((at for at, second in enumerate(seconds) if second.end_us > split_us + around_us), len(seconds))
         middle = _middle_of(series, split_us)
@@ -354,14 +345,14 @@ class LatencyHistory:
         shift = shift_between(before, after, fewest_units=self._least_levels if self._by_minutes else None)
         if shift is None or shift.ratio.value < 2**MATTERS:
             return
-        self._keep(key, series, at, shift)
+        self._keep(key, at, shift, seconds[split].end_us - at.end_us)
 
-    def _is_after_pause(self, device: str, seconds: Sequence[_Second], units: Sequence[Unit], split: int) -> bool:
+    def _is_after_pause(self, device: str, seconds: Sequence[Second], units: Sequence[Unit], split: int) -> bool:
         """Return whether the device had nothing to do between the last I/O before a time and the first one after it."""
         last = next((at for at in range(split - 1, -1, -1) if units[at]), 0)
         first = next((at for at in range(split, len(units)) if units[at]), len(units) - 1)
         begin_us, end_us = seconds[last].end_us, seconds[first].end_us - seconds[first].dt_us
-        if end_us - begin_us < _PAUSE_US:
+        if sum(second.dt_us for second in seconds[last + 1 : first]) < _PAUSE_US:  # a gap is no pause of the load
             return False
         blocks = [block for block in self._blocks if begin_us <= block.begin_us and block.end_us <= end_us]
         return not any(load_of(device, [block]).busy for block in blocks)
@@ -370,12 +361,15 @@ class LatencyHistory:
     def _resolution_us(self) -> int:
         return self._seconds[-1].dt_us if self._seconds else 0
 
-    def _keep(self, key: Series, series: _Series, at: _Second, shift: LevelShift) -> None:
+    def _keep(self, key: Series, at: Second, shift: LevelShift, next_us: int) -> None:
+        """Keep a change; `next_us`: from the end of the last frame before it to that of the first one after it."""
+        series = self._series[key]
         middle = _middle_of(series, at.end_us)
+        unusual = _unusual(series, middle)
         hour = [
             (level, end_us)
             for level, end_us in zip(series.levels, series.ends_us, strict=True)
-            if end_us <= at.end_us and not any(begin < end_us <= end for begin, end in series.ended)
+            if end_us <= at.end_us and not any(begin < end_us <= end for begin, end in unusual)
         ]
         levels = [level for level, _ in hour] or [middle]
         change = Change(
@@ -383,7 +377,7 @@ class LatencyHistory:
             op=key.op,
             mono_us=at.end_us,
             wall=at.wall,
-            resolution_us=at.dt_us,
+            resolution_us=max(at.dt_us, next_us),
             shift=shift,
             before=self._load(key.device, at.end_us - self._longest_us, at.end_us),
             after=self._load(key.device, at.end_us, self._blocks[-1].end_us),
@@ -407,9 +401,9 @@ class LatencyHistory:
         """End the changes whose old level is back."""
         newest = median(series.levels[-self._least_levels :])
         for change in reversed(series.changes):
-            before = math.log2(max(change.shift.before.quantile(_HALF) or 1, 1))
+            before = math.log2(max(change.shift.before.quantile(0.5) or 1, 1))
             rise = math.log2(change.factor)
-            if newest >= before + max(MATTERS * _HALF, rise * _HALF):
+            if newest >= before + max(MATTERS, rise) / 2:
                 break
             series.changes.remove(change)
             for known in self._known:
@@ -424,43 +418,15 @@ def _time_of(change: Change) -> int:
     return change.mono_us
 
 
-@cache
-def _middles() -> tuple[float, ...]:
-    """Return log2 of the middle of each bucket in us."""
-    bounds = [bucket_bounds(index) for index in range(256)]
-    return tuple(math.log2(max((low + high - 1) / 2, 0.5)) for low, high in bounds)
-
-
-def level_of(counts: Mapping[int, int]) -> float:
-    """Return log2 of the median in us."""
-    left = sum(counts.values()) / 2
-    indices = sorted(counts)
-    for index in indices:
-        left -= counts[index]
-        if left <= 0:
-            return _middles()[index]
-    return _middles()[indices[-1]]
-
-
-def _at_full_scale(counts: Mapping[int, int], bits: int) -> dict[int, int]:
-    """Return counts of a coarser scale at the full one: each in the first bucket of its own."""
-    full: dict[int, int] = {}
-    for index, ios in counts.items():
-        fine = bucket_index(bucket_bounds(index, bits)[0])
-        full[fine] = full.get(fine, 0) + ios
-    return full
-
-
-def counts_of(latencies: Packed[Series], key: Series) -> dict[int, int]:
-    """Return a row's counts at the full scale; empty where it is missing."""
-    try:
-        row = latencies.rows.index(key)
-    except ValueError:
-        return {}
-    begin, end = latencies.ends[row - 1] if row else 0, latencies.ends[row]
-    counts = dict(zip(latencies.indices[begin:end], latencies.counts[begin:end], strict=True))
-    bits = latencies.bits(row)
-    return counts if bits == BITS else _at_full_scale(counts, bits)
+def _unusual(series: _Series, level: float) -> list[tuple[int, int]]:
+    """Return begin and end of the lasting changes that don't belong to what is usual: few of at least that level."""
+    times = list(zip(series.levels, series.ends_us, strict=True))
+    ended = list(series.ended)
+    high = 0
+    for begin_us, end_us in ended:
+        levels = [value for value, at_us in times if begin_us < at_us <= end_us]
+        high += bool(levels) and median(levels) >= level
+    return [] if high >= _USUAL_TIMES else ended
 
 
 def _largest_step(levels: Sequence[float], least: int) -> int:
@@ -490,11 +456,11 @@ def _middle_of(series: _Series, split_us: int) -> float:
 def _share_above(counts: Mapping[int, int], level: float) -> float | None:
     """Return the share of the I/Os above a level; None without I/Os."""
     ios = sum(counts.values())
-    middles = _middles()
+    middles = bucket_middles()
     return sum(n for index, n in counts.items() if middles[index] > level) / ios if ios else None
 
 
-def _within(seconds: Sequence[_Second], units: Sequence[Unit], begin_us: int, end_us: int) -> list[Unit]:
+def _within(seconds: Sequence[Second], units: Sequence[Unit], begin_us: int, end_us: int) -> list[Unit]:
     """Return the units of the seconds that lie in a time."""
     pairs = zip(seconds, units, strict=True)
     return [unit for second, unit in pairs if second.end_us - second.dt_us // 2 > begin_us and second.end_us <= end_us]

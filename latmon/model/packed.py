@@ -117,9 +117,16 @@ class Packed(Mapping[K, Histogram]):
             yield key, RowSpan(row, begin, end)
             begin = end
 
+    def span(self, key: K) -> RowSpan | None:
+        """Return where a key's buckets are; None where it is missing."""
+        row = self._row_of.get(key)
+        return None if row is None else RowSpan(row, self.ends[row - 1] if row else 0, self.ends[row])
+
     def __getitem__(self, key: K) -> Histogram:
-        row = self._row_of[key]
-        return self._made(RowSpan(row, self.ends[row - 1] if row else 0, self.ends[row]))
+        span = self.span(key)
+        if span is None:
+            raise KeyError(key)
+        return self._made(span)
 
     def __contains__(self, key: object) -> bool:
         return key in self._row_of

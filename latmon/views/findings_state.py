@@ -403,7 +403,7 @@ class FindingsState:
         if self._back is not None and not self._back.done:
             self._back.failed, self._back.done = why, True
         elif self._next is not None:
-            self._edge = RuleEngine(self._next.origin, (), self._next.settings)
+            self._edge = RuleEngine(self._next.origin, (), self.settings or self._next.settings)
             self._next = None
 
     def finish(self) -> None:
@@ -481,6 +481,7 @@ class Surveyed(NamedTuple):
 
 def _surveyed(past: Past, origin: Origin, settings: Settings) -> Iterator[Surveyed]:
     """Evaluate all frames of a recording; yield what is found after each part of the work."""
+    settings = replace(settings, baseline=None)  # recordings of other days are compared with what is measured now
     watch, blocks, found = RuleEngine(origin, past.known(-1), settings), EvaluatedBlocks(), Surveyed()
     first_us, last_us = past.stamps[0].mono_us, past.stamps[-1].mono_us
     for frame in past.frames(-1, last_us):
@@ -510,7 +511,7 @@ class PastFindings:
     ) -> None:
         """`history`: what is known of the time before, and after.
 
-        Recordings of other days are compared with what is measured now alone.
+        Recordings of other days are compared only with what is measured now.
         """
         self.at, self.origin, self.settings = at, origin, replace(settings, baseline=None)
         self._history = LatencyHistory() if history is None else history.at(at.mono_us)

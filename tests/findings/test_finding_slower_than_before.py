@@ -4,6 +4,7 @@ The device serves requests in the order of their arrival, so that its latencies 
 """
 
 import math
+import tracemalloc
 from dataclasses import replace
 from random import Random
 
@@ -13,10 +14,12 @@ from queued_device import BEGIN_S, WALL, Closed, Open, S, frames_of, lognormal
 
 from latmon.aggregate.request_age import Waiting
 from latmon.findings.engine import NEEDS, RuleEngine
+from latmon.findings.latency_history import LatencyHistory
 from latmon.findings.rule import Settings
 from latmon.findings.rules.slower_than_before import ID, since_text
 from latmon.model import measurements
-from latmon.model.frame import Device, DeviceReport, Limit, Origin
+from latmon.model.frame import Device, DeviceReport, Limit, Origin, Series
+from latmon.model.histogram import Histogram
 from latmon.model.inflight import Issue
 from latmon.model.measurements.patterns import Pattern
 from latmon.recording.rollup import MinuteSums, minute_of
@@ -256,6 +259,41 @@ def test_another_device_of_the_same_name_has_no_past_of_the_first():
     assert watched(frames)[1] != []
     assert watched(removed)[1] == []
     assert watched(renamed)[1] == []
+
+
+def test_a_change_within_a_gap_is_known_to_the_length_of_the_gap():
+    """Frames of 50 s are missing, in whose middle the device became slower."""
+    frames = frames_of(Random(1), 160, PACED, lognormal(changing((0, 1_000), (65, 40_000))), servers=4)
+    engine, _ = watched(frame for frame in frames if not 40 <= frame.seq < 90)
+    (finding,) = engine.current
+    assert "known to 51 s" in facts_by_name(finding)["changed_at"].text
+    assert " since about " in finding.summary
+
+
+@pytest.mark.slow
+def test_the_third_phase_of_a_load_in_cycles_is_usual():
+    slow = lambda second: 20_000 if second % 800 >= 400 else 1_000  # noqa: E731
+    _, seen = simulated(2_800, (Open(lambda _: 15, is_paced=True),), lognormal(slow))
+    begins = [second for second, summary in seen if (summary and "20x" in summary) or "19x" in summary]
+    assert all(second < 1_700 for second, summary in seen if summary)
+    assert {second // 800 for second in begins} == {0, 1}
+
+
+def test_seconds_of_thousands_of_devices_are_bounded():
+    """5,000 devices took 1.2 MB per second, for three minutes."""
+    stages = ("total", "driver", "queue")
+    rows = {Series(f"d{at}", "read", stage): Histogram.of({40: 30, 41: 2}) for at in range(5_000) for stage in stages}
+    history, frame = LatencyHistory(), next(frames_of(Random(1), 1, PACED, lognormal(1_000)))
+    tracemalloc.start()
+    try:
+        for second in range(1, 21):
+            history.add_frame(replace(frame, mono_us=second * S, histograms=rows))
+            if second == 1:
+                first, _ = tracemalloc.get_traced_memory()
+        last, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (last - first) / 19 * 180 < 30e6
 
 
 def test_a_job_that_begins_after_a_pause_is_no_change_of_the_device():

@@ -85,16 +85,22 @@ def _what_is_compared(
     """Yield a notice on the host where not all is compared."""
     not_compared = {**comparison.not_compared, **other_load}
     texts = [Fact("not_compared", name, f"{name}: {why}") for name, why in sorted(not_compared.items())]
+    if comparison.by_name:
+        names = names_of(sorted(comparison.by_name))
+        text = f"compared by name, because the recordings have no serials: {names}"
+        texts.append(Fact("by_name", len(comparison.by_name), text))
     if baseline.remark:
         texts.append(Fact("damage", baseline.remark, f"of the recording not all can be read: {baseline.remark}"))
     if comparison.minutes_us < FEWEST_MINUTES * MINUTE_US:
         text = f"--baseline {baseline.title}: compared from {FEWEST_MINUTES} minutes on"
         yield _on_baseline(text, texts)
-    elif not_compared or baseline.remark:
+    elif texts:
         compared = len(comparison.compared - other_load.keys())
         text = f"--baseline {baseline.title}: {counted(compared, 'device')} compared"
         if not_compared:
             text += f", not compared: {names_of(sorted(not_compared))}"
+        if comparison.by_name:
+            text += f", {len(comparison.by_name):,} only by name"
         yield _on_baseline(text, texts)
 
 
