@@ -48,7 +48,7 @@ class Baseline:
     levels: Mapping[Series, float] = field(default_factory=dict)
     """Median of the minutes' levels."""
     remark: str = ""
-    """What is wrong with the recordings, such as damage; empty: nothing."""
+    """Damage of the recordings; empty where there is none."""
 
 
 class NoBaseline(NamedTuple):
@@ -74,7 +74,7 @@ class SlowerThanBaseline:
     before: SpanLoad
     now: SpanLoad
     minutes: tuple[int, int]
-    """Of the baseline and of now."""
+    """Number of minutes of the baseline, and of now."""
 
 
 class _Minute(NamedTuple):
@@ -218,7 +218,7 @@ def _why_not(baseline: Baseline, device: str, devices: Mapping[str, Device]) -> 
     return ""
 
 
-def names_of(devices: Sequence[str], most: int = 4) -> str:
-    """Return some names and how many more there are."""
-    more = f" and {len(devices) - most:,} more" if len(devices) > most else ""
-    return ", ".join(host_and_device(name)[1] for name in devices[:most]) + more
+def names_of(devices: Sequence[str], limit: int = 4) -> str:
+    """Return the first names and how many more there are."""
+    more = f" and {len(devices) - limit:,} more" if len(devices) > limit else ""
+    return ", ".join(host_and_device(name)[1] for name in devices[:limit]) + more

@@ -472,7 +472,7 @@ class RuleEngine:
             self._growth.clear()
             self._kernel_lines = KernelLines()
             self._highest.clear()
-            self.history.clear()
+            self.history = LatencyHistory()
             self._waiting = Waiting()
 
     def _end_block(self) -> Iterator[None]:

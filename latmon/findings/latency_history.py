@@ -66,7 +66,7 @@ _RECENT = 60
 _IOS_OF_LEVEL = 10
 """I/Os that a level needs; fewer are added to those of the next block."""
 _IDENTITY = ("serial", "model", "label", "major", "minor")
-"""What another device of the same name differs in. The label of a loop device is its file."""
+"""Fields in which another device of the same name differs. The label of a loop device is its file."""
 _PAUSE_US = 10_000_000
 """A pause without I/Os in flight that is as long, around a change, is one of the load: another job may have begun."""
 
@@ -113,7 +113,7 @@ class _Known:
     key: Series
     change: Change
     from_us: int
-    """End of the block after which it was found."""
+    """End of the block after which it passed the test."""
     until_us: int | None = None
     """When it ended; None while it lasts."""
 
@@ -156,10 +156,6 @@ class LatencyHistory:
         self._known: deque[_Known] = deque(maxlen=_MAX_CHANGES)
         self._numbers = count()
         self._by_minutes = False
-
-    def clear(self) -> None:
-        """Forget all, for another boot."""
-        self.__init__()  # type: ignore[misc] # the same state as a new one
 
     def at(self, mono_us: int) -> LatencyHistory:
         """Return a history with the changes that were known at an earlier time, and no levels."""
@@ -432,13 +428,13 @@ def _unusual(series: _Series, level: float) -> list[tuple[int, int]]:
 def _largest_step(levels: Sequence[float], least: int) -> int:
     """Return the split with the largest difference between the sides' sums of squares: of the likeliest step."""
     total, count = sum(levels), len(levels)
-    best, most = least, -math.inf
+    best, largest = least, -math.inf
     left = sum(levels[:least])
     for split in range(least, count - least + 1):
         difference = (total - left) / (count - split) - left / split
         gain = split * (count - split) * difference * abs(difference)
-        if gain > most:
-            best, most = split, gain
+        if gain > largest:
+            best, largest = split, gain
         left += levels[split] if split < count else 0.0
     return best
 

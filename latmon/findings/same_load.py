@@ -1,4 +1,4 @@
-"""Whether a load explains slower I/Os, and the words that findings on slower devices share.
+"""Comparison of the load before and after I/Os became slower, and the words that findings on slower devices share.
 
 A device that has work does at least as many I/Os per second of its busy time with more in flight. So I/Os that only
 wait longer leave that rate as it was, and a lower one is the device's.
@@ -50,7 +50,7 @@ CAUSES = (
     "noisy-neighbour",
     "maintenance",
 )
-"""Rules whose finding on a device says why it is slower."""
+"""Rules whose finding on a device names the reason why it is slower."""
 REFUTED = (
     "another kind of load since then, which neither rate nor sizes show: random instead of sequential I/Os, or data "
     "that no cache has"

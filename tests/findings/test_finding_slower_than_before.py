@@ -148,9 +148,9 @@ def with_patterns(frames, sequential):
         yield replace(frame, tables={measurements.PATTERNS: patterns})
 
 
-def scanned(us, threads=2):
+def scanned(us):
     """Return the frames of a scan of 128 KiB per read, which takes longer from second 60 on."""
-    loads = (Closed(lambda _: threads, size=131_072),)
+    loads = (Closed(lambda _: 1, size=131_072, think_us=2_000),)
     return frames_of(Random(1), 120, loads, lognormal(changing((0, 300), (60, us))), servers=4)
 
 
@@ -182,7 +182,7 @@ def test_a_closed_loop_is_compared_by_its_order_of_issue_where_that_was_recorded
 
 
 def test_a_closed_loop_slower_than_random_ios_of_any_disk_is_a_warning():
-    engine, _ = watched(scanned(200_000, threads=4))
+    engine, _ = watched(scanned(200_000))
     assert engine.current[0].severity == "warning"
     assert "fewer than 30 per second" in facts_by_name(engine.current[0])["order"].text
 

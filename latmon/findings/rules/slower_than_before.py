@@ -1,4 +1,4 @@
-"""slower-than-before: a device's I/Os take longer than before some second, for good, under the same load.
+"""slower-than-before: a device's I/Os take longer than before a certain second, for good, under the same load.
 
 The change was found by the statistics of a diff (LatencyHistory). It is the device's only if its load explains
 nothing: I/Os of the same mean size and ops, no more per second. Nor may there only be more in flight. With more in
