@@ -318,7 +318,7 @@ class Writer:
                 member = member[os.write(self._descriptor, member) :]
             except BlockingIOError:  # the reader's shell may have made the pipe non-blocking
                 select.select([], [self._descriptor], [])
-            except BrokenPipeError:  # a reader who had enough
+            except BrokenPipeError:  # the reader closed it
                 raise
             except OSError as error:
                 raise streams.StdoutError(error.errno, error.strerror) from None
@@ -400,7 +400,7 @@ def _missing(found: tuple[Missing, ...], redaction: Redaction) -> tuple[Missing,
 def private_text(text: str, redaction: Redaction) -> str:
     """Return a sentence without paths, which can be below a user's home.
 
-    Those with a blank are known as a whole where they are a tool's or the home of who records.
+    Those with a blank are known as a whole where they are a tool's or the home of the user that records.
     """
     named = (os.environ.get(name, "") for name in ("LATMON_BPFTRACE", "LATMON_DTRACE", "HOME"))
     for path in (*redaction.paths, *named):  # a tool below the home comes before the home
@@ -537,7 +537,7 @@ def _outlier(one: Outlier, kernel: frozenset[str]) -> Outlier:
 
 
 def _wait(one: Wait, kernel: frozenset[str]) -> Wait:
-    # who waits for an I/O is its issuer; who completes it is a thread of the kernel's
+    # the thread that waits for an I/O is its issuer; the one that completes it is the kernel's
     hidden = one if one.stage != "resume" else replace(one, thread=REDACTED, pid=0)
     return replace(hidden, instead=_instead(one.instead, kernel))
 

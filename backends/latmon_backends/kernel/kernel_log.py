@@ -253,8 +253,8 @@ def _is_of_trouble(line: _Line) -> bool:
 
 def _parsed(raw: bytes) -> _Line | None:
     """Return a record; None for one that can't be read."""
-    head, separator, rest = raw.partition(b";")
-    text, *values = rest.decode("utf-8", "replace").split("\n")
+    head, separator, body = raw.partition(b";")
+    text, *values = body.decode("utf-8", "replace").split("\n")
     try:
         prefix, sequence, us = (int(number) for number in head.split(b",")[:3])
     except ValueError:
