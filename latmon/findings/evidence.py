@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from latmon.analysis import attribution
 from latmon.analysis.attribution import file_rows
+from latmon.analysis.hardware_place import Place, place_of
 from latmon.analysis.limits import elevator, number
 from latmon.analysis.littles_law import COUNTED, LawCheck, times, times_of
 from latmon.analysis.littles_law import of as law_of
@@ -267,11 +268,15 @@ def where_it_is(device: Device) -> Iterator[Step]:
         places.append(f"slot {slot.value}")
     if path is not None:
         places.append(f"by-path/{path.value}")
+    if place_of(device) is Place.OUTSIDE:
+        yield Step(f"find the volume where it comes from ({', '.join(places)})")
+        return
     name = device.name if plain(device.name) else "DEVICE"
     lights = [f"ledctl locate=/dev/{name}"]
     if slot is not None and slot.source.startswith("enclosure/"):
         component = f"/sys/class/{slot.source}/locate"
-        lights.append(f"echo 1 > '{component}'" if "'" not in component else "echo 1 > SLOT/locate")
+        if not any(character in component for character in "'…\\"):  # else it is cut, or not plain: another file
+            lights.append(f"echo 1 > '{component}'")
     yield Step(
         f"find the drive ({', '.join(places)}) and turn its light on",
         "none for the data; the light stays on until it is turned off (ledctl locate_off=, echo 0)",

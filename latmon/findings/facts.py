@@ -284,7 +284,7 @@ class ReportGrowth:
         known = {one.name: one.value for one in before.reports}
         for one in device.reports:
             had = known.get(one.name)
-            if isinstance(one.value, int) and isinstance(had, int) and one.value > had:
+            if one.is_counter and isinstance(one.value, int) and isinstance(had, int) and one.value > had:
                 self._grown.append((mono_us, device.name, one.name, one.value - had))
 
     def clear(self) -> None:

@@ -31,7 +31,7 @@ from latmon.findings.latency_counts import (
 )
 from latmon.findings.span_load import SpanLoad, load_of, slim
 from latmon.model.devices import busy_rows
-from latmon.model.frame import Device, Frame, Series
+from latmon.model.frame import Device, DeviceReport, Frame, Limit, Series
 from latmon.model.measurements import LATENCIES
 from latmon.model.packed import Packed
 from latmon.model.packed_frame import PackedFrame, PackedTable, pack_table
@@ -104,6 +104,8 @@ class DeviceChange(NamedTuple):
     mono_us: int
     device: str
     text: str
+    is_setting: bool
+    """Whether it is a setting or a part of the link, which evidence names before all else."""
 
 
 @dataclass(slots=True)
@@ -188,18 +190,28 @@ class LatencyHistory:
             del self._series[key]
 
     def note_device(self, before: Device | None, device: Device, mono_us: int) -> None:
-        """Compare a device's new row with the one before; another device of the same name starts over."""
+        """Compare a device's new row with the one before; another device of the same name starts over.
+
+        Counters are left to `ReportGrowth`, and how far work has come changes in each reading.
+        """
         if before is None:
             return
         if any(getattr(before, name) != getattr(device, name) for name in _IDENTITY):
             self.forget(device.name)
             return
-        for old_rows, new_rows in ((before.limits, device.limits), (before.reports, device.reports)):
-            old = {row.name: row.value for row in old_rows}
-            for row in new_rows:
-                if row.name in old and old[row.name] != row.value:
-                    text = f"{row.name} {old[row.name]} -> {row.value}"
-                    self._changes.append(DeviceChange(mono_us, device.name, text))
+        self._note_changes(before.limits, device.limits, device.name, mono_us)
+        states = [report for report in device.reports if not report.is_counter and not report.is_progress]
+        self._note_changes(before.reports, states, device.name, mono_us)
+
+    def _note_changes(
+        self, old_rows: Iterable[Limit | DeviceReport], rows: Iterable[Limit | DeviceReport], device: str, mono_us: int
+    ) -> None:
+        old = {row.name: row.value for row in old_rows}
+        for row in rows:
+            if row.name in old and old[row.name] != row.value:
+                is_setting = isinstance(row, Limit) or row.name.startswith("link_")
+                text = f"{row.name} {old[row.name]} -> {row.value}"
+                self._changes.append(DeviceChange(mono_us, device, text, is_setting))
 
     def add_frame(self, frame: Frame) -> None:
         """Keep the latencies of a frame."""

@@ -156,7 +156,23 @@ class DeviceReport(NamedTuple):
     source: str
     """Path in sysfs, or the name of the tool."""
 
+    @property
+    def is_counter(self) -> bool:
+        """Return whether the value counts events or time, so that its growth is known, and not a state or a gauge."""
+        return self.name.startswith(_COUNTERS)
 
+    @property
+    def is_progress(self) -> bool:
+        """Return whether the value is how far or how fast work of the device is, which changes all the time."""
+        return self.name in _PROGRESS
+
+
+_COUNTERS = (
+    *("ioerr_cnt", "iotmo_cnt", "aer_", "path_failures", "media_errors", "num_err_log_entries"),
+    *("warning_temp_time", "critical_comp_time", "thm_temp", "ebs_volume_performance", "ec2_instance_ebs_performance"),
+)
+"""Beginnings of the names of counters."""
+_PROGRESS = frozenset(("sync_percent", "sync_speed", "self_test_percent", "zfs_scan_percent"))
 SWAP = "swap"
 """Report of a disk with a swap area."""
 THREAD_PRIORITY, OTHER_PRIORITY, SOURCE = "thread_priority", "other_thread_priority", "source"

@@ -119,6 +119,14 @@ def test_few_ios_are_no_latency():
     assert findings(reporting(state="blocked"), load=((1, {"hba": 90_000}),)) == []
 
 
+def test_what_is_no_counter_does_not_grow():
+    grown = ReportGrowth()
+    moved = {"sync_percent": 3, "sync_speed": 5_000, "self_test_percent": 2, "link_width": 4, "paths": 2, "degraded": 1}
+    zeros = dict.fromkeys(moved, 0)
+    grown.add(reporting(aer_correctable=0, **zeros), reporting(aer_correctable=2, **moved), 100 * S)
+    assert grown.until(200 * S) == {"sda": {"aer_correctable": 2}}
+
+
 def test_growth_ends_after_ten_minutes_and_with_another_boot():
     grown = ReportGrowth()
     grown.add(reporting(ioerr_cnt=1), reporting(ioerr_cnt=5), 100 * S)

@@ -279,5 +279,10 @@ def test_a_drive_is_found_in_its_rack():
     place = "slot 5 (Slot 05) of enclosure 2:0:8:0, by-path/pci-0000:00:07.0-sas-phy5-lun-0"
     assert f"find the drive ({place})" in step.what
     assert step.commands == ("ledctl locate=/dev/sdf", f"echo 1 > '/sys/class/{at}/locate'")
+    cut = (reports[0]._replace(source="enclosure/2:0:8:0/a long na…"),)
+    devices = [*drives()[:-1], disk("sdf", model="SSD 1920G", reports=cut)]
+    (one,) = evaluated({100: 1000}, {2_000: 900, 100_000: 100}, devices=devices)
+    (step,) = [step for step in one.steps if "turn its light on" in step.what]
+    assert step.commands == ("ledctl locate=/dev/sdf",)
     (unknown,) = evaluated({100: 1000}, {2_000: 900, 100_000: 100})
     assert not any("light" in step.what for step in unknown.steps)

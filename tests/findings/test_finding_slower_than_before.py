@@ -318,7 +318,8 @@ def test_settings_reports_and_like_devices_that_changed_at_the_same_time_are_nam
     engine, _ = watched(frames)
     assert [finding.device for finding in engine.current] == ["sda", "sdb"]
     facts = facts_by_name(engine.current[0])
-    assert "nr_requests 128 -> 4, link_speed 8.0 GT/s -> 2.5 GT/s" in facts["changed_too"].text
+    assert "nr_requests 128 -> 4, link_speed 8.0 GT/s -> 2.5 GT/s, state a -> b, ana_state" in facts["changed_too"].text
+    assert facts["reports"].text == "counters of its own that grew: ioerr_cnt +4"
     assert facts["with_its_controller"].text == (
         "of 2 other busy devices with its controller 0000:01:00.0, 1 changed with it (sdb)"
     )
@@ -344,7 +345,11 @@ def _disk(name, *, is_changed):
         driver="sd",
         controller="0000:01:00.0",
         limits=(Limit("nr_requests", 4 if is_changed else 128, "at/nr_requests"),),
-        reports=(DeviceReport("link_speed", "2.5 GT/s" if is_changed else "8.0 GT/s", "at/link_speed"),),
+        reports=(
+            *(DeviceReport(name, 7 if is_changed else 3, "md") for name in ("sync_percent", "sync_speed", "ioerr_cnt")),
+            *(DeviceReport(name, "b" if is_changed else "a", name) for name in ("state", "ana_state", "sync_action")),
+            DeviceReport("link_speed", "2.5 GT/s" if is_changed else "8.0 GT/s", "at/link_speed"),
+        ),
     )
 
 

@@ -55,6 +55,20 @@ def test_a_disk_has_its_path_by_udev(host, tmp_path):
     assert reported(host, "sda", paths) == [DeviceReport("by_path", paths["sda"], "disk/by-path")]
 
 
+def test_a_long_name_is_whole(host, tmp_path):
+    links = tmp_path / "by-path"
+    links.mkdir()
+    name = f"ip-192.0.2.7:3260-iscsi-iqn.2014-08.com.example:{'db-' * 20}lun-1"
+    (links / name).symlink_to("../../sda")
+    assert location.paths_by_disk(links) == {"sda": name}
+    host.mptsas()
+    component = COMPONENT + "/" + "Slot of a long name " * 3 + "5"
+    host.write(f"{component}/slot", "5\n")
+    host.link(f"sys/{MPTSAS}/enclosure_device:5", component)
+    (slot,) = reported(host, "sda")
+    assert slot.source == f"enclosure/2:0:8:0/{'Slot of a long name ' * 3}5"
+
+
 def test_where_nothing_is_known_nothing_is_reported(host, tmp_path):
     host.virtio()
     host.disk("loop0", (7, 0))

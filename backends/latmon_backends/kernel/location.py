@@ -19,6 +19,8 @@ from latmon.support.text import clean
 BY_PATH = Path("/dev/disk/by-path")
 _MOST_PATHS, _MOST_SLOTS = 8192, 1024
 """Entries that are read of a directory."""
+_NAME_MAX = 255
+"""Longest name of a file: a path of iSCSI has the target's name, which takes up to 223 characters (RFC 3720, 3.2.6)."""
 _ENCLOSURE = "enclosure_device:"
 
 
@@ -35,7 +37,7 @@ def paths_by_disk(directory: Path = BY_PATH) -> dict[str, str]:
             disk = clean(os.readlink(directory / name).rpartition("/")[2])  # noqa: PTH115 - see `paths.content`
         except OSError:
             continue
-        found.setdefault(disk, clean(name))
+        found.setdefault(disk, clean(name, _NAME_MAX))
     return found
 
 
@@ -58,7 +60,8 @@ def _slot(above: Sequence[str], sys: Path) -> Iterator[DeviceReport]:
         enclosure, slot = at.split("/")[-2:]
         number = clean(content(f"{at}/slot").strip())
         shown = f"{number} ({slot})" if number and number != slot else slot
-        yield DeviceReport("slot", clean(f"{shown} of enclosure {enclosure}"), clean(f"enclosure/{enclosure}/{slot}"))
+        source = clean(f"enclosure/{enclosure}/{slot}", 2 * _NAME_MAX)
+        yield DeviceReport("slot", clean(f"{shown} of enclosure {enclosure}"), source)
         return
     address_of = {os.path.basename(directory).rpartition(".")[0] for directory in above}  # noqa: PTH119
     slots = sys / "bus/pci/slots"
