@@ -1,4 +1,4 @@
-"""Rates of devices from frame to frame, and the highest ones of the last hour.
+"""Rates of devices from frame to frame, and the highest rates of the last hour.
 
 A sum over a block hides whether a device completed as many I/Os in each second, and with how many in flight. So a
 block keeps the rates of its frames.
@@ -7,22 +7,33 @@ block keeps the rates of its frames.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
+from enum import Enum
 from typing import NamedTuple
 
 from latmon.model.frame import OPS, Flow, Frame
-from latmon.model.inflight import Depths, bucket_middle
+from latmon.model.inflight import Depths, busy_share, mean_depth
 
 KEPT_US = 3600_000_000
 """Time for which the highest rates are remembered."""
-_MAX_DEVICES = 4096
+PART_US = 600_000_000
+"""Part of that time of which the highest rate is kept: the highest one of all must not hide the others."""
+MAX_DEVICES = 4096
+"""Devices whose highest rates are kept, for which they take 12 MB."""
 _COUNTED = tuple(op for op in OPS if op != "flush")
 """Operations that the gauges of I/Os in flight count (littles_law.py)."""
 
 
+class RateKind(Enum):
+    """Unit of a rate."""
+
+    IOS = "ios"
+    BYTES = "bytes"
+
+
 class FrameRate(NamedTuple):
-    """What a device did in a frame: I/Os and bytes per second, and how many of its I/Os were in flight."""
+    """Rates of a device in a frame: I/Os and bytes per second, and how many of its I/Os were in flight."""
 
     span_us: int
     ios: float = 0.0
@@ -33,6 +44,10 @@ class FrameRate(NamedTuple):
     """Share of the time with any in the driver."""
     latency_us: float = 0.0
     """Mean latency by the kernel's counters, from the block layer on; 0: not known."""
+
+    def per_s(self, kind: RateKind) -> float:
+        """Return the rate of a kind."""
+        return self.ios if kind is RateKind.IOS else self.bytes
 
 
 def variation(rates: Iterable[float]) -> float:
@@ -50,7 +65,7 @@ class RateSums:
 
     def __init__(self) -> None:
         self._idle: list[FrameRate] = []
-        """What a device did that did nothing, in each frame."""
+        """Rates of an idle device, in each frame."""
         self._rates: dict[str, list[FrameRate]] = {}
 
     def add_frame(self, frame: Frame) -> None:
@@ -66,8 +81,8 @@ class RateSums:
                 frame.dt_us,
                 ios * per_s,
                 size * per_s,
-                mean_depth(depths),
-                _busy(depths.in_driver),
+                mean_depth(depths.in_driver) + mean_depth(depths.queued),
+                busy_share(depths.in_driver),
                 _latency_us(frame, device),
             )
             self._rates.setdefault(device, list(self._idle)).append(rate)
@@ -91,23 +106,8 @@ def _latency_us(frame: Frame, device: str) -> float:
     return time_us / ios if ios else 0.0
 
 
-def mean_depth(depths: Depths) -> float:
-    """Return the mean number of I/Os in the driver and queued, in the samples of an interval."""
-    return _mean(depths.in_driver) + _mean(depths.queued)
-
-
-def _busy(in_driver: Mapping[int, int]) -> float:
-    samples = sum(in_driver.values())
-    return 1 - in_driver.get(0, 0) / samples if samples else 0.0
-
-
-def _mean(counts: Mapping[int, int]) -> float:
-    samples = sum(counts.values())
-    return sum(bucket_middle(depth) * n for depth, n in counts.items()) / samples if samples else 0.0
-
-
 class BlockRate(NamedTuple):
-    """What a device did in one block."""
+    """Rates of a device in one block."""
 
     end_us: int
     ios_per_s: float
@@ -117,43 +117,85 @@ class BlockRate(NamedTuple):
     reads: float
     """Share of reads in the I/Os."""
 
+    def per_s(self, kind: RateKind) -> float:
+        """Return the rate of a kind."""
+        return self.ios_per_s if kind is RateKind.IOS else self.bytes_per_s
+
     @property
     def size(self) -> float:
         """Return the mean size of an I/O in bytes."""
         return self.bytes_per_s / self.ios_per_s if self.ios_per_s else 0.0
 
 
+class _Part(NamedTuple):
+    """The blocks with most I/Os, and with most bytes, per second in a part of the hour."""
+
+    number: int
+    by_ios: BlockRate
+    by_bytes: BlockRate
+
+
 class HighestRates:
     """The blocks of the last hour in which a device completed most I/Os, and most bytes, per second."""
 
     def __init__(self) -> None:
-        self._by_ios: dict[str, BlockRate] = {}
-        self._by_bytes: dict[str, BlockRate] = {}
+        self._parts: dict[str, deque[_Part]] = {}
 
     def add(self, rates: Iterable[tuple[str, BlockRate]]) -> None:
         """Compare the rates of the next block. Time that went backwards (another boot) starts over."""
         for device, rate in rates:
-            _keep(self._by_ios, device, rate, "ios_per_s")
-            _keep(self._by_bytes, device, rate, "bytes_per_s")
+            parts = self._parts_of(device, rate.end_us)
+            if parts is not None:
+                _keep(parts, rate)
+
+    def _parts_of(self, device: str, now_us: int) -> deque[_Part] | None:
+        """Return the parts of a device; None where too many others have some of the last hour."""
+        parts = self._parts.get(device)
+        if parts is None:
+            if len(self._parts) >= MAX_DEVICES:
+                self._drop_old(now_us)
+            if len(self._parts) >= MAX_DEVICES:
+                return None
+            parts = self._parts[device] = deque()
+        return parts
+
+    def _drop_old(self, now_us: int) -> None:
+        old = [device for device, parts in self._parts.items() if not _is_kept(parts[-1].by_ios, now_us)]
+        for device in old:
+            del self._parts[device]
+
+    def forget(self, device: str) -> None:
+        """Drop the rates of a device that was removed: another device may get its name."""
+        self._parts.pop(device, None)
 
     def clear(self) -> None:
         """Forget all, for another boot."""
-        self._by_ios.clear()
-        self._by_bytes.clear()
+        self._parts.clear()
 
-    @property
-    def by_ios(self) -> Mapping[str, BlockRate]:
-        return MappingProxyType(self._by_ios)
+    def of(self, device: str, kind: RateKind, now_us: int) -> list[BlockRate]:
+        """Return the blocks with the highest rate in each part of the hour before a time, the highest one first.
 
-    @property
-    def by_bytes(self) -> Mapping[str, BlockRate]:
-        return MappingProxyType(self._by_bytes)
+        It is empty where the device was left out, because there are too many.
+        """
+        rates = [part.by_ios if kind is RateKind.IOS else part.by_bytes for part in self._parts.get(device, ())]
+        return sorted((rate for rate in rates if _is_kept(rate, now_us)), key=lambda rate: -rate.per_s(kind))
 
 
-def _keep(highest: dict[str, BlockRate], device: str, rate: BlockRate, kind: str) -> None:
-    before = highest.get(device)
-    is_old = before is not None and not 0 <= rate.end_us - before.end_us <= KEPT_US
-    if before is None and len(highest) >= _MAX_DEVICES:
-        return
-    if before is None or is_old or getattr(rate, kind) > getattr(before, kind):
-        highest[device] = rate
+def _is_kept(rate: BlockRate, now_us: int) -> bool:
+    return 0 <= now_us - rate.end_us <= KEPT_US
+
+
+def _keep(parts: deque[_Part], rate: BlockRate) -> None:
+    """Add a block to the parts of its device, and drop those that are older than the time that is remembered."""
+    number = rate.end_us // PART_US
+    if parts and number < parts[-1].number:
+        parts.clear()
+    if parts and parts[-1].number == number:
+        newest = parts.pop()
+        by_ios = rate if rate.ios_per_s > newest.by_ios.ios_per_s else newest.by_ios
+        by_bytes = rate if rate.bytes_per_s > newest.by_bytes.bytes_per_s else newest.by_bytes
+        parts.append(_Part(number, by_ios, by_bytes))
+    else:
+        parts.append(_Part(number, rate, rate))
+    while number - parts[0].number > KEPT_US // PART_US:
+        parts.popleft()

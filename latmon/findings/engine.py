@@ -434,6 +434,7 @@ class RuleEngine:
             if removed is not None:
                 self._kernel_lines.note_removed(removed)
             self.history.forget(name)
+            self._highest.forget(name)
         self._waiting.add(item)
         self._sums.add(item)
         self._rates.add_frame(item)

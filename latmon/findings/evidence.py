@@ -48,7 +48,7 @@ from latmon.model.frame import (
     comm_of,
 )
 from latmon.model.histogram import Histogram, bucket_index
-from latmon.model.inflight import bucket_middle
+from latmon.model.inflight import mean_depth
 from latmon.model.measurements import FILE_TIMES, FILES, HANDLERS, MAINTENANCE, SOFTIRQS, TRACED_LATENCIES
 from latmon.model.measurements.softirqs import SoftirqRuns
 from latmon.model.measurements.wakeups import Wakeups
@@ -544,7 +544,7 @@ def above_driver(part: Facts | Block, device: str) -> AboveDriver | None:
         if any(waits) and total.sum:
             return AboveDriver(min(1.0, sum(one.sum or 0 for one in waits) / total.sum), total.count)
     depths = part.depths(device)
-    queued, in_driver = mean(depths.queued), mean(depths.in_driver)
+    queued, in_driver = mean_depth(depths.queued), mean_depth(depths.in_driver)
     if not queued or not depths.in_driver:
         return None
     return AboveDriver(queued / (queued + in_driver), None)
@@ -556,24 +556,12 @@ def waiting(part: Facts | Block, device: str) -> float | None:
     Where no gauge counts them (Linux before 6.10) they are computed from the traced waits. None without either.
     """
     queued = part.depths(device).queued
-    return mean(queued) if queued else mean_waiting_in(part, device)
-
-
-def mean(depths: Mapping[int, int]) -> float:
-    """Return the mean of a depth histogram over all of the time; 0 where nothing was sampled."""
-    ms = sum(depths.values())
-    return sum(bucket_middle(depth) * n for depth, n in depths.items()) / ms if ms else 0.0
+    return mean_depth(queued) if queued else mean_waiting_in(part, device)
 
 
 def many(ios: float) -> str:
     """Return a mean number of I/Os as a text: 2.9, 41."""
     return f"{ios:.1f}" if ios < 10 else whole(round(ios))  # noqa: PLR2004 - the first decimal matters below
-
-
-def busy_share(depths: Mapping[int, int], least: int = 1) -> float:
-    """Return the share of the time with a depth of `least` or more."""
-    ms = sum(depths.values())
-    return sum(n for depth, n in depths.items() if depth >= least) / ms if ms else 0.0
 
 
 def mean_bytes(facts: Facts, device: str, *ops: str) -> float:

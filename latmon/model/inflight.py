@@ -47,6 +47,18 @@ def bucket_middle(end: int) -> float:
     return end if end <= EXACT else end - (_width(end) - 1) / 2
 
 
+def mean_depth(depths: Mapping[int, int]) -> float:
+    """Return the mean of a depth histogram over all of the time; 0 where nothing was sampled."""
+    ms = sum(depths.values())
+    return sum(bucket_middle(depth) * n for depth, n in depths.items()) / ms if ms else 0.0
+
+
+def busy_share(depths: Mapping[int, int], least: int = 1) -> float:
+    """Return the share of the time with a depth of `least` or more."""
+    ms = sum(depths.values())
+    return sum(n for depth, n in depths.items() if depth >= least) / ms if ms else 0.0
+
+
 def _width(depth: int) -> int:
     return (1 << (depth - 1).bit_length() - 1) // _PER_OCTAVE
 

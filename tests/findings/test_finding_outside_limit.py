@@ -5,6 +5,8 @@ from dataclasses import replace
 import pytest
 from finding_cases import S, depths, disk, facts_of, frame, hist
 
+from latmon.aggregate import rates
+from latmon.aggregate.rates import BlockRate, HighestRates, RateKind
 from latmon.findings.engine import RuleEngine, unexplained
 from latmon.findings.rule import CRITICAL, DEFAULT, Finding, Where
 from latmon.findings.rules import outside_limit
@@ -53,16 +55,17 @@ def test_a_credit_that_is_used_up_is_a_limit_outside_of_the_host():
     (one,) = evaluated(LOOP, BURST + WAVES)
     assert (one.severity, one.device, one.where.screen) == ("warning", "loop0", "outstanding")
     assert one.summary == (
-        "loop0: a limit outside of this host holds it at about 1,000 IOPS for 28 s: an I/O takes 4.02 ms with 4.0 in "
+        "loop0: a limit outside of this host holds it at 1,000 IOPS for 28 s: an I/O takes 4.02 ms with 4.0 in "
         "flight and 20 ms with 20"
     )
-    assert one.brief == "loop0: a limit outside of this host holds it at about 1,000 IOPS: more in flight only wait"
+    assert one.brief == "loop0: a limit outside of this host holds it at 1,000 IOPS: more in flight only wait"
     texts = [fact.text for fact in one.facts]
-    assert texts[:6] == [
+    assert texts[:7] == [
         "1,000 IOPS; in 14 of 14 intervals with many in flight the rate was the same within 2%",
-        "that is 1,000 IOPS within 1%, as limits are set",
-        "with 4.0 in flight an I/O takes 4.02 ms in the mean",
-        "with 20 in flight an I/O takes 20 ms in the mean",
+        "1,000 IOPS, a usual limit, is within 1% of it: a hint, since 16% of all rates are as near to such a number",
+        "4.10MB/s were constant, too: either may be limited",
+        "with 4.0 in flight an I/O takes 4.02 ms on average",
+        "with 20 in flight an I/O takes 20 ms on average",
         "Little's law: rate x latency = 20 in flight, and 20 were counted",
         "31 s ago it did 5,000 IOPS of such I/Os, at 2 ms",
     ]
@@ -71,26 +74,70 @@ def test_a_credit_that_is_used_up_is_a_limit_outside_of_the_host():
     assert any("4.0 had the same rate as 20" in step.what for step in one.steps)
 
 
-@pytest.mark.parametrize(
-    ("iops", "shown"), [(998, "about 1,000 IOPS"), (3_010, "about 3,000 IOPS"), (1_040, "1,040 IOPS")]
-)
-def test_the_number_that_a_limit_was_set_to_is_named(iops, shown):
+@pytest.mark.parametrize(("iops", "usual"), [(998, 1_000), (3_010, 3_000), (1_040, None)])
+def test_the_measured_rate_is_named_and_a_usual_limit_near_it_is_a_hint(iops, usual):
     (one,) = evaluated(LOOP, BURST + [(iops, 60)] * 7 + [(iops, 16)] * 7)
-    assert f"holds it at {shown} for" in one.summary
+    assert f"holds it at {iops:,} IOPS for" in one.summary
+    assert [fact.value for fact in one.facts if fact.name == "round"] == ([] if usual is None else [usual])
 
 
 def test_a_busy_host_that_leaves_a_part_of_the_limit_unused_hides_nothing():
     crowded = [(1000, 20), (930, 20), (1000, 20), (990, 19), (870, 11), (880, 4), (760, 4), (910, 4), (995, 4)]
     (one,) = evaluated(LOOP, BURST + crowded * 3)
-    assert "holds it at about 1,000 IOPS for 27 s" in one.summary
+    assert "holds it at 995 IOPS for 27 s" in one.summary
 
 
 def test_without_a_faster_time_the_device_itself_is_named_too():
     (one,) = evaluated(LOOP, WAVES)
     assert one.severity == "notice"
-    assert one.summary.startswith("loop0: the device, or a limit outside of this host, holds it at about 1,000 IOPS")
+    assert one.summary.startswith("loop0: the device, or a limit outside of this host, holds it at 1,000 IOPS")
     assert one.steps[0].what.startswith("see whether it is the device")
-    assert "it did not do more in the last hour, as far as that was measured" in [fact.text for fact in one.facts]
+    expected = "it did not do more of such I/Os in the last hour, as far as that was measured"
+    assert expected in [fact.text for fact in one.facts]
+
+
+def test_a_limit_in_force_from_the_beginning_on_is_a_notice_within_half_a_minute():
+    notices = [evaluated(LOOP, WAVES[:seconds]) for seconds in (14, 28)]
+    assert [[one.severity for one in found] for found in notices] == [[], ["notice"]]
+
+
+def test_another_load_that_was_faster_before_is_named_as_such():
+    before = [second(at_s, "loop0", 10_000, 10, size=4096) for at_s in range(5)]
+    now = [second(5 + at_s, "loop0", ios, depth, size=16_384) for at_s, (ios, depth) in enumerate(WAVES)]
+    (one,) = after([*before, *now], LOOP)
+    assert one.severity == "notice"
+    expected = "it did not do more of such I/Os in the last hour, as far as that was measured; "
+    expected += "31 s ago it did 10,000 IOPS of 4.10kB, 100% of them reads: another load"
+    assert expected in [fact.text for fact in one.facts]
+
+
+def test_the_same_load_that_was_faster_is_found_behind_another_one():
+    highest = HighestRates()
+    highest.add([("loop0", BlockRate(60 * S, 10_000, 10_000 * 4096, 100.0, 1.0))])
+    highest.add([("loop0", BlockRate(900 * S, 5_000, 5_000 * 16_384, 100.0, 1.0))])
+    assert [rate.ios_per_s for rate in highest.of("loop0", RateKind.IOS, 1_000 * S)] == [10_000, 5_000]
+    assert [rate.bytes_per_s for rate in highest.of("loop0", RateKind.BYTES, 1_000 * S)] == [
+        5_000 * 16_384,
+        10_000 * 4096,
+    ]
+
+
+def test_the_highest_rate_of_the_last_hour_outlives_an_older_higher_one():
+    highest = HighestRates()
+    for minute, ios in ((0, 10_000), (50, 9_900), (61, 3_000)):
+        highest.add([("loop0", BlockRate(60 * minute * S, ios, ios * 4096, 100.0, 1.0))])
+    assert [rate.ios_per_s for rate in highest.of("loop0", RateKind.IOS, 61 * 60 * S)] == [9_900, 3_000]
+    highest.forget("loop0")
+    assert highest.of("loop0", RateKind.IOS, 61 * 60 * S) == []
+
+
+def test_devices_without_io_leave_room_for_others(monkeypatch):
+    monkeypatch.setattr(rates, "MAX_DEVICES", 2)
+    highest = HighestRates()
+    for at_s, name in enumerate(("sda", "sdb", "sdc", "sdd")):
+        highest.add([(name, BlockRate(at_s * S + (at_s == 3) * 3_600 * S, 1_000, 4_096_000, 100.0, 1.0))])
+    now_us = 3_603 * S
+    assert [bool(highest.of(name, RateKind.IOS, now_us)) for name in ("sda", "sdc", "sdd")] == [False, False, True]
 
 
 def test_a_volume_from_outside_needs_no_faster_time_and_a_local_disk_stays_a_notice():
@@ -109,7 +156,7 @@ def test_bytes_are_named_where_the_iops_vary():
         ios = 50_000_000 // size
         frames.append(second(at_s, "loop0", ios, 24 if at_s // 5 % 2 else 8, size=size))
     (one,) = after(frames, LOOP)
-    assert "holds it at about 50.0MB/s" in one.summary
+    assert "holds it at 49.9MB/s" in one.summary
     assert any(fact.name == "ios_variation" for fact in one.facts)
     assert any(step.what.startswith("issue fewer bytes") for step in one.steps)
 
@@ -175,7 +222,7 @@ def test_the_volume_s_own_counters_decide():
     (one,) = after(with_counters(31 * S), VOLUME)
     assert one.severity == "warning"
     assert one.summary == (
-        "nvme1n1: the volume was at its limit of IOPS (about 900 IOPS now) for 31 s of 10 min, which it reports itself"
+        "nvme1n1: the volume was at its limit of IOPS (900 IOPS now) for 31 s of 10 min, which it reports itself"
     )
     assert one.facts[0].text == "ebs_volume_performance_exceeded_iops grew by 31 s in the readings of 10 min"
     (other,) = after(with_counters(2 * S, "ec2_instance_ebs_performance_exceeded_tp"), VOLUME)

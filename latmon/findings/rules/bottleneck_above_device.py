@@ -19,7 +19,6 @@ from latmon.findings.evidence import (
     above_driver,
     limit_values,
     many,
-    mean,
     mean_bytes,
     mean_split,
     waiting,
@@ -42,7 +41,7 @@ from latmon.findings.rule import (
 )
 from latmon.model.frame import Device, Limit
 from latmon.model.histogram import Histogram
-from latmon.model.inflight import Depths
+from latmon.model.inflight import Depths, mean_depth
 from latmon.support.units import part, spelled
 
 ID = "bottleneck-above-device"
@@ -141,7 +140,7 @@ def _median_us(facts: Facts, name: str) -> int | None:
     timed = _timed(facts, "queue", name)
     if timed:
         return timed.quantile(0.5)
-    done, waits = facts.completed(name), mean(facts.depths(name).queued)
+    done, waits = facts.completed(name), mean_depth(facts.depths(name).queued)
     return round(waits * facts.span_us / done.count) if done and done.count else None
 
 
@@ -167,7 +166,7 @@ def _shared(
     if bound is None or Tuning(device, settings).one_by_one or len(peers) < 2:  # noqa: PLR2004 - one alone shares nothing
         return None
     if host not in used_of:
-        used_of[host] = sum(mean(facts.depths(name).in_driver) for name in peers)
+        used_of[host] = sum(mean_depth(facts.depths(name).in_driver) for name in peers)
     in_use, most = used_of[host], int(bound.value)
     return _SharedHost(host, most, in_use, peers) if in_use >= limits["host"] * most else None
 

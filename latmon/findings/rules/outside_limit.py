@@ -16,16 +16,16 @@ that never changes.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from statistics import median
 from types import MappingProxyType
 from typing import NamedTuple
 
-from latmon.aggregate.rates import BlockRate, FrameRate, variation
+from latmon.aggregate.rates import BlockRate, FrameRate, RateKind, variation
+from latmon.analysis.hardware_place import Place, place_of
 from latmon.analysis.limits import ceiling
-from latmon.findings.evidence import busy_share, many, mean
+from latmon.findings.evidence import many
 from latmon.findings.facts import GROWN_US, Block, Facts
 from latmon.findings.rule import (
     DEPTHS,
@@ -43,10 +43,10 @@ from latmon.findings.rule import (
 from latmon.model import measurements
 from latmon.model.devices import thread_of
 from latmon.model.frame import Device
-from latmon.support.units import rate, spelled
+from latmon.model.inflight import busy_share, mean_depth
+from latmon.support.units import part, rate, spelled
 
 ID = "outside-limit"
-_IOS, _BYTES = "ios", "bytes"
 _COUNTED = (measurements.KERNEL, measurements.SEEN)
 _SAME_LOAD = 0.25
 """Greatest difference of the shares of reads, and of the sizes in parts, between two loads that are compared."""
@@ -55,7 +55,7 @@ _SIZES = 0.2
 _DEEP, _NEAR = 0.75, 0.75
 """Least part of the greatest depth in an interval with many in flight, and least share of these with the same rate."""
 _LESS = 0.2
-"""How much lower the rate may be in the mean, because of intervals with few in flight."""
+"""How much lower the rate may be on average, because of intervals with few in flight."""
 _LAW = 0.25
 """Greatest difference, in parts, of the depth from rate x latency, and of the latency's growth from the depth's."""
 _NEWEST = 5
@@ -65,10 +65,16 @@ _CHANGES = 2
 _SMALL = 32_768
 """Mean bytes of an I/O up to which a limit is more likely of IOPS, where both rates are constant."""
 _ROUND = 0.01
+"""Greatest difference, in parts, from a number that limits are set to."""
 _SAME = 0.02
 """Greatest difference from the median at which the evidence calls a rate the same."""
 _MANTISSAS = (1.0, 1.2, 1.25, 1.5, 1.6, 2.0, 2.3, 2.4, 2.5, 3.0, 3.2, 4.0, 5.0, 6.0, 6.4, 7.5, 8.0, 9.0, 10.0)
 """First digits of limits that providers offer: 3,000 and 16,000 IOPS (gp3), 120, 240, 2,300 and 7,500 (Azure)."""
+_UNITS: Mapping[RateKind, tuple[float, ...]] = MappingProxyType({RateKind.IOS: (1.0,), RateKind.BYTES: (1.0, 1.048576)})
+_BY_CHANCE: Mapping[RateKind, float] = MappingProxyType(
+    {kind: len(units) * (len(_MANTISSAS) - 1) * 2 * _ROUND / math.log(10) for kind, units in _UNITS.items()}
+)
+"""Share of all rates that are as near to a number that limits are set to: 1.0 and 10.0 are the same first digit."""
 COUNTERS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "ebs_volume_performance_exceeded_iops": ("the volume", "IOPS"),
@@ -79,23 +85,6 @@ COUNTERS: Mapping[str, tuple[str, str]] = MappingProxyType(
 )
 """Counters in us of Amazon's log page 0xD0, by nvme-cli's names (Amazon EBS User Guide, detailed performance
 statistics: time in which demand exceeded what is provisioned): whose limit it is, and of what."""
-_OUTSIDE_DRIVERS = frozenset(
-    (
-        *("virtio_blk", "vbd", "xen-blkfront", "storvsc", "hv_storvsc", "vmw_pvscsi", "virtio_scsi", "ibmvscsi"),
-        *("iscsi_tcp", "ib_iser", "nvme-tcp", "nvme-rdma", "nvme-fc", "lpfc", "qla2xxx", "rbd", "nbd"),
-    )
-)
-"""Drivers of disks whose hardware is not this host's."""
-_LOCAL_DRIVERS = frozenset(
-    (
-        *("ahci", "ata_piix", "nvme", "mpt2sas", "mpt3sas", "megaraid_sas", "hpsa", "smartpqi", "aacraid", "mpi3mr"),
-        *("usb-storage", "uas", "sdhci", "mmcblk"),
-    )
-)
-_OUTSIDE_MODELS = re.compile(
-    r"amazon elastic block|persistentdisk|nvme_card-pd|msft virtual|qemu|vbox|vmware", re.IGNORECASE
-)
-_OUTSIDE, _LOCAL, _UNKNOWN = "outside", "local", "unknown"
 
 
 class _Level(NamedTuple):
@@ -116,11 +105,15 @@ class _Plateau(NamedTuple):
     """A device whose rate was the same in consecutive intervals up to now, while it always had I/Os in flight."""
 
     device: Device
-    kind: str
-    """What was constant: ios or bytes."""
+    kind: RateKind
+    """The rate that was constant."""
     frames: tuple[FrameRate, ...]
     before: BlockRate | None = None
-    """The block of the last hour in which it did more such I/Os; None where there is none."""
+    """The block with the highest rate of such I/Os in the last hour; None where none is known."""
+    highest: BlockRate | None = None
+    """The block with the highest rate in the last hour, of any I/Os; None where none is known."""
+    other_per_s: float | None = None
+    """The rate of the other kind, where it was constant as well."""
 
     @property
     def lasted_us(self) -> int:
@@ -142,15 +135,19 @@ class _Plateau(NamedTuple):
         limit = self.per_s
         return sum(abs(rate / limit - 1) <= most for rate in self.rates(self.kind)) if limit else 0
 
-    def rates(self, kind: str) -> list[float]:
+    def rates(self, kind: RateKind) -> list[float]:
         """Return I/Os or bytes per second of each interval in which many are in flight."""
-        return [_of_kind(frame, kind) for frame in self.deep]
+        return [frame.per_s(kind) for frame in self.deep]
 
     @property
     def amount(self) -> str:
-        """Return the rate in words, as the number that a limit was set to where one is near."""
-        number = _round(self)
-        return _amount(self.per_s, self.kind) if number is None else f"about {_amount(number, self.kind)}"
+        """Return the measured rate in words."""
+        return _amount(self.per_s, self.kind)
+
+    @property
+    def before_per_s(self) -> float:
+        """Return the highest rate of such I/Os in the last hour; 0 where none is known."""
+        return 0.0 if self.before is None else self.before.per_s(self.kind)
 
     @property
     def variation(self) -> float:
@@ -194,14 +191,7 @@ class _Plateau(NamedTuple):
     def changes(self) -> int:
         """Return how often the depth changed between few and many."""
         are_deep = [frame.depth >= self.middle for frame in self.stationary]
-        return sum(one != other for one, other in pairwise(are_deep))
-
-    @property
-    def place(self) -> str:
-        """Return whether its hardware is outside of this host, local, or not known."""
-        if self.device.driver in _OUTSIDE_DRIVERS or _OUTSIDE_MODELS.search(self.device.model):
-            return _OUTSIDE
-        return _LOCAL if self.device.driver in _LOCAL_DRIVERS else _UNKNOWN
+        return sum(is_deep != was_deep for was_deep, is_deep in pairwise(are_deep))
 
 
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
@@ -256,24 +246,29 @@ def _reported(facts: Facts, name: str, limits: Thresholds) -> dict[str, int]:
 
 def _plateau(facts: Facts, device: Device, frames: Sequence[FrameRate], limits: Thresholds) -> _Plateau | None:
     """Return the plateau at the end of these intervals; None where the rate varies."""
-    plateaus = [_flat(device, kind, frames, limits["variation"]) for kind in (_IOS, _BYTES)]
+    plateaus = [_flat(device, kind, frames, limits["variation"]) for kind in RateKind]
     known = [plateau for plateau in plateaus if plateau is not None]
     if not known:
         return None
     longest_us = max(plateau.lasted_us for plateau in known)
     longest = [plateau for plateau in known if plateau.lasted_us == longest_us]
-    is_round = [plateau for plateau in longest if _round(plateau) is not None]
-    chosen = is_round[0] if len(is_round) == 1 else longest[_is_large(longest[0]) and len(longest) > 1]
-    return chosen._replace(before=_before(facts, chosen))
+    chosen = longest[-1] if _is_large(longest[0]) else longest[0]
+    others = [plateau.per_s for plateau in longest if plateau is not chosen]
+    rates = facts.highest.of(device.name, chosen.kind, facts.end_us)
+    return chosen._replace(
+        before=_before(facts, chosen, rates),
+        highest=rates[0] if rates else None,
+        other_per_s=others[0] if others else None,
+    )
 
 
 def _is_large(plateau: _Plateau) -> bool:
     """Return whether its I/Os are so large that a limit is more likely of bytes."""
-    return sum(plateau.rates(_BYTES)) > _SMALL * sum(plateau.rates(_IOS))
+    return sum(plateau.rates(RateKind.BYTES)) > _SMALL * sum(plateau.rates(RateKind.IOS))
 
 
 def _frames(facts: Facts, block: Block, name: str) -> tuple[FrameRate, ...]:
-    """Return what a device did in each frame of a block, or in all of it where frames and their times aren't known."""
+    """Return a device's rates in each frame of a block, or in all of it where frames and their times aren't known."""
     frames = block.rates.get(name, ())
     if any(frame.latency_us for frame in frames):
         return frames
@@ -281,8 +276,8 @@ def _frames(facts: Facts, block: Block, name: str) -> tuple[FrameRate, ...]:
     if rates is None:
         return ()
     # A latency from the issue on has no time in the queue.
-    queued = 0.0 if facts.origin.latency_from == "issue" else mean(depths.queued)
-    depth = mean(depths.in_driver) + queued
+    queued = 0.0 if facts.origin.latency_from == "issue" else mean_depth(depths.queued)
+    depth = mean_depth(depths.in_driver) + queued
     busy = busy_share(depths.in_driver)
     return (FrameRate(block.span_us, rates.ios_per_s, rates.bytes_per_s, depth, busy, rates.latency_us),)
 
@@ -297,12 +292,12 @@ def _full(frames: Sequence[FrameRate], limits: Thresholds) -> list[FrameRate]:
     return full
 
 
-def _flat(device: Device, kind: str, frames: Sequence[FrameRate], most: float) -> _Plateau | None:
+def _flat(device: Device, kind: RateKind, frames: Sequence[FrameRate], most: float) -> _Plateau | None:
     """Return the longest plateau at the end of these intervals; None where there is none of two or more."""
     # The highest of the last rates is near the limit: what is far above or below it is before the plateau.
-    limit = max((_of_kind(frame, kind) for frame in frames[-_NEWEST:]), default=0.0)
+    limit = max((frame.per_s(kind) for frame in frames[-_NEWEST:]), default=0.0)
     first = len(frames)
-    while first and abs(_of_kind(frames[first - 1], kind) / limit - 1 if limit else 1.0) <= 1.5 * _LESS:
+    while first and abs(frames[first - 1].per_s(kind) / limit - 1 if limit else 1.0) <= 1.5 * _LESS:
         first -= 1
     for begin in range(first, len(frames) - 1):
         plateau = _Plateau(device, kind, tuple(frames[begin:]))
@@ -319,33 +314,22 @@ def _is_flat(plateau: _Plateau, most: float) -> bool:
     limit = plateau.per_s
     if not limit or plateau.near(most) < _NEAR * len(plateau.deep):
         return False
-    ratios = [_of_kind(frame, plateau.kind) / limit for frame in plateau.frames]
+    ratios = [frame.per_s(plateau.kind) / limit for frame in plateau.frames]
     return sum(ratios) / len(ratios) >= 1 - _LESS and max(ratios) <= 1 + 2 * most
 
 
-def _before(facts: Facts, plateau: _Plateau) -> BlockRate | None:
-    """Return the block with the highest rate of the last hour, if its I/Os were like those of the plateau."""
-    rates = facts.highest.by_ios if plateau.kind == _IOS else facts.highest.by_bytes
-    before = rates.get(plateau.device.name)
+def _before(facts: Facts, plateau: _Plateau, rates: Sequence[BlockRate]) -> BlockRate | None:
+    """Return the first of these blocks of the last hour whose I/Os were like those of the plateau."""
     now = facts.window[-1].rate_of(plateau.device.name)
-    if before is None or now is None:
+    if now is None or not now.size:
         return None
-    is_like = abs(before.reads - now.reads) <= _SAME_LOAD
-    if plateau.kind == _IOS:
-        is_like = is_like and abs(before.size / now.size - 1) <= _SAME_LOAD if now.size else False
-    return before if is_like else None
+    return next((rate for rate in rates if _is_like(rate, now, plateau.kind)), None)
 
 
-def _of_kind(frame: FrameRate, kind: str) -> float:
-    return frame.ios if kind == _IOS else frame.bytes
-
-
-def _before_per_s(plateau: _Plateau) -> float:
-    """Return the rate that the device had before, in the plateau's unit; 0 where none is known."""
-    before = plateau.before
-    if before is None:
-        return 0.0
-    return before.ios_per_s if plateau.kind == _IOS else before.bytes_per_s
+def _is_like(before: BlockRate, now: BlockRate, kind: RateKind) -> bool:
+    """Return whether two blocks have as many reads, and for a rate of I/Os their size."""
+    is_size_like = kind is RateKind.BYTES or abs(before.size / now.size - 1) <= _SAME_LOAD
+    return is_size_like and abs(before.reads - now.reads) <= _SAME_LOAD
 
 
 def _by_rates(facts: Facts, plateau: _Plateau, limits: Thresholds) -> Finding | None:
@@ -354,7 +338,8 @@ def _by_rates(facts: Facts, plateau: _Plateau, limits: Thresholds) -> Finding | 
     if levels is None or not plateau.follows(limits["deeper"]) or levels[1].latency_us < limits["slow_us"]:
         return None
     was_faster = plateau.before is not None and _times_faster(plateau) >= limits["faster"]
-    is_known = plateau.place == _OUTSIDE or (was_faster and plateau.place != _LOCAL)
+    place = place_of(plateau.device)
+    is_known = place is Place.OUTSIDE or (was_faster and place is not Place.LOCAL)
     lasting_us = limits["lasting_us"] if is_known else 2 * limits["lasting_us"]
     if plateau.lasted_us < lasting_us or not (is_known or plateau.changes >= _CHANGES):
         return None
@@ -386,8 +371,8 @@ _REFUTED = (
 
 
 def _times_faster(plateau: _Plateau) -> float:
-    """Return how many times its present rate the device did before."""
-    return _before_per_s(plateau) / plateau.per_s
+    """Return the highest rate of such I/Os in the last hour as a multiple of the present one."""
+    return plateau.before_per_s / plateau.per_s
 
 
 def _waiting_share(plateau: _Plateau) -> float:
@@ -402,19 +387,33 @@ def _evidence(facts: Facts, plateau: _Plateau, *, was_faster: bool) -> Iterator[
     yield from _rate_facts(plateau)
     if plateau.levels is not None:
         yield from _depth_facts(*plateau.levels)
-    if was_faster and plateau.before is not None:
-        before, ago_us = plateau.before, facts.end_us - plateau.before.end_us
-        done = _amount(_before_per_s(plateau), plateau.kind)
-        text = f"{spelled(ago_us)} ago it did {done} of such I/Os, at {spelled(before.latency_us)}"
-        yield Fact("before", round(_before_per_s(plateau)), text, "per_s")
-    else:
-        yield Fact("before", 0, "it did not do more in the last hour, as far as that was measured", "per_s")
+    yield from _before_facts(facts, plateau, was_faster=was_faster)
     yield from _exempt_facts(facts, plateau.device)
-    if plateau.place == _OUTSIDE:
+    if place_of(plateau.device) is Place.OUTSIDE:
         what = plateau.device.model or plateau.device.driver
         yield Fact("place", what, f"its hardware is not this host's: {what}")
     elif thread := thread_of(plateau.device.name, plateau.device.driver):
         yield Fact("place", thread, f"its I/Os are done by {thread} of this host, for what lies below it")
+
+
+def _before_facts(facts: Facts, plateau: _Plateau, *, was_faster: bool) -> Iterator[Fact]:
+    """Yield what is known of higher rates in the last hour."""
+    before, highest = plateau.before, plateau.highest
+    if was_faster and before is not None:
+        ago_us = facts.end_us - before.end_us
+        done = _amount(plateau.before_per_s, plateau.kind)
+        text = f"{spelled(ago_us)} ago it did {done} of such I/Os, at {spelled(before.latency_us)}"
+        yield Fact("before", round(plateau.before_per_s), text, "per_s")
+        return
+    if highest is None:
+        yield Fact("before", 0, "whether it did more before is not known: there are too many devices", "per_s")
+        return
+    text = "it did not do more of such I/Os in the last hour, as far as that was measured"
+    if highest.per_s(plateau.kind) >= plateau.per_s * (1 + _SAME_LOAD):
+        done = _amount(highest.per_s(plateau.kind), plateau.kind)
+        ago = spelled(facts.end_us - highest.end_us)
+        text += f"; {ago} ago it did {done} of {rate(highest.size)}B, {part(highest.reads)} of them reads: another load"
+    yield Fact("before", 0, text, "per_s")
 
 
 def _rate_facts(plateau: _Plateau) -> Iterator[Fact]:
@@ -424,19 +423,26 @@ def _rate_facts(plateau: _Plateau) -> Iterator[Fact]:
     yield Fact("rate", round(plateau.per_s, 1), f"{_amount(plateau.per_s, kind)}; {how}", "per_s", intervals)
     number = _round(plateau)
     if number is not None:
-        yield Fact("round", number, f"that is {_amount(number, kind)} within {_ROUND:.0%}, as limits are set")
+        text = f"{_amount(number, kind)}, a usual limit, is within {_ROUND:.0%} of it: a hint, since "
+        text += f"{_BY_CHANCE[kind]:.0%} of all rates are as near to such a number"
+        yield Fact("round", number, text)
+    if plateau.other_per_s is not None:
+        other = _amount(plateau.other_per_s, RateKind.BYTES if kind is RateKind.IOS else RateKind.IOS)
+        yield Fact(
+            "other", round(plateau.other_per_s, 1), f"{other} were constant, too: either may be limited", "per_s"
+        )
     sizes = [frame.bytes / frame.ios for frame in plateau.frames]
-    if kind == _IOS and min(sizes) and max(sizes) / min(sizes) >= 1 + _SIZES:
+    if kind is RateKind.IOS and min(sizes) and max(sizes) / min(sizes) >= 1 + _SIZES:
         text = f"the size of an I/O changed from {rate(min(sizes))}B to {rate(max(sizes))}B, and the IOPS did not"
         yield Fact("size", round(max(sizes)), text, "bytes")
-    elif kind == _BYTES and (varied := variation(plateau.rates(_IOS))) >= 2 * plateau.variation:
+    elif kind is RateKind.BYTES and (varied := variation(plateau.rates(RateKind.IOS))) >= 2 * plateau.variation:
         text = f"the IOPS varied by {varied:.1%}, and the bytes per second did not"
         yield Fact("ios_variation", round(varied, 3), text, "share")
 
 
 def _depth_facts(low: _Level, high: _Level) -> Iterator[Fact]:
     for which, level in (("low", low), ("high", high)):
-        text = f"with {many(level.depth)} in flight an I/O takes {spelled(level.latency_us)} in the mean"
+        text = f"with {many(level.depth)} in flight an I/O takes {spelled(level.latency_us)} on average"
         yield Fact(f"{which}_depth_us", round(level.latency_us), text, "us", level.intervals)
     text = f"Little's law: rate x latency = {many(high.by_law)} in flight, and {many(high.depth)} were counted"
     yield Fact("by_law", round(high.by_law, 1), text, "ios", high.intervals)
@@ -459,7 +465,7 @@ def _by_counters(facts: Facts, device: Device, reported: dict[str, int], plateau
     """Return the finding that the counters of a volume decide."""
     worst, us = next(iter(reported.items()))
     who, what = COUNTERS[worst]
-    is_same = plateau is not None and (plateau.kind == _IOS) == (what == "IOPS")
+    is_same = plateau is not None and (plateau.kind is RateKind.IOS) == (what == "IOPS")
     at = f" ({plateau.amount} now)" if plateau is not None and is_same else ""
     counters = tuple(
         Fact(name, grown_us, f"{name} grew by {spelled(grown_us)} in the readings of {spelled(GROWN_US)}", "us")
@@ -500,7 +506,7 @@ def _steps(device: Device, plateau: _Plateau | None, *, is_known: bool) -> Itera
             f"took {spelled(low.latency_us)} instead of {spelled(high.latency_us)}",
             "none for the throughput of all; a program with fewer in flight than another gets less of it",
         )
-        if plateau.kind == _IOS:
+        if plateau.kind is RateKind.IOS:
             yield Step(
                 "issue fewer and larger I/Os where the limit counts I/Os: larger blocks, read-ahead, merged writes",
                 "they take more of a limit of bytes per second",
@@ -524,8 +530,7 @@ def _level(frames: Sequence[FrameRate]) -> _Level | None:
 
 def _round(plateau: _Plateau) -> int | None:
     """Return the number that a limit may have been set to; None where none is near."""
-    units = (1.0,) if plateau.kind == _IOS else (1.0, 1.048576)
-    for unit in units:
+    for unit in _UNITS[plateau.kind]:
         scale = 10.0
         while scale <= plateau.per_s:
             scale *= 10
@@ -536,9 +541,9 @@ def _round(plateau: _Plateau) -> int | None:
     return None
 
 
-def _amount(per_s: float, kind: str) -> str:
+def _amount(per_s: float, kind: RateKind) -> str:
     """Return `3,000 IOPS` or `125MB/s`."""
-    if kind == _BYTES:
+    if kind is RateKind.BYTES:
         return f"{rate(per_s)}B/s"
     return f"{per_s:,.0f} IOPS"
 
@@ -551,10 +556,10 @@ RULE = Rule(
     thresholds={
         "variation": Threshold(0.03, "share", "of the rate it differs by at most, in three of four intervals"),
         "busy": Threshold(0.85, "share", "of the time an I/O is in flight at least"),
-        "depth": Threshold(2.0, "ios", "in flight in the mean of each block at least"),
+        "depth": Threshold(2.0, "ios", "in flight on average in each block at least"),
         "deeper": Threshold(1.5, "times", "as many in flight in one block as in another, at the same rate"),
         "faster": Threshold(1.25, "times", "the rate it did before, in the last hour: a full device does not"),
-        "slow_us": Threshold(1_000, "us", "an I/O takes at least in the deepest block, in the mean"),
+        "slow_us": Threshold(1_000, "us", "an I/O takes on average in the deepest block at least"),
         "lasting_us": Threshold(9_000_000, "us", "of one rate at least; twice that where it may be the device"),
         "reported_us": Threshold(1_000_000, "us", "at its limit by the volume's own counters in ten minutes, at least"),
     },

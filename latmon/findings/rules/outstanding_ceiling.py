@@ -15,11 +15,9 @@ from latmon.analysis.limits import REQUESTS, Advice, Audited, Tuning, at_limit, 
 from latmon.findings.evidence import (
     AboveDriver,
     above_driver,
-    busy_share,
     limit_values,
     littles_law,
     many,
-    mean,
     mean_bytes,
     mean_split,
     raise_limit,
@@ -43,7 +41,7 @@ from latmon.findings.rule import (
     plain,
 )
 from latmon.model.frame import Device, Limit
-from latmon.model.inflight import MEANS, Depths
+from latmon.model.inflight import MEANS, Depths, busy_share, mean_depth
 from latmon.support.units import part, spelled
 
 ID = "outstanding-ceiling"
@@ -87,7 +85,7 @@ class _LimitedDevice(NamedTuple):
     @property
     def queued(self) -> float:
         """Return the mean number of waiting I/Os over the time in which some wait, or over all of it by their times."""
-        counted = mean({depth: ms for depth, ms in self.depths.queued.items() if depth})
+        counted = mean_depth({depth: ms for depth, ms in self.depths.queued.items() if depth})
         return counted if self.depths.queued else self.waiting or 0.0
 
     @property
@@ -231,8 +229,9 @@ def _depth_facts(limited: _LimitedDevice) -> Iterator[Fact]:
     n, busy = limited.n, {depth: ms for depth, ms in limited.depths.in_driver.items() if depth}
     ms = sum(busy.values())
     if limited.depths.source == MEANS:
-        text = f"in the driver: {many(mean(busy))} in the mean of the busy time (means of intervals, no distribution)"
-        yield Fact("mean", round(mean(busy), 2), text, "ios")
+        depth = mean_depth(busy)
+        text = f"in the driver: {many(depth)} in the mean of the busy time (means of intervals, no distribution)"
+        yield Fact("mean", round(depth, 2), text, "ios")
         return
     mode = max(busy, key=lambda depth: busy[depth])
     below = sum(count for depth, count in busy.items() if depth <= n) / ms

@@ -14,10 +14,11 @@ from typing import NamedTuple
 
 from latmon.analysis.attribution import Submission, submission_of
 from latmon.analysis.limits import FEW, REQUESTS, Advice, Audited
-from latmon.findings.evidence import busy_share, raise_limit
+from latmon.findings.evidence import raise_limit
 from latmon.findings.facts import Facts
 from latmon.findings.rule import LIMITS, NOTICE, WARNING, Fact, Finding, Rule, Step, Threshold, Thresholds, Where
 from latmon.model.frame import Device, Limit
+from latmon.model.inflight import busy_share
 from latmon.support.units import part, spelled
 
 ID = "queue-depth-misconfigured"

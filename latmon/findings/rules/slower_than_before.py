@@ -273,8 +273,8 @@ def _at_the_same_time(facts: Facts, device: str, slower: Mapping[str, list[_Slow
         return
     room_us = max(_TOGETHER_US, first.resolution_us)
     changed = facts.history.device_changes(first.mono_us - 6 * room_us, first.mono_us + 6 * room_us)
-    rows = [change for change in changed if change.device == device]
-    own = [change.text for change in sorted(rows, key=lambda change: not change.is_setting)]
+    changes = [change for change in changed if change.device == device]
+    own = [change.text for change in sorted(changes, key=lambda change: not change.is_setting)]
     text = ", ".join(own[:_NAMED]) if own else "no setting, link or report of it that latmon reads"
     yield Fact("changed_too", len(own), f"changed within a minute of it: {text}")
     grown = {name: n for name, n in facts.grown.get(device, {}).items() if n}
