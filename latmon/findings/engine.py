@@ -34,6 +34,7 @@ from latmon.findings.facts import (
     rates_of,
 )
 from latmon.findings.latency_history import LatencyHistory
+from latmon.findings.quiet_times import QuietTimes
 from latmon.findings.rule import (
     CGROUPS,
     DEFAULT,
@@ -363,6 +364,7 @@ class RuleEngine:
         self._kernel_lines = KernelLines()
         self._rates = RateSums()
         self._highest = HighestRates()
+        self._quiet = QuietTimes()
         self.history = LatencyHistory() if history is None else history
         """Latencies of the last hour, and their lasting changes."""
         self._comparison = None if settings.baseline is None else BaselineComparison(source=settings.baseline)
@@ -435,6 +437,7 @@ class RuleEngine:
                 self._kernel_lines.note_removed(removed)
             self.history.forget(name)
             self._highest.forget(name)
+            self._quiet.forget(name)
         self._waiting.add(item)
         self._sums.add(item)
         self._rates.add_frame(item)
@@ -473,6 +476,7 @@ class RuleEngine:
             self._growth.clear()
             self._kernel_lines = KernelLines()
             self._highest.clear()
+            self._quiet.clear()
             self.history = LatencyHistory()
             self._waiting = Waiting()
 
@@ -501,6 +505,7 @@ class RuleEngine:
             self._comparison.add_block(block, self._devices)
         while len(self._blocks) > KEEP and not in_window(self._blocks[0], block.end_us, self.origin):
             self._blocks.popleft()
+        self._quiet.add_blocks(self._blocks, self._devices)
         if self.quiet:
             return
         if self._groups is None or not self._groups.is_of(self._devices.values()):
@@ -515,6 +520,7 @@ class RuleEngine:
             grown=self._growth.until(block.end_us),
             log=self._kernel_lines.newest,
             highest=self._highest,
+            quiet=self._quiet,
             history=self.history,
             comparison=self._comparison,
         )

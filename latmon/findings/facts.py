@@ -56,6 +56,7 @@ from latmon.model.table import Row, Table
 if TYPE_CHECKING:  # a history is made of blocks
     from latmon.findings.baseline import BaselineComparison
     from latmon.findings.latency_history import LatencyHistory
+    from latmon.findings.quiet_times import QuietTimes
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -348,6 +349,7 @@ class Facts:
         is_newest: bool = False,
         grown: Mapping[str, Mapping[str, int]] = MappingProxyType({}),
         highest: HighestRates | None = None,
+        quiet: QuietTimes | None = None,
         history: LatencyHistory | None = None,
         comparison: BaselineComparison | None = None,
         log: Mapping[str, Mark] = MappingProxyType({}),
@@ -355,8 +357,8 @@ class Facts:
         """Take the blocks; running sums and groups of the devices where a caller keeps them.
 
         `off`: the rules that the config turns off; `is_newest`: these are the newest blocks of a longer window;
-        `grown`, `highest`, `history`, `comparison`: as the attributes; `log`: the newest line of the kernel's log
-        about each device.
+        `grown`, `highest`, `quiet`, `history`, `comparison`: as the attributes; `log`: the newest line of the
+        kernel's log about each device.
         """
         self._log = log
         self._groups = groups
@@ -367,6 +369,8 @@ class Facts:
         """Device -> counter of its own reports -> growth over GROWN_US, as far as that was measured."""
         self.highest = HighestRates() if highest is None else highest
         """The highest rates of the last hour, as far as that was measured."""
+        self.quiet = quiet
+        """I/Os before work that runs; None where only a minute is known."""
         self.history = history
         """Latencies of the last hour and their lasting changes; None where only a minute is known."""
         self.comparison = comparison
@@ -399,6 +403,7 @@ class Facts:
                 is_newest=True,
                 grown=self.grown,
                 highest=self.highest,
+                quiet=self.quiet,
                 history=self.history,
                 comparison=self.comparison,
                 log=self._log,

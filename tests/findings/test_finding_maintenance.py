@@ -3,9 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from finding_cases import S, disk, found, frame, hist
+from finding_cases import S, disk, facts_of, found, frame, hist
 
 from latmon.findings.engine import RuleEngine
+from latmon.findings.quiet_times import QuietTimes
 from latmon.model.frame import Completed, DeviceReport, Flow, Origin, Series
 from latmon.model.histogram import Histogram
 from latmon.model.measurements import ERRORS, ISSUERS, MAINTENANCE, Maintenance
@@ -38,10 +39,64 @@ def test_a_check_that_makes_reads_slower_is_a_warning():
     (one,) = checked(4_000)
     assert (one.severity, one.device, one.also, one.where.screen) == ("warning", "md0", ("sda", "sdb"), "overview")
     assert one.summary == (
-        "md0: md check runs for 25 s of the last minute; reads take 4 ms in the mean meanwhile, else 500 us"
+        "md0: md check runs for 25 s of the last minute; reads take 4 ms on average meanwhile, else 500 us"
     )
     assert ("echo idle > /sys/block/md0/md/sync_action",) in [step.commands for step in one.steps]
-    assert one.facts[1].text == "reads of md0 take 4 ms in the mean while it runs"
+    assert one.facts[1].text == "reads of md0 take 4 ms on average while it runs"
+
+
+def long_check(read_us, *, size=1, ios=500, blocks=60, quiet=5):
+    """Return the findings of a check that runs for minutes after as many blocks without it."""
+    frames = [array(100 + 5 * n, 500, work="") for n in range(quiet)]
+    frames += [array(100 + 5 * (quiet + n), read_us, ios=ios) for n in range(blocks)]
+    flow = Flow("md0", "read")
+    for at in range(quiet, len(frames)):
+        done = frames[at].kernel[flow]
+        frames[at] = replace(frames[at], kernel={flow: replace(done, bytes=done.bytes * size)})
+    engine = RuleEngine(Origin("test", "here", "6.1.0", "0", start_mono_us=95 * S), (ARRAY, SDA, SDB))
+    for each in frames:
+        engine.take(each)
+    engine.finish()
+    assert not engine.failed
+    return [one for one in engine.current if one.id == RULE]
+
+
+def test_a_check_of_hours_is_compared_with_the_time_before_it():
+    (one,) = long_check(4_000)
+    assert one.severity == "warning"
+    assert one.summary == (
+        "md0: md check runs for 60 s of the last minute; reads take 4 ms on average meanwhile, before it 500 us"
+    )
+    expected = "reads of md0 take 500 us on average in the minute before it began, 300 s ago"
+    assert one.facts[2].text == expected
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        pytest.param({"read_us": 600}, id="as fast"),
+        pytest.param({"read_us": 4_000, "size": 16}, id="larger I/Os by now"),
+        pytest.param({"read_us": 4_000, "ios": 5_000}, id="more I/Os by now"),
+        pytest.param({"read_us": 4_000, "quiet": 0}, id="nothing known before"),
+    ],
+)
+def test_a_check_of_hours_that_does_no_harm_as_far_as_known_is_a_notice(load):
+    (one,) = long_check(**load)
+    assert one.severity == "notice"
+
+
+def test_what_was_before_work_that_is_over_is_dropped():
+    times, devices = QuietTimes(), {"md0": ARRAY}
+    work = Maintenance("md0", "md check")
+    blocks = facts_of([array(100 + 5 * n, 500, work="md check" if n == 3 else "") for n in range(20)], [ARRAY]).blocks
+    times.add_blocks(blocks[:4], devices)
+    before = times.before(work)
+    assert before is not None
+    assert before.times["md0", "read"].ios == 1_500
+    times.add_blocks(blocks[:10], devices)
+    assert times.before(work) == before
+    times.add_blocks(blocks, devices)
+    assert times.before(work) is None
 
 
 def test_a_check_without_harm_is_a_notice():
@@ -97,7 +152,7 @@ def test_a_storm_of_discards_names_who_and_what_it_costs():
     (one,) = found(RULE, frames, [SSD])
     assert one.severity == "warning"
     assert one.summary == (
-        "nvme0n1: a storm of discards runs for 15 s of the last minute; reads take 9 ms in the mean meanwhile, "
+        "nvme0n1: a storm of discards runs for 15 s of the last minute; reads take 9 ms on average meanwhile, "
         "else 300 us"
     )
     assert "300 discards by fstrim.service" in [fact.text for fact in one.facts]
@@ -113,7 +168,7 @@ def test_a_probe_without_sums_leaves_the_times_to_the_kernel():
 
     frames = [counted(100 + 5 * n, 300, 0, 0) for n in range(4)]
     (one,) = found(RULE, [*frames, *(counted(120 + 5 * n, 9_000, 100, 45_000) for n in range(3))], [SSD])
-    assert "reads take 9 ms in the mean meanwhile, else 300 us" in one.summary
+    assert "reads take 9 ms on average meanwhile, else 300 us" in one.summary
 
 
 def test_discards_that_take_most_of_the_time_and_harm_none_are_a_notice():
@@ -144,6 +199,9 @@ def test_a_self_test_is_named_while_the_drive_has_io():
     )
     (one,) = found(RULE, [trimmed(100, 300, 0, 0)], [testing])
     assert (one.severity, one.summary) == ("notice", "nvme0n1: its extended self-test runs (37 % done)")
+    texts = [fact.text for fact in one.facts]
+    assert texts[0] == "extended self-test, as a tool reports it every five minutes"
+    assert "done: 37 %, as a tool reports it every five minutes" in texts
     assert found(RULE, [trimmed(100, 300, 0, 0)], [replace(SSD, reports=(DeviceReport("self_test", 0, "nvme"),))]) == []
 
 

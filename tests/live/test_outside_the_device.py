@@ -76,7 +76,7 @@ def test_a_limit_outside_is_named_and_a_paced_load_is_not(tmp_path):
     assert name == limited.name
     assert finding["severity"] == "warning"
     assert "a limit outside of this host holds it at " in finding["summary"]
-    assert next(fact["value"] for fact in finding["facts"] if fact["name"] == "rate") == pytest.approx(IOPS, rel=0.05)
+    assert finding["evidence"]["rate"]["value"] == pytest.approx(IOPS, rel=0.05)
 
 
 def test_a_storm_of_discards_is_named_and_fast_ones_are_not(tmp_path):

@@ -84,7 +84,7 @@ TITLES: Mapping[str, str] = MappingProxyType(
         "io-throttled": "throttled by a cgroup limit",
         "outside-limit": "limit outside of the host",
         "noisy-neighbour": "another cgroup's I/O in the way",
-        "maintenance": "maintenance runs",
+        "maintenance": "maintenance, or a missing disk",
         "not-the-disk": "programs wait for a lock",
         "swap-thrash": "short of memory",
         "dirty-throttled": "writers paused for dirty pages",

@@ -3,9 +3,9 @@
 An array that is checked or rebuilt, a file system that is balanced, a drive that tests itself and a storm of discards
 (fstrim, blkdiscard, the mount option discard) take time of disks that nobody asked for in that moment. It ends by
 itself, so that advice about hardware is wrong meanwhile. The I/Os of programs in the blocks in which the work ran are
-compared with those in the blocks in which it did not, as for a noisy neighbour. An array's own counters are without the
-I/Os of its check; of a disk whose file system is balanced they are with them. No finding: work that waits, a few
-discards, and discards that are fast.
+compared with those in the blocks in which it did not, as for a noisy neighbour, or with those before it began. An
+array's own counters are without the I/Os of its check; of a disk whose file system is balanced they are with them. No
+finding: work that waits, a few discards, and discards that are fast.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 from latmon.findings.evidence import maintenance_of
 from latmon.findings.facts import Block, Facts, mean_time_of
+from latmon.findings.quiet_times import DISCARDS, OpTimes, discard_share, is_without, op_times, time_of
+from latmon.findings.quiet_times import OPS as OPS_OF_PROGRAMS
 from latmon.findings.rule import (
     LATENCIES,
     NOTICE,
@@ -32,17 +34,15 @@ from latmon.findings.rule import (
     sysfs,
 )
 from latmon.model import measurements
-from latmon.model.frame import OPS, Device
+from latmon.model.frame import OPS, Device, Flow
 from latmon.support.units import counted, part, spelled
 
 ID = "maintenance"
-DISCARDS = "discards"
 _COUNTED = (measurements.KERNEL, measurements.SEEN)
-_QUIET = 0.02
-"""Greatest share of a block's time that discards take, all together, in a block without them."""
-_OPS = ("read", "write")
 _MORE = 2.0
-"""How many times as many the programs' own I/Os may become."""
+"""How many times as many, or as large, the programs' own I/Os may become."""
+_BY_KERNEL, _BY_TOOL = "as of at most a minute ago", "as a tool reports it every five minutes"
+"""Ages of reports: Device.reports."""
 _SELF_TESTS = {1: "short self-test", 2: "extended self-test"}
 _SHARE_OF_RUNS = 0.5
 """Least share of a block in which work that is no discard ran, so that the block counts as one with it."""
@@ -50,13 +50,15 @@ _REFUTED = "the I/Os take as long after the work has ended, or while it is pause
 
 
 class _Effect(NamedTuple):
-    """I/Os of one op while the work ran and while it did not: their numbers, and their mean times."""
+    """I/Os of an op while the work ran and while it did not: their number meanwhile, and their mean times."""
 
     device: str
     op: str
     ios: int
     during_us: float
     otherwise_us: float
+    until_us: int | None
+    """CLOCK_MONOTONIC of the end of the time before the work; None where it did not run in a part of the minute."""
 
     @property
     def times(self) -> float:
@@ -96,18 +98,14 @@ def _kernel_work(facts: Facts, device: Device, limits: Thresholds) -> _Work | No
     if not running:
         return None
     name = running[0]
-    runs = _runs(device.name, name)
-    effect = _effect(facts, device, runs, lambda block: not _time_of(block, device.name, name), limits)
-    return _Work(device, name, sum(_time_of(block, device.name, name) for block in facts.window), effect)
+    work = measurements.Maintenance(device.name, name)
+    effect = _effect(facts, device, work, _runs(work), limits)
+    return _Work(device, name, sum(time_of(block, work) for block in facts.window), effect)
 
 
-def _time_of(block: Block, device: str, work: str) -> int:
-    return block[measurements.MAINTENANCE].get(measurements.Maintenance(device, work), 0)
-
-
-def _runs(device: str, work: str) -> Callable[[Block], bool]:
+def _runs(work: measurements.Maintenance) -> Callable[[Block], bool]:
     """Return a test of a block for the work having run in most of it."""
-    return lambda block: _time_of(block, device, work) >= _SHARE_OF_RUNS * block.span_us
+    return lambda block: time_of(block, work) >= _SHARE_OF_RUNS * block.span_us
 
 
 def _discards(facts: Facts, device: Device, limits: Thresholds) -> _Work | None:
@@ -115,16 +113,14 @@ def _discards(facts: Facts, device: Device, limits: Thresholds) -> _Work | None:
     if device.name not in facts.once("devices with discards", lambda: _with_discards(facts)):
         return None
 
-    def share(block: Block) -> float:
-        return _time_us((block,), device.name, "discard") / block.span_us if block.span_us else 0.0
+    def is_busy(block: Block) -> bool:
+        return discard_share(block, device.name) >= limits["busy"]
 
-    busy = [block for block in facts.window if share(block) >= limits["busy"]]
+    busy = [block for block in facts.window if is_busy(block)]
     times = mean_time_of(busy, device.name, "discard")
     if times is None or busy[-1].end_us <= facts.window[-1].begin_us or times.ios < limits["discards"]:
         return None
-    effect = _effect(
-        facts, device, lambda block: share(block) >= limits["busy"], lambda block: share(block) <= _QUIET, limits
-    )
+    effect = _effect(facts, device, measurements.Maintenance(device.name, DISCARDS), is_busy, limits)
     lasted_us = sum(block.span_us for block in busy)
     is_most = _discard_share(facts, device.name) >= limits["share"]
     if effect is None and not (is_most and facts.lasts(lasted_us, limits["lasting_us"])):
@@ -174,34 +170,38 @@ def _missing_disks(device: Device) -> int:
 def _effect(
     facts: Facts,
     device: Device,
+    work: measurements.Maintenance,
     runs: Callable[[Block], bool],
-    is_quiet: Callable[[Block], bool],
     limits: Thresholds,
 ) -> _Effect | None:
     """Return the op of the device, or of a disk below an array without times, that lost most time to the work."""
+    is_timed = facts.completed(device.name, *OPS_OF_PROGRAMS) or facts.has_io(device.name)
+    flows = [Flow(name, op) for name in ((device.name,) if is_timed else device.members) for op in OPS_OF_PROGRAMS]
     during = [block for block in facts.blocks if runs(block)]
-    otherwise = [block for block in facts.blocks if is_quiet(block)]
-    is_timed = facts.completed(device.name, *_OPS) or facts.has_io(device.name)
-    names = (device.name,) if is_timed else device.members
-    effects = [
-        effect
-        for name in names
-        for op in _OPS
-        if (effect := _effect_on(name, op, during, otherwise, limits)) is not None
-    ]
+    otherwise = [block for block in facts.blocks if is_without(work)(block)]
+    beside = [_effect_on(flow, op_times(otherwise, *flow), None, during, limits) for flow in flows]
+    before = None if facts.quiet is None else facts.quiet.before(work)
+    if before is not None and not any(beside):
+        beside = [_effect_on(flow, before.times.get(flow), before.end_us, during, limits) for flow in flows]
+    effects = [effect for effect in beside if effect is not None]
     return max(effects, key=lambda effect: effect.added_us, default=None)
 
 
-def _effect_on(name: str, op: str, during: list[Block], otherwise: list[Block], limits: Thresholds) -> _Effect | None:
-    slow, quick = (mean_time_of(blocks, name, op) for blocks in (during, otherwise))
+def _effect_on(
+    flow: Flow, quick: OpTimes | None, until_us: int | None, during: list[Block], limits: Thresholds
+) -> _Effect | None:
+    """Return how much longer the I/Os of an op take than `quick`; None where that isn't due to the work, or unknown."""
+    slow = op_times(during, *flow)
     if slow is None or quick is None or min(slow.ios, quick.ios) < limits["ios"]:
         return None
-    during_us, otherwise_us = (sum(block.span_us for block in blocks) for blocks in (during, otherwise))
-    if slow.ios / during_us > _MORE * quick.ios / otherwise_us:
+    if slow.per_us > _MORE * quick.per_us:
+        return None
+    # What was before is older: programs may issue other I/Os by now.
+    if until_us is not None and not 1 / _MORE <= (slow.mean_bytes or 1) / (quick.mean_bytes or 1) <= _MORE:
         return None
     if slow.mean_us < limits["times"] * quick.mean_us or slow.mean_us - quick.mean_us < limits["more_us"]:
         return None
-    return _Effect(name, op, slow.ios, slow.mean_us, quick.mean_us)
+    return _Effect(flow.device, flow.op, slow.ios, slow.mean_us, quick.mean_us, until_us)
 
 
 def _finding(facts: Facts, work: _Work) -> Finding:
@@ -210,9 +210,10 @@ def _finding(facts: Facts, work: _Work) -> Finding:
     lasted = f" for {spelled(work.lasted_us)} of the last minute" if work.lasted_us else ""
     summary = f"{name}: {_in_words(work)}{at}{lasted}"
     if effect is not None:
+        when = "else" if effect.until_us is None else "before it"
         summary += (
-            f"; {effect.op}s{_of(effect, name)} take {spelled(effect.during_us)} in the mean meanwhile, "
-            f"else {spelled(effect.otherwise_us)}"
+            f"; {effect.op}s{_of(effect, name)} take {spelled(effect.during_us)} on average meanwhile, "
+            f"{when} {spelled(effect.otherwise_us)}"
         )
     return Finding(
         ID,
@@ -240,7 +241,7 @@ def _of(effect: _Effect, name: str) -> str:
 
 
 def _progress(device: Device) -> str:
-    """Return how far the work is, as of at most some minutes ago; empty where that isn't known."""
+    """Return how far the work is, as of its last reading; empty where that isn't known."""
     for name in ("sync_percent", "zfs_scan_percent", "self_test_percent"):
         done = _reported(device, name)
         if isinstance(done, int):
@@ -257,25 +258,31 @@ def _share(facts: Facts, work: _Work) -> float:
 
 def _facts(facts: Facts, work: _Work) -> Iterator[Fact]:
     device, effect = work.device, work.effect
-    yield Fact("work", work.name, f"{work.name}, for {spelled(work.lasted_us)} of the last minute")
+    lasted = f"for {spelled(work.lasted_us)} of the last minute" if work.lasted_us else _BY_TOOL
+    yield Fact("work", work.name, f"{work.name}, {lasted}")
     if effect is not None:
         name = f" of {effect.device}"
-        text = f"{effect.op}s{name} take {spelled(effect.during_us)} in the mean while it runs"
+        text = f"{effect.op}s{name} take {spelled(effect.during_us)} on average while it runs"
         yield Fact("during_us", round(effect.during_us), text, "us", effect.ios)
-        text = f"{effect.op}s{name} take {spelled(effect.otherwise_us)} in the mean while it does not"
+        when = "while it does not"
+        if effect.until_us is not None:
+            when = f"in the minute before it began, {spelled(facts.end_us - effect.until_us)} ago"
+        text = f"{effect.op}s{name} take {spelled(effect.otherwise_us)} on average {when}"
         yield Fact("otherwise_us", round(effect.otherwise_us), text, "us")
     else:
         yield Fact("effect", 0, "no I/Os were seen to take longer meanwhile, as far as there is a time without it")
     if work.name == DISCARDS:
         yield from _discard_facts(facts, device.name)
-    for name, text in (
-        ("sync_percent", "done: {} %"),
-        ("sync_speed", "speed: {:,} kB/s"),
-        ("degraded", "missing disks: {}"),
+    for name, text, age in (
+        ("sync_percent", "done: {} %", _BY_KERNEL),
+        ("sync_speed", "speed: {:,} kB/s", _BY_KERNEL),
+        ("degraded", "missing disks: {}", _BY_KERNEL),
+        ("zfs_scan_percent", "done: {} %", _BY_TOOL),
+        ("self_test_percent", "done: {} %", _BY_TOOL),
     ):
         value = _reported(device, name)
         if isinstance(value, int) and (value or name != "degraded"):
-            yield Fact(name, value, f"{text.format(value)}, as of at most a minute ago")
+            yield Fact(name, value, f"{text.format(value)}, {age}")
     if device.members:
         yield Fact("members", ", ".join(device.members), f"it is on {', '.join(device.members)}")
 
@@ -285,13 +292,13 @@ def _discard_facts(facts: Facts, name: str) -> Iterator[Fact]:
     text = f"discards take {part(share)} of the time of its I/Os"
     yield Fact("discard_share", round(share, 3), text, "share", None if times is None else times.ios)
     if times is not None:
-        text = f"a discard takes {spelled(times.mean_us)} in the mean"
+        text = f"a discard takes {spelled(times.mean_us)} on average"
         yield Fact("discard_us", round(times.mean_us), text, "us", times.ios)
-    who = Counter[str]()
+    issuers = Counter[str]()
     for issuer, done in facts[measurements.ISSUERS].items():
         if issuer.device == name and issuer.op == "discard":
-            who[issuer.comm if issuer.is_process else issuer.name] += done.count
-    for at, (issuer_name, count) in enumerate(who.most_common(2), 1):
+            issuers[issuer.comm if issuer.is_process else issuer.name] += done.count
+    for at, (issuer_name, count) in enumerate(issuers.most_common(2), 1):
         yield Fact(f"issuer_{at}", issuer_name, f"{counted(count, 'discard')} by {issuer_name}", "ios")
 
 
@@ -379,11 +386,11 @@ def _degraded(facts: Facts, device: Device, missing: int) -> Finding:
 
 RULE = Rule(
     ID,
-    "an array is checked or rebuilt, a file system is balanced, a drive tests itself, or discards take a device's time",
+    "an array is checked or lacks a disk, a file system is balanced, a drive tests itself, or discards take time",
     evaluate,
     needs=LATENCIES,
     thresholds={
-        "times": Threshold(2.0, "times", "as long at least take I/Os in the mean while it runs: a warning"),
+        "times": Threshold(2.0, "times", "as long I/Os take on average while it runs, at least: a warning"),
         "more_us": Threshold(200, "us", "longer at least"),
         "ios": Threshold(100, "ios", "of one op at least, while it runs and while it does not"),
         "busy": Threshold(0.2, "share", "of a block's time discards take at least, all together"),

@@ -1,0 +1,149 @@
+"""I/Os of devices just before work on them began: maintenance of the kernel, or discards.
+
+A check of an array lasts for hours, but rules have the blocks of about a minute. So the I/Os of the minute before the
+work are kept for as long as it lasts, to compare the present ones with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from latmon.findings.facts import Block, mean_time_of
+from latmon.model.frame import Device, Flow
+from latmon.model.measurements import KERNEL, MAINTENANCE, SEEN
+from latmon.model.measurements.maintenance import Maintenance
+
+DISCARDS = "discards"
+QUIET_SHARE = 0.02
+"""Greatest share of a block's time that discards take, all together, in a block without them."""
+OPS = ("read", "write")
+_MOST = 256
+"""Works, at the same time, before which the I/Os are kept."""
+_OVER_US = 60_000_000
+"""Work that has not run for as long is over: the blocks of the last minute are without it."""
+_DISCARDS_US = 3600_000_000
+"""Time for which a discard now and then doesn't end what was before the first one."""
+
+
+class OpTimes(NamedTuple):
+    """I/Os of an op over a time: number, mean latency and mean size."""
+
+    ios: int
+    mean_us: float
+    mean_bytes: float
+    span_us: int
+
+    @property
+    def per_us(self) -> float:
+        return self.ios / self.span_us
+
+
+class QuietTime(NamedTuple):
+    """I/Os of a device, and of the devices below it, before work on it began."""
+
+    end_us: int
+    """CLOCK_MONOTONIC of the end of the last block without it."""
+    times: Mapping[tuple[str, str], OpTimes]
+    """(device, op) -> its I/Os."""
+
+
+def op_times(blocks: Sequence[Block], device: str, op: str) -> OpTimes | None:
+    """Return the I/Os of an op in these blocks; None where there are none, or their time isn't known."""
+    times = mean_time_of(blocks, device, op)
+    if times is None:
+        return None
+    counts = [done for block in blocks if (done := block.counted(Flow(device, op)).every) is not None]
+    ios = sum(done.count for done in counts)
+    mean_bytes = sum(done.bytes for done in counts) / ios if ios else 0.0
+    return OpTimes(times.ios, times.mean_us, mean_bytes, sum(block.span_us for block in blocks))
+
+
+def time_of(block: Block, work: Maintenance) -> int:
+    """Return the time in a block for which work of the kernel ran."""
+    return block[MAINTENANCE].get(work, 0)
+
+
+def discard_share(block: Block, device: str) -> float:
+    """Return the time of a device's discards, all together, as a multiple of the block's."""
+    times = mean_time_of((block,), device, "discard")
+    return times.ios * times.mean_us / block.span_us if times is not None and block.span_us else 0.0
+
+
+def is_without(work: Maintenance) -> Callable[[Block], bool]:
+    """Return a test of a block for work not running in it."""
+    if work.work == DISCARDS:
+        return lambda block: discard_share(block, work.device) <= QUIET_SHARE
+    return lambda block: not time_of(block, work)
+
+
+class _Kept(NamedTuple):
+    """What was before a work, and when the work last ran."""
+
+    quiet: QuietTime
+    ran_us: int
+
+
+class QuietTimes:
+    """The I/Os before each work that runs."""
+
+    def __init__(self) -> None:
+        self._kept: dict[Maintenance, _Kept] = {}
+
+    def add_blocks(self, blocks: Sequence[Block], devices: Mapping[str, Device]) -> None:
+        """Note the work in the last of these consecutive blocks, which may have begun after those before it."""
+        if not blocks:
+            return
+        newest = blocks[-1]
+        for work in _works(newest):
+            kept = self._kept.get(work)
+            if kept is not None:
+                self._kept[work] = kept._replace(ran_us=newest.end_us)
+            elif len(self._kept) < _MOST and (quiet := _before(work, blocks, devices)) is not None:
+                self._kept[work] = _Kept(quiet, newest.end_us)
+        for work in [work for work, kept in self._kept.items() if _is_over(work, kept, newest.end_us)]:
+            del self._kept[work]
+
+    def before(self, work: Maintenance) -> QuietTime | None:
+        """Return the I/Os before a work began; None where that isn't known."""
+        kept = self._kept.get(work)
+        return None if kept is None else kept.quiet
+
+    def forget(self, device: str) -> None:
+        """Drop what is known of a device that was removed: another device may get its name."""
+        for work in [work for work in self._kept if work.device == device]:
+            del self._kept[work]
+
+    def clear(self) -> None:
+        """Forget all, for another boot."""
+        self._kept.clear()
+
+
+def _works(block: Block) -> Iterator[Maintenance]:
+    yield from block[MAINTENANCE]
+    rows = (row for table in (KERNEL, SEEN) for row in block[table].items())
+    for device in {flow.device for flow, done in rows if flow.op == "discard" and done.count}:
+        if discard_share(block, device) > QUIET_SHARE:
+            yield Maintenance(device, DISCARDS)
+
+
+def _before(work: Maintenance, blocks: Sequence[Block], devices: Mapping[str, Device]) -> QuietTime | None:
+    is_quiet = is_without(work)
+    quiet = [block for block in blocks if is_quiet(block)]
+    device = devices.get(work.device)
+    names = (work.device, *(device.members if device is not None else ()))
+    times = dict(_times_of(quiet, names))
+    return QuietTime(quiet[-1].end_us, times) if times else None
+
+
+def _times_of(blocks: Sequence[Block], devices: Iterable[str]) -> Iterator[tuple[tuple[str, str], OpTimes]]:
+    for device in devices:
+        for op in OPS:
+            times = op_times(blocks, device, op)
+            if times is not None:
+                yield (device, op), times
+
+
+def _is_over(work: Maintenance, kept: _Kept, now_us: int) -> bool:
+    is_old = work.work == DISCARDS and now_us - kept.quiet.end_us > _DISCARDS_US
+    return is_old or now_us - kept.ran_us > _OVER_US
