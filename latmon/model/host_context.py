@@ -145,6 +145,13 @@ CONTEXT: Mapping[str, ContextKind] = MappingProxyType(
             "pages of files that were read again soon after memory was taken from them",
             "/proc/vmstat has no workingset_activate",
         ),
+        "file_reloads": ContextKind(
+            "reloads of files",
+            "rload",
+            PER_S,
+            "pages of files that were read again after memory was taken from them, however long ago",
+            "/proc/vmstat has no workingset_refault",
+        ),
         "arc": ContextKind("ZFS ARC", "ARC", BYTES, "size of the ZFS cache", "no ZFS module is loaded"),
         "tcp_retransmits": ContextKind(
             "TCP retransmits",

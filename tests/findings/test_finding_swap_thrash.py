@@ -6,7 +6,7 @@ from finding_cases import S, disk, done, facts_of, found, frame, hist, lasting, 
 from latmon.findings.engine import not_evaluated, unexplained
 from latmon.findings.rule import MEMORY, Finding, Where
 from latmon.findings.rules.swap_thrash import ID
-from latmon.model.frame import SWAP, DeviceReport, Flow
+from latmon.model.frame import SWAP, Completed, DeviceReport, Flow
 from latmon.model.host_context import interval_value
 from latmon.model.measurements import MAJOR_FAULTS, MEMORY_LIMITS, PATTERNS, SIZES
 from latmon.model.measurements.issued_io import IssuedIO
@@ -18,9 +18,10 @@ MB = 1_000_000
 AREA = (DeviceReport(SWAP, "whole", "/proc/swaps"),)
 
 
-def context(*, swap_ins=0, swap_outs=0, refaults=0, reclaims=0, stalled=None, host=""):
+def context(*, swap_ins=0, swap_outs=0, refaults=0, reloads=0, reclaims=0, stalled=None, host=""):
     """Host context of a frame of 5 s, in events per second and a share."""
     rates = {"swap_ins": swap_ins, "swap_outs": swap_outs, "file_refaults": refaults, "direct_reclaims": reclaims}
+    rates["file_reloads"] = reloads
     made = {f"{host}{name}": interval_value(5 * per_s, 5 * S) for name, per_s in rates.items()}
     stalls = {} if stalled is None else {f"{host}psi_memory_some": interval_value(round(stalled * 5 * S), 5 * S)}
     return made | stalls
@@ -75,6 +76,41 @@ def test_pages_of_files_that_come_back_need_more_evidence(more):
     assert finding.device == ""
     assert "2.00k pages/s of files are read again, for want of memory" in finding.summary
     assert not any("zram" in step.what for step in finding.steps)
+
+
+def cached(*, reloads=820, refaults=45, hits=820, read_bytes=4096, reads=850):
+    """Return the findings of a cgroup that reads a file; all numbers are per second."""
+    limit = MemoryLimit("/app", "max", 160 * MB)
+    load = {"kernel": {Flow("sda", "read"): Completed(5 * reads, 5 * reads * read_bytes, 5 * S)}}
+    host = context(reloads=reloads, refaults=refaults, stalled=0.001)
+    frames = lasting(12, host_context=host, tables={MEMORY_LIMITS: {limit: 5 * hits} if hits else {}}, **load)
+    return found(ID, frames, [disk()])
+
+
+def test_a_cgroup_that_reads_a_file_somewhat_larger_than_its_limit_at_random():
+    (finding,) = cached()
+    assert finding.severity == "warning"
+    assert finding.summary == (
+        "820 pages/s of files are read again, for want of memory; cgroup /app is at its limit of 160.0 MB"
+    )
+    assert {fact.name: fact.value for fact in finding.facts}["file_reloads"] == 820
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        pytest.param(
+            {"reloads": 3, "refaults": 0, "hits": 30_000, "read_bytes": 131_072, "reads": 940}, id="read once"
+        ),
+        pytest.param({"reloads": 30_000, "hits": 30_000, "read_bytes": 131_072, "reads": 940}, id="scanned again"),
+        pytest.param({"hits": 0}, id="no limit"),
+        pytest.param({"hits": 40}, id="a limit that others reach"),
+        pytest.param({"reads": 50}, id="reads that are too few"),
+        pytest.param({"reloads": 300, "hits": 300}, id="few"),
+    ],
+)
+def test_a_cgroup_at_its_limit_by_its_nature_is_no_finding(load):
+    assert cached(**load) == []
 
 
 @pytest.mark.parametrize(
