@@ -68,18 +68,18 @@ class SlowIos:
     count: int
     us: Mapping[str, int]
 
-    def share(self, stage: str) -> float:
-        """Return a stage's share of their time, 0..1."""
+    def share(self, *stages: str) -> float:
+        """Return the share of these stages in their time, 0..1."""
         total = sum(self.us.values())
-        return self.us.get(stage, 0) / total if total else 0.0
+        return sum(self.us.get(stage, 0) for stage in stages) / total if total else 0.0
 
-    def share_text(self, stage: str) -> str:
-        """Return a stage's share as the begin of a sentence: `97 % of the time of I/Os above 10 ms`."""
-        return f"{part(self.share(stage))} of the time of I/Os above {spelled(self.cut_us)}"
+    def share_text(self, *stages: str) -> str:
+        """Return the share of stages as the beginning of a sentence: `97 % of the time of I/Os above 10 ms`."""
+        return f"{part(self.share(*stages))} of the time of I/Os above {spelled(self.cut_us)}"
 
-    def mean_us(self, stage: str) -> float:
-        """Return the mean time in a stage over all of them, including those that skipped it."""
-        return self.us.get(stage, 0) / self.count if self.count else 0.0
+    def mean_us(self, *stages: str) -> float:
+        """Return the mean time in these stages over all of them, including those that skipped a stage."""
+        return sum(self.us.get(stage, 0) for stage in stages) / self.count if self.count else 0.0
 
 
 def slow_ios(facts: Facts, device: str) -> Sequence[SlowIos]:
@@ -402,10 +402,20 @@ class Instead(NamedTuple):
     waited_us: int = 0
 
     @property
+    def share(self) -> float:
+        """Return its share of the time; 0 where its time is not known."""
+        return self.us / self.waited_us if self.waited_us else 0.0
+
+    @property
+    def is_most(self) -> bool:
+        """Return whether it is known to have run for at least half of the time."""
+        return self.share >= _MOST
+
+    @property
     def who(self) -> str:
         """Return it as the subject of a clause, with how much of the time was its."""
-        share = self.us / self.waited_us if self.waited_us else 0.0
-        if share < _MOST:
+        share = self.share
+        if not self.is_most:
             return f"{self.label}, among others,"
         return self.label if share >= NEARLY_ALL else f"mostly {self.label}"
 

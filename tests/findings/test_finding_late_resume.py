@@ -24,9 +24,10 @@ def recorded(us, ios):
     return (one,) * ios
 
 
-def minute(load, outliers=(), threads=()):
+def minute(load, outliers=(), threads=(), instead=HOG):
     quiet = lasting(11, traced=traced("sda", (FAST,)))
-    rows = by_thread(Wakeups(thread, hist({20: 1000, 945_000: 1}), {HOG: 1}, {HOG: 945_000}) for thread in threads)
+    delay = hist({20: 1000, 945_000: 1})
+    rows = by_thread(Wakeups(thread, delay, {instead: 1}, {instead: 945_000}) for thread in threads)
     bad = frame(BEGIN_S + 55, traced=traced("sda", (FAST, load)), outliers=outliers, tables={WAKEUPS: rows})
     return found(RULE, [*quiet, bad], kernel="6.18.0")
 
@@ -54,8 +55,17 @@ def test_without_a_recorded_wait_the_latest_program_is_named():
 
 def test_a_finding_without_a_thread_names_none():
     (one,) = minute(late(145_000, 60))
-    assert one.severity == "warning"
+    assert one.severity == "notice"
     assert "programs ran up to 145 ms after the completion of 60 I/Os that they waited for" in one.summary
+
+
+def test_a_busy_host_is_a_notice_and_no_ones_fault():
+    (one,) = minute(late(945_000, 12), threads=(FIO,), instead="ruff (prio 120)")
+    assert one.severity == "notice"
+    assert one.summary.endswith("the CPUs are busy with programs of ordinary priority, ruff (prio 120)")
+    texts = " ".join(step.text for step in one.steps)
+    assert "no faster disk helps" in texts
+    assert not any(word in texts for word in ("chrt", "taskset"))
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from finding_cases import BEGIN_S, S, found, frame, hist, lasting, traced
+from finding_cases import BEGIN_S, S, depths, facts_of, found, frame, hist, lasting, timed, traced
 
-from latmon.model.frame import Outlier, Thread, Wait
+from latmon.findings.engine import evaluate_rules, unexplained
+from latmon.findings.rule import DEFAULT
+from latmon.model.frame import Missing, Outlier, Thread, Wait
 from latmon.model.measurements import WAKEUPS
 from latmon.model.measurements.wakeups import Wakeups, by_thread
 
@@ -90,3 +92,104 @@ def test_a_measured_wait_is_a_warning_where_no_thread_is_known():
 )
 def test_others_are_not_found(load):
     assert minute(load, thread=KWORKER) == []
+
+
+KSOFTIRQD = Thread(21, "ksoftirqd/1", "other", 120)
+HALF = (8, {"queue": 2, "worker": 450_000, "hba": 50_000, "softirq": 440_000})
+
+
+def half_each(culprit):
+    """A minute whose slow I/Os waited for a worker, and as long for ksoftirqd while `culprit` ran."""
+    rows = (
+        Wakeups(KWORKER, hist({20: 1000, 450_000: 8}), {HOG: 8}, {HOG: 3_600_000}),
+        Wakeups(KSOFTIRQD, hist({20: 1000, 440_000: 8}), {culprit: 8}, {culprit: 3_520_000}),
+    )
+    bad = frame(BEGIN_S + 55, traced=traced("loop0", (FAST, HALF)), tables={WAKEUPS: by_thread(rows)})
+    return found(RULE, [*lasting(11, traced=traced("loop0", (FAST,))), bad], kernel="6.18.0")
+
+
+def test_waits_of_worker_and_ksoftirqd_behind_one_program_are_taken_together():
+    (one,) = half_each(HOG)
+    assert one.summary.startswith("loop0: 95% of the time of I/Os above")
+    assert "while rtlogger (prio 49) had its CPU; ksoftirqd waited behind the same program" in one.summary
+    assert "with_softirq" in [fact.name for fact in one.facts]
+
+
+def test_waits_behind_two_programs_are_not_taken_together():
+    assert half_each("audio (prio 79)") == []
+
+
+ABSENT = (Missing("worker", "needs tier A"),)
+FAST_C = (1000, {"queue": 2, "hba": 30, "softirq": 20})
+
+
+def tier_c(load, *, device="loop0", late_us=945_000, wakeups=12, thread=KWORKER, fast=FAST_C, outstanding=4):
+    """Frames of a minute in which waits of workers are in queue and hba, and a thread was late."""
+    values = {
+        "traced": traced(device, (fast, load), absent=ABSENT),
+        "histograms": timed(device, (fast, load)),
+        "depths": {device: depths({0: 2500, outstanding: 2500})},
+    }
+    rows = (Wakeups(thread, hist({20: 1000, late_us: wakeups}), {HOG: wakeups}, {HOG: late_us * wakeups}),)
+    return [*lasting(11, **values), frame(BEGIN_S + 55, **values, tables={WAKEUPS: by_thread(rows)})]
+
+
+def stalled(us=945_000, ios=4, stage="hba"):
+    """Four I/Os of each block that a stall of its worker holds."""
+    return ios, {"queue": 2, "hba": 30, "softirq": 20} | {stage: us}
+
+
+def test_tier_c_names_the_late_worker_and_says_that_it_cannot_split_its_wait():
+    (one,) = found(RULE, tier_c(stalled()), kernel="6.18.0")
+    assert (one.severity, one.device) == ("warning", "loop0")
+    assert "the kernel thread kworker/u8:8 (prio 120) was woken and ran up to" in one.summary
+    assert "later while rtlogger (prio 49) had its CPU, as long as its" in one.summary
+    facts = {fact.name: fact.text for fact in one.facts}
+    assert "not known: tier C has it in queue and hba" in facts["unsplit"]
+    assert facts["instead_priority"].startswith("the priority of rtlogger is 49 (real time)")
+    texts = " ".join(step.text for step in one.steps)
+    assert "chrt -o -p 0 TID" in texts
+    assert not any(word in texts for word in ("smartctl", "nvme", "dmesg"))
+
+
+def test_tier_c_leaves_out_what_the_late_worker_explains():
+    frames = tier_c(stalled(ios=2), wakeups=24)
+    every = [one for rule in evaluate_rules(facts_of(frames, kernel="6.18.0"), DEFAULT, {}) for one in rule]
+    assert "bimodal-tail" in [one.id for one in every]
+    left = [one.id for one in unexplained(every)]
+    assert RULE in left
+    assert "bimodal-tail" not in left
+
+
+@pytest.mark.parametrize(
+    ("changed", "severity"),
+    [
+        pytest.param({"wakeups": 1, "outstanding": 1}, "notice", id="too few wake-ups for so many I/Os"),
+        pytest.param({"fast": (10, {"queue": 2, "hba": 400_000, "softirq": 20})}, "notice", id="all I/Os are slow"),
+    ],
+)
+def test_tier_c_a_late_worker_that_does_not_explain_the_ios_is_a_notice(changed, severity):
+    (one,) = found(RULE, tier_c(stalled(), **changed), kernel="6.18.0")
+    assert one.severity == severity
+    assert "which may be a part of its" in one.summary
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        pytest.param(tier_c(stalled(), late_us=40), id="the hog is on another CPU"),
+        pytest.param(tier_c(stalled(), late_us=20_000, wakeups=400), id="slow disk, busy worker"),
+        pytest.param(tier_c(stalled(), thread=replace(KWORKER, comm="rcu_preempt")), id="another thread"),
+        pytest.param(tier_c(stalled(), thread=replace(KWORKER, kernel=False, comm="grep")), id="a program"),
+        pytest.param(tier_c(stalled(), device="nvme0n1"), id="no thread does its I/Os"),
+        pytest.param(tier_c(stalled(stage="resume")), id="the program is late"),
+    ],
+)
+def test_tier_c_others_are_not_found(frames):
+    assert found(RULE, frames, kernel="6.18.0") == []
+
+
+def test_tier_c_kblockd_late_is_found_where_ios_wait_in_the_queue():
+    kblockd = replace(KWORKER, comm="kworker/1:1H", priority=100)
+    (one,) = found(RULE, tier_c(stalled(stage="queue"), device="nvme0n1", thread=kblockd), kernel="6.18.0")
+    assert one.severity == "warning"

@@ -7,6 +7,9 @@ late by half of the mean wait or more, and whose name ties it to the device (its
 device or its driver) or to work that is handed on (kworker). Where no thread is known to have been late for
 `completion`, it is a notice that names none: a thread that runs for long is another cause. A late wake-up of the
 application's own thread doesn't count, because its I/O had completed.
+Where the tracer has no stage `worker` (tier C), that wait is in queue and hba. A late kernel thread that does the
+device's I/Os is then found beside them: a warning where its late wake-ups are as long as the slow I/Os and together
+cover the time in which these were in flight, and most I/Os of the device are fast; else a notice.
 Devices that wait for the same thread are one finding, on the first by name of those with at least half as many such
 I/Os as any other.
 """
@@ -15,7 +18,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from latmon.findings.evidence import (
@@ -24,6 +27,7 @@ from latmon.findings.evidence import (
     blocks_with,
     count_from,
     host_before,
+    mean,
     ran_instead,
     serves,
     slow_ios,
@@ -50,16 +54,18 @@ from latmon.findings.rule import (
 )
 from latmon.model.devices import thread_of
 from latmon.model.frame import OTHER_PRIORITY, THREAD_PRIORITY, Outlier, Wait, comm_of, pid_of, priority_of
-from latmon.model.histogram import Histogram
+from latmon.model.histogram import Histogram, bucket_bounds, bucket_index
 from latmon.model.measurements import WAKEUPS
 from latmon.model.measurements.wakeups import Wakeups
 from latmon.model.stages import WORKER
 from latmon.support.host import REAL_TIME, policy_text, priority_text
-from latmon.support.units import spelled
+from latmon.support.units import part, spelled
 
-STAGE = "completion"
+STAGE, SOFTIRQ = "completion", "softirq"
 _KINDS = {WORKER: "kernel thread", STAGE: "completion thread"}
 """Stage -> what the thread that I/Os wait for in it is called."""
+_JOINED = {WORKER: "a worker", STAGE: "a completion thread", SOFTIRQ: "ksoftirqd"}
+"""Stage -> the thread that waits in it beside another one."""
 
 
 class LateThread(NamedTuple):
@@ -119,12 +125,15 @@ def by_name(facts: Facts, device: str, delay_us: float, stage: str = STAGE) -> L
     latest = max(late, key=lambda woken: (woken.delay.max_bound or 0, woken.thread.pid), default=None)
     if latest is None:
         return None
+    return _of_wakeups(latest, [latest], _KINDS[stage])
+
+
+def _of_wakeups(latest: Wakeups, late: list[Wakeups], kind: str) -> LateThread:
+    """Return the latest thread; what ran instead is of all these late ones."""
     thread = latest.thread
     priority = thread.priority if thread.priority >= 0 else None
     longest_us = latest.delay.max_bound or 0
-    return LateThread(
-        thread.pid, thread.comm, priority, longest_us, ran_instead([latest], ()), latest, kind=_KINDS[stage]
-    )
+    return LateThread(thread.pid, thread.comm, priority, longest_us, ran_instead(late, ()), latest, kind)
 
 
 def _of_waits(waits: list[Wait], facts: Facts) -> LateThread:
@@ -151,6 +160,10 @@ _EMLXS = (
     "; known: Emulex' emlxs, bug 23075272 (emlxs completion thread model can affect performance on busy systems), "
     "patched in Solaris 11.3 SRU 8.7.0 (package driver/fc/emlxs), which made the waits shorter; a QLogic HBA had none"
 )
+_KBLOCKD = re.compile(r"kworker/\d+:\d+H")
+_FAR = 10
+"""Half of all I/Os are so many times faster than slow ones that wait for a late thread."""
+_UNSPLIT = "the wait of each I/O is not known: tier C has it in queue and hba (tier A: the stage worker)"
 _CPUMASK = "/sys/devices/virtual/workqueue/cpumask"
 _REFUTED = (
     "wake-ups of that thread (screen 5) that are short while the I/Os are slow: then it runs for long, or "
@@ -168,27 +181,167 @@ class _DelayedIos(NamedTuple):
     longest_us: int
     outliers: tuple[Outlier, ...]
     """The recorded ones of them."""
+    joined: tuple[str, ...] = ()
+    """Other stages in which a kernel thread waited behind the same program."""
 
     @property
     def device(self) -> str:
         return self.slow.device
 
+    @property
+    def share(self) -> float:
+        """Return the share of all these stages in the slow I/Os' time."""
+        return self.slow.share(self.stage, *self.joined)
+
+    @property
+    def share_text(self) -> str:
+        """Return that share as the beginning of a sentence."""
+        return self.slow.share_text(self.stage, *self.joined)
+
 
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     """Yield one finding per thread that I/Os wait for; where the thread is not known, per device."""
     groups: dict[int | str, list[tuple[_DelayedIos, LateThread | None]]] = {}
+    is_unsplit = _is_unsplit(facts)
     for device in facts.busy:
         by_stage = filter(None, (_delayed(facts, device, stage, limits) for stage in _KINDS))
-        delayed = max(by_stage, key=lambda ios: ios.slow.share(ios.stage), default=None)
+        delayed = max(by_stage, key=lambda ios: ios.share, default=None)
         if delayed:
             woken = _thread(facts, delayed, limits)
             groups.setdefault(woken.number if woken else device, []).append((delayed, woken))
+        elif is_unsplit and (beside := _beside(facts, device, limits)):
+            yield _finding_beside(facts, beside)
     for group in groups.values():
         most = max(delayed.ios for delayed, _ in group)
         # the order of similar counts changes from block to block, that of names doesn't
         group.sort(key=lambda one: (one[0].ios < most / _NEAR, one[0].device))
         if sum(delayed.ios for delayed, _ in group) >= limits["ios"]:
             yield _finding(facts, [delayed for delayed, _ in group], group[0][1], limits)
+
+
+class _LateBeside(NamedTuple):
+    """Slow I/Os of a device, and the late wake-ups of a kernel thread that does such I/Os."""
+
+    slow: SlowIos
+    share: float
+    """Of their time, that of the stages that contain such waits."""
+    wakeups: int
+    """The late ones."""
+    woken: LateThread
+    is_cause: bool
+    """Whether the late wake-ups explain the time of the slow I/Os."""
+
+
+def _is_unsplit(facts: Facts) -> bool:
+    """Return whether the tracer of this Linux can't measure the stage `worker`."""
+    absent = facts.window[-1].packed.traced.absent
+    return not facts.is_sun and any(missing.name == WORKER for missing in absent)
+
+
+def _beside(facts: Facts, device: str, limits: Thresholds) -> _LateBeside | None:
+    """Return the slow I/Os of a device with the latest thread that does them; None where no thread was as late.
+
+    A thread is late by half of the slow I/Os' mean or more. Where the driver hands its I/Os to no thread of this
+    host, a thread only sends them (kblockd): they then wait above the driver.
+    """
+    stages = ("queue", "requeue", "hba") if _driver_thread(facts, device) else ("queue", "requeue")
+    for slow in slow_ios(facts, device):
+        share, mean_us = slow.share(*stages), slow.mean_us(*stages)
+        if share < limits["tail"] or mean_us < limits["delay_us"] or slow.count < limits["ios"]:
+            continue
+        late_us = mean_us / _EXPLAINS
+        rows = [row for row in facts[WAKEUPS].values() if _does_ios_of(facts, row, device)]
+        late = [row for row in rows if (row.delay.max_bound or 0) >= late_us]
+        if late:
+            latest = max(late, key=lambda row: (row.delay.max_bound or 0, row.thread.pid))
+            wakeups = sum(count_from(row.delay, late_us) for row in late)
+            woken = _of_wakeups(latest, late, _KINDS[WORKER])
+            is_cause = wakeups >= limits["ios"] and _explains(facts, slow, late, late_us)
+            return _LateBeside(slow, share, wakeups, woken, is_cause)
+    return None
+
+
+def _driver_thread(facts: Facts, device: str) -> str:
+    return thread_of(device, facts.device(device).driver)
+
+
+def _does_ios_of(facts: Facts, row: Wakeups, device: str) -> bool:
+    """Return whether a kernel thread can be the one that does a device's I/Os, or sends them to the driver.
+
+    loop's workers are of an unbound workqueue (drivers/block/loop.c since Linux 5.14), kblockd's of each CPU with high
+    priority (block/blk-core.c): their names say no more.
+    """
+    comm = row.thread.comm
+    name = comm.removeprefix(host_before(facts, device))
+    if not row.thread.kernel:
+        return False
+    if serves(facts, comm, device):
+        return True
+    if not _driver_thread(facts, device):
+        return bool(_KBLOCKD.match(name))
+    return name.startswith(_UNBOUND) or bool(_KBLOCKD.match(name))
+
+
+def _explains(facts: Facts, slow: SlowIos, late: list[Wakeups], late_us: float) -> bool:
+    """Return whether late wake-ups cover at least half of the time in which slow I/Os were in flight.
+
+    That time is theirs by the mean number in flight. Where half of all I/Os are nearly as slow, the device may be.
+    """
+    device = slow.device
+    median_us = facts.latency(device).quantile(0.5)
+    slow_us = sum(slow.us.values())
+    if median_us is None or median_us * _FAR > slow_us / slow.count:
+        return False
+    depths = facts.depths(device)
+    in_flight = _busy_mean(depths.in_driver) + _busy_mean(depths.queued)
+    first = bucket_index(int(late_us), late[0].delay.bits)
+    waited_us = sum(
+        count * bucket_bounds(index)[0] for row in late for index, count in row.delay.buckets if index >= first
+    )
+    return waited_us * max(in_flight, 1.0) * _EXPLAINS >= slow_us
+
+
+def _busy_mean(depths: Mapping[int, int]) -> float:
+    """Return the mean of a depth histogram over the time with at least one I/O."""
+    return mean({depth: ms for depth, ms in depths.items() if depth})
+
+
+def _finding_beside(facts: Facts, beside: _LateBeside) -> Finding:
+    slow, woken = beside.slow, beside.woken
+    device = slow.device
+    ran = f"{woken.text} was woken and ran up to {spelled(woken.longest_us)} later{_meanwhile(woken.instead)}"
+    brief = f"{device}: {woken.text} was woken but not run{_meanwhile(woken.instead)}"
+    mean_us = sum(slow.us.values()) / slow.count
+    if beside.is_cause:
+        summary = f"{device}: {ran}, as long as its {slow.count:,} I/Os above {spelled(slow.cut_us)} take"
+    else:
+        summary = f"{device}: {ran}, which may be a part of its {slow.count:,} I/Os above {spelled(slow.cut_us)}"
+    return Finding(
+        ID,
+        WARNING if beside.is_cause else NOTICE,
+        device,
+        summary,
+        (
+            Fact("slow", slow.count, f"{slow.count:,} I/Os took {spelled(slow.cut_us)} or more", "ios"),
+            *duration_facts(("slow_mean", mean_us, "they took {} on average", slow.count)),
+            Fact("late", beside.wakeups, f"{beside.wakeups:,} wake-ups were late by half of that or more"),
+            *_thread_facts(facts, woken),
+            *_priority_instead(facts, woken),
+            Fact("unsplit", "worker", _UNSPLIT),
+        ),
+        Where("stages", device, low_us=slow.cut_us),
+        tuple(_steps(facts, device, woken)),
+        _REFUTED,
+        beside.share,
+        brief=brief,
+    )
+
+
+def _priority_instead(facts: Facts, woken: LateThread) -> Iterator[Fact]:
+    priority = priority_of(woken.instead.label)
+    if priority >= 0:
+        text = f"the priority of {comm_of(woken.instead.label)} is {priority_text(priority, facts.origin.kernel)}"
+        yield Fact("instead_priority", priority, text)
 
 
 def _delayed(facts: Facts, device: str, stage: str, limits: Thresholds) -> _DelayedIos | None:
@@ -198,10 +351,46 @@ def _delayed(facts: Facts, device: str, stage: str, limits: Thresholds) -> _Dela
     if longest < limits["long_us"] and blocks_with(facts, device, stage, limits["delay_us"]) < limits["blocks"]:
         return None
     for slow in slow_ios(facts, device):
-        if slow.share(stage) >= limits["tail"] and slow.mean_us(stage) >= limits["delay_us"]:
+        joined = _joined(facts, slow, stage, limits)
+        stages = stage, *joined
+        if slow.share(*stages) >= limits["tail"] and slow.mean_us(*stages) >= limits["delay_us"]:
             ios = min(slow.count, count_from(waits, limits["delay_us"]) or len(outliers))
-            return _DelayedIos(stage, slow, ios, slow.us.get(stage, 0) / ios, longest, outliers) if ios else None
+            return (
+                _DelayedIos(stage, slow, ios, slow.us.get(stage, 0) / ios, longest, outliers, joined) if ios else None
+            )
     return None
+
+
+def _joined(facts: Facts, slow: SlowIos, stage: str, limits: Thresholds) -> tuple[str, ...]:
+    """Return other stages in which kernel threads waited behind the program that one waited for in `stage`.
+
+    A program that has a CPU makes workers and ksoftirqd late there: either alone may be less than half of the time.
+    """
+    own = slow.share(stage)
+    if not 0 < own < limits["tail"]:
+        return ()
+    culprit = _culprit(facts, slow, stage, limits)
+    others = (other for other in (*_KINDS, SOFTIRQ) if other != stage and slow.share(other))
+    return tuple(other for other in others if culprit and _culprit(facts, slow, other, limits) == culprit)
+
+
+def _culprit(facts: Facts, slow: SlowIos, stage: str, limits: Thresholds) -> str:
+    """Return the program that ran for most of the time while a kernel thread waited in a stage; empty: not known."""
+    outliers = facts.outliers(slow.device)
+    if stage == SOFTIRQ:
+        rows = [row for row in facts[WAKEUPS].values() if _is_ksoftirqd(facts, row, slow.device)]
+        late = [row for row in rows if (row.delay.max_bound or 0) >= limits["delay_us"]]
+        waits = [wait for outlier in outliers for wait in outlier.waits if wait.stage == SOFTIRQ]
+        instead = ran_instead(late, waits)
+    else:
+        late_us = max(slow.mean_us(stage) / _EXPLAINS, limits["delay_us"])
+        woken = by_outliers(facts, outliers, limits["delay_us"], stage) or by_name(facts, slow.device, late_us, stage)
+        instead = woken.instead if woken else Instead()
+    return comm_of(instead.label) if instead.is_most else ""
+
+
+def _is_ksoftirqd(facts: Facts, row: Wakeups, device: str) -> bool:
+    return row.thread.comm.removeprefix(host_before(facts, device)).startswith("ksoftirqd/")
 
 
 def _thread(facts: Facts, delayed: _DelayedIos, limits: Thresholds) -> LateThread | None:
@@ -228,16 +417,16 @@ def _finding(facts: Facts, group: list[_DelayedIos], woken: LateThread | None, l
         _summary(facts, delayed, woken),
         tuple(_facts(facts, group, woken)),
         Where("stages", delayed.device, low_us=delayed.slow.cut_us),
-        tuple(_steps(facts, delayed, woken)),
+        tuple(_steps(facts, delayed.device, woken)),
         _REFUTED,
-        delayed.slow.share(delayed.stage),
+        delayed.share,
         tuple(one.device for one in group[1:]),
         _brief(delayed, woken),
     )
 
 
 def _summary(facts: Facts, delayed: _DelayedIos, woken: LateThread | None) -> str:
-    begin = f"{delayed.device}: {delayed.slow.share_text(delayed.stage)}"
+    begin = f"{delayed.device}: {delayed.share_text}"
     if woken is None and delayed.stage == WORKER:
         return (
             f"{begin} is a wait for kernel threads that were woken and not run, {spelled(delayed.mean_us)} in the "
@@ -259,8 +448,15 @@ def _summary(facts: Facts, delayed: _DelayedIos, woken: LateThread | None) -> st
     itself = f"; {below} took {spelled(device)}" if device is not None else ""
     return (
         f"{begin} is a wait for {woken.text}, which was woken and ran "
-        f"up to {spelled(woken.longest_us)} later{_where(woken)}{_meanwhile(woken.instead)}{itself}"
+        f"up to {spelled(woken.longest_us)} later{_where(woken)}{_meanwhile(woken.instead)}"
+        f"{_with_joined(delayed)}{itself}"
     )
+
+
+def _with_joined(delayed: _DelayedIos) -> str:
+    """Return what else waited behind the same program, as the end of a sentence; empty where nothing did."""
+    names = " and ".join(_JOINED[stage] for stage in delayed.joined)
+    return f"; {names} waited behind the same program" if names else ""
 
 
 def _where(woken: LateThread) -> str:
@@ -282,7 +478,7 @@ def _brief(delayed: _DelayedIos, woken: LateThread | None) -> str:
     """Return the summary without times of single waits; empty where the thread is not known."""
     if woken is None:
         return ""
-    begin = f"{delayed.device}: {delayed.slow.share_text(delayed.stage)}"
+    begin = f"{delayed.device}: {delayed.share_text}"
     return f"{begin} is a wait for {woken.text}, woken but not run{_meanwhile(woken.instead)}"
 
 
@@ -295,6 +491,7 @@ def _facts(facts: Facts, group: list[_DelayedIos], woken: LateThread | None) -> 
         ("wait_max", delayed.longest_us, f"the longest wait was {_bounded(facts, delayed)}", delayed.ios),
         ("device", _device_us(delayed), "before that they took {} in HBA, fabric and device", len(delayed.outliers)),
     )
+    yield from _joined_facts(delayed)
     if (most := _at_once(group)) > 1:
         of = sum(len(one.outliers) for one in group)
         yield Fact("at_once", most, f"{most} I/Os waited for one wake-up", "ios", of)
@@ -318,6 +515,13 @@ def _facts(facts: Facts, group: list[_DelayedIos], woken: LateThread | None) -> 
         elif one.name == OTHER_PRIORITY:
             text = f"that of another driver's completion threads is {one.value} ({one.source})"
             yield Fact("other_priority", one.value, text)
+
+
+def _joined_facts(delayed: _DelayedIos) -> Iterator[Fact]:
+    for stage in delayed.joined:
+        share = delayed.slow.share(stage)
+        text = f"{_JOINED[stage]} waited behind the same program: {part(share)} of that time (stage {stage})"
+        yield Fact(f"with_{stage}", round(share, 3), text, "share", delayed.slow.count)
 
 
 def _bounded(facts: Facts, delayed: _DelayedIos) -> str:
@@ -355,7 +559,7 @@ def _policy_instead(woken: LateThread) -> str:
     return policy_text(wait.instead_policy, priority_of(wait.instead))
 
 
-def _steps(facts: Facts, delayed: _DelayedIos, woken: LateThread | None) -> Iterator[Step]:
+def _steps(facts: Facts, device: str, woken: LateThread | None) -> Iterator[Step]:
     if woken is None:
         yield Step("look at the wake-ups of kernel threads on screen 5: which thread is woken, and when does it run?")
         return
@@ -364,12 +568,12 @@ def _steps(facts: Facts, delayed: _DelayedIos, woken: LateThread | None) -> Iter
         f"find out why {by or 'something'} keeps the CPU: is it meant to run for so long, and on that CPU?",
         commands=(threads(comm_of(by), is_sun=facts.is_sun),),
     )
-    yield from _sun(facts, delayed, woken) if facts.is_sun else _linux(facts, delayed, woken)
+    yield from _sun(facts, device, woken) if facts.is_sun else _linux(facts, device, woken)
 
 
-def _sun(facts: Facts, delayed: _DelayedIos, woken: LateThread) -> Iterator[Step]:
+def _sun(facts: Facts, device: str, woken: LateThread) -> Iterator[Step]:
     thread_of = _OF_DRIVER.match(woken.name)  # the disk's own driver is sd, whose HBA completes the I/O
-    driver = thread_of[1] if thread_of else facts.device(delayed.device).driver
+    driver = thread_of[1] if thread_of else facts.device(device).driver
     bug = _EMLXS if driver == "emlxs" else ""
     yield Step(
         "look for a driver whose completion threads have a higher priority, or none: a patch of the HBA's driver, "
@@ -388,14 +592,14 @@ def _sun(facts: Facts, delayed: _DelayedIos, woken: LateThread) -> Iterator[Step
     )
 
 
-def _linux(facts: Facts, delayed: _DelayedIos, woken: LateThread) -> Iterator[Step]:
+def _linux(facts: Facts, device: str, woken: LateThread) -> Iterator[Step]:
     thread = woken.name or f"the {woken.kind}"
     yield Step(
         f"move what runs instead to other CPUs, or lower it below {thread}",
         "its own work gets slower, which may be real-time work",
         ("taskset -cp CPUS TID",),
     )
-    name = thread.removeprefix(host_before(facts, delayed.device))
+    name = thread.removeprefix(host_before(facts, device))
     if 0 <= priority_of(woken.instead.label) < REAL_TIME:
         yield Step(
             f"else run {comm_of(woken.instead.label)} without real-time priority",

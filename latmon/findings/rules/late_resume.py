@@ -3,6 +3,9 @@
 The stage `resume` is the wait of a program's own thread for a CPU, after the completion: no device has a part in it,
 and it is no part of the total. Counted are threads that a completion wakes. An outlier names the thread, else it is the
 program's thread with the latest wake-up.
+
+Many ordinary programs on few CPUs make each other late: that is a busy host, and a notice. It is a warning where a
+real-time program ran for most of the time: it keeps ordinary ones from its CPU for as long as it wants.
 """
 
 from __future__ import annotations
@@ -15,11 +18,13 @@ from latmon.findings.evidence import Instead, blocks_with, count_from, ran_inste
 from latmon.findings.facts import Facts
 from latmon.findings.rule import (
     CRITICAL,
+    NOTICE,
     TRACED,
     WARNING,
     Fact,
     Finding,
     Rule,
+    Severity,
     Step,
     Threshold,
     Thresholds,
@@ -104,7 +109,7 @@ def _finding(facts: Facts, device: str, late: int, share: float, limits: Thresho
     program = _thread(facts, device, limits["delay_us"])
     return Finding(
         ID,
-        CRITICAL if (resumes.max_bound or 0) >= limits["critical_us"] else WARNING,
+        _severity(resumes, program, limits),
         device,
         _summary(device, late, resumes, program),
         tuple(_facts(facts, device, late, share, program)),
@@ -115,6 +120,22 @@ def _finding(facts: Facts, device: str, late: int, share: float, limits: Thresho
     )
 
 
+def _severity(resumes: Histogram, program: _LateProgram | None, limits: Thresholds) -> Severity:
+    if program is None or not _is_kept_away(program):
+        return NOTICE
+    return CRITICAL if (resumes.max_bound or 0) >= limits["critical_us"] else WARNING
+
+
+def _is_kept_away(program: _LateProgram) -> bool:
+    """Return whether a real-time program had its CPU for most of the time."""
+    return program.instead.is_most and 0 <= priority_of(program.instead.label) < REAL_TIME
+
+
+def _is_ordinary(program: _LateProgram) -> bool:
+    """Return whether what had its CPU is known to have no real-time priority."""
+    return bool(program.instead.us) and priority_of(program.instead.label) >= REAL_TIME
+
+
 def _summary(device: str, late: int, resumes: Histogram, program: _LateProgram | None) -> str:
     name = program.name if program else ""
     who, waited = (name, "it waited") if name else ("programs", "they waited")
@@ -122,6 +143,8 @@ def _summary(device: str, late: int, resumes: Histogram, program: _LateProgram |
     begin = f"{device}: {who} ran up to {late_us} after the completion of {late:,} I/Os that {waited} for"
     if program is None:
         return begin
+    if _is_ordinary(program):
+        return f"{begin}: the CPUs are busy with programs of ordinary priority, {program.instead.who.rstrip(',')}"
     where = "" if program.wait is None or program.wait.cpu is None else f", on CPU {program.wait.cpu}"
     if program.instead.us:
         return f"{begin}{where}: {program.instead.who} had its CPU"
@@ -150,6 +173,13 @@ def _facts(facts: Facts, device: str, late: int, share: float, program: _LatePro
 
 def _steps(facts: Facts, program: _LateProgram | None) -> Iterator[Step]:
     by = program.instead.label if program and program.instead.us else ""
+    if program and _is_ordinary(program):
+        yield Step(
+            "see which programs use the CPUs, and whether the host is meant to be this busy: run them at other times, "
+            "with a higher nice value, or on more CPUs; no faster disk helps",
+            commands=(threads("", is_sun=facts.is_sun),),
+        )
+        return
     yield Step(
         f"find out why {by or 'something'} keeps the CPU: is it meant to run for so long, and on that CPU?",
         commands=(threads(comm_of(by), is_sun=facts.is_sun),),
@@ -174,6 +204,7 @@ RULE = Rule(
     "programs run late after the I/O that they waited for has completed",
     evaluate,
     needs=TRACED,
+    explained_by=("completion-wakeup",),
     thresholds={
         "delay_us": Threshold(10_000, "us", "from which on a waiter is late"),
         "ios": Threshold(10, "ios", "with such a waiter at least"),
