@@ -179,6 +179,7 @@ def test_tier_c_a_late_worker_that_does_not_explain_the_ios_is_a_notice(changed,
     [
         pytest.param(tier_c(stalled(), late_us=40), id="the hog is on another CPU"),
         pytest.param(tier_c(stalled(), late_us=20_000, wakeups=400), id="slow disk, busy worker"),
+        pytest.param(tier_c(stalled(us=90_000), late_us=720_000), id="late for longer than any I/O took"),
         pytest.param(tier_c(stalled(), thread=replace(KWORKER, comm="rcu_preempt")), id="another thread"),
         pytest.param(tier_c(stalled(), thread=replace(KWORKER, kernel=False, comm="grep")), id="a program"),
         pytest.param(tier_c(stalled(), device="nvme0n1"), id="no thread does its I/Os"),

@@ -202,7 +202,7 @@ class CgroupNames:
 
 def numbers(proc: Path) -> Mapping[int, str]:
     """Return number -> path of all cgroups in the hierarchy that bios are charged to, as many as a walk visits."""
-    roots = sorted(_hierarchies(os.fsdecode(content(proc / "self/mountinfo"))), key=lambda one: one[1])
+    roots = sorted(hierarchies(os.fsdecode(content(proc / "self/mountinfo"))), key=lambda one: one[1])
     if not roots:
         return {}
     root = roots[0][0]  # blkio of version 1, where it is mounted: then version 2 has no controller of I/O
@@ -354,10 +354,10 @@ class CgroupIos:
 
 def counted(proc: Path) -> tuple[LimitedCgroup, ...] | None:
     """Return the cgroups with counters of I/O; None without a hierarchy, or where there are too many."""
-    roots = sorted(_hierarchies(os.fsdecode(content(proc / "self/mountinfo"))), key=lambda one: one[1])
+    roots = sorted(hierarchies(os.fsdecode(content(proc / "self/mountinfo"))), key=lambda one: one[1])
     found: list[LimitedCgroup] = []
     for root, version in roots[:1]:
-        for path in _below(root, "io.stat" if version == 2 else ""):  # noqa: PLR2004
+        for path in cgroups_below(root, "io.stat" if version == 2 else ""):  # noqa: PLR2004
             found.append(LimitedCgroup(root, path, version))
             if len(found) > MAX_COUNTED:
                 return None
@@ -549,7 +549,7 @@ class CgroupReader:
         """Return the cgroup's processes. They are looked for again after 5 s, where there was I/O meanwhile."""
         had = self._processes.get(path)
         if had is None or (had.ios != ios and mono_us >= had.looked_us + _LOOK_US):
-            pids = _pids(path)
+            pids = pids_of(path)
             comms = Counter(name for pid in pids if (name := _comm(self._proc, pid)))
             had = _Processes(ios, mono_us, len(pids), tuple(name for name, _ in comms.most_common(_NAMES)))
             self._processes[path] = had
@@ -597,10 +597,10 @@ def full_walk(proc: Path, before: Mapping[Path, bytes] | None) -> Walk:
     limited: list[LimitedCgroup] = []
     active: list[LimitedCgroup] = []
     counters: dict[Path, bytes] = {}
-    roots = tuple(_hierarchies(os.fsdecode(content(proc / "self/mountinfo"))))
+    roots = tuple(hierarchies(os.fsdecode(content(proc / "self/mountinfo"))))
     visited = 0
     for root, version in roots:
-        for path in _below(root, "io.max" if version == 2 else ""):  # noqa: PLR2004
+        for path in cgroups_below(root, "io.max" if version == 2 else ""):  # noqa: PLR2004
             visited += 1
             cgroup = LimitedCgroup(root, path, version)
             if _is_limited(path, version):
@@ -627,19 +627,19 @@ def _look_at_active(last: Walk, limited: tuple[LimitedCgroup, ...]) -> Walk:
     return last._replace(limited=(*limited, *newly_limited), active=still_active)
 
 
-def _hierarchies(mountinfo: str) -> Iterator[tuple[Path, int]]:
-    """Yield the mount point and the version of the hierarchies that may limit I/O, each version once."""
+def hierarchies(mountinfo: str, controller: str = "blkio") -> Iterator[tuple[Path, int]]:
+    """Yield the mount point and the version of the hierarchies with a controller of version 1, each version once."""
     known = set[int]()
     for line in mountinfo.splitlines():
         mount, _, kind = line.partition(" - ")
         fields, (system, _, options) = mount.split(" "), (*kind.split(" ", 2), "", "", "")[:3]
-        version = 2 if system == "cgroup2" else 1 if system == "cgroup" and "blkio" in options.split(",") else 0
+        version = 2 if system == "cgroup2" else 1 if system == "cgroup" and controller in options.split(",") else 0
         if version and version not in known and len(fields) > 4:  # noqa: PLR2004 - the fifth is the mount point
             known.add(version)
             yield Path(_OCTAL.sub(lambda found: chr(int(found[1], 8)), fields[4])), version
 
 
-def _below(root: Path, file: str = "") -> Iterator[Path]:
+def cgroups_below(root: Path, file: str = "") -> Iterator[Path]:
     """Yield a cgroup and those below it, the upper ones first. `file`: leave out those without it, and their own.
 
     A cgroup without a controller has no descendant with it.
@@ -734,10 +734,10 @@ def _stalled_us(path: Path) -> int | None:
     return _whole(total) if total.isdecimal() else None
 
 
-def _pids(path: Path) -> list[str]:
+def pids_of(path: Path) -> list[str]:
     """Return the first processes of the cgroup and of those below it."""
     found: list[str] = []
-    for below, _ in zip(_below(path), range(_MAX_BELOW), strict=False):
+    for below, _ in zip(cgroups_below(path), range(_MAX_BELOW), strict=False):
         found += _first_pids(below, _MAX_PROCESSES - len(found))
         if len(found) >= _MAX_PROCESSES:
             break

@@ -30,7 +30,7 @@ from latmon.model.measurements.maintenance import Maintenance
 from latmon.model.table import NO_TABLES, Tables, filled
 from latmon.support.errors import UnavailableError
 from latmon.support.paths import content
-from latmon_backends.kernel import block_devices, cgroups, depth_sampler, diskstats, memory
+from latmon_backends.kernel import block_devices, cgroups, cpu_quotas, depth_sampler, diskstats, memory
 from latmon_backends.kernel.block_devices import BlockDevices
 from latmon_backends.kernel.cgroups import (
     CgroupCounters,
@@ -40,6 +40,7 @@ from latmon_backends.kernel.cgroups import (
     ProcessCounters,
     ProcessIos,
 )
+from latmon_backends.kernel.cpu_quotas import QuotaReader, QuotaSums
 from latmon_backends.kernel.depth_sampler import DepthSampler, Spent, Watched
 from latmon_backends.kernel.diskstats import MOST_GAINED, UNNUMBERED, Counters, Diskstats
 from latmon_backends.kernel.kernel_log import KernelLog
@@ -123,6 +124,7 @@ class Sample:
     """With absolute counters; None where limits of cgroups are not read."""
     host_context: Mapping[str, Cumulative] = field(default_factory=dict)
     memory: MemorySample = NO_MEMORY
+    cpu_quotas: QuotaSums = field(default_factory=dict)
     cgroup_ios: CgroupCounters | None = None
     """Absolute counters by cgroup; None where they are not read."""
     process_ios: ProcessCounters | None = None
@@ -203,6 +205,7 @@ class KernelSampler(CounterSampler):
         self._context = HostContextReader(proc)
         self._maintenance = MaintenanceReader(sys)
         self._memory = MemoryReader(proc)
+        self._quotas = QuotaReader(proc)
         self.cgroups = CgroupNames(proc)
         self._cgroup_ios: CgroupIos | None = None
         self._process_ios: ProcessIos | None = None
@@ -286,6 +289,7 @@ class KernelSampler(CounterSampler):
             host_context=context,
             memory=self._memory.sample(mono_us, sum(context[name][0] for name in _SHORT_OF_MEMORY if name in context)),
             cgroup_limits=self._cgroups.sample(mono_us, numbered),
+            cpu_quotas=self._quotas.sample(mono_us),
             cgroup_ios=None if self._cgroup_ios is None else self._cgroup_ios.sample(mono_us, numbered),
             process_ios=None if self._process_ios is None else self._process_ios.sample(),
             idle=self._idle,
@@ -439,6 +443,7 @@ def difference(before: Sample, after: Sample) -> CounterInterval:
             DEVICE_COUNTERS: of_devices,
             MAINTENANCE: dict.fromkeys(after.maintenance, dt_us),
             **filled(memory.difference(before.memory, after.memory)),
+            **filled(cpu_quotas.difference(before.cpu_quotas, after.cpu_quotas)),
         },
     )
 

@@ -24,6 +24,7 @@ from latmon.model.table import Tables
 from latmon.support.paths import content
 from latmon.support.process import SideThread
 from latmon.support.text import clean
+from latmon_backends.kernel.cgroups import hierarchies
 
 MOVED = 50
 """Pages that were reclaimed too early, between two samples, from which on it is looked for who is short of memory."""
@@ -38,7 +39,6 @@ _MAJOR_FAULTS = 12 - 3
 """Place of majflt after the state in /proc/PID/stat, the field 12 of proc_pid_stat(5)."""
 _EVENT = re.compile(rb"^(max|high) (\d{1,19})$", re.MULTILINE)
 Key = TypeVar("Key")
-_OCTAL = re.compile(r"\\([0-7]{3})")
 
 
 class _Process(NamedTuple):
@@ -161,7 +161,7 @@ def _processes(proc: Path) -> Iterator[tuple[int, _Process]]:
 
 
 def _limits(proc: Path) -> Iterator[tuple[MemoryLimit, int]]:
-    for root, version in _hierarchies(os.fsdecode(content(proc / "self/mountinfo"))):
+    for root, version in hierarchies(os.fsdecode(content(proc / "self/mountinfo")), "memory"):
         waiting, visited = deque([root]), 0
         while waiting and visited < _MOST_CGROUPS:
             path = waiting.popleft()
@@ -194,15 +194,3 @@ def _number(file: Path) -> int | None:
     """Return a file's number; None where it has none, such as `max`."""
     digits = content(file).strip()
     return int(digits) if digits.isdigit() and len(digits) < 20 else None  # noqa: PLR2004 - digits of 2^64
-
-
-def _hierarchies(mountinfo: str) -> Iterator[tuple[Path, int]]:
-    """Yield the mount point and the version of the hierarchies that may limit memory, each version once."""
-    known = set[int]()
-    for line in mountinfo.splitlines():
-        mount, _, kind = line.partition(" - ")
-        fields, (system, _, options) = mount.split(" "), (*kind.split(" ", 2), "", "", "")[:3]
-        version = 2 if system == "cgroup2" else 1 if system == "cgroup" and "memory" in options.split(",") else 0
-        if version and version not in known and len(fields) > 4:  # noqa: PLR2004 - the fifth is the mount point
-            known.add(version)
-            yield Path(_OCTAL.sub(lambda found: chr(int(found[1], 8)), fields[4])), version

@@ -125,15 +125,14 @@ def by_name(facts: Facts, device: str, delay_us: float, stage: str = STAGE) -> L
     latest = max(late, key=lambda woken: (woken.delay.max_bound or 0, woken.thread.pid), default=None)
     if latest is None:
         return None
-    return _of_wakeups(latest, [latest], _KINDS[stage])
+    return _of_wakeups(latest, _KINDS[stage])
 
 
-def _of_wakeups(latest: Wakeups, late: list[Wakeups], kind: str) -> LateThread:
-    """Return the latest thread; what ran instead is of all these late ones."""
+def _of_wakeups(latest: Wakeups, kind: str) -> LateThread:
     thread = latest.thread
     priority = thread.priority if thread.priority >= 0 else None
     longest_us = latest.delay.max_bound or 0
-    return LateThread(thread.pid, thread.comm, priority, longest_us, ran_instead(late, ()), latest, kind)
+    return LateThread(thread.pid, thread.comm, priority, longest_us, ran_instead([latest], ()), latest, kind)
 
 
 def _of_waits(waits: list[Wait], facts: Facts) -> LateThread:
@@ -232,6 +231,32 @@ class _LateBeside(NamedTuple):
     """Whether the late wake-ups explain the time of the slow I/Os."""
 
 
+class _LateWaits(NamedTuple):
+    """Wake-ups of a thread that were late by as much as slow I/Os take."""
+
+    row: Wakeups
+    wakeups: int
+    us: int
+    """All together, at least."""
+    longest_us: int
+
+    @classmethod
+    def of(cls, row: Wakeups, least_us: float, most_us: float) -> _LateWaits:
+        """Return those from `least_us` on. An I/O is no faster than its worker: longer ones than that are of others."""
+        first = bucket_index(int(least_us), row.delay.bits)
+        last = bucket_index(int(most_us), row.delay.bits)
+        late = {index: count for index, count in row.delay.buckets if first <= index <= last}
+        bounds = {index: bucket_bounds(index, row.delay.bits) for index in late}
+        us = sum(count * bounds[index][0] for index, count in late.items())
+        longest_us = min(max((most for _, most in bounds.values()), default=0), row.delay.max_bound or 0)
+        return cls(row, sum(late.values()), us, longest_us)
+
+    @property
+    def thread(self) -> LateThread:
+        """Return its thread as one that ran late."""
+        return _of_wakeups(self.row, _KINDS[WORKER])._replace(longest_us=self.longest_us)
+
+
 def _is_unsplit(facts: Facts) -> bool:
     """Return whether the tracer of this Linux can't measure the stage `worker`."""
     absent = facts.window[-1].packed.traced.absent
@@ -249,15 +274,14 @@ def _beside(facts: Facts, device: str, limits: Thresholds) -> _LateBeside | None
         share, mean_us = slow.share(*stages), slow.mean_us(*stages)
         if share < limits["tail"] or mean_us < limits["delay_us"] or slow.count < limits["ios"]:
             continue
-        late_us = mean_us / _EXPLAINS
         rows = [row for row in facts[WAKEUPS].values() if _does_ios_of(facts, row, device)]
-        late = [row for row in rows if (row.delay.max_bound or 0) >= late_us]
-        if late:
-            latest = max(late, key=lambda row: (row.delay.max_bound or 0, row.thread.pid))
-            wakeups = sum(count_from(row.delay, late_us) for row in late)
-            woken = _of_wakeups(latest, late, _KINDS[WORKER])
-            is_cause = wakeups >= limits["ios"] and _explains(facts, slow, late, late_us)
-            return _LateBeside(slow, share, wakeups, woken, is_cause)
+        most_us = facts.latency(device).max_bound or slow.cut_us
+        late = [_LateWaits.of(row, mean_us / _EXPLAINS, most_us * _EXPLAINS) for row in rows]
+        wakeups = sum(waits.wakeups for waits in late)
+        if wakeups:
+            worst = max(late, key=lambda waits: (waits.us, waits.row.thread.pid))
+            is_cause = wakeups >= limits["ios"] and _explains(facts, slow, sum(waits.us for waits in late))
+            return _LateBeside(slow, share, wakeups, worst.thread, is_cause)
     return None
 
 
@@ -282,7 +306,7 @@ def _does_ios_of(facts: Facts, row: Wakeups, device: str) -> bool:
     return name.startswith(_UNBOUND) or bool(_KBLOCKD.match(name))
 
 
-def _explains(facts: Facts, slow: SlowIos, late: list[Wakeups], late_us: float) -> bool:
+def _explains(facts: Facts, slow: SlowIos, waited_us: int) -> bool:
     """Return whether late wake-ups cover at least half of the time in which slow I/Os were in flight.
 
     That time is theirs by the mean number in flight. Where half of all I/Os are nearly as slow, the device may be.
@@ -294,10 +318,6 @@ def _explains(facts: Facts, slow: SlowIos, late: list[Wakeups], late_us: float) 
         return False
     depths = facts.depths(device)
     in_flight = _busy_mean(depths.in_driver) + _busy_mean(depths.queued)
-    first = bucket_index(int(late_us), late[0].delay.bits)
-    waited_us = sum(
-        count * bucket_bounds(index)[0] for row in late for index, count in row.delay.buckets if index >= first
-    )
     return waited_us * max(in_flight, 1.0) * _EXPLAINS >= slow_us
 
 

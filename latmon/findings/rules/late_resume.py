@@ -204,7 +204,7 @@ RULE = Rule(
     "programs run late after the I/O that they waited for has completed",
     evaluate,
     needs=TRACED,
-    explained_by=("completion-wakeup",),
+    explained_by=("completion-wakeup", "cpu-throttled"),
     thresholds={
         "delay_us": Threshold(10_000, "us", "from which on a waiter is late"),
         "ios": Threshold(10, "ios", "with such a waiter at least"),

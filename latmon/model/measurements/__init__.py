@@ -8,6 +8,7 @@ from __future__ import annotations
 from latmon.model.measurements.above import ABOVE
 from latmon.model.measurements.behind import BEHIND
 from latmon.model.measurements.completions import KERNEL, LATENCIES, SEEN
+from latmon.model.measurements.cpu_quotas import CPU_QUOTAS
 from latmon.model.measurements.device_counters import DEVICE_COUNTERS
 from latmon.model.measurements.dirtiers import DIRTIERS
 from latmon.model.measurements.errors import ERRORS
@@ -38,6 +39,7 @@ TABLES: tuple[AnyTable, ...] = (
     *(ABOVE, ERRORS, HANDLERS, SOFTIRQS, WAKEUPS, ISSUERS, BEHIND, SIZES, PATTERNS, FILES, FILE_TIMES, DEVICE_COUNTERS),
     MAINTENANCE,
     *(DIRTIERS, MEMORY_LIMITS, MAJOR_FAULTS, JOURNALS, SYNCS),
+    CPU_QUOTAS,
 )
 """All of them, in the order of a recording's line."""
 
@@ -58,6 +60,7 @@ __all__ = [
     "ADMISSION_CAUSES",
     "BEHIND",
     "COMPLETERS",
+    "CPU_QUOTAS",
     "DEVICE_COUNTERS",
     "DIRTIERS",
     "ERRORS",

@@ -1,0 +1,210 @@
+"""CPU quotas of cgroups: the periods in which they were used up, and the I/O of the processes that they stop.
+
+A thread walks the hierarchy of the CPU controller every 2 s, or as seldom as 0.5 % of a CPU allows. It reads cpu.stat
+of the cgroups with a quota (cpu.max of version 2, cpu.cfs_quota_us of version 1), and /proc/PID/io of the processes of
+those that used it up. Two looks give a difference, which is added to sums; a sample has the sums.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+from latmon.model.measurements import CPU_QUOTAS
+from latmon.model.measurements.cpu_quotas import CpuQuota, QuotaPeriods
+from latmon.model.table import Tables
+from latmon.support.paths import content
+from latmon.support.process import SideThread
+from latmon.support.text import clean
+from latmon_backends.kernel.cgroups import cgroups_below, hierarchies, pids_of
+
+_LEAST_US, _SHARE = 2_000_000, 200
+_MOST_CGROUPS, _MOST_ROWS = 5_000, 16
+_MOST_THROTTLED = 50
+"""Cgroups whose processes are looked at; each takes 20 us a process, of which there are 200 at most."""
+_MAX_NAME = 256
+_STAT = re.compile(rb"^(nr_periods|nr_throttled|throttled_time|throttled_usec) (\d{1,19})$", re.MULTILINE)
+_IO = re.compile(rb"^(?:read_bytes|write_bytes): (\d{1,19})$", re.MULTILINE)
+_QUOTA_V2 = re.compile(rb"(\d{1,18}) (\d{1,18})\s*")
+_VERSION_2 = 2
+
+
+class _Counters(NamedTuple):
+    """Counters of cpu.stat since the cgroup was made."""
+
+    periods: int
+    throttled: int
+    throttled_us: int
+
+
+class _QuotaReading(NamedTuple):
+    """A cgroup with a quota at one moment."""
+
+    quota_us: int
+    period_us: int
+    counters: _Counters
+    ios: Mapping[str, int]
+    """Process (NAME/PID) -> its bytes of I/O since it began; empty where the quota was not used up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Absolute numbers of one moment by cgroup."""
+
+    mono_us: int
+    spent_us: int
+    readings: Mapping[str, _QuotaReading]
+
+
+QuotaSums = Mapping[CpuQuota, QuotaPeriods]
+"""Sums since the capture began."""
+
+
+def difference(before: QuotaSums, after: QuotaSums) -> Tables:
+    """Return the rows of the time between two samples."""
+    if before is after:
+        return {CPU_QUOTAS: {}}
+    gains = {key: _minus(now, before.get(key)) for key, now in after.items()}
+    return {CPU_QUOTAS: {key: gain for key, gain in gains.items() if gain.periods > 0}}
+
+
+def _minus(now: QuotaPeriods, was: QuotaPeriods | None) -> QuotaPeriods:
+    if was is None:
+        return now
+    return QuotaPeriods(
+        now.periods - was.periods,
+        now.throttled - was.throttled,
+        now.throttled_us - was.throttled_us,
+        now.io_bytes - was.io_bytes,
+    )
+
+
+def _aside(call: Callable[[], Look]) -> Future[Look]:
+    thread = SideThread("cpu quotas")
+    looking = thread.submit(call)
+    thread.shutdown()
+    return looking
+
+
+@dataclass(slots=True)
+class QuotaReader:
+    """The looks and their sums."""
+
+    proc: Path
+    run: Callable[[Callable[[], Look]], Future[Look]] = _aside
+    now_us: Callable[[], int] = lambda: time.monotonic_ns() // 1000
+    _looking: Future[Look] | None = None
+    _last: Look | None = None
+    _due_us: int = 0
+    _sums: QuotaSums = field(default_factory=dict)
+
+    def sample(self, mono_us: int) -> QuotaSums:
+        """Return the sums, and begin the next look where it is due."""
+        if self._looking is not None and self._looking.done():
+            self._take(self._looking.result())
+            self._looking = None
+        if self._looking is None and mono_us >= self._due_us:
+            before = self._last
+            self._looking = self.run(lambda: look(self.proc, self.now_us(), before))
+        return self._sums
+
+    def _take(self, now: Look) -> None:
+        before, self._last = self._last, now
+        self._due_us = now.mono_us + max(_LEAST_US, _SHARE * now.spent_us)
+        if before is None:
+            return
+        gains = dict(_gains(before, now))
+        if not gains:
+            return
+        sums = dict(self._sums)
+        for key in heapq.nlargest(_MOST_ROWS, gains, key=lambda key: (gains[key].throttled, gains[key].periods)):
+            sums[key] = _plus(gains[key], sums.get(key))
+        self._sums = sums
+
+
+def _plus(gain: QuotaPeriods, total: QuotaPeriods | None) -> QuotaPeriods:
+    if total is None:
+        return gain
+    return QuotaPeriods(
+        total.periods + gain.periods,
+        total.throttled + gain.throttled,
+        total.throttled_us + gain.throttled_us,
+        total.io_bytes + gain.io_bytes,
+    )
+
+
+def _gains(before: Look, now: Look) -> Iterator[tuple[CpuQuota, QuotaPeriods]]:
+    """Yield the cgroups that ran between two looks; one of another quota starts over."""
+    for cgroup, reading in now.readings.items():
+        was = before.readings.get(cgroup)
+        if was is None or (was.quota_us, was.period_us) != (reading.quota_us, reading.period_us):
+            continue
+        gained = _Counters(*(new - old for new, old in zip(reading.counters, was.counters, strict=True)))
+        if gained.periods <= 0 or min(gained) < 0:
+            continue
+        ios = {name: size - was.ios[name] for name, size in reading.ios.items() if name in was.ios}
+        process = max(ios, key=lambda name: ios[name], default="")
+        size = max(0, ios.get(process, 0))
+        key = CpuQuota(cgroup, process if size else "", reading.quota_us, reading.period_us)
+        yield key, QuotaPeriods(*gained, size)
+
+
+def look(proc: Path, mono_us: int, before: Look | None = None) -> Look:
+    """Read the cgroups with a quota. `before`: the last look; those that used up the quota since have their I/O."""
+    begun_ns = time.thread_time_ns()
+    known = before.readings if before else {}
+    readings: dict[str, _QuotaReading] = {}
+    looked = 0
+    for root, version in hierarchies(os.fsdecode(content(proc / "self/mountinfo")), "cpu"):
+        for path in islice(cgroups_below(root), _MOST_CGROUPS):
+            quota = _quota(path, version)
+            counters = _counters(path) if quota else None
+            if quota is None or counters is None or not counters.periods:
+                continue
+            cgroup = "/" if path == root else clean(os.fsencode(f"/{path.relative_to(root)}"), _MAX_NAME)
+            was = known.get(cgroup)
+            is_used_up = was is not None and counters.throttled > was.counters.throttled
+            ios = _ios(proc, path) if is_used_up and looked < _MOST_THROTTLED else {}
+            looked += is_used_up
+            readings[cgroup] = _QuotaReading(*quota, counters, ios)
+    return Look(mono_us, (time.thread_time_ns() - begun_ns) // 1000, readings)
+
+
+def _quota(path: Path, version: int) -> tuple[int, int] | None:
+    """Return quota and period of a cgroup in us; None where it has no quota."""
+    if version == _VERSION_2:
+        found = _QUOTA_V2.fullmatch(content(path / "cpu.max"))
+        return (int(found[1]), int(found[2])) if found else None
+    quota = content(path / "cpu.cfs_quota_us").strip()  # -1: none
+    period = content(path / "cpu.cfs_period_us").strip() if quota.isdigit() else b""
+    return (int(quota), int(period)) if period.isdigit() and len(quota) < _MAX_DIGITS else None
+
+
+_MAX_DIGITS = 19
+
+
+def _counters(path: Path) -> _Counters | None:
+    found = {name: int(value) for name, value in _STAT.findall(content(path / "cpu.stat"))}
+    if b"nr_periods" not in found:
+        return None
+    throttled_us = found.get(b"throttled_usec", found.get(b"throttled_time", 0) // 1000)  # version 1 has ns
+    return _Counters(found[b"nr_periods"], found.get(b"nr_throttled", 0), throttled_us)
+
+
+def _ios(proc: Path, path: Path) -> dict[str, int]:
+    """Return the bytes of I/O of the first processes of a cgroup; without those that may not be read."""
+    sizes = {}
+    for pid in pids_of(path):
+        values = _IO.findall(content(proc / pid / "io")) if pid.isdecimal() else []
+        if values:
+            name = clean(content(proc / pid / "comm").rstrip(b"\n"), _MAX_NAME).replace("/", "_")
+            sizes[f"{name}/{pid}"] = sum(map(int, values))
+    return sizes

@@ -1,0 +1,96 @@
+"""CPU quotas of cgroups and the I/O of their processes, from files like those of /proc and /sys/fs/cgroup."""
+
+from concurrent.futures import Future
+
+import pytest
+
+from latmon.model.measurements import CPU_QUOTAS
+from latmon.model.measurements.cpu_quotas import CpuQuota, QuotaPeriods
+from latmon_backends.kernel import cpu_quotas
+from latmon_backends.kernel.cpu_quotas import QuotaReader
+
+S = 1_000_000
+
+
+def put(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+class Host:
+    """A /proc with a hierarchy of cgroups."""
+
+    def __init__(self, root, version):
+        self.proc, self.cgroups, self.version = root / "proc", root / "cg", version
+        kind = "cgroup2 cgroup2 rw" if version == 2 else "cgroup cgroup rw,cpu"
+        put(self.proc / "self/mountinfo", f"30 1 0:26 / {self.cgroups} rw - {kind}\n")
+        self.cgroups.mkdir()
+
+    def quota(self, name, quota_us, periods, throttled, throttled_us):
+        path = self.cgroups / name
+        if self.version == 2:
+            put(path / "cpu.max", f"{quota_us or 'max'} 100000\n")
+            last = f"throttled_usec {throttled_us}"
+        else:
+            put(path / "cpu.cfs_quota_us", f"{quota_us or -1}\n")
+            put(path / "cpu.cfs_period_us", "100000\n")
+            last = f"throttled_time {throttled_us * 1000}"
+        put(path / "cpu.stat", f"nr_periods {periods}\nnr_throttled {throttled}\n{last}\n")
+
+    def process(self, pid, name, size, cgroup):
+        put(self.proc / str(pid) / "comm", f"{name}\n")
+        put(self.proc / str(pid) / "io", f"rchar: 9\nread_bytes: {size}\nwrite_bytes: 0\ncancelled_write_bytes: 0\n")
+        with (self.cgroups / cgroup / "cgroup.procs").open("a") as file:
+            file.write(f"{pid}\n")
+
+
+def at_once(call):
+    done = Future()
+    done.set_result(call())
+    return done
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_periods_and_ios_between_two_looks(tmp_path, version):
+    host, clock = Host(tmp_path, version), [0]
+    reader = QuotaReader(host.proc, at_once, lambda: clock[0])
+    host.quota("pod", 16_000, 0, 0, 0)
+    samples = []
+    for second in range(12):
+        clock[0] = second * S
+        host.quota("pod", 16_000, 10 + 10 * second, 5 + 9 * second, 84_000 * second)
+        host.quota("roomy", 60_000, 10 + 10 * second, 0, 0)
+        host.quota("free", 0, 10 + 10 * second, 9 * second, 0)
+        (host.cgroups / "pod/cgroup.procs").unlink(missing_ok=True)
+        host.process(7, "orders-api", 4096 * second, "pod")
+        host.process(8, "sh", second, "pod")
+        samples.append(reader.sample(clock[0]))
+    rows = cpu_quotas.difference(samples[0], samples[-1])[CPU_QUOTAS]
+    pod = {key: value for key, value in rows.items() if key.cgroup == "/pod"}
+    whole = QuotaPeriods(*(sum(getattr(row, name) for row in pod.values()) for name in QuotaPeriods.__slots__))
+    assert (whole.periods, whole.throttled, whole.throttled_us) == (100, 90, 840_000)
+    assert CpuQuota("/pod", "orders-api/7", 16_000, 100_000) in pod
+    assert whole.io_bytes > 0
+    assert {key.cgroup for key in rows} == {"/pod", "/roomy"}
+    assert sum(rows[key].throttled for key in rows if key.cgroup == "/roomy") == 0
+
+
+def test_a_look_is_not_begun_before_it_is_due(tmp_path):
+    host, clock, looks = Host(tmp_path, 2), [0], []
+    reader = QuotaReader(host.proc, lambda call: looks.append(1) or at_once(call), lambda: clock[0])
+    for ms in range(0, 4000, 250):
+        clock[0] = ms * 1000
+        reader.sample(clock[0])
+    assert len(looks) <= 3
+
+
+def test_another_quota_starts_over(tmp_path):
+    host, clock = Host(tmp_path, 2), [0]
+    reader = QuotaReader(host.proc, at_once, lambda: clock[0])
+    for second in range(8):
+        clock[0] = second * S
+        host.quota("pod", 16_000 if second < 4 else 50_000, 10 * second + 10, second, 0)
+        reader.sample(clock[0])
+    quotas = {key.quota_us: row.periods for key, row in reader.sample(clock[0]).items()}
+    assert sum(quotas.values()) < 70
+    assert 16_000 in quotas
