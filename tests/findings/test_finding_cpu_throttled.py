@@ -26,10 +26,10 @@ def minute(*, throttled=49, io_bytes=819_200, issued=True, blocks=12):
 
 def test_the_cgroup_its_quota_and_its_program_are_named():
     (one,) = found(RULE, minute())
-    assert (one.severity, one.device) == ("warning", "loop0")
+    assert (one.severity, one.device, one.also) == ("warning", "", ("loop0",))
     assert one.summary == (
-        "loop0: orders-api of cgroup /pod-orders used up its CPU quota (16 ms of 100 ms) in 98% of the periods: "
-        "it runs late, whenever its I/Os are completed, which take 2.9 ms in the mean"
+        "orders-api of cgroup /pod-orders used up its CPU quota (16 ms of 100 ms) in 98% of the periods: "
+        "it runs late, whenever its I/Os on loop0 (mean 2.9 ms) are completed"
     )
     facts = {fact.name: fact.text for fact in one.facts}
     assert facts["throttled"] == "it was used up in 588 of 600 periods (cpu.stat)"
@@ -38,14 +38,14 @@ def test_the_cgroup_its_quota_and_its_program_are_named():
     assert "smartctl" not in texts
 
 
-def test_where_no_probe_counts_by_process_the_finding_is_about_the_host():
+def test_where_no_probe_counts_by_process_no_device_is_named():
     (one,) = found(RULE, minute(issued=False))
-    assert one.device == ""
+    assert one.also == ()
     assert one.summary.startswith("orders-api of cgroup /pod-orders used up")
 
 
 def test_it_is_known_early_where_it_was_so_from_the_start():
-    assert [one.device for one in found(RULE, minute(blocks=2))] == ["loop0"]
+    assert [one.also for one in found(RULE, minute(blocks=2))] == [("loop0",)]
 
 
 @pytest.mark.parametrize(

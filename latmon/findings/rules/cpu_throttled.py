@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from latmon.findings.evidence import host_before
 from latmon.findings.facts import Block, Facts
 from latmon.findings.rule import (
     QUOTAS,
@@ -57,17 +56,17 @@ class _Throttled(NamedTuple):
 
 
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
-    """Yield one finding per device, about the cgroup that was throttled in most of its periods."""
-    by_device: dict[str, list[_Throttled]] = {}
+    """Yield a finding on the host, about the cgroup that was throttled in most of its periods."""
+    several: list[_Throttled] = []
     for cgroup in dict.fromkeys(row.cgroup for row in facts[CPU_QUOTAS]):
         throttled = _throttled(facts[CPU_QUOTAS], cgroup)
         if throttled is None or throttled.share < limits["share"]:
             continue
         lasted_us = sum(block.span_us for block in facts.window if _is_used_up(block, cgroup, limits["share"]))
         if facts.lasts(lasted_us, limits["lasting_us"], _read_us(facts)):
-            by_device.setdefault(_device(facts, throttled), []).append(throttled)
-    for device, several in sorted(by_device.items()):
-        yield _finding(facts, device, sorted(several, key=lambda row: (-row.share, row.cgroup)))
+            several.append(throttled)
+    if several:
+        yield _finding(facts, sorted(several, key=lambda row: (-row.share, row.cgroup)))
 
 
 def _throttled(rows: Mapping[CpuQuota, QuotaPeriods], cgroup: str) -> _Throttled | None:
@@ -112,22 +111,23 @@ def _device(facts: Facts, throttled: _Throttled) -> str:
     return max(counts, key=lambda device: (counts[device], device), default="")
 
 
-def _finding(facts: Facts, device: str, several: list[_Throttled]) -> Finding:
+def _finding(facts: Facts, several: list[_Throttled]) -> Finding:
     worst = several[0]
-    name = worst.cgroup.removeprefix(host_before(facts, device))
+    device = _device(facts, worst)
+    devices = (_device(facts, throttled) for throttled in several)
     who = worst.process or "the programs"
-    begin = f"{device}: " if device else ""
     return Finding(
         ID,
         WARNING,
-        device,
-        f"{begin}{who} of cgroup {name} used up its CPU quota ({_quota(worst)}) in {part(worst.share)} of the periods: "
-        f"it runs late, whenever its I/Os are completed{_latency(facts, device)}",
+        "",  # which device is not known at first: another one would begin another episode
+        f"{who} of cgroup {worst.cgroup} used up its CPU quota ({_quota(worst)}) in {part(worst.share)} of the "
+        f"periods: it runs late, whenever its I/Os {_latency(facts, device)}are completed",
         tuple(_facts(facts, device, several)),
         Where("overview", device),
-        tuple(_steps(name)),
+        tuple(_steps(worst.cgroup)),
         _REFUTED,
         worst.share,
+        also=tuple(filter(None, dict.fromkeys(devices))),
         state=(worst.cgroup, _quota(worst)),
     )
 
@@ -137,9 +137,9 @@ def _quota(throttled: _Throttled) -> str:
 
 
 def _latency(facts: Facts, device: str) -> str:
-    """Return the mean latency of the device as the end of a sentence; empty where it is not known."""
+    """Return the device and its mean latency as a part of a sentence; empty where they are not known."""
     mean_us = facts.latency(device).mean
-    return "" if mean_us is None else f", which take {spelled(mean_us)} in the mean"
+    return "" if mean_us is None else f"on {device} (mean {spelled(mean_us)}) "
 
 
 def _facts(facts: Facts, device: str, several: list[_Throttled]) -> Iterator[Fact]:
@@ -159,8 +159,8 @@ def _facts(facts: Facts, device: str, several: list[_Throttled]) -> Iterator[Fac
         yield Fact(f"other_{at}", other.cgroup, text)
 
 
-def _steps(name: str) -> Iterator[Step]:
-    at = name if _PLAIN.fullmatch(name) else "/CGROUP"
+def _steps(cgroup: str) -> Iterator[Step]:
+    at = cgroup if _PLAIN.fullmatch(cgroup) else "/CGROUP"
     yield Step(
         "watch nr_throttled, and ask who set the quota: a pod's CPU limit, systemd (CPUQuota), a container runtime",
         commands=(f"cat /sys/fs/cgroup{at}/cpu.stat /sys/fs/cgroup/cpu{at}/cpu.stat",),
