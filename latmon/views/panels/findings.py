@@ -27,6 +27,7 @@ from latmon.findings.rule import (
     NOT_RUN,
     NOTICE,
     PATTERNS,
+    QUOTAS,
     TRACED,
     WARNING,
     Finding,
@@ -427,4 +428,5 @@ def _missing(view: ViewState, kind: str) -> str:
         MEMORY: "pages that are read again for want of memory are not counted here",
         DIRTY: "dirty pages are not counted here",
         ERRORS: "failed I/Os are not counted here",
+        QUOTAS: "no cgroup with a CPU quota ran, or quotas are not read here",
     }[kind]
