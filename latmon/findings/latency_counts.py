@@ -82,7 +82,16 @@ def second_of(
             indices += bytes(buckets)
             counts.extend(buckets.values())
         ends.append(len(indices))
-    return Second(end_us, wall, dt_us, array("q", (number for number, _ in spans)), ends, bytes(indices), counts)
+    numbers = array("q", (number for number, _ in spans))
+    return Second(
+        end_us=end_us,
+        wall=wall,
+        dt_us=dt_us,
+        numbers=numbers,
+        ends=ends,
+        indices=bytes(indices),
+        counts=counts,
+    )
 
 
 def span_counts(latencies: Packed[Series], span: RowSpan) -> dict[int, int]:

@@ -118,7 +118,7 @@ def order_fact(before: SpanLoad, after: SpanLoad, limits: Thresholds) -> Fact:
         if order == PACED:
             text += f"; {kept} of the IOPS are left, so hardly any program waits for its last I/O to issue the next"
         elif order == TOO_SLOW:
-            text += f"; it does fewer than {limits['random']:.0f} per second of its busy time, as few as no random ones"
+            text += f"; it does fewer than {limits['random']:.0f} per second of its busy time, slower than random I/Os"
         else:
             text += f"; {kept} of the IOPS are left, as with programs that wait for random I/Os"
     return Fact("order", order, text)
