@@ -27,7 +27,6 @@ from latmon.findings.evidence import (
     blocks_with,
     count_from,
     host_before,
-    mean,
     ran_instead,
     serves,
     slow_ios,
@@ -55,6 +54,7 @@ from latmon.findings.rule import (
 from latmon.model.devices import thread_of
 from latmon.model.frame import OTHER_PRIORITY, THREAD_PRIORITY, Outlier, Wait, comm_of, pid_of, priority_of
 from latmon.model.histogram import Histogram, bucket_bounds, bucket_index
+from latmon.model.inflight import mean_depth
 from latmon.model.measurements import WAKEUPS
 from latmon.model.measurements.wakeups import Wakeups
 from latmon.model.stages import WORKER
@@ -323,7 +323,7 @@ def _explains(facts: Facts, slow: SlowIos, waited_us: int) -> bool:
 
 def _busy_mean(depths: Mapping[int, int]) -> float:
     """Return the mean of a depth histogram over the time with at least one I/O."""
-    return mean({depth: ms for depth, ms in depths.items() if depth})
+    return mean_depth({depth: ms for depth, ms in depths.items() if depth})
 
 
 def _finding_beside(facts: Facts, beside: _LateBeside) -> Finding:
