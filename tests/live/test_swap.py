@@ -97,3 +97,37 @@ def has_named(capture, cgroup, pid):
     limits = {row.cgroup for frame in capture.frames() for row in frame[MEMORY_LIMITS]}
     processes = {row.process.rpartition("/")[2] for frame in capture.frames() for row in frame[MAJOR_FAULTS]}
     return f"/{cgroup.name}" in limits and str(pid) in processes
+
+
+READER = """
+import os, random, sys
+file = os.open(sys.argv[1], os.O_RDONLY)
+os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)
+size = 64 << 20
+while True:
+    for at in range(0, size, 1 << 20):
+        os.pread(file, 1 << 20, at)
+    while sys.argv[2] == "random":
+        os.pread(file, 4096, random.randrange(0, size, 4096))
+"""
+
+
+@pytest.mark.parametrize("order", ["random", "scanned"])
+def test_a_cgroup_that_reads_more_than_its_limit_at_random_is_found_and_a_scan_is_not(tmp_path, order):
+    with LoopDevice(tmp_path / "disk") as device, limited() as cgroup:
+        command = [sys.executable, "-c", READER, device.path, order]
+        reader = subprocess.Popen(["sh", "-c", 'echo $$ >"$0/cgroup.procs" && exec "$@"', cgroup, *command])
+        try:
+            with Capture(tmp_path, "--backend", "procfs", "--device", device.name) as capture:
+                time.sleep(20)
+                assert capture.stop() == 0, capture.stderr
+        finally:
+            reader.kill()
+            reader.wait()
+        report, frames = capture.report(), capture.frames()
+    reloads = sum(frame.host_context["file_reloads"].total for frame in frames if "file_reloads" in frame.host_context)
+    assert reloads > 5_000
+    summaries = [each["summary"] for each in report["findings"] if each["id"] == "swap-thrash"]
+    print(reloads, summaries, {name: value.total for name, value in frames[-1].host_context.items()})
+    named = [text for text in summaries if f"cgroup /{cgroup.name} is at its limit of 50.3 MB" in text]
+    assert bool(named) == (order == "random")

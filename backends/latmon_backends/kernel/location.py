@@ -26,19 +26,19 @@ _ENCLOSURE = "enclosure_device:"
 
 def paths_by_disk(directory: Path = BY_PATH) -> dict[str, str]:
     """Return the name of each whole disk in a directory of udev's links; nothing where udev made none."""
-    found: dict[str, str] = {}
+    name_of: dict[str, str] = {}
     try:
         with os.scandir(directory) as entries:
             links = sorted(entry.name for entry in islice(entries, _MOST_PATHS))
     except OSError:
-        return found
+        return name_of
     for name in links:
         try:
             disk = clean(os.readlink(directory / name).rpartition("/")[2])  # noqa: PTH115 - see `paths.content`
         except OSError:
             continue
-        found.setdefault(disk, clean(name, _NAME_MAX))
-    return found
+        name_of.setdefault(disk, clean(name, _NAME_MAX))
+    return name_of
 
 
 def reports(name: str, above: Sequence[str], sys: Path, by_path: Mapping[str, str]) -> Iterator[DeviceReport]:

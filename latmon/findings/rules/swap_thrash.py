@@ -207,7 +207,7 @@ def _facts(
         latency = facts.latency(name, "read")
         where = swap_of(facts.device(name))
         area = "all of it is swap" if where == WHOLE else f"swap on {where}"
-        mean = "" if latency.mean is None else f"; a read takes {latency.mean / 1000:.3g} ms in the mean"
+        mean = "" if latency.mean is None else f"; a read takes {latency.mean / 1000:.3g} ms on average"
         yield Fact(f"swap_{name}", where, f"{name}: {area}{mean}")
 
 
