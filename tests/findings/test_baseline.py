@@ -4,6 +4,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 from queued_device import BEGIN_S, Open, S, frames_of, lognormal
@@ -19,8 +20,10 @@ from latmon.model import measurements
 from latmon.model.frame import Device, Origin, Series
 from latmon.model.histogram import Histogram
 from latmon.model.packed_frame import PackedFrame, pack_table
+from latmon.recording.archive import Stamp
 from latmon.recording.writer import Writer
 from latmon.support.errors import RecordingError
+from latmon.views.findings_state import FindingsState
 
 ORIGIN = Origin("test", "here", "6.1", "0", interval_us=S, start_mono_us=BEGIN_S * S)
 DAY_S = 86_400
@@ -171,6 +174,17 @@ def test_other_hours_are_asked_for_again_and_again_and_one_is_read_at_a_time():
     assert (max(most), len(asked)) == (1, 2)
 
 
+def test_recordings_and_earlier_times_are_not_compared_with_another_day():
+    frames = list(simulated(30, 1_000, begin_wall=NOW))
+    stamps = [Stamp(frame.mono_us, frame.wall) for frame in frames]
+    past = SimpleNamespace(stamps=stamps, known=lambda _: (), frames=lambda _since, _until: iter(frames))
+    settings = Settings(baseline=AlwaysThe(NoBaseline("not asked for")))
+    state = FindingsState(settings)
+    state.survey(past, ORIGIN)
+    state.finish()
+    assert settings.baseline.asked == 0
+
+
 def test_the_screen_does_not_wait_for_the_recordings():
     begun = time.monotonic()
 
@@ -246,8 +260,10 @@ class AlwaysThe:
 
     def __init__(self, baseline):
         self.baseline = baseline
+        self.asked = 0
 
     def at(self, _wall):
+        self.asked += 1
         return self.baseline
 
 
