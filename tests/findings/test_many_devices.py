@@ -13,11 +13,11 @@ from latmon.findings.rule import DEFAULT
 from latmon.findings.rules import RULES
 from latmon.model.frame import Completed, Device, Flow, Outstanding, Series
 
-FEW, MANY = 300, 1_200
+FEW, MANY = 500, 2_000
 OPS = ("read", "write")
 MUCH_MORE_THAN_LINEAR = 9
 """Times of four times as many devices: a linear rule takes 4 times as long, a quadratic one 16 times."""
-UNMEASURABLE_S = 0.1
+UNMEASURABLE_S = 0.5
 
 
 @cache
