@@ -22,9 +22,9 @@ from latmon.support.text import clean
 
 SECTOR = 512
 WORD = 2 * (sys.maxsize + 1)
-MOST_GAINED = 2**53
-"""Bound of what a counter gains in an interval: more is a broken counter. A minute's sum of such values, at 10 frames
-per second, is still below the 2^63 of a recording."""
+MOST_GAINED = 2**42
+"""Bound of what a counter gains in an interval: more is a broken counter. It is 4.4 TB, or 50 days of I/O time. A
+minute's sum of such values, at 10 frames per second, is still below the 2^52 of a recording's table."""
 _MS = 1000
 _TIME_WORD = 2**32 * _MS
 """Times are printed as 32 bits of ms on every kernel: they wrap after 49 days of summed I/O time."""
