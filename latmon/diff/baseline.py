@@ -31,7 +31,7 @@ from latmon.model.histogram import TOP
 from latmon.model.measurements import LATENCIES
 from latmon.recording.parts import begin_of
 from latmon.recording.reader import Recording, open_recording
-from latmon.support import failures, imports, memory
+from latmon.support import failures, imports, memory, trust
 from latmon.support.errors import LatmonError, RecordingError
 from latmon.support.process import module_path
 from latmon.support.text import clean
@@ -274,7 +274,7 @@ def read_hour(path: Path, wall: float) -> Baseline | NoBaseline:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             timeout=MAX_SECONDS,
-            env={**os.environ, "PYTHONPATH": module_path()},
+            env={**trust.environment(os.environ), "PYTHONPATH": module_path()},
             check=False,
         )
     except (OSError, subprocess.SubprocessError) as error:

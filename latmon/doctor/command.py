@@ -507,6 +507,10 @@ _TABLES = {
     "size_latency": "latency by the size of an I/O",
     "pattern": "I/Os that were sequential, read ahead, flagged SYNC, not aligned to a physical block",
     "file": "operations on files by file system, and what their threads waited for",
+    "journal_commits": "commits of a journal with the time of each phase",
+    "sync_syncs": "syncs of each process, and how long it waited for them",
+    "failed_ios": "I/Os that failed, by their status",
+    "dirtier_paused_us": "pauses of each process that dirties pages",
 }
 """Role of a map that is not a stage -> its meaning."""
 

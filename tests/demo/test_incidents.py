@@ -113,8 +113,8 @@ def test_its_recording_is_clean(name, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("name", "absent"),
     [
-        ("emulex", {"requeue", "softirq", "resume"}),
-        ("e810", set()),
+        ("emulex", {"requeue", "softirq", "resume", "worker"}),
+        ("e810", {"worker"}),
         ("qumulo", {"resume"}),
         ("bubbles", set()),
     ],

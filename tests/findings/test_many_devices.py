@@ -15,7 +15,7 @@ from latmon.model.frame import Completed, Device, Flow, Outstanding, Series
 
 FEW, MANY = 500, 2_000
 OPS = ("read", "write")
-MUCH_MORE_THAN_LINEAR = 9
+MUCH_MORE_THAN_LINEAR = 12
 """Times of four times as many devices: a linear rule takes 4 times as long, a quadratic one 16 times."""
 UNMEASURABLE_S = 0.5
 
