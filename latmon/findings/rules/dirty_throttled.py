@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from latmon.findings.evidence import host_before
 from latmon.findings.facts import Block, Facts
+from latmon.findings.programs import Program, by_program
 from latmon.findings.rule import (
     DIRTY,
     NOTICE,
@@ -32,14 +33,13 @@ from latmon.findings.rule import (
 )
 from latmon.model import measurements
 from latmon.model.host_context import BYTES, CONTEXT, HostContext, added
-from latmon.model.measurements.dirtiers import Dirtied, Dirtier, process_name
+from latmon.model.measurements.dirtiers import Dirtied, Dirtier
 from latmon.support.text import listed
 from latmon.support.units import part, rate, spelled
 
 ID = "dirty-throttled"
 DIRTY_LIMIT, BACKGROUND, PAGES, WRITEBACK = "dirty_limit", "dirty_background", "dirty", "writeback"
 """Values of CONTEXT."""
-_HIDDEN = "a program"
 _MOST_WAITERS = 3
 _NEAR = 0.95
 """Share of the middle of the limits: there the kernel holds the dirty pages (6.18: 310 to 325 of 315 MB for 20 s)."""
@@ -47,19 +47,15 @@ _REFUTED = "the programs are as slow while Dirty and Writeback in /proc/meminfo 
 
 
 @dataclass(frozen=True, slots=True)
-class _Programs:
-    """Programs of a name: what they dirtied, and their pauses."""
+class _Writer:
+    """A program that writes: what it dirtied, and its pauses."""
 
-    name: str
-    pids: tuple[str, ...]
+    program: Program
     dirtied: Dirtied
 
     @property
     def text(self) -> str:
-        """Return the name, with the pid of a single process."""
-        if not self.name:
-            return _HIDDEN
-        return f"{self.name} (pid {self.pids[0]})" if len(self.pids) == 1 else self.name
+        return self.program.text
 
 
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
@@ -70,7 +66,7 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     for device in sorted({row.device for row in facts[measurements.DIRTIERS]}):
         if not facts.lasts(_lasted_us(facts, device, limits["paused"]), limits["lasting_us"]):
             continue
-        programs = _by_name(facts[measurements.DIRTIERS], device)
+        programs = _writers(facts[measurements.DIRTIERS], device)
         longest = max(programs, key=lambda one: one.dirtied.paused_us)
         if longest.dirtied.paused_us >= limits["paused"] * facts.span_us:
             yield _finding(facts, limits, device, programs)
@@ -86,21 +82,21 @@ def _pauses(block: Block, device: str) -> float:
     return sum(dirtied.paused_us for row, dirtied in rows if row.device == device) / max(block.span_us, 1)
 
 
-def _by_name(rows: Mapping[Dirtier, Dirtied], device: str) -> list[_Programs]:
-    """Return the programs by name: a shell's loop starts a process of the same name again and again."""
-    pids: dict[str, list[str]] = {}
-    paused, dirtied = Counter[str](), Counter[str]()
-    for row, done in rows.items():
-        if row.device != device:
-            continue
-        name = process_name(row.process)
-        pids.setdefault(name, []).append(row.process.rpartition("/")[2])
-        paused[name] += done.paused_us
-        dirtied[name] += done.dirtied_bytes
-    return [_Programs(name, tuple(ids), Dirtied(paused[name], dirtied[name])) for name, ids in pids.items()]
+def _writers(rows: Mapping[Dirtier, Dirtied], device: str) -> list[_Writer]:
+    """Return the programs that write to a device."""
+    programs = by_program((row.process, dirtied) for row, dirtied in rows.items() if row.device == device)
+    return [_Writer(program, _added(values)) for program, values in programs.items()]
 
 
-def _finding(facts: Facts, limits: Thresholds, device: str, programs: list[_Programs]) -> Finding:
+def _added(values: Iterable[Dirtied]) -> Dirtied:
+    paused_us = dirtied_bytes = 0
+    for dirtied in values:
+        paused_us += dirtied.paused_us
+        dirtied_bytes += dirtied.dirtied_bytes
+    return Dirtied(paused_us, dirtied_bytes)
+
+
+def _finding(facts: Facts, limits: Thresholds, device: str, programs: list[_Writer]) -> Finding:
     most = max(programs, key=lambda one: one.dirtied.dirtied_bytes)
     waiters = sorted(programs, key=lambda one: -one.dirtied.paused_us)
     others = [one for one in waiters if one is not most]
@@ -130,9 +126,7 @@ def _share(share: float) -> str:
     return f"{part(share)} of the time" if share <= 1 else f"in {share:.1f} threads at a time"
 
 
-def _facts(
-    facts: Facts, device: str, most: _Programs, waiters: list[_Programs], context: HostContext
-) -> Iterator[Fact]:
+def _facts(facts: Facts, device: str, most: _Writer, waiters: list[_Writer], context: HostContext) -> Iterator[Fact]:
     per_s = most.dirtied.dirtied_bytes * 1e6 / facts.span_us
     text = f"{most.text} dirties the most: {rate(per_s)}B/s while the dirty pages are near their limit"
     yield Fact("dirtied_bytes", most.dirtied.dirtied_bytes, text, "bytes")
@@ -192,7 +186,7 @@ def _is_own(facts: Facts, device: str) -> bool:
     return any(DIRTY_LIMIT in context for context in contexts) and not any(map(_is_throttling, contexts))
 
 
-def _steps(most: _Programs | None, device: str, *, is_small: bool, is_own: bool) -> Iterator[Step]:
+def _steps(most: _Writer | None, device: str, *, is_small: bool, is_own: bool) -> Iterator[Step]:
     named = most.text if most is not None else "the program that writes most"
     yield Step(
         "see the limits, and whether bytes or ratios are set",

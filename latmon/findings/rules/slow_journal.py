@@ -8,11 +8,11 @@ such as those by the timer, and fast ones.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from latmon.findings.facts import Facts
+from latmon.findings.programs import Program, by_program
 from latmon.findings.rule import (
     JOURNALS,
     WARNING,
@@ -26,7 +26,6 @@ from latmon.findings.rule import (
     duration_facts,
 )
 from latmon.model import measurements
-from latmon.model.measurements.dirtiers import process_name
 from latmon.model.measurements.journals import Commits, Syncing, Syncs
 from latmon.support.units import part, rate, spelled
 
@@ -47,17 +46,14 @@ _REFUTED = (
 
 @dataclass(frozen=True, slots=True)
 class _Waiter:
-    """Processes of a name that wait for syncs."""
+    """A program that waits for syncs."""
 
-    name: str
-    pids: tuple[str, ...]
+    program: Program
     syncs: Syncs
 
     @property
     def text(self) -> str:
-        if not self.name:
-            return "a program"
-        return f"{self.name} (pid {self.pids[0]})" if len(self.pids) == 1 else self.name
+        return self.program.text
 
 
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
@@ -65,7 +61,7 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     for device, commits in sorted(facts[measurements.JOURNALS].items()):
         if commits.commits < limits["commits"] or commits.total_us < limits["mean_us"] * commits.commits:
             continue
-        waiters = _by_name(facts[measurements.SYNCS], device)
+        waiters = _waiters(facts[measurements.SYNCS], device)
         if not waiters:
             continue
         longest = max(waiters, key=lambda waiter: waiter.syncs.waited_us)
@@ -73,16 +69,18 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
             yield _finding(facts, device, commits, longest)
 
 
-def _by_name(rows: Mapping[Syncing, Syncs], device: str) -> list[_Waiter]:
-    pids: dict[str, list[str]] = {}
-    counts, waited = Counter[str](), Counter[str]()
-    for row, syncs in rows.items():
-        if row.device == device:
-            name = process_name(row.process)
-            pids.setdefault(name, []).append(row.process.rpartition("/")[2])
-            counts[name] += syncs.syncs
-            waited[name] += syncs.waited_us
-    return [_Waiter(name, tuple(ids), Syncs(counts[name], waited[name])) for name, ids in pids.items()]
+def _waiters(rows: Mapping[Syncing, Syncs], device: str) -> list[_Waiter]:
+    """Return the programs that wait for syncs of files on a device."""
+    programs = by_program((row.process, syncs) for row, syncs in rows.items() if row.device == device)
+    return [_Waiter(program, _added(values)) for program, values in programs.items()]
+
+
+def _added(values: Iterable[Syncs]) -> Syncs:
+    syncs = waited_us = 0
+    for value in values:
+        syncs += value.syncs
+        waited_us += value.waited_us
+    return Syncs(syncs, waited_us)
 
 
 def _finding(facts: Facts, device: str, commits: Commits, longest: _Waiter) -> Finding:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from latmon.findings.evidence import WHOLE, host_before, swap_of
 from latmon.findings.facts import Block, Facts
+from latmon.findings.programs import program_of
 from latmon.findings.rule import (
     MEMORY,
     WARNING,
@@ -157,7 +158,7 @@ def _finding(facts: Facts, host: str, name: str) -> Finding:
     if hit is not None:
         summary += f"; cgroup {_cgroup(hit.limit, host)} is at its limit of {show_size(hit.limit.limit_bytes)}"
     for process in faulting:
-        summary += f"; {_process(process)} waits most"
+        summary += f"; {program_of(process).text} waits most"
     return Finding(
         ID,
         WARNING,
@@ -174,11 +175,6 @@ def _finding(facts: Facts, host: str, name: str) -> Finding:
 
 def _cgroup(limit: MemoryLimit, host: str) -> str:
     return limit.cgroup.removeprefix(host)
-
-
-def _process(process: str) -> str:
-    name, _, pid = process.rpartition("/")
-    return f"{name} (pid {pid})" if name else "a program"
 
 
 def _stalled(context: HostContext, host: str) -> float | None:
@@ -202,7 +198,9 @@ def _facts(
         text = f"cgroup {_cgroup(hit.limit, host)} reached its {limit} of {size} {hit.hits:,} times"
         yield Fact("limit_hits", hit.hits, text)
     for process, faults in faulting.items():
-        yield Fact("major_faults", faults, f"{_process(process)} waited for {faults:,} pages to be read (major faults)")
+        yield Fact(
+            "major_faults", faults, f"{program_of(process).text} waited for {faults:,} pages to be read (major faults)"
+        )
     for name in _swap_devices(facts, host):
         latency = facts.latency(name, "read")
         where = swap_of(facts.device(name))

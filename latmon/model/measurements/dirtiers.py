@@ -40,8 +40,3 @@ DIRTIERS = Table(
     counts_ios=False,
 )
 """Processes that dirty pages while writers are paused; none: nobody was paused."""
-
-
-def process_name(process: str) -> str:
-    """Return the name in NAME/PID."""
-    return process.rpartition("/")[0] or process
