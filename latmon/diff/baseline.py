@@ -24,11 +24,10 @@ from latmon.aggregate.request_age import Waiting
 from latmon.analysis.level_shift import Unit
 from latmon.findings.baseline import FEWEST_MINUTES, MINUTE_US, Baseline, NoBaseline, levels_of
 from latmon.findings.facts import Block, block_of, of_minute
-from latmon.findings.latency_counts import counts_of, is_followed
+from latmon.findings.latency_counts import counts_of, is_followed, latencies_of
 from latmon.findings.span_load import SpanLoad, load_of
 from latmon.model.frame import OPS, Completed, Device, Frame, Series
 from latmon.model.histogram import TOP
-from latmon.model.measurements import LATENCIES
 from latmon.recording.parts import begin_of
 from latmon.recording.reader import Recording, open_recording
 from latmon.support import failures, imports, memory, trust
@@ -171,10 +170,7 @@ def _counts(hour: _Hour, unreadable: Sequence[str]) -> dict[str, Any]:
     blocks = list(_blocks(recording, hour.since_us, hour.until_us))
     keys: dict[Series, None] = {}
     for block in blocks:
-        table = block.packed.tables.get(LATENCIES)
-        if table is not None:
-            (latencies,) = table.histograms.values()
-            keys.update(dict.fromkeys(key for key in latencies.rows if is_followed(key)))
+        keys.update(dict.fromkeys(key for key in latencies_of(block.packed).rows if is_followed(key)))
     names = sorted({key.device for key in keys})[:MAX_DEVICES]
     remarks = [*recording.damage[:1], *unreadable[:1]]
     series = [[key.device, key.op, [_unit(block, key) for block in blocks]] for key in keys if key.device in names]
@@ -188,11 +184,8 @@ def _counts(hour: _Hour, unreadable: Sequence[str]) -> dict[str, Any]:
 
 
 def _unit(block: Block, key: Series) -> list[list[int]]:
-    table = block.packed.tables.get(LATENCIES)
-    if table is None:
-        return []
-    (latencies,) = table.histograms.values()
-    return [[index, ios] for index, ios in sorted(counts_of(latencies, key).items())]
+    counts = counts_of(latencies_of(block.packed), key)
+    return [[index, ios] for index, ios in sorted(counts.items())]
 
 
 def _load(load: SpanLoad) -> dict[str, Any]:

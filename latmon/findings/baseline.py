@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 from latmon.aggregate.table_sum import Sum
 from latmon.analysis.level_shift import LevelShift, Unit, shift_between
 from latmon.findings.facts import Block
-from latmon.findings.latency_counts import counts_of, latency_sum, level_of, span_counts
+from latmon.findings.latency_counts import counts_of, latencies_of, latency_sum, level_of, span_counts
 from latmon.findings.latency_history import MATTERS
 from latmon.findings.same_load import ops_text
 from latmon.findings.span_load import SpanLoad, load_of, slim
@@ -126,10 +126,7 @@ class BaselineComparison:
                 self._compare(self._due.pop(), self.state)
 
     def _end_minute(self, devices: Mapping[str, Device]) -> None:
-        table = self._sums.packed.tables.get(LATENCIES)
-        latencies: Packed[Series] = Packed()
-        if table is not None:
-            (latencies,) = table.histograms.values()
+        latencies = latencies_of(self._sums.packed)
         levels = {
             key: level_of(span_counts(latencies, span)) for key, span in latencies.parts() if span.begin < span.end
         }

@@ -13,6 +13,7 @@ from latmon.model.frame import Series
 from latmon.model.histogram import BITS, bucket_bounds, bucket_index
 from latmon.model.measurements import LATENCIES
 from latmon.model.packed import Packed, RowSpan
+from latmon.model.packed_frame import PackedFrame
 
 FOLLOWED_OPS = ("read", "write", "flush")
 """Ops that are followed: the time of discards and drive commands depends on what each one does."""
@@ -26,6 +27,15 @@ def is_followed(key: Series) -> bool:
 def latency_sum() -> Sum:
     """Return an empty sum of the series that are followed."""
     return Sum((LATENCIES,), wanted={LATENCIES: is_followed})
+
+
+def latencies_of(packed: PackedFrame) -> Packed[Series]:
+    """Return the latencies of a frame or of a sum; empty where it has none."""
+    table = packed.tables.get(LATENCIES)
+    if table is None:
+        return Packed()
+    (latencies,) = table.histograms.values()
+    return latencies
 
 
 class Second(NamedTuple):

@@ -24,6 +24,7 @@ from latmon.findings.latency_counts import (
     Second,
     bucket_middles,
     is_followed,
+    latencies_of,
     latency_sum,
     level_of,
     second_of,
@@ -34,7 +35,7 @@ from latmon.model.devices import busy_rows
 from latmon.model.frame import Device, DeviceReport, Frame, Limit, Series
 from latmon.model.measurements import LATENCIES
 from latmon.model.packed import Packed
-from latmon.model.packed_frame import PackedFrame, PackedTable, pack_table
+from latmon.model.packed_frame import PackedFrame, pack_table
 from latmon.support.units import spelled
 
 SIDE_US = 20_000_000
@@ -218,17 +219,17 @@ class LatencyHistory:
         rows = busy_rows(frame[LATENCIES])
         if not isinstance(rows, Packed):  # to pack a row takes longer than to look it up
             rows = {key: rows[key] for key in rows if is_followed(key) and self._number_of(key) is not None}
-        table = pack_table(LATENCIES, rows) if rows else None
+        packed = PackedFrame({LATENCIES: pack_table(LATENCIES, rows)} if rows else {})
         dt_us = frame.dt_us
         if dt_us < _SECOND_US or self._open_us:
-            if table is not None:
-                self._open.add(PackedFrame({LATENCIES: table}), frame.mono_us)
+            if rows:
+                self._open.add(packed, frame.mono_us)
             self._open_us += dt_us
             if self._open_us < _SECOND_US:
                 return
-            table, dt_us = self._open.packed.tables.get(LATENCIES), self._open_us
+            packed, dt_us = self._open.packed, self._open_us
             self._open, self._open_us = latency_sum(), 0
-        self._add_second(table, frame.mono_us, frame.wall, dt_us)
+        self._add_second(packed, frame.mono_us, frame.wall, dt_us)
         while self._seconds[0].end_us < frame.mono_us - FINE_US:
             self._seconds.popleft()
 
@@ -237,14 +238,12 @@ class LatencyHistory:
         if not self._by_minutes:
             self._by_minutes = True
             self._seconds.clear()
-        self._add_second(minute.packed.tables.get(LATENCIES), minute.mono_us, minute.wall, minute.dt_us)
+        self._add_second(minute.packed, minute.mono_us, minute.wall, minute.dt_us)
         while len(self._seconds) > _RECENT:
             self._seconds.popleft()
 
-    def _add_second(self, table: PackedTable | None, end_us: int, wall: float, dt_us: int) -> None:
-        latencies: Packed[Series] = Packed()
-        if table is not None:
-            (latencies,) = table.histograms.values()
+    def _add_second(self, packed: PackedFrame, end_us: int, wall: float, dt_us: int) -> None:
+        latencies = latencies_of(packed)
         self._seconds.append(second_of(latencies, self._number_of, end_us=end_us, wall=wall, dt_us=dt_us))
 
     def _number_of(self, key: Series) -> int | None:
@@ -261,10 +260,7 @@ class LatencyHistory:
         self._blocks.append(slim(block))
         while len(self._blocks) > _RECENT:
             self._blocks.popleft()
-        table = block.packed.tables.get(LATENCIES)
-        if table is None:
-            return
-        (latencies,) = table.histograms.values()
+        latencies = latencies_of(block.packed)
         rises: list[tuple[float, int, Series]] = []
         tested: set[str] = set()
         for key, series in self._add_levels(latencies, block.end_us):
