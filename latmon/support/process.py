@@ -343,6 +343,14 @@ class SideThread(Executor):
                 future.set_result(result)
 
 
+def run_aside(name: str, call: Callable[[], T]) -> Future[T]:
+    """Run a call on a thread of this name, which ends with it."""
+    thread = SideThread(name)
+    running = thread.submit(call)
+    thread.shutdown()
+    return running
+
+
 SILENT_S = 1.0
 PATIENCE_S = 30.0
 

@@ -26,7 +26,7 @@ from latmon.model.frame import MAX_LIMITS, CgroupLimit, Flow
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import Issuer, container_id
 from latmon.support.paths import content, matching, regular, text
-from latmon.support.process import SideThread
+from latmon.support.process import run_aside
 from latmon.support.text import clean
 from latmon_backends.kernel.diskstats import MOST_GAINED, has_restarted
 
@@ -108,11 +108,7 @@ T = TypeVar("T")
 
 
 def _aside(call: Callable[[], T]) -> Future[T]:
-    """Run on a thread that ends with the call."""
-    thread = SideThread("cgroups")
-    walking = thread.submit(call)
-    thread.shutdown()
-    return walking
+    return run_aside("cgroups", call)
 
 
 class ContainerNames:

@@ -12,8 +12,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -22,11 +21,10 @@ from latmon.model.measurements import CPU_QUOTAS
 from latmon.model.measurements.cpu_quotas import CpuQuota, QuotaPeriods
 from latmon.model.table import Tables
 from latmon.support.paths import content
-from latmon.support.process import SideThread
 from latmon.support.text import clean
 from latmon_backends.kernel.cgroups import cgroups_below, hierarchies, pids_of
+from latmon_backends.kernel.paced_looks import PacedLooks, Run
 
-_LEAST_US, _SHARE = 2_000_000, 200
 _MOST_CGROUPS, _MOST_ROWS = 5_000, 16
 _MOST_THROTTLED = 50
 """Cgroups whose processes are looked at; each takes 20 us a process, of which there are 200 at most."""
@@ -35,6 +33,7 @@ _STAT = re.compile(rb"^(nr_periods|nr_throttled|throttled_time|throttled_usec) (
 _IO = re.compile(rb"^(?:read_bytes|write_bytes): (\d{1,19})$", re.MULTILINE)
 _QUOTA_V2 = re.compile(rb"(\d{1,18}) (\d{1,18})\s*")
 _VERSION_2 = 2
+_MAX_DIGITS = 19
 
 
 class _Counters(NamedTuple):
@@ -87,40 +86,25 @@ def _minus(now: QuotaPeriods, was: QuotaPeriods | None) -> QuotaPeriods:
     )
 
 
-def _aside(call: Callable[[], Look]) -> Future[Look]:
-    thread = SideThread("cpu quotas")
-    looking = thread.submit(call)
-    thread.shutdown()
-    return looking
-
-
-@dataclass(slots=True)
 class QuotaReader:
     """The looks and their sums."""
 
-    proc: Path
-    run: Callable[[Callable[[], Look]], Future[Look]] = _aside
-    now_us: Callable[[], int] = lambda: time.monotonic_ns() // 1000
-    _looking: Future[Look] | None = None
-    _last: Look | None = None
-    _due_us: int = 0
-    _sums: QuotaSums = field(default_factory=dict)
+    def __init__(self, proc: Path, run: Run[Look] | None = None, now_us: Callable[[], int] | None = None) -> None:
+        """`run` and `now_us`: as those of `PacedLooks`."""
+        self._proc = proc
+        self._looks: PacedLooks[Look] = PacedLooks("cpu quotas", run, now_us)
+        self._sums: QuotaSums = {}
 
     def sample(self, mono_us: int) -> QuotaSums:
         """Return the sums, and begin the next look where it is due."""
-        if self._looking is not None and self._looking.done():
-            self._take(self._looking.result())
-            self._looking = None
-        if self._looking is None and mono_us >= self._due_us:
-            before = self._last
-            self._looking = self.run(lambda: look(self.proc, self.now_us(), before))
+        looks = self._looks.taken()
+        if looks is not None:
+            self._add(*looks)
+        before = self._looks.last
+        self._looks.begin_if_due(mono_us, lambda now_us: look(self._proc, now_us, before))
         return self._sums
 
-    def _take(self, now: Look) -> None:
-        before, self._last = self._last, now
-        self._due_us = now.mono_us + max(_LEAST_US, _SHARE * now.spent_us)
-        if before is None:
-            return
+    def _add(self, before: Look, now: Look) -> None:
         gains = dict(_gains(before, now))
         if not gains:
             return
@@ -186,9 +170,6 @@ def _quota(path: Path, version: int) -> tuple[int, int] | None:
     quota = content(path / "cpu.cfs_quota_us").strip()  # -1: none
     period = content(path / "cpu.cfs_period_us").strip() if quota.isdigit() else b""
     return (int(quota), int(period)) if period.isdigit() and len(quota) < _MAX_DIGITS else None
-
-
-_MAX_DIGITS = 19
 
 
 def _counters(path: Path) -> _Counters | None:

@@ -1,4 +1,4 @@
-"""Who is short of memory: cgroups that reach their limit of memory, and processes with major faults.
+"""Reader of what is short of memory: cgroups that reach their limit, and processes with major faults.
 
 Read only while the host reclaims pages that are used: a thread looks at the limits of all cgroups and at /proc/PID/stat
 of all processes (15 us each), every 2 s, or as seldom as 0.5 % of a CPU allows. Two looks give a difference, which is
@@ -11,10 +11,10 @@ import heapq
 import os
 import re
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -22,13 +22,12 @@ from latmon.model.measurements import MAJOR_FAULTS, MEMORY_LIMITS
 from latmon.model.measurements.memory import KINDS, Faulting, MemoryLimit
 from latmon.model.table import Tables
 from latmon.support.paths import content
-from latmon.support.process import SideThread
 from latmon.support.text import clean
-from latmon_backends.kernel.cgroups import hierarchies
+from latmon_backends.kernel.cgroups import cgroups_below, hierarchies
+from latmon_backends.kernel.paced_looks import PacedLooks, Run
 
 MOVED = 50
 """Pages that were reclaimed too early, between two samples, from which on it is looked for who is short of memory."""
-_LEAST_US, _SHARE = 2_000_000, 200
 _FRESH_US = 60_000_000
 """A look that is older says nothing about the time before the next one."""
 _MOST_PROCESSES, _MOST_CGROUPS, _MOST_ROWS = 20_000, 5_000, 16
@@ -84,43 +83,28 @@ def _gains(before: Mapping[Key, int], after: Mapping[Key, int]) -> dict[Key, int
     return {key: gain for key, gain in gains.items() if gain > 0}
 
 
-def _aside(call: Callable[[], Look]) -> Future[Look]:
-    thread = SideThread("memory")
-    looking = thread.submit(call)
-    thread.shutdown()
-    return looking
-
-
 class MemoryReader:
     """The looks and their sums."""
 
-    def __init__(
-        self,
-        proc: Path,
-        run: Callable[[Callable[[], Look]], Future[Look]] = _aside,
-        now_us: Callable[[], int] = lambda: time.monotonic_ns() // 1000,
-    ) -> None:
-        self._proc, self._run, self._now_us = proc, run, now_us
-        self._looking: Future[Look] | None = None
-        self._last: Look | None = None
-        self._due_us = 0
+    def __init__(self, proc: Path, run: Run[Look] | None = None, now_us: Callable[[], int] | None = None) -> None:
+        """`run` and `now_us`: as those of `PacedLooks`."""
+        self._proc = proc
+        self._looks: PacedLooks[Look] = PacedLooks("memory", run, now_us)
         self._moved = 0
         self._sample = NO_MEMORY
 
     def sample(self, mono_us: int, moved: int) -> MemorySample:
         """Return the sums. `moved`: the host's counters of pages that were reclaimed too early, added up."""
-        if self._looking is not None and self._looking.done():
-            self._take(self._looking.result())
-            self._looking = None
+        looks = self._looks.taken()
+        if looks is not None:
+            self._add(*looks)
         is_short, self._moved = moved - self._moved >= MOVED and self._moved > 0, moved
-        if self._looking is None and is_short and mono_us >= self._due_us:
-            self._looking = self._run(lambda: look(self._proc, self._now_us()))
+        if is_short:
+            self._looks.begin_if_due(mono_us, lambda now_us: look(self._proc, now_us))
         return self._sample
 
-    def _take(self, now: Look) -> None:
-        before, self._last = self._last, now
-        self._due_us = now.mono_us + max(_LEAST_US, _SHARE * now.spent_us)
-        if before is None or now.mono_us - before.mono_us > _FRESH_US:
+    def _add(self, before: Look, now: Look) -> None:
+        if now.mono_us - before.mono_us > _FRESH_US:
             return
         hits, faults = Counter(self._sample.hits), Counter(self._sample.faults)
         for limit, n in now.hits.items():
@@ -162,16 +146,8 @@ def _processes(proc: Path) -> Iterator[tuple[int, _Process]]:
 
 def _limits(proc: Path) -> Iterator[tuple[MemoryLimit, int]]:
     for root, version in hierarchies(os.fsdecode(content(proc / "self/mountinfo")), "memory"):
-        waiting, visited = deque([root]), 0
-        while waiting and visited < _MOST_CGROUPS:
-            path = waiting.popleft()
-            visited += 1
+        for path in islice(cgroups_below(root), _MOST_CGROUPS):
             yield from _limits_of(root, path, version)
-            try:
-                with os.scandir(path) as entries:
-                    waiting += (Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
-            except OSError:
-                continue
 
 
 def _limits_of(root: Path, path: Path, version: int) -> Iterator[tuple[MemoryLimit, int]]:

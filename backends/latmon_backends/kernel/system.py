@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 from latmon.capture.backend import Options
 from latmon.model.frame import Completed, Device, Taskq
 from latmon.support.errors import UnavailableError
-from latmon.support.process import SideThread
+from latmon.support.process import SideThread, run_aside
 from latmon.support.text import clean
 from latmon_backends.kernel.counters import CLOCK, CounterSampler, FrameClock, KernelSampler, Sample
 from latmon_backends.kernel.diskstats import Counters
@@ -237,8 +237,4 @@ class TaskQueues:
 
 
 def _once(sampler: TaskqSampler) -> Future[tuple[Taskq, ...] | None]:
-    """Sample on a thread that ends with it."""
-    thread = SideThread("task queues")
-    reading = thread.submit(sampler.sample)
-    thread.shutdown()
-    return reading
+    return run_aside("task queues", sampler.sample)
