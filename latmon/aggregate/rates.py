@@ -168,10 +168,6 @@ class HighestRates:
         """Drop the rates of a device that was removed: another device may get its name."""
         self._parts.pop(device, None)
 
-    def clear(self) -> None:
-        """Forget all, for another boot."""
-        self._parts.clear()
-
     def of(self, device: str, kind: RateKind, now_us: int) -> list[BlockRate]:
         """Return the blocks with the highest rate in each part of the hour before a time, the highest one first.
 

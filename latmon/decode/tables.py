@@ -161,7 +161,7 @@ def wait_name(stack: Iterable[str], names: Mapping[str, str]) -> str:
 
 
 FUNCTIONS_BETWEEN = ";"
-"""What is between the functions of a stack in a record's text."""
+"""Separator of the functions of a stack in a record's text."""
 _SCHEDULING = frozenset(
     (
         *("__schedule", "schedule", "schedule_timeout", "schedule_preempt_disabled", "schedule_rtlock"),

@@ -17,13 +17,13 @@ from latmon.analysis.level_shift import LevelShift, Unit, shift_between
 from latmon.findings.facts import Block
 from latmon.findings.latency_counts import counts_of, latencies_of, latency_sum, level_of, span_counts
 from latmon.findings.latency_history import MATTERS
-from latmon.findings.same_load import ops_text
 from latmon.findings.span_load import SpanLoad, load_of, slim
 from latmon.model.devices import host_and_device
 from latmon.model.frame import Device, Series
 from latmon.model.measurements import LATENCIES
 from latmon.model.packed import Packed
 from latmon.model.packed_frame import PackedFrame
+from latmon.model.stages import plural_of_op
 from latmon.support.units import counted
 
 MINUTE_US = 60_000_000
@@ -162,7 +162,7 @@ class BaselineComparison:
         if fewest < FEWEST_MINUTES:
             where = "then" if minutes == fewest else "now"
             text = f"only in {counted(fewest, 'minute')} {where}" if fewest else "none in it"
-            self.not_compared[f"{key.device} {ops_text(key.op)}"] = text
+            self.not_compared[f"{key.device} {plural_of_op(key.op)}"] = text
         elif median(levels) - baseline.levels[key] >= MATTERS:
             self._due.append(key)
             return

@@ -477,8 +477,8 @@ class RuleEngine:
         if other_boot:
             self._growth.clear()
             self._kernel_lines = KernelLines()
-            self._highest.clear()
-            self._quiet.clear()
+            self._highest = HighestRates()
+            self._quiet = QuietTimes()
             self.history = LatencyHistory()
             self._waiting = Waiting()
 

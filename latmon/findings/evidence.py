@@ -20,7 +20,7 @@ from latmon.analysis.limits import elevator, number
 from latmon.analysis.littles_law import COUNTED, LawCheck, times, times_of
 from latmon.analysis.littles_law import of as law_of
 from latmon.findings.facts import Block, Facts, mean_waiting_in
-from latmon.findings.rule import FLEET, Fact, Step, plain, sd_driver, sd_walk, setting, sysfs
+from latmon.findings.rule import FLEET, Fact, Step, plain, sd_driver, sd_walk, setting, sysfs, threads
 from latmon.model.devices import thread_of
 from latmon.model.frame import (
     ASLEEP,
@@ -140,6 +140,14 @@ def kernel_log_facts(facts: Facts, device: str) -> Iterator[Fact]:
     if line is not None:
         age_us = max(0, round((facts.wall - line.wall) * 1e6))
         yield Fact("kernel_log", line.text, f"the kernel's log, {spelled(age_us)} ago: {line.text}")
+
+
+def what_keeps_the_cpu(by: str, *, is_sun: bool) -> Step:
+    """Return the step that looks at the thread that had a CPU; `by`: its label, empty where it is not known."""
+    return Step(
+        f"find out why {by or 'something'} keeps the CPU: is it meant to run for so long, and on that CPU?",
+        commands=(threads(comm_of(by), is_sun=is_sun),),
+    )
 
 
 def kernel_log_step(what: str) -> Step:

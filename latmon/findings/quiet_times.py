@@ -78,7 +78,7 @@ def is_without(work: Maintenance) -> Callable[[Block], bool]:
 
 
 class _Kept(NamedTuple):
-    """What was before a work, and when the work last ran."""
+    """The time before a work, and when the work last ran."""
 
     quiet: QuietTime
     ran_us: int
@@ -113,10 +113,6 @@ class QuietTimes:
         """Drop what is known of a device that was removed: another device may get its name."""
         for work in [work for work in self._kept if work.device == device]:
             del self._kept[work]
-
-    def clear(self) -> None:
-        """Forget all, for another boot."""
-        self._kept.clear()
 
 
 def _works(block: Block) -> Iterator[Maintenance]:

@@ -15,6 +15,7 @@ from latmon.findings.facts import Facts
 from latmon.findings.rule import Fact, Step, Threshold, Thresholds, plain
 from latmon.findings.span_load import SpanLoad
 from latmon.model.histogram import Histogram, bucket_bounds
+from latmon.model.stages import plural_of_op
 from latmon.support.units import part
 
 _QUICK = 0.05
@@ -96,7 +97,7 @@ def order_of(before: SpanLoad, after: SpanLoad, limits: Thresholds) -> str:
 def _shares(before: SpanLoad, after: SpanLoad) -> list[tuple[str, float, float]]:
     """Return what was measured of the order on both sides: its name, and the shares before and after."""
     ops = sorted(before.sequential.keys() & after.sequential.keys())
-    pairs = [(f"sequential {ops_text(op)}", before.sequential[op], after.sequential[op]) for op in ops]
+    pairs = [(f"sequential {plural_of_op(op)}", before.sequential[op], after.sequential[op]) for op in ops]
     if not pairs and before.ascending is not None and after.ascending is not None:
         pairs.append(("issues with a higher sector than the last one", before.ascending, after.ascending))
     return pairs
@@ -143,11 +144,6 @@ def _share_below(latencies: Histogram, us: int) -> float:
     """Return the share of the I/Os in buckets that begin below a latency."""
     below = sum(ios for index, ios in latencies.buckets if bucket_bounds(index, latencies.bits)[0] < us)
     return below / latencies.count if latencies.count else 0.0
-
-
-def ops_text(op: str) -> str:
-    """Return the plural of an op: reads, flushes."""
-    return "flushes" if op == "flush" else f"{op}s"
 
 
 def factor_text(factor: float) -> str:

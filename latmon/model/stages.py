@@ -180,6 +180,11 @@ LETTERS: Mapping[str, str] = MappingProxyType({one.column: one.letter for one in
 """Column name -> its letter in a bar."""
 
 
+def plural_of_op(op: str) -> str:
+    """Return what I/Os of an op are called: reads, flushes, other I/Os."""
+    return {"flush": "flushes", "other": "other I/Os"}.get(op, f"{op}s")
+
+
 def place_of_op(op: str) -> int:
     """Return the place of an op in OPS; behind all of them for one that a later release added."""
     return OPS.index(op) if op in OPS else len(OPS)

@@ -1,4 +1,4 @@
-"""Where a drive is: its slot in an enclosure or on the PCI bus, and its path by udev.
+"""Reader of the place of a drive: its slot in an enclosure or on the PCI bus, and its path by udev.
 
 The kernel links a disk to its component of a SES enclosure as `enclosure_device:NAME` (drivers/misc/enclosure.c), whose
 file `locate` turns a light on. PCI hot-plug slots have the address of what is in them. All of it is kept by the kernel:

@@ -292,7 +292,7 @@ class _Replaced:
 
     run: TracerRun
     before: TracerWindow
-    """What its scripts had printed when they were replaced: its tables of the host end with each script's tick."""
+    """Counts that it had printed when it was replaced: its tables of the host end with each script's tick."""
     until_us: int
     """When its filter was emptied. What it counts of the host after that, its successor counts too."""
     is_filtered: bool

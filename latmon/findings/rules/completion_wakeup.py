@@ -30,6 +30,7 @@ from latmon.findings.evidence import (
     ran_instead,
     serves,
     slow_ios,
+    what_keeps_the_cpu,
 )
 from latmon.findings.facts import Facts
 from latmon.findings.rule import (
@@ -49,7 +50,6 @@ from latmon.findings.rule import (
     longest_fact,
     plain,
     setting,
-    threads,
 )
 from latmon.model.devices import thread_of
 from latmon.model.frame import OTHER_PRIORITY, THREAD_PRIORITY, Outlier, Wait, comm_of, pid_of, priority_of
@@ -584,10 +584,7 @@ def _steps(facts: Facts, device: str, woken: LateThread | None) -> Iterator[Step
         yield Step("look at the wake-ups of kernel threads on screen 5: which thread is woken, and when does it run?")
         return
     by = woken.instead.label if woken.instead.us else ""
-    yield Step(
-        f"find out why {by or 'something'} keeps the CPU: is it meant to run for so long, and on that CPU?",
-        commands=(threads(comm_of(by), is_sun=facts.is_sun),),
-    )
+    yield what_keeps_the_cpu(by, is_sun=facts.is_sun)
     yield from _sun(facts, device, woken) if facts.is_sun else _linux(facts, device, woken)
 
 

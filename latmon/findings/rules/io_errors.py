@@ -29,14 +29,13 @@ from latmon.findings.rule import (
 from latmon.model import measurements
 from latmon.model.frame import Flow
 from latmon.model.measurements import errors
-from latmon.model.stages import place_of_op
+from latmon.model.stages import place_of_op, plural_of_op
 from latmon.support.units import counted, spelled
 
 ID = "io-errors"
 _CRITICAL_OPS = frozenset(("read", "write", "flush"))
 _NO_FAILURES = frozenset((errors.REQUEUED, errors.WOULD_BLOCK))
 _LOOP = re.compile(r"loop\d+", re.ASCII)
-_PLURAL = {"flush": "flushes", "other": "other I/Os"}
 _REFUTED = "the kernel's log has no error of the device in that time, and no program got one"
 _AT_THE_WAY = "check the way to the device: cable, port, switch, adapter, the target's own log, other devices behind it"
 _STEPS: Mapping[str, Step] = {
@@ -106,8 +105,7 @@ def _completed(facts: Facts, flow: Flow, statuses: Mapping[str, int]) -> int:
 def _clause(facts: Facts, flow: Flow, statuses: Mapping[str, int]) -> str:
     """Return `12 of 340 reads failed (I/O error)`."""
     completed = _completed(facts, flow, statuses)
-    ops = _PLURAL.get(flow.op, f"{flow.op}s")
-    return f"{_sum(statuses):,} of {completed:,} {ops} failed ({errors.in_words(statuses)})"
+    return f"{_sum(statuses):,} of {completed:,} {plural_of_op(flow.op)} failed ({errors.in_words(statuses)})"
 
 
 def _evidence(facts: Facts, device: str, flows: Mapping[Flow, Mapping[str, int]]) -> Iterator[Fact]:

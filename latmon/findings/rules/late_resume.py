@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from latmon.findings.evidence import Instead, blocks_with, count_from, ran_instead
+from latmon.findings.evidence import Instead, blocks_with, count_from, ran_instead, what_keeps_the_cpu
 from latmon.findings.facts import Facts
 from latmon.findings.rule import (
     CRITICAL,
@@ -180,10 +180,7 @@ def _steps(facts: Facts, program: _LateProgram | None) -> Iterator[Step]:
             commands=(threads("", is_sun=facts.is_sun),),
         )
         return
-    yield Step(
-        f"find out why {by or 'something'} keeps the CPU: is it meant to run for so long, and on that CPU?",
-        commands=(threads(comm_of(by), is_sun=facts.is_sun),),
-    )
+    yield what_keeps_the_cpu(by, is_sun=facts.is_sun)
     if facts.is_sun or program is None:
         return
     yield Step(

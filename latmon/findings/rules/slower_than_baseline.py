@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 
 from latmon.analysis.level_shift import LevelShift
+from latmon.findings import same_load
 from latmon.findings.baseline import (
     FEWEST_MINUTES,
     MINUTE_US,
@@ -19,26 +20,8 @@ from latmon.findings.baseline import (
 )
 from latmon.findings.facts import Facts
 from latmon.findings.rule import LATENCIES, NOTICE, WARNING, Fact, Finding, Rule, Step, Thresholds, Where
-from latmon.findings.same_load import (
-    CAUSES,
-    OR_RANDOM,
-    OTHER,
-    REFUTED,
-    THRESHOLDS,
-    UNKNOWN,
-    device_steps,
-    factor_text,
-    is_far_less,
-    is_same_load,
-    is_slower_device,
-    ops_text,
-    order_fact,
-    order_of,
-    order_steps,
-    order_text,
-    size_text,
-)
 from latmon.findings.span_load import SpanLoad
+from latmon.model.stages import plural_of_op
 from latmon.support.units import counted, rate, spelled
 
 ID = "slower-than-baseline"
@@ -61,7 +44,7 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
             reason = _other_load(row, limits)
             if reason:
                 other_load[device] = reason
-            elif is_slower_device(row.shift, row.before, row.now, limits) and _is_enough(row.shift, limits):
+            elif same_load.is_slower_device(row.shift, row.before, row.now, limits) and _is_enough(row.shift, limits):
                 rows.append(row)
         if rows:
             rows.sort(key=_by_factor)
@@ -72,10 +55,10 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
 def _other_load(row: SlowerThanBaseline, limits: Thresholds) -> str:
     """Return in what the load differs from that of the baseline, so that latencies can't be compared; or nothing."""
     before, now = row.before, row.now
-    if not is_same_load(before, now, limits) or is_far_less(row.shift, before, now, limits):
+    if not same_load.is_same_load(before, now, limits) or same_load.is_far_less(row.shift, before, now, limits):
         return f"another load: {_load_text(before)}, now {_load_text(now)}"
-    if order_of(before, now, limits) == OTHER:
-        return f"another load: {order_text(before, now)}"
+    if same_load.order_of(before, now, limits) == same_load.OTHER:
+        return f"another load: {same_load.order_text(before, now)}"
     return ""
 
 
@@ -132,7 +115,7 @@ def _medians(shift: LevelShift) -> tuple[int, int]:
 
 
 def _load_text(load: SpanLoad) -> str:
-    return f"{rate(load.iops)} IOPS of {size_text(load.mean_bytes)}"
+    return f"{rate(load.iops)} IOPS of {same_load.size_text(load.mean_bytes)}"
 
 
 def _than_baseline(
@@ -146,12 +129,12 @@ def _than_baseline(
     worst = rows[0]
     before_us, now_us = _medians(worst.shift)
     factor = worst.shift.ratio.value
-    order = order_of(worst.before, worst.now, limits)
-    is_much = factor >= limits["much"] and now_us - before_us >= limits["slow_us"] and order != UNKNOWN
-    end = OR_RANDOM if order == UNKNOWN else ", under the same load"
+    order = same_load.order_of(worst.before, worst.now, limits)
+    is_much = factor >= limits["much"] and now_us - before_us >= limits["slow_us"] and order != same_load.UNKNOWN
+    end = same_load.OR_RANDOM if order == same_load.UNKNOWN else ", under the same load"
     took = f"{spelled(before_us)} -> {spelled(now_us)}"
-    slower = f"{ops_text(worst.op)} take {factor_text(factor)} as long as on {baseline.title}"
-    others = "".join(f", {ops_text(row.op)} {factor_text(row.shift.ratio.value)}" for row in rows[1:])
+    slower = f"{plural_of_op(worst.op)} take {same_load.factor_text(factor)} as long as on {baseline.title}"
+    others = "".join(f", {plural_of_op(row.op)} {same_load.factor_text(row.shift.ratio.value)}" for row in rows[1:])
     evidence = []
     for row in rows:
         ratio, (was, now) = row.shift.ratio, _medians(row.shift)
@@ -162,13 +145,16 @@ def _than_baseline(
         ios = row.shift.before.count + row.shift.after.count
         evidence.append(Fact(f"{row.op}_factor", round(ratio.value, 3), text, "times", ios))
     text = f"load then and now: {_load_text(worst.before)}, {_load_text(worst.now)}"
-    evidence += [Fact("iops", round(worst.now.iops, 1), text, "per_s"), order_fact(worst.before, worst.now, limits)]
+    evidence += [
+        Fact("iops", round(worst.now.iops, 1), text, "per_s"),
+        same_load.order_fact(worst.before, worst.now, limits),
+    ]
     if baseline.remark:
         evidence.append(Fact("damage", baseline.remark, f"of the recording not all can be read: {baseline.remark}"))
     steps = (
-        *order_steps(order),
+        *same_load.order_steps(order),
         Step("find out what changed since then: latmon diff of the recordings names settings that differ"),
-        *device_steps(facts, device),
+        *same_load.device_steps(facts, device),
     )
     return Finding(
         ID,
@@ -178,9 +164,9 @@ def _than_baseline(
         tuple(evidence),
         Where("overview", device, worst.op, round(math.sqrt(before_us * now_us))),
         steps,
-        REFUTED,
+        same_load.REFUTED,
         min(1.0, (now_us - before_us) / now_us),
-        brief=f"{device}: {ops_text(worst.op)} {factor_text(factor)} as long as on {baseline.title}",
+        brief=f"{device}: {plural_of_op(worst.op)} {same_load.factor_text(factor)} as long as on {baseline.title}",
     )
 
 
@@ -189,6 +175,6 @@ RULE = Rule(
     "I/Os of a device take longer than in the recordings of --baseline, or these can't be compared",
     evaluate,
     needs=LATENCIES,
-    thresholds=THRESHOLDS,
-    explained_by=(*CAUSES, "slower-than-before"),
+    thresholds=same_load.THRESHOLDS,
+    explained_by=(*same_load.CAUSES, "slower-than-before"),
 )

@@ -15,6 +15,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from latmon.findings import same_load
 from latmon.findings.evidence import kernel_log_facts
 from latmon.findings.facts import Facts
 from latmon.findings.latency_history import Change, bounds_text
@@ -31,29 +32,11 @@ from latmon.findings.rule import (
     Thresholds,
     Where,
 )
-from latmon.findings.same_load import (
-    CAUSES,
-    OR_RANDOM,
-    OTHER,
-    REFUTED,
-    THRESHOLDS,
-    UNKNOWN,
-    device_steps,
-    factor_text,
-    is_far_less,
-    is_same_load,
-    is_slower_device,
-    ops_text,
-    order_fact,
-    order_of,
-    order_steps,
-    size_text,
-)
 from latmon.findings.span_load import SpanLoad, load_of
 from latmon.model.devices import host_and_device
 from latmon.model.frame import Device
 from latmon.model.histogram import Histogram, merge
-from latmon.model.stages import place_of_op
+from latmon.model.stages import place_of_op, plural_of_op
 from latmon.support.units import clock, counted, part, rate, spelled
 
 ID = "slower-than-before"
@@ -141,15 +124,18 @@ def _is_other_load(first: Change, last: Change, load: SpanLoad, limits: Threshol
     """Return whether a load explains a part of the latency now: another one than before, or with more in flight."""
     if first.before is None or last.after is None or not load.ios:
         return False
-    if not is_same_load(first.before, load, limits) or order_of(first.before, load, limits) == OTHER:
+    if (
+        not same_load.is_same_load(first.before, load, limits)
+        or same_load.order_of(first.before, load, limits) == same_load.OTHER
+    ):
         return True
     return bool(load.depth and last.after.depth and load.depth > limits["load"] * last.after.depth)
 
 
 def _order_of(steps: Sequence[Change], limits: Thresholds) -> str:
     """Return the order of the I/Os as far as it is known of all steps: that of the least known one."""
-    orders = [order_of(step.before, step.after, limits) for step in steps if step.before and step.after]
-    return UNKNOWN if UNKNOWN in orders else orders[0]
+    orders = [same_load.order_of(step.before, step.after, limits) for step in steps if step.before and step.after]
+    return same_load.UNKNOWN if same_load.UNKNOWN in orders else orders[0]
 
 
 def is_slower(change: Change, limits: Thresholds) -> bool:
@@ -159,9 +145,11 @@ def is_slower(change: Change, limits: Thresholds) -> bool:
         return False
     if change.as_slow_before > limits["usual"] or change.shift.ratio.low < 1 + (limits["times"] - 1) / 2:
         return False
-    if not is_same_load(before, after, limits) or is_far_less(change.shift, before, after, limits):
+    if not same_load.is_same_load(before, after, limits) or same_load.is_far_less(change.shift, before, after, limits):
         return False
-    return order_of(before, after, limits) != OTHER and is_slower_device(change.shift, before, after, limits)
+    return same_load.order_of(before, after, limits) != same_load.OTHER and same_load.is_slower_device(
+        change.shift, before, after, limits
+    )
 
 
 def _finding(facts: Facts, device: str, slower: Mapping[str, list[_Slower]], limits: Thresholds) -> Finding:
@@ -169,24 +157,24 @@ def _finding(facts: Facts, device: str, slower: Mapping[str, list[_Slower]], lim
     worst = rows[0]
     first = min((row.first for row in rows), key=lambda change: change.mono_us)
     added_us = worst.now_us - worst.before_us
-    is_much = worst.factor >= limits["much"] and added_us >= limits["slow_us"] and worst.order != UNKNOWN
-    end = OR_RANDOM if worst.order == UNKNOWN else ", and the load did not rise"
+    is_much = worst.factor >= limits["much"] and added_us >= limits["slow_us"] and worst.order != same_load.UNKNOWN
+    end = same_load.OR_RANDOM if worst.order == same_load.UNKNOWN else ", and the load did not rise"
     since = since_text(first.wall, facts.wall, first.resolution_us)
-    others = "".join(f", {row.op}s {factor_text(row.factor)}" for row in rows[1:])
+    others = "".join(f", {row.op}s {same_load.factor_text(row.factor)}" for row in rows[1:])
     took = f"{spelled(worst.before_us)} -> {spelled(worst.now_us)}"
     middle_us = round(math.sqrt(worst.before_us * worst.now_us))
     return Finding(
         ID,
         WARNING if is_much else NOTICE,
         device,
-        f"{device}: {ops_text(worst.op)} take {factor_text(worst.factor)} as long since {since} (p50 {took}){others}"
-        f"{end}",
+        f"{device}: {plural_of_op(worst.op)} take {same_load.factor_text(worst.factor)} as long since {since} "
+        f"(p50 {took}){others}{end}",
         tuple(_evidence(facts, device, slower, first, limits)),
         Where("overview", device, worst.op, middle_us),
-        (*order_steps(worst.order), *_steps(facts, device, first)),
-        REFUTED,
+        (*same_load.order_steps(worst.order), *_steps(facts, device, first)),
+        same_load.REFUTED,
         min(1.0, added_us / worst.now_us),
-        brief=f"{device}: {ops_text(worst.op)} {factor_text(worst.factor)} as long since {since}",
+        brief=f"{device}: {plural_of_op(worst.op)} {same_load.factor_text(worst.factor)} as long since {since}",
         began=Moment(first.mono_us, first.wall),
     )
 
@@ -218,7 +206,9 @@ def _evidence(
     steps = sorted({change.mono_us: change for row in rows for change in row.steps}.values(), key=lambda c: c.mono_us)
     later = [change for change in steps if change.mono_us - first.mono_us > _TOGETHER_US]
     if later:
-        words = ", ".join(f"{change.op}s {factor_text(change.factor)} at {clock(change.wall)}" for change in later)
+        words = ", ".join(
+            f"{change.op}s {same_load.factor_text(change.factor)} at {clock(change.wall)}" for change in later
+        )
         yield Fact("further_steps", len(later), f"in further steps: {words}")
     if first.hour_us > 0:
         text = f"in the {spelled(first.hour_us)} before, medians of {first.op}s were {bounds_text(first)}"
@@ -232,13 +222,14 @@ def _load_facts(rows: list[_Slower], first: Change, limits: Thresholds) -> Itera
     if before is None or after is None:
         return
     text = f"load before -> after: {rate(before.iops)} -> {rate(after.iops)} IOPS"
-    text += f", mean size {size_text(before.mean_bytes)} -> {size_text(after.mean_bytes)}"
+    text += f", mean size {same_load.size_text(before.mean_bytes)} -> {same_load.size_text(after.mean_bytes)}"
     yield Fact("iops", round(after.iops, 1), text, "per_s")
-    yield order_fact(before, after, limits)
+    yield same_load.order_fact(before, after, limits)
     if rows[0].is_other_load:
         now = rows[0].load
         depth = "" if now.depth is None else f", {now.depth:.1f} in flight"
-        text = f"another load now, whose latency is not compared: {rate(now.iops)} IOPS of {size_text(now.mean_bytes)}"
+        size = same_load.size_text(now.mean_bytes)
+        text = f"another load now, whose latency is not compared: {rate(now.iops)} IOPS of {size}"
         yield Fact("iops_now", round(now.iops, 1), text + depth, "per_s")
     if before.busy and after.busy:
         then, later = before.iops / before.busy, after.iops / after.busy
@@ -259,7 +250,7 @@ def _size_facts(rows: list[_Slower], before: SpanLoad, after: SpanLoad) -> Itera
             sides = before.sizes[op, upto], after.sizes[op, upto]
             was, now = (side.quantile(0.5) for side in sides)
             if op == row.op and min(side.count for side in sides) >= _FEWEST_OF_SIZE and was and now:
-                size = f"up to {size_text(upto)}" if upto else "larger"
+                size = f"up to {same_load.size_text(upto)}" if upto else "larger"
                 texts.append(f"{op}s {size} x{now / was:.3g}")
     if texts:
         yield Fact("sizes", len(texts), f"by size: {', '.join(texts)}")
@@ -318,7 +309,7 @@ def _steps(facts: Facts, device: str, first: Change) -> Iterator[Step]:
         f"find out what happened at {clock(first.wall)}: the kernel's log, jobs, updates, work on the storage",
         commands=() if facts.kernel_line(device) else ("dmesg | tail -n 50",),
     )
-    yield from device_steps(facts, device)
+    yield from same_load.device_steps(facts, device)
     yield Step("compare what was with what is: latmon diff of two recordings, or the key D before and after a repair")
 
 
@@ -328,8 +319,8 @@ RULE = Rule(
     evaluate,
     needs=LATENCIES,
     thresholds={
-        **THRESHOLDS,
+        **same_load.THRESHOLDS,
         "usual": Threshold(0.02, "share", "of the hour before at most in which it was as slow"),
     },
-    explained_by=CAUSES,
+    explained_by=same_load.CAUSES,
 )
