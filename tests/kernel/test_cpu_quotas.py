@@ -1,8 +1,7 @@
 """CPU quotas of cgroups and the I/O of their processes, from files like those of /proc and /sys/fs/cgroup."""
 
-from concurrent.futures import Future
-
 import pytest
+from cgroup_host import CgroupHost, at_once, put
 
 from latmon.model.measurements import CPU_QUOTAS
 from latmon.model.measurements.cpu_quotas import CpuQuota, QuotaPeriods
@@ -12,19 +11,9 @@ from latmon_backends.kernel.cpu_quotas import QuotaReader
 S = 1_000_000
 
 
-def put(path, text):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-
-
-class Host:
-    """A /proc with a hierarchy of cgroups."""
-
+class Host(CgroupHost):
     def __init__(self, root, version):
-        self.proc, self.cgroups, self.version = root / "proc", root / "cg", version
-        kind = "cgroup2 cgroup2 rw" if version == 2 else "cgroup cgroup rw,cpu"
-        put(self.proc / "self/mountinfo", f"30 1 0:26 / {self.cgroups} rw - {kind}\n")
-        self.cgroups.mkdir()
+        super().__init__(root, version, "cpu")
 
     def quota(self, name, quota_us, periods, throttled, throttled_us):
         path = self.cgroups / name
@@ -42,12 +31,6 @@ class Host:
         put(self.proc / str(pid) / "io", f"rchar: 9\nread_bytes: {size}\nwrite_bytes: 0\ncancelled_write_bytes: 0\n")
         with (self.cgroups / cgroup / "cgroup.procs").open("a") as file:
             file.write(f"{pid}\n")
-
-
-def at_once(call):
-    done = Future()
-    done.set_result(call())
-    return done
 
 
 @pytest.mark.parametrize("version", [1, 2])

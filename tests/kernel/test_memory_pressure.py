@@ -3,6 +3,7 @@
 from concurrent.futures import Future
 
 import pytest
+from cgroup_host import CgroupHost, at_once, put
 
 from latmon.model.frame import SWAP, DeviceReport
 from latmon.model.measurements import MAJOR_FAULTS, MEMORY_LIMITS
@@ -17,19 +18,9 @@ SWAPS = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n"
 S = 1_000_000
 
 
-def put(path, text):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-
-
-class Host:
-    """A /proc with a hierarchy of cgroups."""
-
+class Host(CgroupHost):
     def __init__(self, root, version):
-        self.proc, self.cgroups, self.version = root / "proc", root / "cg", version
-        kind = "cgroup2 cgroup2 rw" if version == 2 else "cgroup cgroup rw,memory"
-        put(self.proc / "self/mountinfo", f"30 1 0:26 / {self.cgroups} rw - {kind}\n")
-        self.cgroups.mkdir()
+        super().__init__(root, version, "memory")
 
     def limit(self, name, limit, hits):
         path = self.cgroups / name
@@ -44,12 +35,6 @@ class Host:
     def process(self, pid, name, faults, cgroup="/"):
         put(self.proc / str(pid) / "stat", STAT.format(pid=pid, name=name, faults=faults))
         put(self.proc / str(pid) / "cgroup", f"0::{cgroup}\n" if self.version == 2 else f"3:memory:{cgroup}\n0::/\n")
-
-
-def at_once(call):
-    done = Future()
-    done.set_result(call())
-    return done
 
 
 @pytest.mark.parametrize("version", [1, 2])
