@@ -14,8 +14,8 @@ from bpftraces import each_bpftrace, tool
 from terminal import wait_for
 from workload import Capture, LoopDevice
 
+from latmon.findings.programs import program_of
 from latmon.model.measurements import DIRTIERS
-from latmon.model.measurements.dirtiers import process_name
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root"),
@@ -73,8 +73,8 @@ def test_a_paused_writer_is_counted_by_name_and_device(suite, tmp_path):
         frames, report = capture.frames(), capture.report()
     rows = {row for frame in frames for row in frame[DIRTIERS] if row.device == device.name}
     print(suite, rows)
-    assert all(row.process == f"{process_name(row.process)}/{writer.pid}" for row in rows)
-    assert all(process_name(row.process) for row in rows)
+    assert all(row.process == f"{program_of(row.process).name}/{writer.pid}" for row in rows)
+    assert all(program_of(row.process).name for row in rows)
     (finding,) = [each for each in report["findings"] if each["id"] == "dirty-throttled"]
     assert finding["device"] == device.name
     assert f"(pid {writer.pid}) is paused" in finding["summary"]
