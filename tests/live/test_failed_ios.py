@@ -30,6 +30,8 @@ SIZE, HALF, BLOCK = 64 << 20, 32 << 20, 4096
 ROOM = 2 << 20
 """Bytes of the full file system."""
 IOS = 40
+LOST_AT_A_CLEAR = 2
+"""I/Os that end between a table's print and its clear: bpftrace drops them, and coverage shows them as not seen."""
 
 
 class FullFileSystem:
@@ -117,12 +119,14 @@ def test_failed_ios_are_counted_by_status_and_not_timed(suite, stages, tmp_path)
     print(suite, stages, errors, seen, timed, "skipped", skipped)
     bad_reads, bad_writes = FailedIO(half.name, "read", "I/O error"), FailedIO(thin.name, "write", "no space")
     assert errors.keys() == {bad_reads, bad_writes}
-    for row in (bad_reads, bad_writes):
-        assert IOS - skipped <= errors[row] <= IOS
+    lost = {}
     for name, op, ios in ((half.name, "read", 2 * IOS), (whole.name, "read", IOS), (thin.name, "write", IOS)):
         assert kernel[name][op].count == ios
-        assert ios - skipped <= seen[Flow(name, op)] <= ios
-    assert IOS - skipped <= timed[half.name, "read"] <= IOS
+        lost[name] = ios - seen[Flow(name, op)]
+        assert 0 <= lost[name] <= skipped + LOST_AT_A_CLEAR
+    for row in (bad_reads, bad_writes):
+        assert IOS - lost[row.device] <= errors[row] <= IOS
+    assert IOS - lost[half.name] <= timed[half.name, "read"] <= IOS
     assert (thin.name, "write") not in timed
     slow = [outlier for frame in frames for outlier in frame.outliers]
     assert {(outlier.device, outlier.op) for outlier in slow if outlier.status} == {row[:2] for row in errors}
@@ -131,8 +135,9 @@ def test_failed_ios_are_counted_by_status_and_not_timed(suite, stages, tmp_path)
     if stages == "all":
         followed, failed_ios = traced_ios(frames)
         print("traced", followed, "failed", failed_ios)
-        assert failed_ios == {half.name: errors[bad_reads], thin.name: errors[bad_writes]}
-        assert IOS - skipped <= followed[half.name, "read"] <= IOS
+        for row in (bad_reads, bad_writes):
+            assert abs(failed_ios[row.device] - errors[row]) <= lost[row.device] + LOST_AT_A_CLEAR
+        assert IOS - skipped - LOST_AT_A_CLEAR <= followed[half.name, "read"] <= IOS
         assert (thin.name, "write") not in followed
     check_kernel_log(marks, report, half.name)
     assert whole.name not in {mark.device for mark in marks}
