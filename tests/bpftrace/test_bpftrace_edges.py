@@ -15,7 +15,7 @@ from latmon_backends.bpftrace.backend import BpftraceAlwaysOn
 from latmon_backends.bpftrace.program import BpftraceTool, has_ring_buffer
 from latmon_backends.probe.tick_protocol import Losses, TracerWindow
 from latmon_backends.probe_backend import with_probe
-from latmon_backends.tracer.controller import without_earlier
+from latmon_backends.tracer.windows import without_earlier
 
 SECOND = 1_000_000
 BEGAN_US = 100 * SECOND

@@ -24,9 +24,11 @@ from latmon_backends.probe.outliers import Threads
 from latmon_backends.probe.tick_protocol import TracerWindow
 from latmon_backends.tracer import controller
 from latmon_backends.tracer import demand as tracer_budget
-from latmon_backends.tracer.controller import OnDemand, SampleSince, TracerRun, sampled_over
+from latmon_backends.tracer.controller import OnDemand
 from latmon_backends.tracer.demand import LOOKED_S, PAUSE_S, Want
+from latmon_backends.tracer.notices import traced_text
 from latmon_backends.tracer.programs import Target, TracerSample
+from latmon_backends.tracer.run import SampleSince, TracerRun, sampled_over
 
 DEVICES = {
     "sda": Device("sda", 8, 0),
@@ -1070,7 +1072,7 @@ async def test_late_output_is_reported_once_and_when_it_is_twice_as_late(on_dema
 def test_what_is_traced_and_why_is_one_line(devices, why, text):
     want = Want(tuple(f"sd{n}" for n in range(devices)), why)
     run = TracerRun(None, None, want, Target(), sample=TracerSample(), left_out=(), clock=lambda: 0.0)
-    assert controller._traced_text(run) == text
+    assert traced_text(run) == text
     assert len(text) <= 78
 
 

@@ -13,8 +13,12 @@ from latmon.model.histogram import Histogram
 from latmon.model.inflight import InFlightList
 from latmon.model.measurements import ABOVE, HANDLERS
 from latmon.model.measurements.handlers import Handler, HandlerRuns
+from latmon_backends.probe.launcher import ALL_DEVICES, SAMPLE
 from latmon_backends.probe.tick_protocol import Losses, TracerWindow
-from latmon_backends.tracer.controller import TracerProcess, requests_of, with_window_of
+from latmon_backends.tracer.process import TracerProcess
+from latmon_backends.tracer.programs import Target, TracerSample
+from latmon_backends.tracer.takeover import Predecessor, Takeover, has_memory_for_two, uncounted_text
+from latmon_backends.tracer.windows import requests_of, with_window_of
 
 HBA = Series("sda", "read", "hba")
 FLOW = ("sda", "read")
@@ -87,6 +91,10 @@ def test_counts_of_another_sample_are_left_out():
     assert joined.losses == Losses(2)
 
 
+def predecessor(run, *, is_filtered=True, **ticks):
+    return Predecessor(run=run, before=run.taken(), until_us=10_000_000, is_filtered=is_filtered, **ticks)
+
+
 def replaced(earlier, later, *, is_filtered=True, frames=4):
     """Return what the frames have where a process is replaced after 10 s, between the first two of them."""
 
@@ -94,7 +102,7 @@ def replaced(earlier, later, *, is_filtered=True, frames=4):
         process = TracerProcess()
         process.begin(earlier, lambda: None)
         taken = [process.taken()]
-        process.replace(later, 10_000_000, is_filtered=is_filtered)
+        process.replace(later, predecessor(earlier, is_filtered=is_filtered))
         taken += [process.taken() for _ in range(frames - 2)]
         await process.end_replaced()
         taken += [process.taken(), process.taken()]
@@ -187,7 +195,7 @@ def test_a_capture_that_ends_meanwhile_ends_both_and_has_their_last_output():
         earlier, later = Run(last=window(1, until_us=10_500_000)), Run(last=window(2, 3, until_us=11_500_000))
         process = TracerProcess()
         process.begin(earlier, lambda: None)
-        process.replace(later, 10_000_000, is_filtered=True)
+        process.replace(later, predecessor(earlier))
         await process.stop()
         assert (earlier.stops, later.stops, process.run) == (1, 1, None)
         return counts(process.taken())[:2]
@@ -199,3 +207,135 @@ def test_losses_of_both_are_the_frame_s():
     earlier = replace(window(1, until_us=10_500_000), losses=Losses(2))
     joined = with_window_of(requests_of(earlier), window(2, until_us=11_000_000))
     assert joined.losses == Losses(3)
+
+
+# The steps of a takeover
+
+INTERVAL_S = 0.1
+NUMBER = (8 << 20) | 1
+
+
+class Counting(Run):
+    """A process of scripts whose ticks, on the clock, become known one after the other."""
+
+    def __init__(self, *ticks_us, target=None, sample=None, ended="", events=None):
+        super().__init__(window(1, until_us=9_900_000))
+        self._ticks_us, self.target, self.sample = [*ticks_us], target or Target(), sample or TracerSample()
+        self.ended, self.counts_since, self.probe, self.events = ended, (), self, events if events is not None else []
+        self.pid = 4711
+
+    @property
+    def counting(self):
+        return self._ticks_us.pop(0) if len(self._ticks_us) > 1 else self._ticks_us[0]
+
+    def count_from(self, mono_us):
+        self.events.append(("count from", mono_us))
+
+    def taken(self):
+        self.events.append("taken")
+        return super().taken()
+
+
+class Filters:
+    """A launcher that writes the filters of programs, or can't."""
+
+    def __init__(self, events, *, can_write=True):
+        self._events, self._can_write = events, can_write
+
+    async def trace_devices(self, pid, changes):
+        self._events.append((pid, changes))
+        return self._can_write
+
+
+class Clock:
+    """A clock that goes on with each look at it, so that no test depends on the load of this host."""
+
+    def __init__(self, step_s=0.01):
+        self._now_s, self._step_s = 10.0, step_s
+
+    def __call__(self):
+        self._now_s += self._step_s
+        return self._now_s
+
+
+def begun(earlier, later, events, *, can_write=True, silent_s=1.0):
+    takeover = Takeover(
+        launcher=Filters(events, can_write=can_write), clock=Clock(), interval_s=INTERVAL_S, silent_s=silent_s
+    )
+    return asyncio.run(takeover.begin(earlier, later))
+
+
+def filtered(events, **options):
+    return Counting((9_900_000, 9_800_000), target=Target(numbers=(NUMBER,), filtered=True), events=events, **options)
+
+
+def test_the_filter_is_emptied_before_the_successor_counts():
+    events = []
+    earlier, later = filtered(events, sample=TracerSample(4)), Counting((10_000_000,), events=events)
+    left = begun(earlier, later, events)
+    assert events == [(4711, {SAMPLE: 3}), (4711, {NUMBER: 0}), ("count from", left.until_us), "taken"]
+    assert left.is_filtered
+    assert left.until_us > 10_000_000
+    assert counts(left.before)[:2] == (1, 1)
+    assert (left.last_tick_us, left.successor_scripts) == (9_800_000, 1)
+
+
+def test_a_filter_of_all_devices_is_emptied_too():
+    events = []
+    all_devices = Counting((9_900_000,), target=Target(filtered=True), events=events)
+    begun(all_devices, Counting((10_000_000,)), events)
+    assert (4711, {ALL_DEVICES: 0}) in events
+
+
+@pytest.mark.parametrize(
+    ("target", "can_write", "writes"), [(Target(), True, 0), (Target(numbers=(NUMBER,), filtered=True), False, 1)]
+)
+def test_a_process_whose_filter_is_not_emptied_is_taken_as_unfiltered(target, can_write, writes):
+    events = []
+    left = begun(Counting((), target=target), Counting((10_000_000,)), events, can_write=can_write)
+    assert not left.is_filtered
+    assert left.last_tick_us is None
+    assert len(events) == writes
+
+
+def test_scripts_that_begin_to_count_one_after_the_other_are_waited_for():
+    later = Counting((), (), (10_000_000,), (10_000_000, 10_100_000))
+    assert begun(filtered([]), later, []).successor_scripts == 2
+
+
+@pytest.mark.parametrize("later", [Counting(()), Counting((10_000_000,), ended="it was killed")])
+def test_a_successor_that_ends_or_counts_nothing_leaves_the_first_process_as_it_is(later):
+    events = []
+    assert begun(filtered(events), later, events) is None
+    assert events == []
+
+
+@pytest.mark.parametrize(
+    ("ticks", "counts_since", "uncounted_us"),
+    [
+        ({"last_tick_us": 9_000_000, "successor_scripts": 2}, (9_100_000, 9_700_000), 700_000),
+        ({"last_tick_us": 9_900_000, "successor_scripts": 1}, (9_800_000,), 0),
+        ({"last_tick_us": None, "successor_scripts": 1}, (9_800_000,), None),
+        ({"last_tick_us": 9_000_000, "successor_scripts": 2}, (9_100_000,), None),
+        ({"last_tick_us": 9_000_000, "successor_scripts": 0}, (), None),
+    ],
+)
+def test_the_time_that_neither_counts_is_known_by_the_ticks_of_all_scripts(ticks, counts_since, uncounted_us):
+    assert predecessor(Run(), **ticks).uncounted_us(counts_since) == uncounted_us
+
+
+@pytest.mark.parametrize(
+    ("uncounted_us", "has_files", "text"),
+    [
+        (700_001, False, "interrupts, softirqs and wake-ups were not counted for up to 0.8 s"),
+        (None, True, "interrupts, softirqs, wake-ups and operations on files were not counted for an unknown time"),
+    ],
+)
+def test_the_notice_names_what_was_not_counted_and_how_long(uncounted_us, has_files, text):
+    assert uncounted_text(uncounted_us, has_files=has_files) == text
+
+
+@pytest.mark.parametrize(("available_kib", "has_room"), [(500 << 10, True), (300 << 10, False)])
+def test_a_second_process_needs_memory(tmp_path, available_kib, has_room):
+    (tmp_path / "meminfo").write_text(f"MemTotal: 8000000 kB\nMemAvailable: {available_kib} kB\n")
+    assert has_memory_for_two(tmp_path) == has_room

@@ -10,28 +10,22 @@ import asyncio
 import contextlib
 import math
 import time
-from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from latmon.capture.backend import Options
-from latmon.decode.framer import TracerInterval, with_earlier
 from latmon.decode.tables import followed
-from latmon.model.frame import FILES, OPS, TRACER_STARTING, Flow, Frame, Health, Missing, Traced
-from latmon.model.inflight import AGES_S, InFlightList
-from latmon.model.measurements import ABOVE, ISSUERS, PATTERNS, SIZES
+from latmon.model.frame import TRACER_STARTING, Frame, Health, Missing, Traced
+from latmon.model.inflight import InFlightList
 from latmon.support.errors import UnavailableError, UntrustedError
-from latmon.support.memory import available_memory
-from latmon.support.text import listed
-from latmon_backends.probe.events import Printed
-from latmon_backends.probe.launcher import ALL_DEVICES, SAMPLE, Launcher, Skipped
-from latmon_backends.probe.process import LOOK_S, RefusedError, RunningProbe, Silence
-from latmon_backends.probe.tick_protocol import OnDemandTicks, TracerWindow
+from latmon_backends.probe.launcher import ALL_DEVICES, SAMPLE, Launcher
+from latmon_backends.probe.process import LOOK_S, RefusedError, RunningProbe
+from latmon_backends.probe.tick_protocol import TracerWindow
 from latmon_backends.tracer import demand
 from latmon_backends.tracer.demand import (
     DEAR_S,
-    LOOKED_AT,
     PAUSE_S,
     Budget,
     BudgetVerdict,
@@ -39,475 +33,25 @@ from latmon_backends.tracer.demand import (
     Suspicion,
     Want,
 )
+from latmon_backends.tracer.in_flight import LastInFlightList
+from latmon_backends.tracer.notices import TracerNotices, traced_text
+from latmon_backends.tracer.process import TracerProcess
 from latmon_backends.tracer.programs import Programs, Target, TracerSample
+from latmon_backends.tracer.run import TracerRun
+from latmon_backends.tracer.takeover import Takeover, has_memory_for_two, uncounted_text
+from latmon_backends.tracer.windows import without_earlier
 
 _UNFILTERED = "the tracer's filter can't be written here"
 _LIMIT = "--max-overhead"
-_LAST_S = 1.5
-"""A tool that doesn't end is killed 1.4 s after the request."""
-
-
-class SampleSince(NamedTuple):
-    """A sampling rate, and since when (us on CLOCK_MONOTONIC) it holds."""
-
-    since_us: int
-    one_in: int
-
-
-def sampled_over(samples: Sequence[SampleSince], begin_us: int, end_us: int) -> int:
-    """Return how many I/Os each traced one of an interval stands for, by the time for which each rate held.
-
-    Half a second of each I/O and half a second of one in 16 trace 53 % of the I/Os of a steady load: one in 2.
-    """
-    first_us = min(begin_us, end_us - 1)
-    share = 0.0
-    ends = [*(later.since_us for later in samples[1:]), end_us]
-    for sample, until_us in zip(samples, ends, strict=True):
-        held_us = min(until_us, end_us) - max(sample.since_us, first_us)
-        share += max(held_us, 0) / sample.one_in / (end_us - first_us)
-    return max(1, round(1 / share)) if share > 0 else samples[0].one_in
-
-
-class TracerRun:
-    """One process of the tracer, from `begin` to `stop`.
-
-    The meter keeps here the cost that it measured (`percent` of a CPU), and when to measure again (`measured`).
-    """
-
-    def __init__(
-        self,
-        probe: RunningProbe,
-        ticks: OnDemandTicks,
-        want: Want,
-        target: Target,
-        *,
-        sample: TracerSample,
-        left_out: tuple[Missing, ...],
-        clock: Callable[[], float],
-    ) -> None:
-        self.probe, self.want, self.target, self.sample = probe, want, target, sample
-        self._left_out = left_out
-        self._take_ns = 0
-        self._ticks, self._clock = ticks, clock
-        self._devices = target.devices
-        """Devices that were traced since the last window; empty: all."""
-        self._steady: tuple[str, ...] | None = target.devices
-        """Devices that were traced all the time, whose I/Os in flight are known; empty: all; None: no device."""
-        self._samples = [SampleSince(0, self.sample.one_in)]
-        """Sampling rates since the last window's end."""
-        self.resamples = True
-        """Whether its sample can be changed while it runs, as far as is known."""
-        self._since_us = 0
-        """When devices were added: I/Os that were in flight then are not known. CLOCK_MONOTONIC; 0: never."""
-        self.begun = self.last_output = self.measured = clock()
-        self._silence = Silence(clock)
-        self.percent: float | None = None
-        self.skipped = Skipped()
-        self.skipped.since_last(0)  # no program has run before it was loaded
-        self.ended = ""
-        """Why it ended; empty while it runs."""
-        self.windows = 0
-        """Windows in which a script completed a tick."""
-        self._reading: asyncio.Task[None] | None = None
-        self._whole = asyncio.Event()
-
-    @property
-    def read_ns(self) -> int:
-        """CPU time for reading its output."""
-        return self.probe.decode_ns + self._take_ns
-
-    def begin(self, on_end: Callable[[], None]) -> None:
-        """Read its output from now on; `on_end` is called when it ends by itself."""
-        self._reading = asyncio.create_task(self._read(on_end))
-
-    @property
-    def counting(self) -> tuple[int, ...]:
-        """Return the newest tick of each script that counts, on CLOCK_MONOTONIC."""
-        return self._ticks.counting
-
-    @property
-    def counts_since(self) -> tuple[int, ...]:
-        """Return the tick from which each script that counts does so, on CLOCK_MONOTONIC."""
-        return self._ticks.counts_since
-
-    def count_from(self, mono_us: int) -> None:
-        """Drop all counts before the first tick of each script at or after this time."""
-        self._ticks.count_from(mono_us)
-        self.windows += 1  # it has printed ticks
-
-    async def wait_for_tick(self, seconds: float) -> None:
-        """Wait until each of its scripts has printed the interval that ends now, at most so long."""
-        if self.windows and not self.ended:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await self._whole.wait()
-
-    def taken(self) -> TracerWindow:
-        """Return the data of the ticks that it completed since the last call, with its devices and its sampling."""
-        self._whole.clear()
-        window = self._ticks.taken()
-        self.windows += bool(window.ticks)
-        if not window.ticks:
-            return window
-        interval, devices, steady = window.interval, self._devices, self._steady
-        self._devices = self._steady = self.target.devices
-        left = {one.name for one in self._left_out}
-        absent = (*self._left_out, *(one for one in interval.traced.absent if one.name not in left))
-        one_in = sampled_over(self._samples, window.begun_us, window.until_us)
-        while self._samples[1:] and self._samples[1].since_us <= window.until_us:
-            self._samples.pop(0)
-        traced = replace(interval.traced, one_in=one_in, devices=devices, absent=absent)
-        waiting = interval.in_flight if steady is not None else None
-        if waiting is not None:
-            since_us = max(waiting.since_us, self._since_us)
-            waiting = replace(waiting, devices=steady or (), since_us=since_us)
-        return replace(window, interval=replace(interval, traced=traced, in_flight=waiting))
-
-    def retarget(self, want: Want, target: Target) -> None:
-        """Note the devices that it traces from now on. The window at hand has the data of those before, too."""
-        before = self.target.numbers
-        if before and not (target.numbers and {*target.numbers} <= {*before}):
-            self._since_us = int(self._clock() * 1e6)
-        self.want, self.target = want, target
-        both = self._devices and target.devices
-        self._devices = tuple(sorted({*self._devices, *target.devices})) if both else ()
-        if self._steady is not None and target.devices:
-            kept = tuple(name for name in target.devices if not self._steady or name in self._steady)
-            self._steady = kept or None
-
-    def resample(self, one_in: int) -> None:
-        """Note the sample from now on. The window at hand has I/Os of both."""
-        self._samples.append(SampleSince(int(self._clock() * 1e6), one_in))
-        self.sample = replace(self.sample, one_in=one_in)
-
-    def is_dead(self, silent_s: float) -> bool:
-        """Return whether it ended or was silent for too long. To be called once in LOOK_S."""
-        if not self.ended and self._silence.look() > silent_s:
-            self.ended = f"it printed nothing for {silent_s:.0f} s"
-        return bool(self.ended)
-
-    async def finish(self, *, patient: bool = False) -> None:
-        """Ask it to end, and take all that it prints then; `patient`: however long that takes."""
-        self.probe.end(patient=patient)
-        try:
-            if self._reading is not None:
-                await asyncio.wait({self._reading}, timeout=None if patient else _LAST_S)
-        finally:
-            self._ticks.end()
-
-    async def stop(self) -> None:
-        """End it within 2 s; its last output can be taken."""
-        try:
-            await self.finish()
-        finally:
-            await self.probe.stop()
-            if self._reading is not None:
-                self._reading.cancel()
-                await asyncio.wait({self._reading})
-
-    async def _read(self, on_end: Callable[[], None]) -> None:
-        while (event := await self.probe.next()) is not None:
-            begun = time.thread_time_ns()
-            self._ticks.take(event)
-            self._take_ns += time.thread_time_ns() - begun
-            self.last_output = self._clock()
-            self._silence.reset()
-            if not self._whole.is_set() and self._ticks.whole():
-                self._whole.set()
-            if not isinstance(event, Printed):
-                await asyncio.sleep(0)  # other tasks run between two maps, which take the longest
-        why = await self.probe.complaint()
-        self.ended = self.ended or why  # an end for silence keeps its own reason
-        on_end()
-
-
-def with_records_of(earlier: TracerWindow, later: TracerWindow) -> TracerWindow:
-    """Return the later window with the records and losses of an earlier one without ticks."""
-    return replace(
-        later,
-        records=(*earlier.records, *later.records),
-        losses=earlier.losses + later.losses,
-        issues={**earlier.issues, **later.issues},
-        file_operations=(*earlier.file_operations, *later.file_operations),
-    )
-
-
-_OF_DEVICES = (ABOVE, ISSUERS, PATTERNS, SIZES)
-"""Tables that a program counts only for the devices of its filter; others are of the host."""
-_OF_HOST = ("resume", "handlers", "softirqs", FILES, "files of io_uring")
-"""Names, as in Traced.absent, of what a program counts for the whole host."""
-_TAKEN_OVER = "another tracer took over: part of this interval was counted by neither"
-_OF_REQUESTS = ("slow", "resumed")
-"""Records of the requests of these devices."""
-
-
-def requests_of(window: TracerWindow) -> TracerWindow:
-    """Return the requests that a process counted for the devices of its filter, and its losses."""
-    whole = window.interval
-    return replace(
-        window,
-        interval=TracerInterval(
-            replace(whole.traced, raisers={}, off=0),
-            whole.suppressed,
-            whole.undecoded,
-            whole.thresholds_us,
-            tables={table: rows for table, rows in whole.tables.items() if table in _OF_DEVICES},
-        ),
-        records=tuple(record for record in window.records if record.kind in _OF_REQUESTS),
-        file_operations=(),
-    )
-
-
-def have_same_sample(earlier: TracerWindow, later: TracerWindow) -> bool:
-    """Return whether the counts of two windows can be added."""
-    return earlier.interval.traced.one_in == later.interval.traced.one_in
-
-
-def with_window_of(earlier: TracerWindow, later: TracerWindow) -> TracerWindow:
-    """Return the window of a process with that of the one before it. Counts of another sample are left out."""
-    if not later.ticks:
-        return with_records_of(later, earlier)
-    joined = with_records_of(earlier, later)
-    if not earlier.ticks or not have_same_sample(earlier, later):
-        return joined
-    return replace(
-        joined,
-        interval=with_earlier(later.interval, earlier.interval),
-        begun_us=min(earlier.begun_us, later.begun_us),
-    )
-
-
-def without_host_part(window: TracerWindow) -> TracerWindow:
-    """Return a window that reports its tables of the host as incomplete."""
-    traced = window.interval.traced
-    left_out = {missing.name for missing in traced.absent}
-    partial = tuple(Missing(name, _TAKEN_OVER) for name in _OF_HOST if name not in left_out)
-    traced = replace(traced, absent=(*traced.absent, *partial))
-    return replace(window, interval=replace(window.interval, traced=traced))
-
-
-@dataclass(slots=True, kw_only=True)
-class _Replaced:
-    """A process whose successor counts already, until all that it counted is printed."""
-
-    run: TracerRun
-    before: TracerWindow
-    """Counts that it had printed when it was replaced: its tables of the host end with each script's tick."""
-    until_us: int
-    """When its filter was emptied. What it counts of the host after that, its successor counts too."""
-    is_filtered: bool
-    """Whether it counts no I/O after that."""
-    has_ended: bool = False
-    is_cut: bool = False
-    """Whether an interval was left out, of which its successor has a part."""
-
-    def taken(self) -> TracerWindow:
-        """Return the data since the last call that the successor doesn't have."""
-        before, self.before = self.before, TracerWindow()
-        return with_window_of(before, self._later())
-
-    def _later(self) -> TracerWindow:
-        """Return the data since the process was replaced."""
-        window = self.run.taken()
-        if window.ticks and window.until_us <= self.until_us:
-            return window
-        self.is_cut = self.is_cut or bool(window.ticks)
-        return requests_of(window) if self.is_filtered else TracerWindow(losses=window.losses)
-
-
-class TracerProcess:
-    """The process that runs now, and the output of those before it that no frame has taken yet."""
-
-    def __init__(self) -> None:
-        self.run: TracerRun | None = None
-        """From `begin` until the process has ended."""
-        self._replaced: _Replaced | None = None
-        self._ending: asyncio.Task[None] | None = None
-        self._left: deque[TracerWindow] = deque()
-
-    def begin(self, run: TracerRun, on_end: Callable[[], None]) -> None:
-        """Take the process over; `on_end` is called when it ends by itself."""
-        self.run = run
-        run.begin(on_end)
-
-    def taken(self) -> TracerWindow:
-        """Return the data since the last call, of one process.
-
-        A frame has one list of devices and one sampling: data that follows a restart waits for the next frame. The last
-        frame has none of it.
-        """
-        left = self._left.popleft() if self._left else TracerWindow()
-        if left.ticks or self._left or self.run is None:
-            return left
-        return with_records_of(left, self._taken_of(self.run))
-
-    def _taken_of(self, run: TracerRun) -> TracerWindow:
-        """Return the data of a process, with what the process that it replaces has counted to its end."""
-        replaced, window = self._replaced, run.taken()
-        if replaced is None:
-            return window
-        if replaced.has_ended:
-            self._replaced = None
-        was_cut, earlier = replaced.is_cut, replaced.taken()
-        joined = with_window_of(earlier, window)
-        is_begin_missing = replaced.is_cut and not (was_cut and window.ticks)
-        is_left_out = bool(earlier.ticks and window.ticks) and not have_same_sample(earlier, window)
-        return without_host_part(joined) if is_begin_missing or is_left_out else joined
-
-    def replace(self, later: TracerRun, until_us: int, *, is_filtered: bool) -> None:
-        """Have another process count from now on; the one before is ended by `end_replaced`.
-
-        `until_us`: when that one's filter was emptied, if it `is_filtered`.
-        """
-        if self.run is not None:
-            self._replaced = _Replaced(
-                run=self.run, before=self.run.taken(), until_us=until_us, is_filtered=is_filtered
-            )
-        self.run = later
-
-    async def end_replaced(self) -> None:
-        """End the process that was replaced within 2 s."""
-        if self._replaced is not None:
-            try:
-                await self._replaced.run.stop()
-            finally:
-                self._replaced.has_ended = True
-
-    async def finish(self, *, patient: bool = False) -> None:
-        """Ask it to end, and read all its output for the last frame; `patient`: however long that takes."""
-        if self._ending is not None:
-            await asyncio.shield(self._ending)
-        elif self.run is not None:
-            await asyncio.gather(self.end_replaced(), self.run.finish(patient=patient))
-
-    async def stop(self) -> None:
-        """End it within 2 s. A cancelled caller leaves it to end by itself."""
-        if self._ending is None and self.run is not None:
-            self._ending = asyncio.create_task(self._end(self.run))
-        if self._ending is not None:
-            await asyncio.shield(self._ending)
-
-    async def _end(self, run: TracerRun) -> None:
-        try:
-            await asyncio.gather(self.end_replaced(), run.stop())
-        finally:
-            self._left.append(self._taken_of(run))
-            self.run = self._ending = self._replaced = None
-
-
-@dataclass(slots=True)
-class TracerNotices:
-    """Sentences and counts for the next frame."""
-
-    _notices: list[str] = field(default_factory=list)
-    _skipped: int | None = None
-    _unfollowed: Mapping[str, str] = field(default_factory=dict)
-
-    def add(self, what: str) -> None:
-        self._notices.append(what)
-
-    def add_unfollowed(self, unfollowed: Mapping[str, str]) -> None:
-        """Report devices that can't be followed, by their reason, once as long as the reason stays."""
-        fresh = {name: why for name, why in unfollowed.items() if self._unfollowed.get(name) != why}
-        for why in dict.fromkeys(fresh.values()):
-            self.add(f"{', '.join(name for name in fresh if fresh[name] == why)}: {why}")
-        self._unfollowed = dict(unfollowed)
-
-    def add_skipped(self, runs: int | None) -> None:
-        """Add runs that the kernel skipped; None: not known."""
-        if runs is not None:
-            self._skipped = runs + (self._skipped or 0)
-
-    def taken(self) -> str:
-        notices, self._notices = self._notices, []
-        return "; ".join(notices)
-
-    def taken_skipped(self, others: int | None) -> int | None:
-        """Return the skipped runs since the last call, with those of other programs."""
-        reported, self._skipped = [one for one in (self._skipped, others) if one is not None], None
-        return sum(reported) if reported else None
-
-
-_NAMED = 8
-"""A notice names so many devices."""
-_LINE = 78
-"""Characters of a notice on one line of a screen of 80 cells."""
+_EARLIER = f"{TRACER_STARTING}: it counts from the next window on"
 _RESTARTS, _WITHIN_S = 3, 60.0
 _SILENT_TICKS, _SILENT_S = 3, 10.0
 """A process that prints nothing for so long is stuck: each of its scripts prints at least its tick."""
 _ENDS_S = 0.5
 """Time in which the end of a process is known, which is why its filter couldn't be written."""
 _LATE_US = 1_000_000
-
-
-_BEFORE_TICK_S = 0.05
-"""A process ends to count so long before the first tick that its successor counts from."""
-_SPARE = 0.3
-"""Share of an interval by which a tick may be late."""
-_ROOM = 400 << 20
-"""Bytes of memory for a second process: bpftrace takes some 200 MB while it compiles, its maps 50 MB."""
 _DEAR_TIMES = 3.0
 """A process that costs so many times its budget is stopped before a cheaper one starts."""
-
-
-CARRIED = 2
-"""Frames that repeat a list; a process that ended or hangs makes no other."""
-
-
-class LastInFlightList:
-    """The last list of I/Os in flight, kept for frames without one of their own.
-
-    A device stays on it as long as nothing contradicts it: no completion since, and no fewer in flight.
-    """
-
-    def __init__(self) -> None:
-        self._kept_list: InFlightList | None = None
-        self._carried = 0
-        self._gauges: Mapping[str, int] = {}
-        self._quiet: frozenset[str] = frozenset()
-
-    def of(self, frame: Frame, reported: InFlightList | None) -> InFlightList | None:
-        """Return the list reported in the frame, else the rest of the list before; `at_us` is its time."""
-        there = reported or self._kept_list
-        names = {one.device for one in there.oldest} if there is not None else set()
-        gauges, quiet = _gauges(frame, names), _quiet(frame, names)
-        if reported is not None:
-            self._kept_list, self._carried = reported, 0
-        elif frame.gap or self._carried == CARRIED:
-            self._kept_list = None
-        elif self._kept_list is not None:
-            self._kept_list, self._carried = self._left(self._kept_list, gauges, quiet), self._carried + 1
-        self._gauges, self._quiet = gauges, quiet
-        return self._kept_list
-
-    def _left(self, in_flight: InFlightList, gauges: Mapping[str, int], quiet: frozenset[str]) -> InFlightList | None:
-        listed = Counter(one.device for one in in_flight.oldest)
-        kept = {
-            name
-            for name, rows in listed.items()
-            if name in quiet
-            and gauges[name] >= self._gauges.get(name, 0)
-            and (name in self._quiet or gauges[name] >= rows)  # completed after the list, before that frame ended
-        }
-        if not kept:
-            return None
-        rows = tuple(one for one in in_flight.oldest if one.device in kept)
-        older = {age: sum(in_flight.at_us - one.began_us > age * 1_000_000 for one in rows) for age in AGES_S}
-        # The rest of the list is unknown now.
-        return replace(
-            in_flight, oldest=rows, older=in_flight.older if kept == listed.keys() else older, devices=(*sorted(kept),)
-        )
-
-
-def _gauges(frame: Frame, names: Iterable[str]) -> dict[str, int]:
-    known = {name: now for name in names if (now := frame.outstanding.get(name)) is not None}
-    return {name: now.known for name, now in known.items() if name not in frame.removed}
-
-
-def _quiet(frame: Frame, names: Iterable[str]) -> frozenset[str]:
-    """Return those of the devices that completed nothing in the frame, as far as that is known."""
-    done = {name: [one.count for op in OPS if (one := frame.kernel.get(Flow(name, op)))] for name in names}
-    return frozenset(name for name in _gauges(frame, names) if done[name] and not any(done[name]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -528,29 +72,6 @@ class TracerPart:
     in_flight: InFlightList | None
     health: Health
     """Health of the always-on probe, with the losses, the cost and the notices of the tracer."""
-
-
-_EARLIER = f"{TRACER_STARTING}: it counts from the next window on"
-
-
-def without_earlier(began_us: int, reported: TracerWindow) -> TracerWindow:
-    """Return the tracer's data without counts from before the capture began, which belong to no window.
-
-    For devices that only the tracer times, the outliers and their counts are kept, and so are the losses.
-    """
-    if not reported.begun_us or reported.begun_us >= began_us:
-        return reported
-    whole = reported.interval
-    return replace(
-        reported,
-        interval=TracerInterval(
-            suppressed=whole.suppressed,
-            undecoded=whole.undecoded,
-            tables={ABOVE: whole[ABOVE]},
-            thresholds_us=whole.thresholds_us,
-        ),
-        issues={},
-    )
 
 
 class OnDemand:
@@ -579,9 +100,11 @@ class OnDemand:
         """Whether a notice has reported that the limit can't be measured."""
         self.too_dear = ""
         """Why the capture has to end: the always-on probe by itself takes more than Options.max_overhead."""
-        self._interval_s = options.interval_us / 1e6
         self._proc = options.proc
         self._silent_s = max(_SILENT_S, _SILENT_TICKS * options.interval_us / 1e6)
+        self._takeover = Takeover(
+            launcher=launcher, clock=clock, interval_s=options.interval_us / 1e6, silent_s=self._silent_s
+        )
         self._deaths: deque[float] = deque(maxlen=_RESTARTS)
         self._why_not = ""
         """Why nothing is traced although it is wanted."""
@@ -807,7 +330,7 @@ class OnDemand:
         Without memory for both, or where its filter can't be written, the first one is stopped before.
         """
         restart = f"the tracer was restarted {why}"
-        if available_memory(self._proc) < _ROOM or self._programs.unfiltered:
+        if self._programs.unfiltered or not has_memory_for_two(self._proc):
             await self._restart(want, restart)
             return
         later: TracerRun | None = None
@@ -830,58 +353,22 @@ class OnDemand:
         self._notices.add(f"another tracer took over {why}")
         if not (run.sample.lean or later.sample.lean):
             has_files = run.target.files and run.sample.files
-            self._notices.add(_uncounted_text(uncounted_us, has_files=has_files))
+            self._notices.add(uncounted_text(uncounted_us, has_files=has_files))
         self._note_missing()
 
     async def _hand_over(self, run: TracerRun, later: TracerRun) -> int | None:
-        """End the counting of a process, and begin that of its successor with the tick that follows.
+        """Let a successor count instead of a process, and end that process.
 
-        The first one's filter is emptied, so that no I/O is counted twice, shortly before that tick, so that hardly one
-        is counted by neither. A process that ends meanwhile leaves `_process` as it is.
-
-        No filter separates the tables of the host (interrupts, softirqs, wake-ups, operations on files): the first
-        process counts them up to its own last tick. Return the longest time (us) that neither counts them, from the
-        earliest of these ticks to the last first tick of the successor's scripts; None where that isn't known.
+        Return the longest time (us) that neither counts the tables of the host; None where that isn't known. A
+        successor that ends meanwhile leaves `_process` as it is.
         """
-        tick_us = await self._first_tick(later)
-        if tick_us is None:
+        predecessor = await self._takeover.begin(run, later)
+        if predecessor is None:
             return None
-        begun = self._clock()
-        is_filtered = run.target.filtered and await self._launcher.trace_devices(
-            run.probe.pid, {SAMPLE: run.sample.one_in - 1}
-        )
-        # that changes nothing: a busy host takes as long for what follows
-        before_s = _BEFORE_TICK_S + self._clock() - begun
-        elapsed_s = self._clock() - tick_us / 1e6 + before_s
-        await asyncio.sleep(math.ceil(elapsed_s / self._interval_s) * self._interval_s - elapsed_s)
-        if is_filtered:
-            untraced = dict.fromkeys(run.target.numbers or (ALL_DEVICES,), 0)
-            is_filtered = await self._launcher.trace_devices(run.probe.pid, untraced)
-        until_us = int(self._clock() * 1e6)
-        scripts, last_us = len(later.counting), min(run.counting, default=None)
-        later.count_from(until_us)
-        self._process.replace(later, until_us, is_filtered=is_filtered)
-        await asyncio.sleep((1 + _SPARE) * self._interval_s)  # a tick of the first one, with all that it counted
+        self._process.replace(later, predecessor)
+        await self._takeover.wait_for_last_tick()
         await self._process.end_replaced()
-        first_us = later.counts_since
-        if last_us is None or not first_us or len(first_us) < scripts:
-            return None
-        return max(max(first_us) - last_us, 0)
-
-    async def _first_tick(self, later: TracerRun) -> int | None:
-        """Wait until all scripts of a process count, which is one after the other while hooks are attached.
-
-        Return the earliest of their newest ticks; None where the process ends, or counts nothing for too long.
-        """
-        begun = self._clock()
-        counting, since = 0, begun
-        while not later.ended and (counting or self._clock() - begun < self._silent_s):
-            if len(later.counting) != counting:
-                counting, since = len(later.counting), self._clock()
-            elif counting and self._clock() - since > (1 + _SPARE) * self._interval_s:
-                return min(later.counting)
-            await asyncio.sleep(_BEFORE_TICK_S)
-        return None
+        return predecessor.uncounted_us(later.counts_since)
 
     async def _restart(self, want: Want, why: str) -> None:
         await self._stop(why)
@@ -962,7 +449,7 @@ class OnDemand:
         return self._programs.target(want.devices, forced=want.forced, files=want.files)
 
     def _note_start(self, run: TracerRun) -> None:
-        self._notices.add(_traced_text(run))
+        self._notices.add(traced_text(run))
         hole, self._hole = self._hole, None
         if hole is not None:
             self._notices.add(f"no stage was traced for {run.begun - hole.since:.1f} s: {hole.why}")
@@ -1052,30 +539,3 @@ def _iops(frame: Frame) -> dict[str, float]:
     for flow, done in frame.seen.items():
         found[flow.device] += done.count * 1e6 / frame.dt_us
     return found
-
-
-def _sampled(sample: TracerSample) -> str:
-    one_in = f", one I/O in {sample.one_in}" if sample.one_in > 1 else ""
-    if sample.lean:
-        return f"{one_in}, only requests"
-    return one_in if sample.files else f"{one_in}, without operations on files"
-
-
-def _uncounted_text(uncounted_us: int | None, *, has_files: bool) -> str:
-    """Return a sentence on the time that neither a process nor its successor counted; None: not known."""
-    tables = ("interrupts", "softirqs", "wake-ups", *(("operations on files",) if has_files else ()))
-    time_text = "an unknown time" if uncounted_us is None else f"up to {math.ceil(uncounted_us / 1e5) / 10:.1f} s"
-    return f"{', '.join(tables[:-1])} and {tables[-1]} were not counted for {time_text}"
-
-
-def _traced_text(run: TracerRun) -> str:
-    """Return what is traced and why, in one line; devices and reasons without room are left out."""
-    why = run.target.why_all or run.want.why
-    because = f" {why}" if why == LOOKED_AT else f": {why}"
-    names = [] if run.target.why_all else [listed(run.want.devices, most) for most in (_NAMED, 2, 1)]
-    texts = [
-        f"tracing stages of {whom or 'all devices'}{_sampled(run.sample)}{reason}"
-        for reason in (because, because.partition("; ")[0], "")
-        for whom in names or [""]
-    ]
-    return next((one for one in texts if len(one) <= _LINE), texts[-1])

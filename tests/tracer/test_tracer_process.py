@@ -6,7 +6,7 @@ from latmon.decode.framer import TracerInterval
 from latmon.model.frame import Series, Traced
 from latmon.model.histogram import Histogram
 from latmon_backends.probe.tick_protocol import Losses, TracerWindow
-from latmon_backends.tracer.controller import TracerProcess
+from latmon_backends.tracer.process import TracerProcess
 
 HBA = Series("sda", "read", "hba")
 

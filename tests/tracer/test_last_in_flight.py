@@ -5,7 +5,7 @@ import pytest
 from latmon.aggregate.request_age import Waiting
 from latmon.model.frame import Completed, Flow, Frame, Outstanding
 from latmon.model.inflight import InFlight, InFlightList
-from latmon_backends.tracer.controller import CARRIED, LastInFlightList
+from latmon_backends.tracer.in_flight import CARRIED, LastInFlightList
 
 S = 1_000_000
 WRITE = InFlight("loop3", "write", 2 * S, (), 2048, 4096, 77, "dd", issued=True)
