@@ -148,33 +148,21 @@ def test_a_running_self_test_is_read_of_drives_that_have_one(oacs, read):
     assert (("self-test-log",) in nvme.commands) is read
 
 
-@pytest.fixture
-def asked(monkeypatch):
-    """Drives of each reading, which runs at once instead of on a thread."""
-    each = []
-
-    class AtOnce:
-        def __init__(self, _name):
-            pass
-
-        def submit(self, call, drives, **options):
-            done = Future()
-            done.set_result(call(drives, **options))
-            return done
-
-        def shutdown(self):
-            pass
-
-    monkeypatch.setattr(block_devices, "SideThread", AtOnce)
-    return each
+def at_once(_name, read):
+    """Run a reading at once instead of on a thread."""
+    done = Future()
+    done.set_result(read())
+    return done
 
 
 def logs(asked, *, root=True):
+    """Return reports of drives; `asked` is given the drives of each reading."""
+
     def read(drives, *, multipath, **_):
         asked.append((*drives, *(["multipath"] if multipath else [])))
         return {name: (DeviceReport("media_errors", len(asked), "nvme"),) for name in drives}
 
-    return ToolReports(read, lambda: root)
+    return ToolReports(read, lambda: root, at_once)
 
 
 def known(*names, **models):
@@ -182,7 +170,8 @@ def known(*names, **models):
     return {name: Device(name, 8, 0, model=models.get(name.replace("-", "_"), "")) for name in names}
 
 
-def test_drives_are_read_at_the_start_and_every_five_minutes(asked):
+def test_drives_are_read_at_the_start_and_every_five_minutes():
+    asked = []
     one = logs(asked)
     for now_s in range(0, 2 * REPORTS_PERIOD_S, 10):
         one.refresh(known("nvme0n1", "sda", "nvme0c0n1", "nvme0n1p1", "../nvme0n1"), {}, 100 + now_s)
@@ -191,13 +180,15 @@ def test_drives_are_read_at_the_start_and_every_five_minutes(asked):
     assert one.of("sda", 0) == ()
 
 
-def test_without_root_nothing_is_read(asked):
+def test_without_root_nothing_is_read():
+    asked = []
     one = logs(asked, root=False)
     one.refresh(known("nvme0n1"), {}, 100)
     assert asked == []
 
 
-def test_a_drive_that_is_gone_has_no_log(asked):
+def test_a_drive_that_is_gone_has_no_log():
+    asked = []
     one = logs(asked)
     for now_s, names in (
         (0, ("nvme0n1", "nvme1n1")),
@@ -209,7 +200,8 @@ def test_a_drive_that_is_gone_has_no_log(asked):
     assert one.of("nvme1n1", 0)
 
 
-def test_another_drive_of_the_name_has_no_log_until_its_own_is_read(asked):
+def test_another_drive_of_the_name_has_no_log_until_its_own_is_read():
+    asked = []
     one = logs(asked)
     one.refresh(known("nvme0n1"), {"nvme0n1": 7}, 0)
     one.refresh(known("nvme0n1"), {"nvme0n1": 9}, 10)
@@ -283,7 +275,8 @@ def test_without_multipath_devices_there_are_none(answer):
     assert read_logs((), Ran(), tools(), multipath=True) == {}
 
 
-def test_dmsetup_runs_only_where_there_is_a_multipath_device(asked):
+def test_dmsetup_runs_only_where_there_is_a_multipath_device():
+    asked = []
     one = logs(asked)
     one.refresh(known("dm-0", "dm-1", "nvme0n1", dm_0="lvm", dm_1="crypt"), {}, 100)
     one.refresh(known("dm-0", "dm-1", dm_0="lvm", dm_1="multipath"), {}, 100 + REPORTS_PERIOD_S)

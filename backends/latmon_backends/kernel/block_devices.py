@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
@@ -36,7 +36,7 @@ from latmon.model.frame import SWAP, Device, DeviceReport, Limit
 from latmon.model.histogram import MAX_COUNT
 from latmon.support.errors import UnavailableError, UntrustedError
 from latmon.support.paths import content
-from latmon.support.process import SideThread
+from latmon.support.process import run_aside
 from latmon.support.text import MAX_CELLS, clean
 from latmon.support.trust import environment, find_tool
 from latmon_backends.kernel import location
@@ -940,9 +940,13 @@ class ToolReports:
         self,
         read: Callable[..., Logs] = read_logs,
         is_root: Callable[[], bool] = lambda: os.geteuid() == 0,
+        run: Callable[[str, Callable[[], Logs]], Future[Logs]] = run_aside,
     ) -> None:
-        """Take the function that reads them: as `read_logs`, with names of drives and `multipath`."""
-        self._read, self._is_root = read, is_root
+        """Take the function that reads them: as `read_logs`, with names of drives and `multipath`.
+
+        `run` begins a call on a thread of its own, of this name.
+        """
+        self._read, self._is_root, self._run = read, is_root, run
         self._reading: Future[Logs] | None = None
         self._due_s = self._read_s = 0
         self._logs: Logs = {}
@@ -973,7 +977,6 @@ class ToolReports:
         pool_disks = frozenset(devices) if _ZFS.is_dir() else frozenset()
         if (drives or multipath or pool_disks) and self._is_root():
             self._reading_of = {name: generations.get(name, 0) for name in drives}
-            thread = SideThread("tool reports")
             models = {name: devices[name].model for name in drives}
-            self._reading = thread.submit(self._read, drives, multipath=multipath, models=models, pool_disks=pool_disks)
-            thread.shutdown()
+            read = partial(self._read, drives, multipath=multipath, models=models, pool_disks=pool_disks)
+            self._reading = self._run("tool reports", read)
