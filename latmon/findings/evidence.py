@@ -267,8 +267,7 @@ ELSEWHERE = Step(
 
 def where_it_is(device: Device) -> Iterator[Step]:
     """Yield the step that finds the drive in its rack; nothing where its place isn't known, or it has none."""
-    known = {report.name: report for report in device.reports}
-    slot, path = known.get("slot"), known.get("by_path")
+    slot, path = device.report("slot"), device.report("by_path")
     if slot is None and path is None:
         return
     places = []
@@ -499,7 +498,8 @@ WHOLE = "whole"
 
 def swap_of(device: Device) -> str:
     """Return where a device has a swap area: WHOLE, a partition, a file; empty where it has none."""
-    return next((str(report.value) for report in device.reports if report.name == SWAP), "")
+    place = device.reported_value(SWAP)
+    return "" if place is None else str(place)
 
 
 def serves(facts: Facts, comm: str, device: str) -> bool:

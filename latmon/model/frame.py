@@ -214,6 +214,15 @@ class Device:
     untimed: str = ""
     """Reason why no probe of its host counts its I/Os, where other hosts of the fleet have one; empty: not so."""
 
+    def report(self, name: str) -> DeviceReport | None:
+        """Return the report of this name; None where it has none."""
+        return next((report for report in self.reports if report.name == name), None)
+
+    def reported_value(self, name: str) -> int | str | None:
+        """Return the value of the report of this name; None where it has none."""
+        report = self.report(name)
+        return None if report is None else report.value
+
 
 @dataclass(frozen=True, slots=True)
 class Missing:

@@ -85,7 +85,8 @@ def layers_of(facts: Facts) -> int:
 
 
 def _source(facts: Facts, device: str) -> str:
-    return next((str(one.value) for one in facts.device(device).reports if one.name == SOURCE), "")
+    source = facts.device(device).reported_value(SOURCE)
+    return "" if source is None else str(source)
 
 
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:

@@ -113,23 +113,24 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
 
 
 def _remarks(facts: Facts, device: Device, limits: Thresholds) -> Iterator[_Remark]:
-    values = {one.name: one.value for one in device.reports}
     grown = facts.grown.get(device.name, {})
     for name, one in _COUNTERS.items():
         if (n := grown.get(name, 0)) >= limits[one.least]:
             what = one.one if n == 1 else one.several
             yield _Remark(name, n, f"{n:,} {what} in the readings of {spelled(GROWN_US)} ({name})", one.is_severe)
     for name, bad in _BAD_STATES.items():
-        if values.get(name) in bad:
-            yield _Remark(name, values[name], f"{name.replace('_', ' ')} is {values[name]}", True)
-    if failed := values.get("paths_failed"):
-        yield _Remark("paths_failed", failed, f"{failed} of {values.get('paths', '-')} paths failed", True)
-    warning = values.get("critical_warning")
+        state = device.reported_value(name)
+        if state is not None and state in bad:
+            yield _Remark(name, state, f"{name.replace('_', ' ')} is {state}", True)
+    if failed := device.reported_value("paths_failed"):
+        paths = device.report("paths")
+        yield _Remark("paths_failed", failed, f"{failed} of {paths.value if paths else '-'} paths failed", True)
+    warning = device.reported_value("critical_warning")
     if isinstance(warning, int) and warning > 0:
         what = ", ".join(text for bit, text in enumerate(_WARNINGS) if warning >> bit & 1) or f"bits {warning:#x}"
         yield _Remark("critical_warning", warning, f"its health log has a critical warning: {what}", True)
     for name in _PARTS:
-        now, best = values.get(name), values.get(f"{name}_best")
+        now, best = device.reported_value(name), device.reported_value(f"{name}_best")
         if now is not None and best is not None and _amount(now) < _amount(best):
             yield _Remark(
                 name, now, f"its PCIe link runs at {_of_link(now)}, and both of its ends can do {_of_link(best)}"
@@ -139,7 +140,7 @@ def _remarks(facts: Facts, device: Device, limits: Thresholds) -> Iterator[_Rema
 def _of_members(facts: Facts, device: Device) -> Iterator[_Remark]:
     """Yield the bad states of a volume's disks and of paths. Standby (ALUA, ANA) of a path is none."""
     for member in device.members:
-        state = next((one.value for one in facts.device(member).reports if one.name == "state"), None)
+        state = facts.device(member).reported_value("state")
         if state in _BAD_STATES["state"]:
             yield _Remark(f"state_of_{member}", state, f"state of {member} below it is {state}", True)
 

@@ -147,10 +147,10 @@ def _discard_share(facts: Facts, device: str) -> float:
 
 def _by_tools(device: Device) -> str:
     """Return the work that a tool reports: a scan of a pool, or the test that a drive's log says it runs; or empty."""
-    scan = _reported(device, "zfs_scan")
+    scan = device.reported_value("zfs_scan")
     if isinstance(scan, str):
         return scan
-    kind = _reported(device, "self_test")
+    kind = device.reported_value("self_test")
     return _SELF_TESTS.get(kind, "self-test") if isinstance(kind, int) and kind else ""
 
 
@@ -158,12 +158,8 @@ def _has_io(facts: Facts, name: str) -> bool:
     return facts.has_io(name) or facts.completed(name) is not None
 
 
-def _reported(device: Device, name: str) -> int | str | None:
-    return next((report.value for report in device.reports if report.name == name), None)
-
-
 def _missing_disks(device: Device) -> int:
-    missing = _reported(device, "degraded")
+    missing = device.reported_value("degraded")
     return missing if isinstance(missing, int) else 0
 
 
@@ -243,7 +239,7 @@ def _of(effect: _Effect, name: str) -> str:
 def _progress(device: Device) -> str:
     """Return how far the work is, as of its last reading; empty where that isn't known."""
     for name in ("sync_percent", "zfs_scan_percent", "self_test_percent"):
-        done = _reported(device, name)
+        done = device.reported_value(name)
         if isinstance(done, int):
             return f" ({done} % done)"
     return ""
@@ -280,7 +276,7 @@ def _facts(facts: Facts, work: _Work) -> Iterator[Fact]:
         ("zfs_scan_percent", "done: {} %", _BY_TOOL),
         ("self_test_percent", "done: {} %", _BY_TOOL),
     ):
-        value = _reported(device, name)
+        value = device.reported_value(name)
         if isinstance(value, int) and (value or name != "degraded"):
             yield Fact(name, value, f"{text.format(value)}, {age}")
     if device.members:
@@ -355,7 +351,7 @@ def _steps(work: _Work) -> Iterator[Step]:
 
 
 def _degraded(facts: Facts, device: Device, missing: int) -> Finding:
-    disks = _reported(device, "raid_disks")
+    disks = device.reported_value("raid_disks")
     of_all = f" of {disks}" if disks is not None else ""
     name = device.name if plain(device.name) else "DEVICE"
     lacks = (
