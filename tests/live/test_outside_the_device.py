@@ -22,6 +22,9 @@ pytestmark = [
 IOPS = 100
 """With 8 and 24 in flight a crowded host that wakes the loads late leaves no part of it unused."""
 
+ROUNDS = 8
+"""Of more and of less in flight, at most: a busy host may take longer until its rate is a steady one."""
+
 
 @contextlib.contextmanager
 def running(*words):
@@ -65,13 +68,15 @@ def test_a_limit_outside_is_named_and_a_paced_load_is_not(tmp_path):
     ):
         time.sleep(5)
         limited.service.iops = IOPS
-        with reads(limited, 16):
+        for _ in range(ROUNDS):
+            with reads(limited, 16):
+                time.sleep(4)
+            found = findings(capture, "outside-limit")
+            if found:
+                break
             time.sleep(4)
-        time.sleep(4)
-        with reads(limited, 16):
-            time.sleep(5)
         assert capture.stop() == 0, capture.stderr
-    (name, finding), *others = findings(capture, "outside-limit").items()
+    (name, finding), *others = found.items()
     assert not others
     assert name == limited.name
     assert finding["severity"] == "warning"
