@@ -5,7 +5,8 @@ from cgroup_host import CgroupHost, at_once, put
 
 from latmon.model.measurements import CPU_QUOTAS
 from latmon.model.measurements.cpu_quotas import CpuQuota, QuotaPeriods
-from latmon_backends.kernel import cpu_quotas
+from latmon_backends.kernel import cgroups, cpu_quotas, memory
+from latmon_backends.kernel.cgroups import CgroupReader, numbers
 from latmon_backends.kernel.cpu_quotas import QuotaReader
 
 S = 1_000_000
@@ -77,3 +78,42 @@ def test_another_quota_starts_over(tmp_path):
     quotas = {key.quota_us: row.periods for key, row in reader.sample(clock[0]).items()}
     assert sum(quotas.values()) < 70
     assert 16_000 in quotas
+
+
+@pytest.mark.parametrize("short", [True, False])
+@pytest.mark.parametrize("version", [1, 2])
+def test_all_readers_give_a_cgroup_the_same_name(tmp_path, version, short):
+    """Findings join the rows of several readers by it. A long one keeps its end, which names the container."""
+    path = "kubepods/pod7" if short else "/".join(f"{'nested-' * 12}{n}" for n in range(14)) + "/docker-\x1b7.scope"
+    host = Host(tmp_path, version)
+    kind = "cgroup2 cgroup2 rw" if version == 2 else "cgroup cgroup rw,cpu,memory,blkio"
+    put(host.proc / "self/mountinfo", f"30 1 0:26 / {host.cgroups} rw - {kind}\n")
+    host.quota(path, 16_000, 10, 5, 84_000)
+    place = host.cgroups / path
+    if version == 2:
+        for level in (*(host.cgroups / path).parents, place):
+            if level.is_relative_to(host.cgroups):
+                put(level / "io.max", "")
+        put(place / "io.max", "7:0 rbps=max wbps=max riops=50 wiops=max\n")
+        put(place / "io.stat", "7:0 rbytes=4096 wbytes=0 rios=1 wios=0 dbytes=0 dios=0\n")
+        put(place / "memory.max", "4096\n")
+        put(place / "memory.events.local", "max 3\n")
+    else:
+        put(place / "blkio.throttle.read_iops_device", "7:0 50\n")
+        put(place / "blkio.throttle.io_serviced", "7:0 Read 1\n")
+        put(place / "memory.limit_in_bytes", "4096\n")
+        put(place / "memory.failcnt", "3\n")
+    put(host.proc / "7/cgroup", f"0::/{path}\n" if version == 2 else f"3:blkio,memory:/{path}\n0::/\n")
+    put(host.proc / "7/stat", f"7 (dd) {'S ' + '1 ' * 8}900 0 5 0 1 1 0 0 20 0 1 0 5 1 1\n")
+    (cgroup,) = cpu_quotas.look(host.proc, S).readings
+    assert cgroup in numbers(host.proc).values()
+    assert cgroup in {row.cgroup for row in CgroupReader(host.proc, at_once).sample(S, {"7:0": "loop0"})}
+    assert {limit.cgroup for limit in memory.look(host.proc, S).hits} == {cgroup}
+    assert memory.MemoryReader(host.proc, at_once)._faulting(7, "dd").cgroup == cgroup
+    assert cgroups._own_cgroup(host.proc / "7/cgroup") == cgroup
+    if short:
+        assert cgroup == "/kubepods/pod7"
+    else:
+        assert len(cgroup) == 256
+        assert cgroup.startswith("…")
+        assert cgroup.endswith(r"/docker-\x1b7.scope")

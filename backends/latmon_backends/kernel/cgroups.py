@@ -45,6 +45,8 @@ MAX_COUNTED = 500
 MAX_LIMITED = 500
 """Cgroups with a limit that a sample reads."""
 _MAX_NAME = 256
+_MAX_ESCAPED = 4 * 4096
+"""Characters of the longest path (PATH_MAX) when each of its bytes is escaped."""
 _PATIENCE_S = 0.02
 """Longest time for which a frame waits for the name of a new cgroup."""
 _LOOK_US = 5_000_000
@@ -63,6 +65,15 @@ _Values = dict[str, dict[str, int]]
 """MAJOR:MINOR -> name -> number."""
 
 
+def cgroup_name(path: str) -> str:
+    """Return a cgroup's path in its hierarchy, clean, and only the end of one that is too long.
+
+    The end names the container. All readers name a cgroup by this, because findings join their rows by the name.
+    """
+    shown = clean(os.fsencode(path), _MAX_ESCAPED)
+    return shown if len(shown) <= _MAX_NAME else "…" + shown[1 - _MAX_NAME :]
+
+
 class LimitedCgroup(NamedTuple):
     """A directory of a cgroup with a limit, below the mount point of its hierarchy."""
 
@@ -72,10 +83,8 @@ class LimitedCgroup(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return the cgroup's path below the mount point, with the end of one that is too long."""
-        below = f"/{self.path.relative_to(self.root)}" if self.path != self.root else "/"
-        shown = clean(os.fsencode(below), 4 * _MAX_NAME)
-        return shown if len(shown) <= _MAX_NAME else "…" + shown[1 - _MAX_NAME :]
+        """Return the cgroup's path below the mount point, as `cgroup_name` shows it."""
+        return cgroup_name(f"/{self.path.relative_to(self.root)}" if self.path != self.root else "/")
 
 
 @dataclass
@@ -445,7 +454,7 @@ def _own_cgroup(file: Path) -> str:
     """Return the path in the hierarchy that I/O is charged to: that of blkio of version 1, else of version 2."""
     lines = [line.split(":", 2) for line in os.fsdecode(content(file)).splitlines() if line.count(":") > 1]
     paths = {name: path for _, names, path in lines for name in names.split(",")}
-    return clean(os.fsencode(paths.get("blkio", paths.get("", "/"))), _MAX_NAME)
+    return cgroup_name(paths.get("blkio", paths.get("", "/")))
 
 
 def bytes_between(before: ProcessCounters | None, after: ProcessCounters | None) -> dict[Issuer, IssuedIO]:

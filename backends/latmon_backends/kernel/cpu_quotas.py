@@ -22,7 +22,7 @@ from latmon.model.measurements.cpu_quotas import CpuQuota, QuotaPeriods
 from latmon.model.table import Tables
 from latmon.support.paths import content
 from latmon.support.text import clean
-from latmon_backends.kernel.cgroups import cgroups_below, hierarchies, pids_of
+from latmon_backends.kernel.cgroups import LimitedCgroup, cgroups_below, hierarchies, pids_of
 from latmon_backends.kernel.paced_looks import PacedLooks, Run
 
 _MOST_CGROUPS, _MOST_ROWS = 5_000, 16
@@ -153,7 +153,7 @@ def look(proc: Path, mono_us: int, before: Look | None = None) -> Look:
             counters = _counters(path) if quota else None
             if quota is None or counters is None or not counters.periods:
                 continue
-            cgroup = "/" if path == root else clean(os.fsencode(f"/{path.relative_to(root)}"), _MAX_NAME)
+            cgroup = LimitedCgroup(root, path, version).name
             was = known.get(cgroup)
             is_used_up = was is not None and counters.throttled > was.counters.throttled
             ios = _ios(proc, path) if is_used_up and looked < _MOST_THROTTLED else {}

@@ -23,7 +23,7 @@ from latmon.model.measurements.memory import KINDS, Faulting, MemoryLimit
 from latmon.model.table import Tables
 from latmon.support.paths import content
 from latmon.support.text import clean
-from latmon_backends.kernel.cgroups import cgroups_below, hierarchies
+from latmon_backends.kernel.cgroups import LimitedCgroup, cgroup_name, cgroups_below, hierarchies
 from latmon_backends.kernel.paced_looks import PacedLooks, Run
 
 MOVED = 50
@@ -123,7 +123,7 @@ class MemoryReader:
         lines = [line.split(":", 2) for line in os.fsdecode(content(self._proc / str(pid) / "cgroup")).splitlines()]
         paths = {kind: line[2] for line in lines if len(line) == 3 for kind in line[1].split(",")}  # noqa: PLR2004
         cgroup = paths.get("memory", paths.get("", "/"))
-        return Faulting(clean(os.fsencode(cgroup), _MAX_NAME), f"{name}/{pid}")
+        return Faulting(cgroup_name(cgroup), f"{name}/{pid}")
 
 
 def look(proc: Path, mono_us: int) -> Look:
@@ -152,7 +152,7 @@ def _limits(proc: Path) -> Iterator[tuple[MemoryLimit, int]]:
 
 def _limits_of(root: Path, path: Path, version: int) -> Iterator[tuple[MemoryLimit, int]]:
     """Yield the limits of a cgroup with how often they were reached."""
-    cgroup = "/" if path == root else clean(os.fsencode(f"/{path.relative_to(root)}"), _MAX_NAME)
+    cgroup = LimitedCgroup(root, path, version).name
     if version == 1:
         limit, hits = _number(path / "memory.limit_in_bytes"), _number(path / "memory.failcnt")
         if limit is not None and hits and limit < _UNLIMITED:
