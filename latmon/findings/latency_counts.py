@@ -76,7 +76,7 @@ def second_of(
     spans: list[tuple[int, RowSpan]] = []
     begin = 0
     for row, (key, end) in enumerate(zip(latencies.rows, latencies.ends, strict=True)):
-        if begin < end and key.stage == "total" and key.op in FOLLOWED_OPS:
+        if begin < end and is_followed(key):
             number = number_of(key)
             if number is not None:
                 spans.append((number, RowSpan(row, begin, end)))
