@@ -45,16 +45,16 @@ class Episode:
     end_us: int
     begin_wall: float
     end_wall: float
-    times: int = 1
-    """Blocks after which it was found."""
     states: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Subject -> its state, of all subjects that the finding had."""
     found_us: int = 0
-    """Length of these blocks."""
+    """Length of the blocks after which it was found."""
     repeats: int = 0
     """Episodes of the same finding before it, each within AGAIN_WITHIN_US of the next one."""
     first_us: int = 0
     """Begin of the first block of the first of these, or of its own first block."""
+    first_block_us: int = 0
+    """Time from the begin to the end of its own first block."""
 
     @property
     def key(self) -> Key:
@@ -180,6 +180,7 @@ class EpisodeLog:
             states=dict([finding.state]),
             found_us=block.span_us,
             first_us=block.begin_us,
+            first_block_us=block.end_us - block.begin_us,
         )
         before = None if finding.key in self._not_repeated else self._latest.get(finding.key)
         if before is None or block.begin_us - before.end_us > AGAIN_WITHIN_US or not before.goes_on_with(finding):
@@ -213,7 +214,6 @@ def _continued(before: Episode, finding: Finding, block: Block) -> Episode:
         last=finding,
         end_us=block.end_us,
         end_wall=block.wall,
-        times=before.times + 1,
         states=before.states if subject in before.states else {**before.states, subject: state},
         found_us=before.found_us + block.span_us,
     )
@@ -228,15 +228,15 @@ class FindingSummary:
     """End of the first block in which it was found."""
     end_wall: float
     episodes: int
-    times: int
-    """Blocks after which it was found."""
     found_us: int
-    """Length of these blocks."""
+    """Length of the blocks after which it was found."""
+    first_block_us: int
+    """Time from the begin to the end of the first of them."""
 
     @property
     def of_s(self) -> float:
-        """Return the seconds from the begin of the first of these blocks, taken as long as the others, to the last."""
-        return self.end_wall - self.begin_wall + self.found_us / max(self.times, 1) / 1e6
+        """Return the seconds from the begin of the first of these blocks to the end of the last one."""
+        return self.end_wall - self.begin_wall + self.first_block_us / 1e6
 
 
 def summarise_episodes(episodes: Iterable[Episode]) -> tuple[FindingSummary, ...]:
@@ -249,11 +249,12 @@ def summarise_episodes(episodes: Iterable[Episode]) -> tuple[FindingSummary, ...
 
 
 def _summary(episodes: list[Episode]) -> FindingSummary:
+    first = min(episodes, key=lambda episode: episode.begin_wall)
     return FindingSummary(
         finding=max((episode.worst for episode in episodes), key=lambda finding: finding.weight),
-        begin_wall=min(episode.begin_wall for episode in episodes),
+        begin_wall=first.begin_wall,
         end_wall=max(episode.end_wall for episode in episodes),
         episodes=len(episodes),
-        times=sum(episode.times for episode in episodes),
         found_us=sum(episode.found_us for episode in episodes),
+        first_block_us=first.first_block_us,
     )

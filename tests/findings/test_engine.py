@@ -50,7 +50,7 @@ def spans(one):
 def test_behind_a_hole_of_one_frame_everything_begins_again():
     one = fed([*seconds(100, 110), *seconds(111, 113)])
     assert (one.current, one.lasting) == ((), ())
-    assert [(each.begin_us // S, each.end_us // S, each.times) for each in one.episodes] == [(102, 110, 3)]
+    assert [(each.begin_us // S, each.end_us // S, each.found_us // S) for each in one.episodes] == [(102, 110, 10)]
     for each in seconds(113, 115):
         one.take(each)
     assert spans(one) == [(111, 115)]

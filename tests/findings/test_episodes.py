@@ -25,15 +25,15 @@ class Host:
         evaluated = lambda *_: iter([tuple(self.found)])  # noqa: E731
         monkeypatch.setattr(engine, "evaluate_rules", evaluated)
 
-    def run(self, blocks, *names, is_traced=True, absent=(), devices=()):
+    def run(self, blocks, *names, is_traced=True, absent=(), devices=(), block_s=5):
         """Measure some blocks, in which rules report findings on these devices, or rules with devices."""
         self.found = [named(*name) if isinstance(name, tuple) else named(name) for name in names]
         for _ in range(blocks):
-            self.at_s += 5
+            self.at_s += block_s
             measured = traced("sda", ((3, {"hba": 90}),))
             left_out = tuple(Missing(name, "left out") for name in absent)
             measured = Traced(measured.histograms, measured.by_total, one_in=1, devices=devices, absent=left_out)
-            self.engine.take(frame(self.at_s, traced=measured if is_traced else Traced()))
+            self.engine.take(frame(self.at_s, dt_us=block_s * S, traced=measured if is_traced else Traced()))
 
     def pause(self, seconds):
         self.at_s += seconds
@@ -95,7 +95,7 @@ def test_it_goes_on_where_it_is_found_again(host):
     assert host.kept == []
     assert host.spans == [(5, 40)]
     (one,) = host.engine.lasting
-    assert (one.repeats, one.times, one.found_us) == (0, 6, 30 * S)
+    assert (one.repeats, one.found_us) == (0, 30 * S)
 
 
 def test_it_is_refuted_once_its_inputs_were_measured_for_long_enough(host):
@@ -179,6 +179,17 @@ def test_a_finding_that_comes_again_is_counted_and_kept(host):
     assert host.kept == [], "it does not come any more"
     (summary,) = summarise_episodes(host.engine.episodes)
     assert (summary.episodes, summary.found_us, summary.of_s) == (3, 30 * S, 60)
+
+
+def test_the_time_of_its_episodes_begins_with_its_first_block(host):
+    """The first one has 20 s, because its frame has: it was found for 30 s of 65 s."""
+    host.run(1, LATENCY_RULE, block_s=20)
+    host.run(3)
+    host.run(1, LATENCY_RULE)
+    host.run(4)
+    host.run(1, LATENCY_RULE)
+    (summary,) = summarise_episodes(host.engine.episodes)
+    assert (summary.episodes, summary.found_us, summary.of_s) == (3, 30 * S, 65)
 
 
 def test_one_that_comes_after_a_long_time_is_no_repetition(host):
