@@ -173,7 +173,7 @@ def _who(report: PairReport) -> list[str]:
             _process, report.processes_differ or ()
         ),
         "operations on files that take twice as long:": (
-            f"  {file.operation}: {' -> '.join(map(spelled, file.mean_us))} in the mean"
+            f"  {file.operation}: {' -> '.join(map(spelled, file.mean_us))} on average"
             for file in report.files_differ or ()
         ),
         "shares of small or of sequential I/Os that differ:": _kinds(report.kinds_differ or ()),
@@ -194,7 +194,7 @@ def _process(process: ProcessDifference) -> str:
     """Return a line on a process: its shares, and its mean latencies where both sides have one."""
     of = "the traced I/Os" if process.of == "ios" else "the bytes of processes"
     means = [us for us in process.mean_us if us is not None]
-    mean = f"; {' -> '.join(map(spelled, means))} in the mean" if len(means) == len(process.mean_us) else ""
+    mean = f"; {' -> '.join(map(spelled, means))} on average" if len(means) == len(process.mean_us) else ""
     return f"  {process.comm or UNKNOWN}: {' -> '.join(map(part, process.share))} of {of}{mean}"
 
 

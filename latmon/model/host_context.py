@@ -17,7 +17,7 @@ ContextUnit = Literal["share", "per_s", "bytes"]
 SHARE: Final = "share"
 PER_S: Final = "per_s"
 BYTES: Final = "bytes"
-"""Units: of the time or of the CPU time (0..1); events per second; bytes in the mean of the readings."""
+"""Units: of the time or of the CPU time (0..1); events per second; bytes, the mean of the readings."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,7 +124,7 @@ def _minute(name: str, seed: int) -> tuple[Frame, ...]:
 
 
 def _nth(each: float, n: int) -> int:
-    """What the n-th of them has where it is so many each in the mean."""
+    """What the n-th of them has where it is so many each on average."""
     return int(each * (n + 1)) - int(each * n)
 
 

@@ -571,7 +571,7 @@ def test_cgroups_and_operations_on_files_that_differ_are_described():
     assert "  /backup: 0 -> 400 IOPS" in text
     assert "/web" not in text
     assert "/rare" not in text, "it is no twentieth of all"
-    assert "  fsync /data: 1 ms -> 3 ms in the mean" in text
+    assert "  fsync /data: 1 ms -> 3 ms on average" in text
     reported = printed(found)
     assert reported["cgroups_differ"] == [{"cgroup": "/backup", "iops": [0, 400]}]
     assert reported["files_differ"] == [{"operation": "fsync /data", "mean_us": [1000, 3000]}]
@@ -604,7 +604,7 @@ def test_processes_whose_share_or_latency_differs_are_described():
     text = rendered(compare(a, b))
     assert "processes whose share and rate of I/Os, or mean latency, is twice as large" in " ".join(text.split())
     assert "  backup: 0% -> 57% of the traced I/Os\n" in text
-    assert "  postgres: 50% -> 21% of the traced I/Os; 1 ms -> 4 ms in the mean" in text
+    assert "  postgres: 50% -> 21% of the traced I/Os; 1 ms -> 4 ms on average" in text
     assert "cron" not in text, "it is no twentieth of all"
     reported = printed(compare(a, b))["processes_differ"]
     assert [one["comm"] for one in reported] == ["backup", "postgres"], "steady issues as many"

@@ -21,7 +21,7 @@ def test_the_driver_has_room_and_the_device_isn_t_what_is_slow():
     (one,) = found(RULE, lasting(**waits()), [disk(limits=BFQ)])
     assert (one.severity, one.where.screen, one.share) == ("warning", "stages", pytest.approx(0.9))
     assert one.summary == (
-        "sda: 90% of the I/Os' time passes above the driver, where 36 wait in the mean, "
+        "sda: 90% of the I/Os' time passes above the driver, where 36 wait on average, "
         "and its driver has room: 4 of 32 (queue_depth) are in use"
     )
     text = " ".join(step.text for step in one.steps)
@@ -34,7 +34,7 @@ def test_a_driver_that_sends_no_more_has_no_room(in_driver):
     walled = waits() | {"depths": {"sda": depths({in_driver: 5000}, {36: 5000})}}
     (one,) = found(RULE, lasting(**walled), [disk(limits=BFQ)])
     why = f"its driver is limited to {in_driver} in flight, though queue_depth allows 32"
-    assert one.summary.endswith(f"36 wait in the mean, and {why}")
+    assert one.summary.endswith(f"36 wait on average, and {why}")
     before = lasting(8, **walled)
     after = [frame(140 + 5 * n, **waits(queued=0, in_driver=16)) for n in range(4)]
     (one,) = found(RULE, [*before, *after], [disk(limits=BFQ)])
@@ -61,14 +61,14 @@ def test_depths_alone_report_it_by_little_s_law():
 
 @pytest.mark.parametrize(("queue_us", "fires"), [(480_000, False), (520_000, True)])
 def test_where_the_kernel_does_not_count_waiting_ios_their_times_do(queue_us, fires):
-    """4 IOPS: two wait in the mean where each waits for 500 ms."""
+    """4 IOPS: two wait on average where each waits for 500 ms."""
     measured = traced("sda", ((20, {"queue": queue_us, "hba": 50_000}),))
     frames = lasting(depths={"sda": depths({0: 4000, 4: 1000})}, kernel=done("sda", 20), traced=measured)
     some = found(RULE, frames, [disk(limits=BFQ)])
     assert bool(some) is fires
     for one in some:
         facts = {fact.name: fact for fact in one.facts}
-        assert facts["queued"].text == "2.1 wait above the driver in the mean by Little's law, from their times"
+        assert facts["queued"].text == "2.1 wait above the driver on average by Little's law, from their times"
         assert facts["wait_us"].text.startswith("half of the waits are above ")
         assert one.share == pytest.approx(0.91, abs=0.01)
 

@@ -38,7 +38,7 @@ def test_the_layer_between_two_tools_is_named(tmp_path):
     summary = findings(tmp_path, f"The guest:\n{iostat(40)}\nThe host:\n{esxtop(0.5, 0.3)}")
     (one,) = summary["findings"]
     assert (one["id"], one["device"], one["severity"]) == ("bottleneck-between", "sda", "warning")
-    assert "iostat has 40 ms for an I/O in the mean, esxtop 500 us at most (naa.0)" in one["summary"]
+    assert "iostat has 40 ms for an I/O on average, esxtop 500 us at most (naa.0)" in one["summary"]
     assert "the guest's queue and driver, or the virtual adapter" in one["summary"]
     assert "bottleneck-between" not in str(summary["findings_by"])
 
@@ -74,7 +74,7 @@ def biolatency(ms):
 def test_operations_on_files_are_above_the_block_layer(tmp_path):
     (one,) = findings(tmp_path, f"{events('ext4slower', 40)}\n{undated(iostat(0.5))}")["findings"]
     assert (one["id"], one["device"]) == ("bottleneck-between", "ext4")
-    assert "a table of operations on files has 40 ms for an I/O in the mean, iostat 500 us" in one["summary"]
+    assert "a table of operations on files has 40 ms for an I/O on average, iostat 500 us" in one["summary"]
     assert "between the file system and the block layer" in one["summary"]
 
 

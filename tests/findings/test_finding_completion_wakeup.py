@@ -288,7 +288,7 @@ def test_an_odd_name_is_in_no_command():
 def test_without_known_wakeups_it_is_a_notice():
     (one,) = once(600_000, 8, outliers=False, woken=False, threshold=100_000)
     assert one.severity == "notice"
-    assert one.summary.endswith("600 ms in the mean; whether it was woken late is not known here")
+    assert one.summary.endswith("600 ms on average; whether it was woken late is not known here")
 
 
 def test_a_thread_that_works_for_long_was_not_woken_late():

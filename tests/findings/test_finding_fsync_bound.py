@@ -36,7 +36,7 @@ SYNCS = (("fsync", "device", 100, 8_000), ("fsync", "unknown", 100, 12_000), ("w
 def test_what_syncs_take_and_what_they_wait_for():
     (one,) = found(RULE, load(*SYNCS), [SDA])
     assert one.summary == (
-        "sda: >99% of the time of operations on files of /data is in 2,400 syncs, which take 10 ms in the mean"
+        "sda: >99% of the time of operations on files of /data is in 2,400 syncs, which take 10 ms on average"
     )
     facts = {fact.name: fact for fact in one.facts}
     assert facts["mount"].text == "file system: /data, ext4"

@@ -39,7 +39,7 @@ def test_cgroup_limit_rate_processes_and_lifting_are_named():
         "configured: at most 50 reads/s (blkio.throttle.read_iops_device)",
         "it did 50.0 reads/s in that time",
         "processes in it: 2: fio",
-        "loop0 takes 600 us in the mean for a read after the wait for the limit, which no total contains",
+        "loop0 takes 600 us on average for a read after the wait for the limit, which no total contains",
         "loop0 had nothing to do 97% of the time",
     ]
     assert [step.commands for step in one.steps] == [
@@ -56,7 +56,7 @@ def test_the_wait_is_named_where_it_is_traced(includes):
     trace = Traced(waits, one_in=1, includes={"admission": includes})
     (one,) = found(RULE, lasting(cgroup_limits=(limited(),), traced=trace), [LOOP])
     texts = [fact.text for fact in one.facts]
-    assert ("a read on loop0 waits 319 ms in the mean before its request exists" in texts) is bool(includes)
+    assert ("a read on loop0 waits 319 ms on average before its request exists" in texts) is bool(includes)
 
 
 def test_version_2_has_one_file_and_the_time_that_tasks_waited():

@@ -77,7 +77,7 @@ def test_without_a_recorded_wait_the_latest_worker_is_named():
 def test_a_measured_wait_is_a_warning_where_no_thread_is_known():
     (one,) = minute(late(145_000, 8))
     assert one.severity == "warning"
-    assert "is a wait for kernel threads that were woken and not run, 145 ms in the mean; which ones" in one.summary
+    assert "is a wait for kernel threads that were woken and not run, 145 ms on average; which ones" in one.summary
 
 
 @pytest.mark.parametrize(

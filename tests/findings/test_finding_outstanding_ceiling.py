@@ -41,7 +41,7 @@ def test_a_throttle_below_the_driver_s_own_minimum_is_critical():
     )
     assert [facts[name].of for name in ("ceiling", "mode", "queued")] == [None] * 3, "times of depths are no samples"
     assert facts["waiting"].of == 60_000
-    assert facts["driver_us"].text == "in the mean an I/O takes 41 ms above the driver and 3 ms in driver and device"
+    assert facts["driver_us"].text == "on average an I/O takes 41 ms above the driver and 3 ms in driver and device"
     assert all(step.risk for step in one.steps)
     assert "mdb" in one.steps[0].text
 
@@ -127,7 +127,7 @@ def test_where_the_kernel_does_not_count_waiting_ios_their_times_do():
     )
     queued = next(fact for fact in one.facts if fact.name == "queued")
     assert (queued.value, queued.of) == (pytest.approx(13, abs=0.2), None)
-    assert queued.text == "13 wait above the driver in the mean by Little's law, from their times"
+    assert queued.text == "13 wait above the driver on average by Little's law, from their times"
 
 
 def test_how_many_wait_is_unknown_without_the_sum_of_their_times():
@@ -290,7 +290,7 @@ def test_one_that_waits_is_none(queued, fires):
     ],
 )
 def test_all_that_can_wait_with_a_request_do(n, requests, fires):
-    """A scheduler has twice the driver's tags: in the mean 1.998 wait above a limit of 2, and 1 above a limit of 1."""
+    """A scheduler has twice the driver's tags: on average 1.998 wait above a limit of 2, and 1 above a limit of 1."""
     reported = depths({n: 4990, n - 1: 10}, {n: 4990, n - 1: 10} if n > 1 else {n: 4990, 0: 10}, SYSFS)
     limits = {"can_queue": n, "nr_tags": n, "scheduler": "mq-deadline"}
     limits |= {"nr_requests": requests} if requests else {}

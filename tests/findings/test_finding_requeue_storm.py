@@ -46,7 +46,7 @@ def test_share_wait_and_cost_are_reported():
     (one,) = stormy()
     assert (one.severity, one.device, one.where.screen) == ("warning", "sda", "stages")
     assert one.summary == (
-        "sda: its driver (sd) refused 40% of the I/Os, which waited 20 ms in the mean to be sent again: 62% of their "
+        "sda: its driver (sd) refused 40% of the I/Os, which waited 20 ms on average to be sent again: 62% of their "
         "time"
     )
     facts = {fact.name: fact for fact in one.facts}

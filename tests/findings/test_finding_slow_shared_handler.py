@@ -43,8 +43,8 @@ def test_the_victim_is_named_with_the_stranger():
     (one,) = evaluated(shared())
     assert (one.severity, one.device, one.where.screen) == ("critical", "nvme13n1", "interrupts")
     assert one.summary == (
-        "nvme13n1: its interrupts wait for the handler switchtec0, which shares their vector and runs 13 us in the "
-        "mean, up to 13 us, mostly not handled (IRQ_NONE); 90% of the time of I/Os above 80 us passes in interrupts"
+        "nvme13n1: its interrupts wait for the handler switchtec0, which shares their vector and runs 13 us on "
+        "average, up to 13 us, mostly not handled (IRQ_NONE); 90% of the time of I/Os above 80 us passes in interrupts"
     )
     facts = {fact.name: fact for fact in one.facts}
     assert (facts["before_each"].value, facts["before_each"].of) == (13, 12_000)
@@ -103,7 +103,7 @@ def called(*callers):
 def test_handlers_that_another_handler_calls_share_its_interrupt():
     (one,) = evaluated(called(24, 24))
     assert (one.severity, one.device) == ("critical", "nvme13n1")
-    assert "handler switchtec0, which irq 24 calls before theirs and runs 13 us in the mean" in one.summary
+    assert "handler switchtec0, which irq 24 calls before theirs and runs 13 us on average" in one.summary
     assert one.facts[0].text == "irq 24 calls switchtec0 and nvme13q1 one after the other"
     assert "grep '^ *24:' /proc/interrupts" in one.steps[-1].text
 

@@ -43,7 +43,7 @@ def test_a_disk_that_does_little_else():
     (one,) = found(RULE, load(PAGES, LARGE, READS), [SDA])
     assert one.summary == (
         "sda: 82% of the time of its I/Os is in writes of 16 KiB or less that are not sequential; "
-        "they take 8 ms in the mean"
+        "they take 8 ms on average"
     )
     facts = {fact.name: fact for fact in one.facts}
     assert facts["share"].value == pytest.approx(4.8 / (4.8 + 0.45 + 0.6), abs=0.01)

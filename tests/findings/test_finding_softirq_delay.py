@@ -60,7 +60,7 @@ def test_vector_cpu_and_who_ran_instead():
     )
     assert (one.severity, one.device, one.where.low_us) == ("warning", "sda", 2048)
     assert one.summary == (
-        "sda: >99% of the time of I/Os above 2.05 ms is a wait for the softirq BLOCK, 20 ms in the mean, the longest "
+        "sda: >99% of the time of I/Os above 2.05 ms is a wait for the softirq BLOCK, 20 ms on average, the longest "
         "on CPU 1: hog (prio 49) ran there instead of ksoftirqd"
     )
     facts = {fact.name: fact for fact in one.facts}
@@ -139,7 +139,7 @@ def test_a_start_and_minutes_need_as_many_blocks(bad, fires):
 def test_without_the_table_the_stage_alone_reports_it():
     load = (FAST, (2, {"hba": 90, "softirq": 20_000}))
     (one,) = found(RULE, lasting(traced=traced("sda", load), **SLOW))
-    assert one.summary.endswith("is a wait for the softirq that completes them, 20 ms in the mean")
+    assert one.summary.endswith("is a wait for the softirq that completes them, 20 ms on average")
 
 
 def test_a_tick_explains_it():

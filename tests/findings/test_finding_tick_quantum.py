@@ -32,7 +32,7 @@ def test_a_tick_less_what_came_before_it():
         "raised outside of interrupts and runs only when the timer's interrupt ends"
     )
     facts = {fact.name: fact for fact in one.facts}
-    assert facts["mode_us"].text == "they take 3.97 ms in the mean: 0.992 ticks"
+    assert facts["mode_us"].text == "they take 3.97 ms on average: 0.992 ticks"
     assert one.facts[0].name == "mode_us"
     assert facts["run_by_timer"].text == "IRQ_POLL was run by the timer's interrupt 3,672 times of 3,672"
     assert " /args->vec == 5/ " in one.steps[0].text

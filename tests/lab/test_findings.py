@@ -132,7 +132,7 @@ class Effect(NamedTuple):
     stage: str = ""
     """The stage that gets most of the added time; empty where none of a completed I/O does."""
     ms: float | None = None
-    """The added time in the mean of all I/Os, where it is known."""
+    """The added time on average over all I/Os, where it is known."""
     severities: frozenset[str] = frozenset({"warning", "critical"})
     at_b: Mapping[str, Any] = MappingProxyType({})
     """What differs with the probes of tier B."""
@@ -258,7 +258,7 @@ class Parts(NamedTuple):
 
 
 def added_ms(found: Parts, device: str) -> dict[str, float]:
-    """Return what the effect added to each stage of the device's reads, in the mean of all."""
+    """Return what the effect added to each stage of the device's reads, on average over all of them."""
     calm, sick = (means_ms(reads(one, device)) for one in (found.calm, found.sick))
     return {stage: round(ms - calm.get(stage, 0), 3) for stage, ms in sick.items()}
 

@@ -4,8 +4,8 @@ The numbers are of a published case: averages 10 to 15 us apart, exactly one dri
 8,080, 5,540 and 4,540 MB/s of writes at max_vec 2, 4 and 8, and 15 GB/s without the module switchtec. Every write is
 spread over all drives (erasure coding) and waits for the slowest of them, so all have the same rate. The published
 reads (15,460, 13,670 and 13,430 MB/s) are of another test at another time: there are none in this recording, which
-would otherwise show a mixture that was not measured. Made up are how long the switch's handler takes (12 us in the
-mean, for most of its runs are quick), a drive's own times, and which drive it is. A real host reloads its driver to
+would otherwise show a mixture that was not measured. Made up are how long the switch's handler takes (12 us on
+average, for most of its runs are quick), a drive's own times, and which drive it is. A real host reloads its driver to
 change max_vec, and its drives are gone meanwhile; here they stay.
 """
 

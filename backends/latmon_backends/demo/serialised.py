@@ -4,7 +4,7 @@ The numbers are of a published case: un_throttle 3 below un_min_throttle 8 and u
 256 and 0 with the same emulated adapter; 1,000 reads a second, and 140,000 with the patch, in Solaris 11.3.17.5.0. The
 array is idle: its time for one I/O does not depend on how many it has. That time follows by Little's law from the
 published rates: 3 in flight / 1,000 are 3 ms, and 247 / 140,000 are 1.8 ms. Made up are the time in the queue (48
-asynchronous reads are under way in the mean), the size of the array, the load of the other disks, and that the patched
+asynchronous reads are under way on average), the size of the array, the load of the other disks, and that the patched
 host has Solaris 10's settings. m_notag, which the case also has, is mpt_sas's own; no script reads it there.
 """
 
@@ -42,7 +42,7 @@ RATE, HEALTHY_RATE = 1_000, 140_000
 _PAGE = 8192
 _HEALTHY_IN_DRIVER, _SCATTER = 247.0, 3.0
 _HBA = Shape((Mode(1, 2_840, 0.22),))
-"""2.91 ms in the mean: a thousand a second keep the three busy."""
+"""2.91 ms on average: a thousand a second keep the three busy."""
 _QUEUE = Shape((Mode(1, 45_000, 0.06),))
 _HEALTHY_HBA = Shape((Mode(0.97, 1_700, 0.18), Mode(0.03, 2_700, 0.3)))
 _HEALTHY_QUEUE = Shape((Mode(0.99, 1.4, 0.3), Mode(0.01, 6, 0.5)))

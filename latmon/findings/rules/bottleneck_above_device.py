@@ -186,7 +186,7 @@ def _finding(facts: Facts, found: _WaitingAbove) -> Finding:
         WARNING,
         name,
         f"{name}: {part(found.above.share)} of the I/Os' time passes above the driver, where "
-        f"{many(found.queued)} wait in the mean, and {why}",
+        f"{many(found.queued)} wait on average, and {why}",
         tuple(_facts(facts, found)),
         Where("stages", name),
         tuple(_steps(facts, found.device, shared)),
@@ -199,7 +199,7 @@ def _facts(facts: Facts, found: _WaitingAbove) -> Iterator[Fact]:
     name, depths, bound, shared = found.device.name, found.depths, found.bound, found.shared
     yield found.above.fact
     how = "over all of the time" if any(depths.queued.values()) else "by Little's law, from their times"
-    text = f"{many(found.queued)} wait above the driver in the mean {how}"
+    text = f"{many(found.queued)} wait above the driver on average {how}"
     yield Fact("queued", round(found.queued, 1), text, "ios")
     most = f"{int(bound.value):,} ({bound.source or bound.name})"
     text = f"the driver has {found.used:,} or fewer for {part(found.busy_share)} of the busy time; its limit is {most}"
@@ -210,7 +210,7 @@ def _facts(facts: Facts, found: _WaitingAbove) -> Iterator[Fact]:
     driver, split = _timed(facts, "hba", name), mean_split(facts, name)
     driver_us = driver.mean if driver else split.driver_us if split else None
     if driver_us is not None:
-        text = f"in driver and device an I/O takes {spelled(driver_us)} in the mean"
+        text = f"in driver and device an I/O takes {spelled(driver_us)} on average"
         yield Fact("driver_us", round(driver_us), text, "us", driver.count or (split.ios if split else None))
     if shared is not None:
         names = ", ".join(shared.devices)
@@ -254,12 +254,12 @@ RULE = Rule(
     needs=DEPTHS,
     thresholds={
         "waiting": Threshold(0.8, "share", "of the I/Os' time is spent above the driver"),
-        "queued": Threshold(2, "ios", "wait above the driver in the mean"),
+        "queued": Threshold(2, "ios", "wait above the driver on average"),
         "used": Threshold(0.5, "share", "of the driver's limit is in use, or less"),
         "nearly": Threshold(0.95, "share", "of the busy time the driver has so many or fewer: its use"),
         "median_us": Threshold(1_000, "us", "the median wait above the driver; a plug or a merge takes less"),
         "lasting_us": Threshold(12_000_000, "us", "of the last minute it was so: longer than a burst"),
-        "bytes": Threshold(131_072, "bytes", "an I/O has in the mean, or more: few fill a ring or link, no finding"),
+        "bytes": Threshold(131_072, "bytes", "an I/O has on average, or more: few fill a ring or link, no finding"),
         "host": Threshold(0.9, "share", "of the host's can_queue is in use by all of its devices: it is full"),
     },
     explained_by=("outstanding-ceiling", "starved-io", "requeue-storm", "swap-thrash"),

@@ -122,7 +122,7 @@ def _finding(above: _Measured, below: _Measured) -> Finding:
         ID,
         WARNING,
         above.device,
-        f"{above.device}: {above.tool} has {spelled(above.mean_us)} for an I/O in the mean, {below.tool} "
+        f"{above.device}: {above.tool} has {spelled(above.mean_us)} for an I/O on average, {below.tool} "
         f"{spelled(below.mean_us)} at most ({below.device}): {part(share)} of it passes between {places}"
         f"{between and f', in {between}'}",
         tuple(_facts(above, below)),
@@ -135,8 +135,8 @@ def _finding(above: _Measured, below: _Measured) -> Finding:
 
 def _facts(above: _Measured, below: _Measured) -> Iterator[Fact]:
     yield from duration_facts(
-        ("above", above.mean_us, f"{above.text} takes {{}} in the mean", above.ios),
-        ("below", below.mean_us, f"{below.text}, the slowest there, takes {{}} in the mean", below.ios),
+        ("above", above.mean_us, f"{above.text} takes {{}} on average", above.ios),
+        ("below", below.mean_us, f"{below.text}, the slowest there, takes {{}} on average", below.ios),
     )
     text = f"{above.tool} measures in {_LAYERS[above.source][0]}, {below.tool} in {_LAYERS[below.source][0]}"
     yield Fact("layers", f"{above.source}, {below.source}", text)

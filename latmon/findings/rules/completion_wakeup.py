@@ -449,8 +449,8 @@ def _summary(facts: Facts, delayed: _DelayedIos, woken: LateThread | None) -> st
     begin = f"{delayed.device}: {delayed.share_text}"
     if woken is None and delayed.stage == WORKER:
         return (
-            f"{begin} is a wait for kernel threads that were woken and not run, {spelled(delayed.mean_us)} in the "
-            "mean; which ones is not known here"
+            f"{begin} is a wait for kernel threads that were woken and not run, {spelled(delayed.mean_us)} on "
+            "average; which ones is not known here"
         )
     if woken is None:
         late = "whether it was woken late is not known here"
@@ -459,8 +459,8 @@ def _summary(facts: Facts, delayed: _DelayedIos, woken: LateThread | None) -> st
         if (open_us := facts.open_from_us("resume", delayed.device)) is not None:
             late = f"threads took {spelled(open_us)} or more to resume"
         return (
-            f"{begin} passes between their interrupt and the thread that completes them, {spelled(delayed.mean_us)} in "
-            f"the mean; {late}"
+            f"{begin} passes between their interrupt and the thread that completes them, {spelled(delayed.mean_us)} on "
+            f"average; {late}"
         )
     device = _device_us(delayed)
     thread = thread_of(delayed.device, facts.device(delayed.device).driver)
@@ -507,7 +507,7 @@ def _facts(facts: Facts, group: list[_DelayedIos], woken: LateThread | None) -> 
     text = f"{delayed.slow.count:,} I/Os took {spelled(delayed.slow.cut_us)} or more"
     yield Fact("slow", delayed.slow.count, text, "ios")
     yield from duration_facts(
-        ("wait_mean", delayed.mean_us, "each waited {} in the mean", delayed.ios),
+        ("wait_mean", delayed.mean_us, "each waited {} on average", delayed.ios),
         ("wait_max", delayed.longest_us, f"the longest wait was {_bounded(facts, delayed)}", delayed.ios),
         ("device", _device_us(delayed), "before that they took {} in HBA, fabric and device", len(delayed.outliers)),
     )

@@ -153,7 +153,7 @@ def _facts(facts: Facts, device: str, several: list[_Throttled]) -> Iterator[Fac
     who = worst.process or "a process"
     yield Fact("io_bytes", worst.io_bytes, f"{who} read and wrote {show_size(worst.io_bytes)} meanwhile", "bytes")
     timed = facts.latency(device)
-    yield from duration_facts(("io_mean", timed.mean, f"I/Os of {device} took {{}} in the mean", timed.count))
+    yield from duration_facts(("io_mean", timed.mean, f"I/Os of {device} took {{}} on average", timed.count))
     for at, other in enumerate(several[1:4], 1):
         text = f"cgroup {other.cgroup} too: in {part(other.share)} of its periods"
         yield Fact(f"other_{at}", other.cgroup, text)

@@ -60,7 +60,7 @@ def _finding(its: FileSystem, sync: FileRow, share: float, facts: Facts) -> Find
         NOTICE,
         its.device,
         f"{name}{part(share)} of the time of operations on files of {its.mount} is in {sync.latency.count:,} syncs, "
-        f"which take {mean} in the mean",
+        f"which take {mean} on average",
         (*_facts(its, sync, share, facts), *(_late_facts(its, resume) if is_late else ())),
         Where("files", its.device),
         tuple(_steps(facts, its, is_late=is_late)),
@@ -74,9 +74,9 @@ def _facts(its: FileSystem, sync: FileRow, share: float, facts: Facts) -> Iterat
     text = f"syncs have {part(share)} of the time of reads, writes, opens, syncs and closes"
     yield Fact("share", round(share, 3), text, "share", sync.latency.count)
     waiting = (sync.latency.sum or 0) / facts.span_us
-    yield Fact("waiting", round(waiting, 2), f"{waiting:.2g} threads waited for a sync at a time, in the mean")
+    yield Fact("waiting", round(waiting, 2), f"{waiting:.2g} threads waited for a sync at a time, on average")
     yield from duration_facts(
-        ("mean_us", sync.latency.mean, "a sync takes {} in the mean", sync.latency.count),
+        ("mean_us", sync.latency.mean, "a sync takes {} on average", sync.latency.count),
         ("p99_us", sync.latency.quantile(0.99), "p99 of a sync: {}", sync.latency.count),
     )
     for wait in FILE_WAITS:
@@ -87,12 +87,12 @@ def _facts(its: FileSystem, sync: FileRow, share: float, facts: Facts) -> Iterat
     yield from files_facts(facts, its.device, (_SYNC,), _ITS_OPS)
     if its.device and (flush := facts.latency(its.device, "flush")):
         yield from duration_facts(
-            ("flush_us", flush.mean, f"a flush of the cache of {its.device} takes {{}} in the mean", flush.count)
+            ("flush_us", flush.mean, f"a flush of the cache of {its.device} takes {{}} on average", flush.count)
         )
 
 
 def _late_facts(its: FileSystem, resume: Histogram) -> Iterator[Fact]:
-    text = f"the threads that waited for I/Os of {its.device} ran {{}} after the completion in the mean, longer than it"
+    text = f"the threads that waited for I/Os of {its.device} ran {{}} after the completion on average, longer than it"
     yield from duration_facts(("resume_us", resume.mean, f"{text} took", resume.count))
 
 
@@ -133,7 +133,7 @@ RULE = Rule(
     thresholds={
         "share": Threshold(0.5, "share", "of the time of all operations on the file system's files at least"),
         "waiting": Threshold(0.2, "share", "of the window is waited for syncs at least, all threads together"),
-        "mean_us": Threshold(1_000, "us", "a sync takes at least, in the mean"),
+        "mean_us": Threshold(1_000, "us", "a sync takes at least, on average"),
         "syncs": Threshold(50, "syncs", "in the window at least"),
     },
     explained_by=("not-the-disk", "swap-thrash", "slow-journal"),

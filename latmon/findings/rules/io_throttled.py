@@ -226,11 +226,11 @@ def _device_facts(facts: Facts, row: CgroupLimit) -> Iterator[Fact]:
     """Yield how long I/Os wait where that is traced, and how busy the device is: what a higher limit could give."""
     found = submission_of(facts.traced, row.device, (row.op,))
     if found.admission.mean is not None and THROTTLING in facts.traced.includes_of(row.device).get(ADMISSION, ()):
-        text = f"a {row.op} on {row.device} waits {spelled(found.admission.mean)} in the mean before its request exists"
+        text = f"a {row.op} on {row.device} waits {spelled(found.admission.mean)} on average before its request exists"
         yield Fact("wait_us", round(found.admission.mean), text, "us", found.admission.count)
     timed = facts.latency(row.device, row.op)
     if timed.mean is not None:
-        text = f"{row.device} takes {spelled(timed.mean)} in the mean for a {row.op} after the wait for the limit"
+        text = f"{row.device} takes {spelled(timed.mean)} on average for a {row.op} after the wait for the limit"
         yield Fact("device_us", round(timed.mean), f"{text}, which no total contains", "us", timed.count)
     depths = facts.depths(row.device).in_driver
     if idle := depths.get(0, 0):

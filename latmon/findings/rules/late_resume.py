@@ -158,7 +158,7 @@ def _facts(facts: Facts, device: str, late: int, share: float, program: _LatePro
     yield Fact("resume_share", round(share, 3), text, "share", resumes.count)
     yield from longest_fact("resume_max", resumes, "the latest ran {} after it")
     yield from duration_facts(
-        ("io_mean", facts.traced_stage("total", device).mean, "the I/Os took {} in the mean", resumes.count)
+        ("io_mean", facts.traced_stage("total", device).mean, "the I/Os took {} on average", resumes.count)
     )
     if program is None:
         return

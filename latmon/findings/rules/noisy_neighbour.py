@@ -246,7 +246,7 @@ def _facts(one: _Neighbour) -> Iterator[Fact]:
     yield Fact("quiet_us", one.quiet_us, f"it was quiet for {spelled(one.quiet_us)}", "us")
     for at, victim in enumerate(one.victims[:_MOST_OTHERS], 1):
         means = [done.latency.mean or 0 for done in (victim.busy, victim.quiet)]
-        text = f"{victim.words}: {spelled(means[0])} in the mean while it was busy, else {spelled(means[1])}"
+        text = f"{victim.words}: {spelled(means[0])} on average while it was busy, else {spelled(means[1])}"
         yield Fact(f"mean_{at}_us", round(means[0]), text, "us", victim.busy.latency.count)
         if victim.behind is not None:
             those = f"{part(victim.behind)} of the time of I/Os of {victim.busy.issuer.name}"
@@ -292,7 +292,7 @@ RULE = Rule(
     needs=ISSUERS,
     thresholds={
         "share": Threshold(0.5, "share", "of the device's time at least: a cgroup is busy"),
-        "times": Threshold(3.0, "times", "as long at least take the others' I/Os in the mean while it is busy"),
+        "times": Threshold(3.0, "times", "as long at least take the others' I/Os on average while it is busy"),
         "more_us": Threshold(200, "us", "longer at least"),
         "ios": Threshold(
             100, "ios", "of one op of another cgroup at least, while it is busy and while it has 10 % at most"

@@ -230,7 +230,7 @@ def _depth_facts(limited: _LimitedDevice) -> Iterator[Fact]:
     ms = sum(busy.values())
     if limited.depths.source == MEANS:
         depth = mean_depth(busy)
-        text = f"in the driver: {many(depth)} in the mean of the busy time (means of intervals, no distribution)"
+        text = f"in the driver: {many(depth)} on average over the busy time (means of intervals, no distribution)"
         yield Fact("mean", round(depth, 2), text, "ios")
         return
     mode = max(busy, key=lambda depth: busy[depth])
@@ -244,7 +244,7 @@ def _time_facts(facts: Facts, limited: _LimitedDevice, above: AboveDriver) -> It
     name = limited.device.name
     counted = any(limited.depths.queued.values())
     how = "over the time in which any wait" if counted else "by Little's law, from their times"
-    text = f"{many(limited.queued)} wait above the driver in the mean {how}"
+    text = f"{many(limited.queued)} wait above the driver on average {how}"
     yield Fact("queued", round(limited.queued, 1), text, "ios")
     yield above.fact
     if requests := limited.requests_taken:
@@ -253,7 +253,7 @@ def _time_facts(facts: Facts, limited: _LimitedDevice, above: AboveDriver) -> It
     split = mean_split(facts, name)
     if split is not None:
         driver, before = spelled(split.driver_us), spelled(split.queue_us)
-        text = f"in the mean an I/O takes {before} above the driver and {driver} in driver and device"
+        text = f"on average an I/O takes {before} above the driver and {driver} in driver and device"
         yield Fact("driver_us", round(split.driver_us), text, "us", split.ios)
     found = littles_law(facts, name, limited.bound)
     if found is not None:
@@ -305,15 +305,13 @@ RULE = Rule(
         "waiting": Threshold(
             0.4, "share", "of the I/Os' time is spent above the driver; a scheduler counts only twice the driver's tags"
         ),
-        "queued": Threshold(
-            2, "ios", "wait above it, in the mean over the time in which some do; fewer if no more can"
-        ),
+        "queued": Threshold(2, "ios", "wait above it, on average over the time in which some do; fewer if no more can"),
         "lasting_us": Threshold(
             12_000_000,
             "us",
             "of the last minute it was limited so, or 30 % of that all the time from the start: no burst",
         ),
-        "bytes": Threshold(131_072, "bytes", "an I/O has in the mean, or more: few fill a ring or link, no finding"),
+        "bytes": Threshold(131_072, "bytes", "an I/O has on average, or more: few fill a ring or link, no finding"),
         "critical_waiting": Threshold(0.9, "share", "above this nearly all of the time is lost: critical"),
         "critical_times": Threshold(
             3, "times", "the ceiling wait, and the configured limit is as many times the ceiling: critical"

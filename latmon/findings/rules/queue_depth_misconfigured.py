@@ -192,7 +192,7 @@ def _waits(wrong: _WrongSetting, on: str) -> Iterable[Fact]:
         yield Fact("full", round(wrong.full, 3), text, "share")
     waits = wrong.submission.admission
     if waits.mean is not None:
-        text = f"{on}an I/O waits {spelled(waits.mean)} in the mean before it has a request"
+        text = f"{on}an I/O waits {spelled(waits.mean)} on average before it has a request"
         yield Fact("wait_us", round(waits.mean), text, "us", waits.count)
 
 

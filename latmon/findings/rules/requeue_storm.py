@@ -74,8 +74,8 @@ def _finding(facts: Facts, device: Device, refused: Histogram, total: Histogram,
         ID,
         _severity(lost, limits),
         device.name,
-        f"{device.name}: {driver} refused {part(share)} of the I/Os, which waited {spelled(refused.mean or 0.0)} in "
-        f"the mean to be sent again: {part(lost)} of their time",
+        f"{device.name}: {driver} refused {part(share)} of the I/Os, which waited {spelled(refused.mean or 0.0)} on "
+        f"average to be sent again: {part(lost)} of their time",
         tuple(_facts(refused, total, lost, device)),
         Where("stages", device.name),
         tuple(_steps(device, is_sun=facts.is_sun, too_large=_fills_a_ring_by_size(facts, device))),
@@ -93,7 +93,7 @@ def _facts(refused: Histogram, total: Histogram, lost: float, device: Device) ->
     yield Fact("refused", refused.count / total.count, text, "share", total.count)
     yield Fact("time_share", lost, f"{part(lost)} of the I/Os' time is the wait to be sent again", "share", total.count)
     yield from duration_facts(
-        ("wait_mean", refused.mean or 0.0, "each waited {} in the mean", refused.count),
+        ("wait_mean", refused.mean or 0.0, "each waited {} on average", refused.count),
         ("wait_p99", refused.quantile(0.99), "the p99 of the waits is {}", refused.count),
     )
     for one in device.limits:

@@ -170,7 +170,7 @@ RULE = Rule(
     evaluate,
     needs=JOURNALS,
     thresholds={
-        "mean_us": Threshold(50_000, "us", "a commit takes at least, in the mean"),
+        "mean_us": Threshold(50_000, "us", "a commit takes at least, on average"),
         "commits": Threshold(3, "commits", "in the window at least"),
         "waiting": Threshold(
             0.2, "share", "of the window a program waits for syncs at least, all its threads together"

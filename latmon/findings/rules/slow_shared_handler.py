@@ -184,7 +184,7 @@ def _cause(shared: _SharedVector) -> str:
 
 def _summary(shared: _SharedVector) -> str:
     tail = shared.tail
-    runs = f"and runs {spelled(shared.runs.run.mean or 0)} in the mean, up to {spelled(shared.runs.run.max_bound or 0)}"
+    runs = f"and runs {spelled(shared.runs.run.mean or 0)} on average, up to {spelled(shared.runs.run.max_bound or 0)}"
     if tail and shared.tail_share > shared.lost:
         cost = f"{tail.share_text(_STAGE)} passes in interrupts"
     else:
@@ -200,7 +200,7 @@ def _facts(shared: _SharedVector) -> Iterator[Fact]:
     yield Fact("handler", shared.other.name, text)
     if shared.of:
         yield Fact("handler_of", ", ".join(shared.of), f"{shared.other.name} is the handler of {', '.join(shared.of)}")
-    yield from duration_facts(("run_mean", runs.mean, "it runs {} in the mean", runs.count))
+    yield from duration_facts(("run_mean", runs.mean, "it runs {} on average", runs.count))
     yield from longest_fact("run_max", runs, "its longest run took {}")
     unhandled = none / runs.count
     text = f"{part(unhandled)} of its runs were not handled (IRQ_NONE)"
@@ -246,7 +246,7 @@ RULE = Rule(
     needs=TRACED,
     traced_part="handlers",
     thresholds={
-        "run_us": Threshold(2, "us", "another device's handler takes in the mean, in the interrupt of a disk's"),
+        "run_us": Threshold(2, "us", "another device's handler takes on average, in the interrupt of a disk's"),
         "runs": Threshold(100, "runs", "of that handler at least"),
         "ios": Threshold(100, "ios", "of the victim in the minute at least; an idle disk has none worth a finding"),
         "time_us": Threshold(10_000, "us", "of the victim's I/O time in the minute passed in that wait, at least"),

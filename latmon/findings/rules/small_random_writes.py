@@ -129,7 +129,7 @@ def _finding(facts: Facts, small: _Small) -> Finding:
         NOTICE,
         small.device,
         f"{small.device}: {part(small.share)} of the time of its I/Os is in writes of 16 KiB or less that are not "
-        f"sequential; they take {spelled(latency.mean or 0)} in the mean",
+        f"sequential; they take {spelled(latency.mean or 0)} on average",
         (*_facts(small), *files_facts(facts, small.device, FILE_OPS)),
         Where("stages", small.device),
         tuple(_steps(facts, small.device)),
@@ -144,12 +144,12 @@ def _facts(small: _Small) -> Iterator[Fact]:
     text = f"{part(small.sequential)} of the writes began where another one had ended"
     yield Fact("sequential", round(small.sequential, 3), text, "share")
     mean = round(small.writes.bytes / max(small.writes.count, 1))
-    yield Fact("bytes", mean, f"they have {mean:,} bytes in the mean", "bytes", small.writes.count)
+    yield Fact("bytes", mean, f"they have {mean:,} bytes on average", "bytes", small.writes.count)
     yield from duration_facts(
-        ("mean_us", latency.mean, "one takes {} in the mean", count),
+        ("mean_us", latency.mean, "one takes {} on average", count),
         ("p99_us", latency.quantile(0.99), "p99: {}", count),
     )
-    yield Fact("waiting", round(small.waiting, 2), f"{small.waiting:.2g} of them are in flight, in the mean")
+    yield Fact("waiting", round(small.waiting, 2), f"{small.waiting:.2g} of them are in flight, on average")
     its = {True: "it rotates", False: "it does not rotate", None: "whether it rotates is not known"}[small.rotates]
     yield Fact("iops", round(small.iops), f"the device completes {small.iops:,.0f} I/Os per second; {its}", "per_s")
 
@@ -181,8 +181,8 @@ RULE = Rule(
     thresholds={
         "share": Threshold(0.5, "share", "of the time of the device's I/Os is in writes of 16 KiB or less, at least"),
         "sequential": Threshold(0.25, "share", "of the writes begins where another one ended, at most"),
-        "mean_us": Threshold(1_000, "us", "such a write takes at least, in the mean: a cache takes less"),
-        "waiting": Threshold(0.5, "ios", "such writes in flight at least, in the mean"),
+        "mean_us": Threshold(1_000, "us", "such a write takes at least, on average: a cache takes less"),
+        "waiting": Threshold(0.5, "ios", "such writes in flight at least, on average"),
         "iops": Threshold(1_000, "ios", "of all kinds completes the device per second at most; a disk 100 to 400"),
         "ios": Threshold(100, "ios", "such writes traced in the window at least"),
     },

@@ -96,7 +96,7 @@ def _finding(facts: Facts, found: SlowIos, limits: Thresholds) -> Finding:
         ID,
         CRITICAL if mean >= limits["critical_us"] else WARNING,
         found.device,
-        f"{found.device}: {found.share_text(_STAGE)} is a wait for {_name(vector)}, {spelled(mean)} in the mean"
+        f"{found.device}: {found.share_text(_STAGE)} is a wait for {_name(vector)}, {spelled(mean)} on average"
         f"{_how(vector)}",
         tuple(_facts(facts, found, vector)),
         Where("stages", found.device, low_us=found.cut_us),
@@ -125,7 +125,7 @@ def _how(vector: _SlowVector | None) -> str:
 def _facts(facts: Facts, found: SlowIos, vector: _SlowVector | None) -> Iterator[Fact]:
     yield Fact("tail_share", found.share(_STAGE), found.share_text(_STAGE), "share", found.count)
     waits = facts.traced_stage(_STAGE, found.device)
-    yield from duration_facts(("wait_mean", found.mean_us(_STAGE), "each waited {} in the mean", found.count))
+    yield from duration_facts(("wait_mean", found.mean_us(_STAGE), "each waited {} on average", found.count))
     yield from longest_fact("wait_max", waits, "the longest wait was {}")
     if vector is None:
         return

@@ -246,7 +246,7 @@ class StarvedBound(NamedTuple):
     ios: int
     age_us: int
     completed: int
-    """I/Os completed in the mean of `age_us`."""
+    """I/Os completed in a time as long as the mean of `age_us`."""
     above: bool
     """Whether more wait above the driver than there are."""
 

@@ -220,7 +220,7 @@ def _facts(mode: _TickMode, delayed: _DelayedVector | None, share: float | None)
     hz = round(1e6 / mode.tick_us)
     what = "take" if mode.stage == "total" else "wait"
     if mode.exact_us is not None:
-        text = f"they {what} {spelled(mode.exact_us)} in the mean: {mode.exact_us / mode.tick_us:.3f} ticks"
+        text = f"they {what} {spelled(mode.exact_us)} on average: {mode.exact_us / mode.tick_us:.3f} ticks"
         yield Fact("mode_us", mode.exact_us, text, "us", mode.ios)
     buckets = f"between {spelled(mode.low_us)} and {spelled(mode.high_us)}"
     yield Fact("mode_share", mode.share, f"{part(mode.share)} of I/Os {what} {buckets}", "share", mode.of)
