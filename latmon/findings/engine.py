@@ -115,9 +115,9 @@ class _Span:
     """Keys of the findings in whose windows a part of it was."""
 
     def add(self, block: Block) -> None:
-        some = {at: one for at, one in block.host_context.items() if host_and_device(at)[1] in HIGH}
+        values = {at: value for at, value in block.host_context.items() if host_and_device(at)[1] in HIGH}
         self.end_us = block.end_us
-        add_to(self.context, some)
+        add_to(self.context, values)
 
 
 class Coincidences:
@@ -139,15 +139,15 @@ class Coincidences:
     def named(self, facts: Facts, findings: Iterable[Finding]) -> tuple[Finding, ...]:
         """Return the findings after the latest block, each with what coincides."""
         begin_us = facts.window[0].begin_us
-        inside = [one for one in self._spans if one.end_us > begin_us]
-        context, found = added(one.host_context for one in facts.window), []
-        for one in findings:
+        inside = [span for span in self._spans if span.end_us > begin_us]
+        context, found = added(block.host_context for block in facts.window), []
+        for finding in findings:
             for span in inside:
-                span.during.add(one.key)
-            fact = None if one.id in _WITHOUT_TIME else self._fact(facts, one, context)
-            others = () if one.id == maintenance.ID else maintenance_of(facts, one.device)
+                span.during.add(finding.key)
+            fact = None if finding.id in _WITHOUT_TIME else self._fact(facts, finding, context)
+            others = () if finding.id == maintenance.ID else maintenance_of(facts, finding.device)
             more = (*others, *([] if fact is None else [fact]))
-            found.append(replace(one, facts=(*one.facts, *more)) if more else one)
+            found.append(replace(finding, facts=(*finding.facts, *more)) if more else finding)
         return tuple(found)
 
     def _fact(self, facts: Facts, finding: Finding, context: HostContext) -> Fact | None:
@@ -157,7 +157,7 @@ class Coincidences:
             high.pop("tcp_retransmits", None)
         if not high:
             return None
-        usual = dict(_means([one.context for one in self._spans if finding.key not in one.during], host))
+        usual = dict(_means([span.context for span in self._spans if finding.key not in span.during], host))
         names = [name for name, value in high.items() if name not in usual or value >= TIMES_USUAL * usual[name]][
             :_MOST
         ]
@@ -171,8 +171,9 @@ class Coincidences:
 def _means(contexts: Sequence[HostContext], host: str) -> Iterator[tuple[str, float]]:
     """Yield the means of a host's values in HIGH over all of these; `host`: with its colon, or empty."""
     for name in HIGH:
-        if values := [one[host + name] for one in contexts if host + name in one]:
-            yield name, CONTEXT[name].scaled(sum(one.total for one in values) / sum(one.weight for one in values))
+        if means := [context[host + name] for context in contexts if host + name in context]:
+            weight = sum(mean.weight for mean in means)
+            yield name, CONTEXT[name].scaled(sum(mean.total for mean in means) / weight)
 
 
 def _compared(name: str, now: float, usual: float | None) -> str:
@@ -210,30 +211,32 @@ def _evaluate(rule: Rule, facts: Facts, settings: Settings, failed: MutableMappi
 def unexplained(found: Sequence[Finding]) -> tuple[Finding, ...]:
     """Drop duplicate keys, and findings that one of at least the same severity explains on the same device."""
     known: dict[tuple[str, str], Finding] = {}
-    for one in found:
-        if one.key not in known or one.weight > known[one.key].weight:
-            known[one.key] = one
+    for finding in found:
+        if finding.key not in known or finding.weight > known[finding.key].weight:
+            known[finding.key] = finding
     causes: dict[tuple[str, str], int] = {}
-    for one in known.values():
-        for device in (one.device, *one.also):
-            causes[one.id, device] = max(causes.get((one.id, device), 0), SEVERITIES.index(one.severity))
+    for finding in known.values():
+        for device in (finding.device, *finding.also):
+            causes[finding.id, device] = max(causes.get((finding.id, device), 0), SEVERITIES.index(finding.severity))
     why = {rule.id: rule.explained_by for rule in RULES}
     return tuple(
-        one
-        for one in known.values()
-        if all(causes.get((cause, one.device), -1) < SEVERITIES.index(one.severity) for cause in why[one.id])
+        finding
+        for finding in known.values()
+        if all(
+            causes.get((cause, finding.device), -1) < SEVERITIES.index(finding.severity) for cause in why[finding.id]
+        )
     )
 
 
 def not_evaluated(facts: Facts, off: frozenset[str] = frozenset()) -> dict[str, tuple[str, ...]]:
     """Return the missing inputs, each with the rules that need it, without those in `off`; empty if none is missing."""
     available = {
-        LATENCIES: "total" in facts.origin.measured or any(one[TRACED_LATENCIES] for one in facts.window),
+        LATENCIES: "total" in facts.origin.measured or any(block[TRACED_LATENCIES] for block in facts.window),
         TRACED: facts.window[-1].packed.traced.one_in > 0,
         # a mean over queued requests and those in the driver shows no limit of the driver
-        DEPTHS: any(one.idle for one in facts.window)
+        DEPTHS: any(block.idle for block in facts.window)
         or any(sums.depths.source != MEANS or sums.queued for sums in facts.depth_sums.values()),
-        LIMITS: any(one.limits for one in facts.devices.values()),
+        LIMITS: any(device.limits for device in facts.devices.values()),
         FILES: any(block[measurements.FILES] for block in facts.window),
         FILE_TIMES: any(block[measurements.FILE_TIMES] for block in facts.window),
         PATTERNS: bool(facts[measurements.PATTERNS]),
@@ -244,7 +247,7 @@ def not_evaluated(facts: Facts, off: frozenset[str] = frozenset()) -> dict[str, 
         QUOTAS: bool(facts[measurements.CPU_QUOTAS]),
         MEMORY: any(map(swap_thrash.is_measured, facts.window)),
         ISSUERS: any(_has_latencies(block) for block in facts.window),
-        CGROUPS: facts.is_sun or any(one.cgroup_limits is not None for one in facts.window),
+        CGROUPS: facts.is_sun or any(block.cgroup_limits is not None for block in facts.window),
     }
     # the means of two tools are enough to compare them
     compared = {bottleneck_between.ID} if bottleneck_between.layers_of(facts) > 1 else set()
@@ -291,7 +294,7 @@ def _has_latencies(block: Block) -> bool:
 def by_kind(rules: Collection[str]) -> dict[str, tuple[str, ...]]:
     """Group rules by the input that they need."""
     found = {kind: tuple(rule for rule, need in NEEDS.items() if need == kind and rule in rules) for kind in MISSING}
-    return {kind: some for kind, some in found.items() if some}
+    return {kind: rules for kind, rules in found.items() if rules}
 
 
 def evaluated_by(
@@ -306,13 +309,13 @@ def evaluated_by(
     `not evaluated: starved-io, requeue-storm (stages were not traced)`. `partly`: rule -> share of the evaluations
     that had its input.
     """
-    without = {*failed, *(rule for some in missing.values() for rule in some)}
-    why = [f"{', '.join(some)} ({MISSING[kind]})" for kind, some in missing.items()]
+    without = {*failed, *(rule for names in missing.values() for rule in names)}
+    why = [f"{', '.join(names)} ({MISSING[kind]})" for kind, names in missing.items()]
     why += [f"{rule} (it failed: {error})" for rule, error in failed.items()]
     texts = [f"not evaluated: {', '.join(why)}"] if why else []
-    for kind, some in by_kind(partly.keys()).items():
-        share = part(partly[some[0]])
-        texts.append(f"only in {share} of the evaluations: {', '.join(some)} (in the others {MISSING[kind]})")
+    for kind, names in by_kind(partly.keys()).items():
+        share = part(partly[names[0]])
+        texts.append(f"only in {share} of the evaluations: {', '.join(names)} (in the others {MISSING[kind]})")
     who = f"{rules - len(without)} of {rules} rules evaluated" if without else f"{rules} rules"
     return who, "; ".join(texts)
 
@@ -358,7 +361,7 @@ class RuleEngine:
         """Whether blocks are kept without evaluating rules."""
         self.facts: Facts | None = None
         """Input of the last evaluation."""
-        self._devices = {one.name: one for one in devices}
+        self._devices = {device.name: device for device in devices}
         self.settings = settings
         self._blocks: deque[Block] = deque()
         self._coincidences = Coincidences()
@@ -428,11 +431,11 @@ class RuleEngine:
             return
         for mark in item.marks:
             self._kernel_lines.add(mark)
-        for one in item.devices:
-            self._kernel_lines.note_device(one, begin_us)
-            self._growth.add(self._devices.get(one.name), one, item.mono_us)
-            self.history.note_device(self._devices.get(one.name), one, item.mono_us)
-            self._devices[one.name] = one
+        for device in item.devices:
+            self._kernel_lines.note_device(device, begin_us)
+            self._growth.add(self._devices.get(device.name), device, item.mono_us)
+            self.history.note_device(self._devices.get(device.name), device, item.mono_us)
+            self._devices[device.name] = device
         for name in item.removed:
             removed = self._devices.pop(name, None)
             if removed is not None:
@@ -493,9 +496,9 @@ class RuleEngine:
     @property
     def partly(self) -> dict[str, float]:
         """Return rule -> share of the evaluations that had its input, where that is less than half of them."""
-        some = {kind: n for kind, n in self.lacked.items() if n < self.evaluated < 2 * n}
+        counts = {kind: n for kind, n in self.lacked.items() if n < self.evaluated < 2 * n}
         kinds = by_kind(NEEDS.keys() - self.settings.off)
-        return {rule: round(1 - n / self.evaluated, 6) for kind, n in some.items() for rule in kinds.get(kind, ())}
+        return {rule: round(1 - n / self.evaluated, 6) for kind, n in counts.items() for rule in kinds.get(kind, ())}
 
     def _evaluate(self, block: Block) -> Iterator[None]:
         self.on_block(block)
@@ -527,11 +530,12 @@ class RuleEngine:
             comparison=self._comparison,
         )
         found: list[Finding] = []
-        for some in evaluate_rules(facts, self.settings, self.failed):
-            found += some
+        for findings in evaluate_rules(facts, self.settings, self.failed):
+            found += findings
             yield
         missing = not_evaluated(facts)
-        fired = {one.id for one in found} if self.origin.is_imported else set()  # by another input that a text has
+        # by another input that a text has
+        fired = {finding.id for finding in found} if self.origin.is_imported else set()
         self.silent &= frozenset(rule for rules in missing.values() for rule in rules) - fired
         self.lacked.update(missing.keys())
         self.facts, self.current = facts, self._coincidences.named(facts, in_order(unexplained(found)))

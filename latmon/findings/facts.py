@@ -97,9 +97,9 @@ class Block:
     """Rates of its frames by device; empty for a minute, whose frames are not known."""
     _made: dict[Hashable, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
-    def once(self, what: Hashable, make: Callable[[], T]) -> T:
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return a value derived from the block, made once for all the windows that it is in; as `Facts.once`."""
-        return _once(self._made, what, make)
+        return _once(self._made, key, make)
 
     def depths(self, device: str) -> Depths:
         """Return a device's depth histograms in ms; empty where depths were not sampled."""
@@ -131,7 +131,7 @@ class Block:
 def _rate_of(block: Block, device: str) -> BlockRate | None:
     every = {op: block.counted(Flow(device, op)) for op in COUNTED}
     done = {op: counts.every for op, counts in every.items() if counts.every is not None}
-    ios = sum(one.count for one in done.values())
+    ios = sum(completed.count for completed in done.values())
     if not ios or not block.span_us:
         return None
     timed = block.stage("total", device, *COUNTED) or block.traced_stage("total", device, *COUNTED)
@@ -139,7 +139,7 @@ def _rate_of(block: Block, device: str) -> BlockRate | None:
     if latency_us is None:
         return None
     per_s = 1e6 / block.span_us
-    size, reads = sum(one.bytes for one in done.values()), done["read"].count if "read" in done else 0
+    size, reads = sum(completed.bytes for completed in done.values()), done["read"].count if "read" in done else 0
     return BlockRate(block.end_us, ios * per_s, size * per_s, latency_us, reads / ios)
 
 
@@ -282,11 +282,11 @@ class ReportGrowth:
         """Compare a device's new row with the one before; another device of the same name starts over."""
         if before is None or (before.serial, before.model) != (device.serial, device.model):
             return
-        known = {one.name: one.value for one in before.reports}
-        for one in device.reports:
-            had = known.get(one.name)
-            if one.is_counter and isinstance(one.value, int) and isinstance(had, int) and one.value > had:
-                self._grown.append((mono_us, device.name, one.name, one.value - had))
+        known = {report.name: report.value for report in before.reports}
+        for report in device.reports:
+            had = known.get(report.name)
+            if report.is_counter and isinstance(report.value, int) and isinstance(had, int) and report.value > had:
+                self._grown.append((mono_us, device.name, report.name, report.value - had))
 
     def clear(self) -> None:
         """Forget all, for another boot."""
@@ -385,9 +385,9 @@ class Facts:
         self._running, self._moves = sums, sums.moves if sums is not None else 0
         self._made: dict[Hashable, Any] = {}
 
-    def once(self, what: Hashable, make: Callable[[], T]) -> T:
-        """Return a value derived from the facts, made once for all rules. `what` names all else it depends on."""
-        return _once(self._made, what, make)
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return a value derived from the facts, made once for all rules. `key` names all else it depends on."""
+        return _once(self._made, key, make)
 
     def newest(self, n: int) -> Facts:
         """Return the facts of the window's newest `n` blocks alone."""
@@ -421,7 +421,7 @@ class Facts:
     @property
     def span_us(self) -> int:
         """Return the measured length of the window."""
-        return sum(one.span_us for one in self.window)
+        return sum(block.span_us for block in self.window)
 
     @property
     def is_sun(self) -> bool:
@@ -476,8 +476,8 @@ class Facts:
         """Return `latency` block by block over all blocks, oldest first."""
 
         def parts() -> list[Histogram]:
-            timed = [one.stage("total", device, *ops) for one in self.blocks]
-            return timed if any(timed) else [one.traced_stage("total", device, *ops) for one in self.blocks]
+            timed = [block.stage("total", device, *ops) for block in self.blocks]
+            return timed if any(timed) else [block.traced_stage("total", device, *ops) for block in self.blocks]
 
         return self.once(("parts", device, ops), parts)
 
@@ -538,7 +538,7 @@ class Facts:
 
     def lasted_us(self, holds: Callable[[Block], bool]) -> int:
         """Return the measured time of the window's blocks for which a condition holds."""
-        return sum(one.span_us for one in self.window if holds(one))
+        return sum(block.span_us for block in self.window if holds(block))
 
     def lasts(self, us: float, least_us: float, span_us: int | None = None) -> bool:
         """Return whether a condition that was true for `us` lasted for `least_us`, or for all of `span_us` (window).
@@ -564,14 +564,14 @@ class Facts:
 
     @cached_property
     def _depths(self) -> dict[str, Depths]:
-        return {name: one.depths for name, one in self.depth_sums.items()}
+        return {name: sums.depths for name, sums in self.depth_sums.items()}
 
     def outliers(self, device: str = "") -> tuple[Outlier, ...]:
         """Return the recorded outliers without latmon's own: a sample of the slow I/Os. No device: all devices."""
 
         def found() -> tuple[Outlier, ...]:
-            each = (o for one in self.window for o in one.outliers if not o.own)
-            return tuple(o for o in each if not device or o.device == device)
+            outliers = (o for block in self.window for o in block.outliers if not o.own)
+            return tuple(o for o in outliers if not device or o.device == device)
 
         return self.once(("outliers", device), found)
 
@@ -583,25 +583,25 @@ class Facts:
     @cached_property
     def waiting(self) -> tuple[Aged, ...]:
         """Return the I/Os in flight, oldest first, without latmon's own."""
-        return tuple(one for one in self.blocks[-1].waiting if one.request is None or not one.request.own)
+        return tuple(aged for aged in self.blocks[-1].waiting if aged.request is None or not aged.request.own)
 
     @cached_property
     def older(self) -> Mapping[int, int]:
         """Return seconds -> count of all devices' I/Os in flight for longer than that, without latmon's own."""
         last = self.blocks[-1]
-        own = [one.age_us for one in last.waiting if one.request is not None and one.request.own]
+        own = [aged.age_us for aged in last.waiting if aged.request is not None and aged.request.own]
         return {age_s: max(0, n - sum(us > age_s * 1_000_000 for us in own)) for age_s, n in last.older.items()}
 
     def order(self, device: str) -> LbaOrder | None:
         """Return the order of issue against arrival and LBA; None where no burst was recorded."""
-        found = [one.orders[device] for one in self.window if device in one.orders]
+        found = [block.orders[device] for block in self.window if device in block.orders]
         return merge_orders(found) if found else None
 
 
-def _once(made: dict[Hashable, Any], what: Hashable, make: Callable[[], T]) -> T:
-    if what not in made:
-        made[what] = make()
-    found: T = made[what]
+def _once(made: dict[Hashable, Any], key: Hashable, make: Callable[[], T]) -> T:
+    if key not in made:
+        made[key] = make()
+    found: T = made[key]
     return found
 
 
@@ -631,10 +631,11 @@ def _window(blocks: tuple[Block, ...], origin: Origin) -> tuple[Block, ...]:
     A roll-up can't be cut: it stays in the window until the blocks after it cover most of a minute.
     """
     end_us = blocks[-1].end_us
-    found = tuple(one for one in blocks if in_window(one, end_us, origin)) or blocks[-1:]
+    found = tuple(block for block in blocks if in_window(block, end_us, origin)) or blocks[-1:]
     before = blocks[-len(found) - 1 : -len(found)]
     short = end_us - found[0].begin_us < _MOST * WINDOW_US
-    return (*before, *found) if short and any(one.end_us - one.begin_us > 2 * BLOCK_US for one in before) else found
+    has_long_block = any(block.end_us - block.begin_us > 2 * BLOCK_US for block in before)
+    return (*before, *found) if short and has_long_block else found
 
 
 def merged(

@@ -90,7 +90,7 @@ class _ThrottledCgroup(NamedTuple):
 
     @property
     def lasted_us(self) -> int:
-        return self.now.lasted_us + sum(one.lasted_us for one in self.before)
+        return self.now.lasted_us + sum(limit.lasted_us for limit in self.before)
 
 
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
@@ -102,12 +102,12 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
         if found is None:
             continue
         lasts = found.lasted_us >= limits["lasting_us"]
-        exact = found.now.exact or any(one.exact for one in found.before)
+        exact = found.now.exact or any(limit.exact for limit in found.before)
         if lasts or (exact and facts.lasts(found.lasted_us, limits["lasting_us"], span_us)):
             by_device.setdefault(found.now.row.device, []).append(found)
-    for name, some in sorted(by_device.items()):
-        some.sort(key=lambda one: (-one.lasted_us, -one.now.row.bytes, one.now.row.key))
-        yield _finding(facts, facts.device(name), some)
+    for name, cgroups in sorted(by_device.items()):
+        cgroups.sort(key=lambda cgroup: (-cgroup.lasted_us, -cgroup.now.row.bytes, cgroup.now.row.key))
+        yield _finding(facts, facts.device(name), cgroups)
 
 
 def _of_block(block: Block, key: tuple[str, str, str, str]) -> _LimitedBlock:
@@ -121,7 +121,7 @@ def _throttled_cgroup(blocks: list[_LimitedBlock], share: float) -> _ThrottledCg
     reached = [found for value in values if (found := _throttled(blocks, value, share)) is not None]
     if not reached:
         return None
-    reached.sort(key=lambda one: one.last_us)
+    reached.sort(key=lambda limit: limit.last_us)
     return _ThrottledCgroup(reached[-1], tuple(reached[:-1]))
 
 
@@ -174,8 +174,8 @@ def _needed_us(row: CgroupLimit, kind: str) -> float:
     return (row.ios if kind == _IOS else row.bytes) * 1e6 / limit if limit else 0.0
 
 
-def _finding(facts: Facts, device: Device, some: list[_ThrottledCgroup]) -> Finding:
-    worst, before, others = some[0].now, some[0].before, [one.now for one in some[1:]]
+def _finding(facts: Facts, device: Device, cgroups: list[_ThrottledCgroup]) -> Finding:
+    worst, before, others = cgroups[0].now, cgroups[0].before, [cgroup.now for cgroup in cgroups[1:]]
     row = worst.row
     names = f" ({', '.join(row.names)})" if row.names else ""
     more = f"; {counted(len(others), 'more limit')} reached" if others else ""
@@ -198,14 +198,14 @@ def _earlier(before: tuple[_Throttled, ...]) -> str:
     """Return the limits before this one as a part of the sentence; empty without any."""
     if not before:
         return ""
-    lasted = spelled(sum(one.lasted_us for one in before))
+    lasted = spelled(sum(limit.lasted_us for limit in before))
     return f", and before that at {counted(len(before), 'other limit')} for {lasted}"
 
 
 def _before_facts(before: tuple[_Throttled, ...]) -> Iterator[Fact]:
-    for at, one in enumerate(before[-_MOST_OTHERS:], 1):
-        text = f"earlier in this minute it was throttled at {one.limit} for {spelled(one.lasted_us)}"
-        yield Fact(f"before_{at}", _limit(one.row, one.kind), text)
+    for at, earlier in enumerate(before[-_MOST_OTHERS:], 1):
+        text = f"earlier in this minute it was throttled at {earlier.limit} for {spelled(earlier.lasted_us)}"
+        yield Fact(f"before_{at}", _limit(earlier.row, earlier.kind), text)
 
 
 def _limit_facts(worst: _Throttled) -> Iterator[Fact]:
@@ -240,9 +240,9 @@ def _device_facts(facts: Facts, row: CgroupLimit) -> Iterator[Fact]:
 
 
 def _other_facts(others: list[_Throttled]) -> Iterator[Fact]:
-    for at, one in enumerate(others[:_MOST_OTHERS], 1):
-        text = f"cgroup {one.name} too: throttled at {one.limit} for {spelled(one.lasted_us)}"
-        yield Fact(f"other_{at}", one.row.cgroup, text)
+    for at, other in enumerate(others[:_MOST_OTHERS], 1):
+        text = f"cgroup {other.name} too: throttled at {other.limit} for {spelled(other.lasted_us)}"
+        yield Fact(f"other_{at}", other.row.cgroup, text)
 
 
 def _steps(worst: _Throttled, device: Device) -> Iterator[Step]:

@@ -89,7 +89,7 @@ class _Neighbour(NamedTuple):
 
     @property
     def waited_us(self) -> float:
-        return sum(one.waited_us for one in self.victims)
+        return sum(victim.waited_us for victim in self.victims)
 
 
 _Groups = Mapping[str, Mapping[str, _Done]]
@@ -115,9 +115,9 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
         pairs = zip(tables, facts.blocks, strict=True)
         parts = [_Part(table.get(name, {}), block.span_us, _behind(block, name)) for table, block in pairs]
         names = dict.fromkeys(group for part in parts for group in part.groups if group != OTHERS)
-        found = [one for group in names if (one := _neighbour(group, parts, limits)) is not None]
+        found = [neighbour for group in names if (neighbour := _neighbour(group, parts, limits)) is not None]
         if found:
-            yield _finding(name, max(found, key=lambda one: one.waited_us), facts)
+            yield _finding(name, max(found, key=lambda neighbour: neighbour.waited_us), facts)
 
 
 def _table(block: Block) -> _Table:
@@ -129,8 +129,8 @@ def _made(block: Block) -> _Table:
     for issuer, done in block[measurements.ISSUERS].items():
         if done.latency and not issuer.is_process and done.latency.sum is not None:
             ops = found.setdefault(issuer.device, {}).setdefault(issuer.cgroup, {})
-            one = _Done(issuer, done.latency, done.bytes)
-            ops[issuer.op] = _sum((ops[issuer.op], one)) if issuer.op in ops else one
+            issuer_done = _Done(issuer, done.latency, done.bytes)
+            ops[issuer.op] = _sum((ops[issuer.op], issuer_done)) if issuer.op in ops else issuer_done
     return found
 
 
@@ -141,44 +141,44 @@ def _behind(block: Block, device: str) -> Mapping[Behind, int]:
 def _by_op(groups: Iterable[_Groups], group: str) -> dict[str, _Done]:
     """Return the sums of a cgroup's I/Os."""
     found: dict[str, list[_Done]] = {}
-    for one in groups:
-        for op, done in one.get(group, {}).items():
+    for ops_by_group in groups:
+        for op, done in ops_by_group.get(group, {}).items():
             found.setdefault(op, []).append(done)
-    return {op: _sum(some) for op, some in found.items()}
+    return {op: _sum(parts) for op, parts in found.items()}
 
 
-def _sum(some: Iterable[_Done]) -> _Done:
-    every = tuple(some)
-    return _Done(every[-1].issuer, merge(one.latency for one in every), sum(one.bytes for one in every))
+def _sum(parts: Iterable[_Done]) -> _Done:
+    whole = tuple(parts)
+    return _Done(whole[-1].issuer, merge(done.latency for done in whole), sum(done.bytes for done in whole))
 
 
 def _neighbour(group: str, parts: list[_Part], limits: Thresholds) -> _Neighbour | None:
     """Return the cgroup with those who waited for it; None where none did, or where that is not known."""
     busy, quiet = [], []
     for here in parts:
-        whole = sum(one.time_us for ops in here.groups.values() for one in ops.values())
-        own = sum(one.time_us for one in here.groups.get(group, {}).values())
+        whole = sum(done.time_us for ops in here.groups.values() for done in ops.values())
+        own = sum(done.time_us for done in here.groups.get(group, {}).values())
         if whole and own >= limits["share"] * whole:
             busy.append(here)
         elif own <= _QUIET * whole:
             quiet.append(here)
     busy = _wholly_busy(busy, group, limits["lasting_us"])
-    busy_us, quiet_us = (sum(here.us for here in some) for some in (busy, quiet))
+    busy_us, quiet_us = (sum(here.us for here in blocks) for blocks in (busy, quiet))
     if busy_us < limits["lasting_us"] or quiet_us < limits["lasting_us"] / 2:
         return None
     others = dict.fromkeys(name for here in busy for name in here.groups if name not in (group, OTHERS))
     victims = []
     for name in others:
-        slow, quick = (_by_op((here.groups for here in some), name) for some in (busy, quiet))
+        slow, quick = (_by_op((here.groups for here in blocks), name) for blocks in (busy, quiet))
         if slow and quick and not _became_more(_sum(slow.values()), busy_us, _sum(quick.values()), quiet_us):
             share = _share_behind(busy, _sum(slow.values()), group)
             ops = [_victim(slow[op], quick[op], share, limits) for op in slow if op in quick]
-            victims += sorted(filter(None, ops), key=lambda one: -one.waited_us)[:1]
+            victims += sorted(filter(None, ops), key=lambda victim: -victim.waited_us)[:1]
     if not victims:
         return None
-    done = _sum(one for here in busy for one in here.groups[group].values())
-    whole = sum(one.time_us for here in busy for ops in here.groups.values() for one in ops.values())
-    victims.sort(key=lambda one: -one.waited_us)
+    done = _sum(done for here in busy for done in here.groups[group].values())
+    whole = sum(done.time_us for here in busy for ops in here.groups.values() for done in ops.values())
+    victims.sort(key=lambda victim: -victim.waited_us)
     return _Neighbour(done, busy_us, quiet_us, done.time_us / whole, tuple(victims))
 
 
@@ -187,7 +187,7 @@ def _wholly_busy(busy: list[_Part], group: str, lasting_us: float) -> list[_Part
 
     A block in which it begins or ends has I/Os of both times: others that had waited issue many fast ones at once.
     """
-    in_flight = [sum(one.time_us for one in here.groups.get(group, {}).values()) / here.us for here in busy]
+    in_flight = [sum(done.time_us for done in here.groups.get(group, {}).values()) / here.us for here in busy]
     whole = [here for here, mean in zip(busy, in_flight, strict=True) if mean >= _OF_PEAK * max(in_flight)]
     return whole if sum(here.us for here in whole) >= lasting_us else busy
 
@@ -213,38 +213,38 @@ def _victim(slow: _Done, quick: _Done, behind: float | None, limits: Thresholds)
     if least < limits["ios"] or (behind is not None and behind < limits["behind"]):
         return None
     mean, before = slow.latency.mean or 0.0, quick.latency.mean or 0.0
-    median, median_before = (one.latency.quantile(0.5) or 0 for one in (slow, quick))
+    median, median_before = (sums.latency.quantile(0.5) or 0 for sums in (slow, quick))
     if mean < limits["times"] * before or mean - before < limits["more_us"] or median < _MEDIAN * median_before:
         return None
     return _Victim(slow, quick, (mean - before) * slow.latency.count, behind)
 
 
-def _finding(device: str, one: _Neighbour, facts: Facts) -> Finding:
-    first, more = one.victims[0], len(one.victims) - 1
+def _finding(device: str, neighbour: _Neighbour, facts: Facts) -> Finding:
+    first, more = neighbour.victims[0], len(neighbour.victims) - 1
     also = f" and {counted(more, 'more cgroup')}" if more else ""
-    slower = sum(victim.busy.time_us for victim in one.victims)
-    name = one.done.issuer.name
+    slower = sum(victim.busy.time_us for victim in neighbour.victims)
+    name = neighbour.done.issuer.name
     return Finding(
         ID,
         WARNING,
         device,
         f"{device}: {first.words}{also} take {first.times:.1f} x as long while {name} is busy, "
-        f"which then has {part(one.share)} of the device's time",
-        tuple(_facts(one)),
+        f"which then has {part(neighbour.share)} of the device's time",
+        tuple(_facts(neighbour)),
         Where("who", device),
-        tuple(_steps(one, device)),
+        tuple(_steps(neighbour, device)),
         _REFUTED,
-        one.waited_us / slower * one.busy_us / facts.span_us if slower and facts.span_us else 0.0,
+        neighbour.waited_us / slower * neighbour.busy_us / facts.span_us if slower and facts.span_us else 0.0,
     )
 
 
-def _facts(one: _Neighbour) -> Iterator[Fact]:
-    done = one.done
+def _facts(neighbour: _Neighbour) -> Iterator[Fact]:
+    done = neighbour.done
     yield Fact("cgroup", done.issuer.cgroup, f"neighbour: {done.issuer.name}, cgroup {done.issuer.cgroup}")
-    text = f"it was busy for {spelled(one.busy_us)}, with {part(one.share)} of the time of all I/Os"
-    yield Fact("share", round(one.share, 3), text, "share", done.latency.count)
-    yield Fact("quiet_us", one.quiet_us, f"it was quiet for {spelled(one.quiet_us)}", "us")
-    for at, victim in enumerate(one.victims[:_MOST_OTHERS], 1):
+    text = f"it was busy for {spelled(neighbour.busy_us)}, with {part(neighbour.share)} of the time of all I/Os"
+    yield Fact("share", round(neighbour.share, 3), text, "share", done.latency.count)
+    yield Fact("quiet_us", neighbour.quiet_us, f"it was quiet for {spelled(neighbour.quiet_us)}", "us")
+    for at, victim in enumerate(neighbour.victims[:_MOST_OTHERS], 1):
         means = [done.latency.mean or 0 for done in (victim.busy, victim.quiet)]
         text = f"{victim.words}: {spelled(means[0])} on average while it was busy, else {spelled(means[1])}"
         yield Fact(f"mean_{at}_us", round(means[0]), text, "us", victim.busy.latency.count)
@@ -253,12 +253,15 @@ def _facts(one: _Neighbour) -> Iterator[Fact]:
             text = f"for {those} the device served those of {done.issuer.name}"
             yield Fact(f"behind_{at}", round(victim.behind, 3), text, "share")
     yield Fact(
-        "waited_us", round(one.waited_us), f"the others waited {spelled(one.waited_us)} more, all I/Os together", "us"
+        "waited_us",
+        round(neighbour.waited_us),
+        f"the others waited {spelled(neighbour.waited_us)} more, all I/Os together",
+        "us",
     )
 
 
-def _steps(one: _Neighbour, device: str) -> Iterator[Step]:
-    root, *slices, unit = one.done.issuer.cgroup.split("/")
+def _steps(neighbour: _Neighbour, device: str) -> Iterator[Step]:
+    root, *slices, unit = neighbour.done.issuer.cgroup.split("/")
     # The system's manager knows a unit below slices alone: one in a user's or a container's has a manager of its own.
     is_system_s = not root and all(part.endswith(".slice") for part in slices)
     if not unit:

@@ -95,7 +95,11 @@ def _is_slow(facts: Facts, locked: _Locked, limits: Thresholds) -> bool:
 def _finding(facts: Facts, locked: _Locked) -> Finding:
     its = locked.file_system
     name = f"{its.device}: " if its.device else ""
-    slow = [one for one in facts.file_operations if one.file_system == its and one.split and one.split.wait == LOCK]
+    slow = [
+        operation
+        for operation in facts.file_operations
+        if operation.file_system == its and operation.split and operation.split.wait == LOCK
+    ]
     path = _file_of(slow)
     of = f" of {path}" if path else f" on files of {its.mount}"
     return Finding(
@@ -115,7 +119,11 @@ def _finding(facts: Facts, locked: _Locked) -> Finding:
 
 def _file_of(slow: Sequence[FileOperation]) -> str:
     """Return the path of the file that half or more of the slow operations are on; empty where there is none."""
-    paths = Counter(whole_path(one.file_system.mount, one.path) for one in slow if one.path not in ("", LOST_PATH))
+    paths = Counter(
+        whole_path(operation.file_system.mount, operation.path)
+        for operation in slow
+        if operation.path not in ("", LOST_PATH)
+    )
     path, operations = max(paths.items(), key=lambda item: (item[1], item[0]), default=("", 0))
     return path if operations * 2 >= len(slow) else ""
 
@@ -134,9 +142,9 @@ def _facts(facts: Facts, locked: _Locked, slow: Sequence[FileOperation], path: s
         ("p99_us", row.latency.quantile(0.99), f"p99 of a {row.op}: {{}}", row.latency.count),
     )
     if path:
-        here = sum(whole_path(one.file_system.mount, one.path) == path for one in slow)
+        here = sum(whole_path(operation.file_system.mount, operation.path) == path for operation in slow)
         yield Fact("file", path, f"{here:,} of {counted(len(slow), 'slow operation')} in a lock are on {path}")
-    chains = Counter(one.split.functions for one in slow if one.split and one.split.functions)
+    chains = Counter(operation.split.functions for operation in slow if operation.split and operation.split.functions)
     for chain, _ in chains.most_common(1):
         yield Fact("functions", chain, f"they sleep in {chain}")
     if held := _holders(slow):
@@ -147,10 +155,10 @@ def _holders(slow: Sequence[FileOperation]) -> str:
     """Return who had the locks, `python3 (16 threads)`; empty where that is not known."""
     threads: dict[str, set[int]] = {}
     waits = Counter[str]()
-    for one in slow:
-        if one.split is not None and one.split.holder:
-            threads.setdefault(one.split.holder, set()).add(one.split.holder_thread)
-            waits[one.split.holder] += 1
+    for operation in slow:
+        if operation.split is not None and operation.split.holder:
+            threads.setdefault(operation.split.holder, set()).add(operation.split.holder_thread)
+            waits[operation.split.holder] += 1
     return ", ".join(
         f"{name} ({counted(len(threads[name]), 'thread')})" for name, _ in waits.most_common(_MOST_HOLDERS)
     )
@@ -158,8 +166,10 @@ def _holders(slow: Sequence[FileOperation]) -> str:
 
 def _steps(locked: _Locked, slow: Sequence[FileOperation]) -> Iterator[Step]:
     yield Step("see the operations that wait, and for how long each has I/O of its own: screen 2, key F")
-    users = {one.comm for one in slow}
-    others = {one.split.holder for one in slow if one.split is not None and one.split.holder} - users
+    users = {operation.comm for operation in slow}
+    others = {
+        operation.split.holder for operation in slow if operation.split is not None and operation.split.holder
+    } - users
     if others:
         yield Step(f"find out what {', '.join(sorted(others)[:_MOST_HOLDERS])} does with the file while others wait")
     if locked.op == "open":

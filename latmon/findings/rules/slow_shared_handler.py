@@ -86,7 +86,7 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
             shared = _shared_vector(facts, slowest, (victim, waited), devices)
             if shared and _is_worth_a_finding(shared, limits):
                 device = shared.devices[0]
-                worst[device] = max(worst.get(device, shared), shared, key=lambda one: one.lost)
+                worst[device] = max(worst.get(device, shared), shared, key=lambda shared_handler: shared_handler.lost)
     return [
         _finding(shared, limits, host_before(facts, shared.other.name), is_sun=facts.is_sun)
         for shared in worst.values()
@@ -113,25 +113,25 @@ def _slowest_other(
         and (runs.run.mean or 0) >= limits["run_us"]
         and runs.returned.get("none", 0) > runs.run.count / 2
     ]
-    return max(found, key=lambda one: (one[1].run.sum or 0, one[0]), default=None)
+    return max(found, key=lambda row: (row[1].run.sum or 0, row[0]), default=None)
 
 
-def _on_one_vector(one: tuple[Handler, HandlerRuns], other: tuple[Handler, HandlerRuns]) -> bool:
+def _on_one_vector(first: tuple[Handler, HandlerRuns], other: tuple[Handler, HandlerRuns]) -> bool:
     """Return whether two handlers run one after the other in one interrupt."""
-    caller = one[1].caller
-    return one[0].irq == other[0].irq or (caller != UNKNOWN_IRQ and caller == other[1].caller)
+    caller = first[1].caller
+    return first[0].irq == other[0].irq or (caller != UNKNOWN_IRQ and caller == other[1].caller)
 
 
 def _shared_vector(
     facts: Facts, slowest: tuple[Handler, HandlerRuns], mine: tuple[Handler, HandlerRuns], devices: tuple[str, ...]
 ) -> _SharedVector | None:
     timed = {name: found for name in devices if (found := facts.latency(name)).sum}
-    whole_us = sum(one.sum or 0 for one in timed.values())
+    whole_us = sum(histogram.sum or 0 for histogram in timed.values())
     if not whole_us:
         return None
     tails = {name: _tail(facts, name) for name in timed}
-    hit = sorted(timed, key=lambda name: (-(one.share(_STAGE) if (one := tails[name]) else 0.0), name))
-    ios = sum(one.count for one in timed.values())
+    hit = sorted(timed, key=lambda name: (-(tail.share(_STAGE) if (tail := tails[name]) else 0.0), name))
+    ios = sum(histogram.count for histogram in timed.values())
     waited_us = mine[1].before_us
     if slowest[0].irq != mine[0].irq:  # since the entry of the handler that calls both, whose own work is in it
         waited_us = min(waited_us, slowest[1].run.sum or 0)
@@ -147,7 +147,7 @@ def _lost_us(victim: HandlerRuns, waited_us: int, ios: int) -> float:
 
 
 def _tail(facts: Facts, device: str) -> SlowIos | None:
-    return max(slow_ios(facts, device), key=lambda one: one.share(_STAGE), default=None)
+    return max(slow_ios(facts, device), key=lambda tail: tail.share(_STAGE), default=None)
 
 
 def _finding(shared: _SharedVector, limits: Thresholds, host: str, *, is_sun: bool) -> Finding:
@@ -205,8 +205,8 @@ def _facts(shared: _SharedVector) -> Iterator[Fact]:
     unhandled = none / runs.count
     text = f"{part(unhandled)} of its runs were not handled (IRQ_NONE)"
     yield Fact("not_its_own", unhandled, text, "share", runs.count)
-    each = shared.lost_us / shared.ios
-    yield from duration_facts(("before_each", each, "per I/O it ran {} before the disk's handler", shared.ios))
+    per_io_us = shared.lost_us / shared.ios
+    yield from duration_facts(("before_each", per_io_us, "per I/O it ran {} before the disk's handler", shared.ios))
     yield Fact("time_share", shared.lost, f"that wait is {part(shared.lost)} of the I/Os' time", "share", shared.ios)
     if tail := shared.tail:
         text = f"{tail.share_text(_STAGE)} passes in interrupts"

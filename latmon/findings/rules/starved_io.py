@@ -60,32 +60,32 @@ class SilentDevice(NamedTuple):
 
 def silent_of(facts: Facts, name: str, limits: Thresholds) -> SilentDevice | None:
     """Return a device that completes nothing while I/Os wait; None where it does, or where not for `silent_us`."""
-    rows = [one for one in facts.waiting if one.device == name and _counts(one, limits)]
+    rows = [aged for aged in facts.waiting if aged.device == name and _counts(aged, limits)]
     if not rows:
         return None
-    least = [one.age_us for one in rows if one.at_least]
+    least = [aged.age_us for aged in rows if aged.at_least]
     us = max(least) if least else min(_quiet_us(facts, name), rows[0].age_us)
     if us < limits["silent_us"]:
         return None
-    issued = {None if one.request is None or one.request.issued is None else one.request.issued for one in rows}
+    issued = {None if aged.request is None or aged.request.issued is None else aged.request.issued for aged in rows}
     above = not issued.pop() if issued in ({True}, {False}) else None
-    known = any(one.request is not None and one.age_us >= limits["silent_us"] for one in rows)
-    all_along = sum(one.count for one in rows if one.age_us >= us)
-    return SilentDevice(us, sum(one.count for one in rows), all_along, known, above)
+    known = any(aged.request is not None and aged.age_us >= limits["silent_us"] for aged in rows)
+    all_along = sum(aged.count for aged in rows if aged.age_us >= us)
+    return SilentDevice(us, sum(aged.count for aged in rows), all_along, known, above)
 
 
-def _counts(one: Aged, limits: Thresholds) -> bool:
+def _counts(aged: Aged, limits: Thresholds) -> bool:
     """Return whether the I/O may starve: not a discard, and not a flush before `flush_us`."""
-    if one.request is None:
+    if aged.request is None:
         return True
-    return one.request.op in OPS and (one.request.op != "flush" or one.age_us >= limits["flush_us"])
+    return aged.request.op in OPS and (aged.request.op != "flush" or aged.age_us >= limits["flush_us"])
 
 
 def _quiet_us(facts: Facts, name: str) -> int:
     """Return the time since the last block with a completion, by the kernel's and the probe's counters."""
-    for one in reversed(facts.blocks):
-        if any(done.count for op in EVERY_OP for done in _of_flow(one, Flow(name, op))):
-            return facts.end_us - one.end_us
+    for block in reversed(facts.blocks):
+        if any(done.count for op in EVERY_OP for done in _of_flow(block, Flow(name, op))):
+            return facts.end_us - block.end_us
     return facts.end_us - facts.blocks[0].begin_us
 
 
@@ -132,22 +132,28 @@ def starved_of(facts: Facts, name: str, limits: Thresholds) -> list[StarvedReque
     usual = facts.latency(name).quantile(0.99)
     if usual is None:
         return []
-    each = (*_waiting(facts, name), *_completed(facts, name, limits))
-    return sorted((one for one in each if _is_starved(one, usual, limits)), key=lambda one: -one.age_us)
+    requests = (*_waiting(facts, name), *_completed(facts, name, limits))
+    return sorted(
+        (request for request in requests if _is_starved(request, usual, limits)), key=lambda request: -request.age_us
+    )
 
 
 def count_of(facts: Facts, name: str, starved: Sequence[StarvedRequest], limits: Thresholds) -> StarvedCount:
     """Return the number of all starved I/Os; `starved` are those that are known one by one."""
     usual = facts.latency(name).quantile(0.99) or 0
-    listed = sum(one.waits for one in starved)
+    listed = sum(request.waits for request in starved)
     now, more = _count_waiting(facts, listed, limits, usual) if listed else (0, False)
     completed = len(starved) - listed
     done, others = _count_completed(facts, name, completed, limits, usual) if completed else (0, False)
     return StarvedCount(now + done, now, more or others)
 
 
-def _is_starved(one: StarvedRequest, usual: int, limits: Thresholds) -> bool:
-    return one.op in OPS and one.age_us >= _shortest(one.op, usual, limits) and one.overtaken >= limits["overtaken"]
+def _is_starved(request: StarvedRequest, usual: int, limits: Thresholds) -> bool:
+    return (
+        request.op in OPS
+        and request.age_us >= _shortest(request.op, usual, limits)
+        and request.overtaken >= limits["overtaken"]
+    )
 
 
 def _shortest(op: str, usual: int, limits: Thresholds) -> float:
@@ -155,40 +161,44 @@ def _shortest(op: str, usual: int, limits: Thresholds) -> float:
 
 
 def _waiting(facts: Facts, name: str) -> Iterator[StarvedRequest]:
-    for one in facts.waiting:
-        r = one.request
-        if one.device == name and r is not None:
+    for aged in facts.waiting:
+        r = aged.request
+        if aged.device == name and r is not None:
             later = r.overtaken_by is not None
-            overtaken = _completed_since(facts, name, one.age_us) if r.overtaken_by is None else r.overtaken_by
+            overtaken = _completed_since(facts, name, aged.age_us) if r.overtaken_by is None else r.overtaken_by
             above = None if r.issued is None else not r.issued
-            yield StarvedRequest(one.age_us, r.op, overtaken, True, above, r.comm, r.pid, r.sector, later)
+            yield StarvedRequest(aged.age_us, r.op, overtaken, True, above, r.comm, r.pid, r.sector, later)
 
 
 def _completed(facts: Facts, name: str, limits: Thresholds) -> Iterator[StarvedRequest]:
-    for one in facts.outliers(name):
-        if _is_followed(facts, one) and _waited_before_completion(one, limits):
-            age_us = one.total_us - one.stages_us.get("resume", 0)
-            later = one.overtaken_by is not None
+    for outlier in facts.outliers(name):
+        if _is_followed(facts, outlier) and _waited_before_completion(outlier, limits):
+            age_us = outlier.total_us - outlier.stages_us.get("resume", 0)
+            later = outlier.overtaken_by is not None
             overtaken = (
-                _completed_between(facts, name, one.mono_us, age_us) if one.overtaken_by is None else one.overtaken_by
+                outlier.overtaken_by
+                if outlier.overtaken_by is not None
+                else _completed_between(facts, name, outlier.mono_us, age_us)
             )
-            queue = sum(one.stages_us.get(stage, 0) for stage in ABOVE_DRIVER)
-            above = queue >= one.stages_us.get("hba", 0) if one.stages_us else None
-            yield StarvedRequest(age_us, one.op, overtaken, False, above, one.comm, one.pid, one.sector, later)
+            queue = sum(outlier.stages_us.get(stage, 0) for stage in ABOVE_DRIVER)
+            above = queue >= outlier.stages_us.get("hba", 0) if outlier.stages_us else None
+            yield StarvedRequest(
+                age_us, outlier.op, overtaken, False, above, outlier.comm, outlier.pid, outlier.sector, later
+            )
 
 
-def _is_followed(facts: Facts, one: Outlier) -> bool:
+def _is_followed(facts: Facts, outlier: Outlier) -> bool:
     """Return whether an outlier is certainly one I/O.
 
     A script that finds requests by sector (tier C) can take the start of another one, and counts no overtaking.
     """
-    return one.overtaken_by is not None or facts.is_sun
+    return outlier.overtaken_by is not None or facts.is_sun
 
 
-def _waited_before_completion(one: Outlier, limits: Thresholds) -> bool:
+def _waited_before_completion(outlier: Outlier, limits: Thresholds) -> bool:
     """Return whether enough of its time passed before the completion; True where its stages are not known."""
-    before_us = sum(one.stages_us.get(stage, 0) for stage in _BEFORE_COMPLETION)
-    return not one.stages_us or before_us >= limits["held"] * one.total_us
+    before_us = sum(outlier.stages_us.get(stage, 0) for stage in _BEFORE_COMPLETION)
+    return not outlier.stages_us or before_us >= limits["held"] * outlier.total_us
 
 
 def _completed_since(facts: Facts, name: str, age_us: int) -> int:
@@ -212,8 +222,8 @@ def _count_waiting(facts: Facts, listed: int, limits: Thresholds, usual: int) ->
 
     Ages are counted over all devices, so they only apply where every listed I/O is one of these.
     """
-    older, rows = facts.older, [one for one in facts.waiting if one.age_us > _S]
-    if older.get(1, 0) <= sum(one.count for one in rows):
+    older, rows = facts.older, [aged for aged in facts.waiting if aged.age_us > _S]
+    if older.get(1, 0) <= sum(aged.count for aged in rows):
         return listed, False
     counted = [n for s, n in older.items() if s * _S >= _shortest("read", usual, limits)]
     n = max((*counted, listed)) if listed == len(rows) else listed
@@ -226,9 +236,9 @@ def _count_completed(facts: Facts, name: str, listed: int, limits: Thresholds, u
     Histograms count all I/Os, but not how many overtook them.
     """
     all_starved = all(
-        _is_followed(facts, one) and _waited_before_completion(one, limits)
-        for one in facts.outliers(name)
-        if one.op in OPS and one.total_us >= _shortest(one.op, usual, limits)
+        _is_followed(facts, outlier) and _waited_before_completion(outlier, limits)
+        for outlier in facts.outliers(name)
+        if outlier.op in OPS and outlier.total_us >= _shortest(outlier.op, usual, limits)
     )
     certain = possible = 0
     for op in OPS:
@@ -291,7 +301,7 @@ _SORTING = ("mq-deadline", "bfq", "deadline", "cfq")
 
 def sorter(device: Device) -> str | None:
     """Return the name of what sorts the device's I/Os: disksort or a scheduler; None where nothing is known to."""
-    if any(one.name == "un_f_disksort_disabled" and number(one.value) == 0 for one in device.limits):
+    if any(limit.name == "un_f_disksort_disabled" and number(limit.value) == 0 for limit in device.limits):
         return "disksort"
     name = elevator(device.limits)
     return name if name in _SORTING else None
@@ -336,7 +346,7 @@ _IDLE = "; or a program of the idle class, which is meant to wait (ionice)"
 
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     """Yield one finding per device."""
-    names = {one.device for one in facts.waiting} | {one.device for one in facts.outliers()} | {*facts.depth_sums}
+    names = {row.device for row in facts.waiting} | {row.device for row in facts.outliers()} | {*facts.depth_sums}
     for name in sorted(names):
         device = facts.device(name)
         silent = silent_of(facts, name, limits)
@@ -434,15 +444,15 @@ def _overtaken_text(worst: StarvedRequest, *, is_single: bool) -> str:
 
 
 def _layer_text(facts: Facts, device: Device, worst: StarvedRequest, *, is_single: bool) -> str:
-    it = "it" if is_single else "the oldest"
+    subject = "it" if is_single else "the oldest"
     if worst.above is None:
-        return f"in which layer {it} waited is not known"
+        return f"in which layer {subject} waited is not known"
     waits = "waits" if worst.waits else "waited"
     if not worst.above:
         thread = thread_of(device.name, device.driver)
         below = f"{thread} or what is below it" if thread else "its adapter or the device"
-        return f"{it} {waits} in the driver, {below}"
-    return f"{it} {waits}{_place_text(facts, device, worst)}"
+        return f"{subject} {waits} in the driver, {below}"
+    return f"{subject} {waits}{_place_text(facts, device, worst)}"
 
 
 def _place_text(facts: Facts, device: Device, worst: StarvedRequest) -> str:
