@@ -253,7 +253,7 @@ class OnDemand:
             undecoded_lines=health.undecoded_lines + losses.undecoded + window.interval.undecoded,
             skipped=self._notices.taken_skipped(health.skipped),
             probe_cpu_percent=run.percent if run else None,
-            notice="; ".join(one for one in (health.notice, self._notices.taken()) if one),
+            notice="; ".join(notice for notice in (health.notice, self._notices.taken()) if notice),
         )
 
     # Steps
@@ -496,8 +496,8 @@ class OnDemand:
             return
         run = self._process.run
         pids = [self._always_on(), *([run.probe.pid] if run else [])]
-        percents = [one.percent for one in await demand.measure(self._launcher, pids)]
-        known = [one for one in percents if one is not None]
+        percents = [measured.percent for measured in await demand.measure(self._launcher, pids)]
+        known = [percent for percent in percents if percent is not None]
         self._limit_due = self._clock() + demand.EVERY_S
         if len(known) < len(percents):
             if not self._limit_unknown:

@@ -99,14 +99,16 @@ class Suspicion:
     def _busy_us(self) -> Counter[str]:
         """Return the time of each device's I/Os in the last intervals, completed and in flight."""
         busy = Counter[str]()
-        for series, one in (pair for frame in self._frames for pair in frame.histograms.items() if _is_total(pair[0])):
-            busy[series.device] += one.sum or 0
+        for frame in self._frames:
+            for series, histogram in frame.histograms.items():
+                if _is_total(series):
+                    busy[series.device] += histogram.sum or 0
         busy.update(in_flight_us(self._waiting.ages.oldest, STAYS_US))
         return busy
 
     def _often_above(self, frame: Frame) -> Iterator[tuple[_Sign, str]]:
         for device in self._above[-1]:
-            counts = [one.get(device, 0) for one in self._above]
+            counts = [by_device.get(device, 0) for by_device in self._above]
             if sum(1 for count in counts if count) >= ABOVE_IN:
                 cut = frame.thresholds_us.get(device)
                 above = f"I/Os above {_duration_text(cut)}" if cut else "I/Os above its threshold"
@@ -120,21 +122,21 @@ class Suspicion:
     def _unlike_peers(self, frame: Frame) -> Iterator[tuple[_Sign, str]]:
         if self._seen % COMPARED_EVERY:
             return
-        window_us = sum(one.dt_us for one in self._frames)
+        window_us = sum(earlier.dt_us for earlier in self._frames)
         found = unlike(self._frames, window_us, self._devices, _COMPARED)
-        totals = [_totals(one) for one in self._frames] if found else []
+        totals = [_totals(earlier) for earlier in self._frames] if found else []
         for name, times in found.items():
-            if max(one[name].max_bound or 0 for one in totals if name in one) >= WORTH_US:
+            if max(frame_totals[name].max_bound or 0 for frame_totals in totals if name in frame_totals) >= WORTH_US:
                 yield _Sign(frame.mono_us, f"a tail {times:.0f} times as long as its peers'"), name
 
     def _long_in_flight(self, frame: Frame) -> Iterator[tuple[_Sign, str]]:
-        for device in {one.device for one in self._waiting.ages.oldest if one.age_us >= IN_FLIGHT_US}:
+        for device in {request.device for request in self._waiting.ages.oldest if request.age_us >= IN_FLIGHT_US}:
             yield _Sign(frame.mono_us, f"I/Os in flight for more than {IN_FLIGHT_US // 1_000_000} s"), device
 
 
 def _beside(signs: Mapping[str, _Sign], busy_us: Callable[[], Mapping[str, int]]) -> dict[str, _Sign]:
     """Return the busiest disk with the sign of a device on a file, since the I/O of that may be the disk's."""
-    own = [one for name, one in signs.items() if is_on_another(name)]
+    own = [sign for name, sign in signs.items() if is_on_another(name)]
     disks = {name: us for name, us in busy_us().items() if us and not is_on_another(name)} if own else {}
     return {max(disks, key=lambda name: disks[name]): own[0]} if disks else {}
 
@@ -150,10 +152,10 @@ def _by_device(frame: Frame) -> dict[str, int]:
 def _busy_with_writes(frame: Frame) -> frozenset[str]:
     """Return the devices that few writes and flushes keep busy in an interval."""
     us, ios = Counter[str](), Counter[str]()
-    for series, one in frame.histograms.items():
+    for series, histogram in frame.histograms.items():
         if series.stage == "total" and series.op in _WRITING:
-            us[series.device] += one.sum or 0
-            ios[series.device] += one.count
+            us[series.device] += histogram.sum or 0
+            ios[series.device] += histogram.count
     least_us, most = BUSY_WITH_WRITES * frame.dt_us, MOST_WRITES * frame.dt_us / 1e6
     return frozenset(name for name in us if us[name] >= least_us and ios[name] <= most)
 
@@ -225,15 +227,15 @@ class Demand:
         files = bool(suspects) or now - self._looked_at_files < LOOKED_S
         if now - self._looked_at_all < LOOKED_S:
             return Want(why=LOOKED_AT, files=files)
-        chosen = {*self._looked, *(one.device for one in suspects)}
+        chosen = {*self._looked, *(suspect.device for suspect in suspects)}
         return Want(tuple(sorted(chosen)), _reasons(suspects) or LOOKED_AT, files=files) if chosen else None
 
 
 def _reasons(suspects: Iterable[Suspect]) -> str:
     """Return why devices are suspicious; several reasons, such as a threshold of each, with their devices."""
     found: defaultdict[str, list[str]] = defaultdict(list)
-    for one in suspects:
-        found[one.why].append(one.device)
+    for suspect in suspects:
+        found[suspect.why].append(suspect.device)
     if len(found) == 1:
         return next(iter(found))
     return "; ".join([f"{why} ({listed(names)})" for why, names in found.items()][:_REASONS])
@@ -368,8 +370,8 @@ async def measure(launcher: Launcher, pids: Sequence[int], seconds: float = PHAS
         passed = time.monotonic_ns() - begun
     finally:
         await launcher.count_time(on=False)
-    each = zip(before, after, strict=True)
-    return tuple(Measured(_percent(_ns(*was), _ns(*now), passed), now[0].skipped) for was, now in each)
+    readings = zip(before, after, strict=True)
+    return tuple(Measured(_percent(_ns(*was), _ns(*now), passed), now[0].skipped) for was, now in readings)
 
 
 def _ns(totals: ProgramTotals, process_ns: int) -> int | None:

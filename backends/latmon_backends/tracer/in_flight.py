@@ -28,7 +28,7 @@ class LastInFlightList:
     def of(self, frame: Frame, reported: InFlightList | None) -> InFlightList | None:
         """Return the list reported in the frame, else the rest of the list before; `at_us` is its time."""
         there = reported or self._kept_list
-        names = {one.device for one in there.oldest} if there is not None else set()
+        names = {request.device for request in there.oldest} if there is not None else set()
         gauges, quiet = _gauges(frame, names), _quiet(frame, names)
         if reported is not None:
             self._kept_list, self._carried = reported, 0
@@ -40,7 +40,7 @@ class LastInFlightList:
         return self._kept_list
 
     def _left(self, in_flight: InFlightList, gauges: Mapping[str, int], quiet: frozenset[str]) -> InFlightList | None:
-        listed = Counter(one.device for one in in_flight.oldest)
+        listed = Counter(request.device for request in in_flight.oldest)
         kept = {
             name
             for name, rows in listed.items()
@@ -50,8 +50,8 @@ class LastInFlightList:
         }
         if not kept:
             return None
-        rows = tuple(one for one in in_flight.oldest if one.device in kept)
-        older = {age: sum(in_flight.at_us - one.began_us > age * 1_000_000 for one in rows) for age in AGES_S}
+        rows = tuple(request for request in in_flight.oldest if request.device in kept)
+        older = {age: sum(in_flight.at_us - request.began_us > age * 1_000_000 for request in rows) for age in AGES_S}
         # The rest of the list is unknown now.
         return replace(
             in_flight, oldest=rows, older=in_flight.older if kept == listed.keys() else older, devices=(*sorted(kept),)
@@ -65,5 +65,5 @@ def _gauges(frame: Frame, names: Iterable[str]) -> dict[str, int]:
 
 def _quiet(frame: Frame, names: Iterable[str]) -> frozenset[str]:
     """Return those of the devices that completed nothing in the frame, as far as that is known."""
-    done = {name: [one.count for op in OPS if (one := frame.kernel.get(Flow(name, op)))] for name in names}
+    done = {name: [completed.count for op in OPS if (completed := frame.kernel.get(Flow(name, op)))] for name in names}
     return frozenset(name for name in _gauges(frame, names) if done[name] and not any(done[name]))

@@ -24,8 +24,8 @@ class TracerNotices:
     _skipped: int | None = None
     _unfollowed: Mapping[str, str] = field(default_factory=dict)
 
-    def add(self, what: str) -> None:
-        self._notices.append(what)
+    def add(self, notice: str) -> None:
+        self._notices.append(notice)
 
     def add_unfollowed(self, unfollowed: Mapping[str, str]) -> None:
         """Report devices that can't be followed, by their reason, once as long as the reason stays."""
@@ -45,7 +45,7 @@ class TracerNotices:
 
     def taken_skipped(self, others: int | None) -> int | None:
         """Return the skipped runs since the last call, with those of other programs."""
-        reported, self._skipped = [one for one in (self._skipped, others) if one is not None], None
+        reported, self._skipped = [count for count in (self._skipped, others) if count is not None], None
         return sum(reported) if reported else None
 
 
@@ -59,7 +59,7 @@ def traced_text(run: TracerRun) -> str:
         for reason in (because, because.partition("; ")[0], "")
         for whom in names or [""]
     ]
-    return next((one for one in texts if len(one) <= _LINE), texts[-1])
+    return next((text for text in texts if len(text) <= _LINE), texts[-1])
 
 
 def _sampled(sample: TracerSample) -> str:

@@ -84,8 +84,8 @@ class Programs(ABC, Generic[OneProgram]):
 
     def news(self) -> tuple[Missing, ...]:
         """Return the scripts that were refused since the last call; the origin has those known before the first."""
-        fresh = tuple(one for one in self.choice().missing if one.name not in self._reported)
-        self._reported |= {one.name for one in fresh}
+        fresh = tuple(missing for missing in self.choice().missing if missing.name not in self._reported)
+        self._reported |= {missing.name for missing in fresh}
         return fresh
 
     @abstractmethod
@@ -122,7 +122,7 @@ class Programs(ABC, Generic[OneProgram]):
                 if self._is_privilege(str(refusal)):
                     raise
                 await self._leave_out(launcher, program, refusal)
-        why = "; ".join(f"{one.name}: {one.reason}" for one in self.choice().missing)
+        why = "; ".join(f"{missing.name}: {missing.reason}" for missing in self.choice().missing)
         raise RefusedError(f"no script of the tracer runs here ({why})")
 
     @abstractmethod
@@ -142,7 +142,8 @@ class Programs(ABC, Generic[OneProgram]):
 
 def stages_of(manifests: Iterable[Manifest]) -> tuple[str, ...]:
     """Return the stages that scripts for requests measure; not the total, which the always-on probe has."""
-    return tuple(sorted({stage for one in manifests if one.group != "bios" for stage in one.stages} - {"total"}))
+    stages = {stage for manifest in manifests if manifest.group != "bios" for stage in manifest.stages}
+    return tuple(sorted(stages - {"total"}))
 
 
 _STEP_MS = 200

@@ -111,8 +111,8 @@ class TracerRun:
             return window
         interval, devices, steady = window.interval, self._devices, self._steady
         self._devices = self._steady = self.target.devices
-        left = {one.name for one in self._left_out}
-        absent = (*self._left_out, *(one for one in interval.traced.absent if one.name not in left))
+        left = {missing.name for missing in self._left_out}
+        absent = (*self._left_out, *(missing for missing in interval.traced.absent if missing.name not in left))
         one_in = sampled_over(self._samples, window.begun_us, window.until_us)
         while self._samples[1:] and self._samples[1].since_us <= window.until_us:
             self._samples.pop(0)
