@@ -93,12 +93,12 @@ def _slow_ios(facts: Facts, device: str) -> Iterator[SlowIos]:
         cuts += [attribution.tail_cut(facts.traced, device, threshold_us=threshold)] if threshold is not None else []
         cuts.append(attribution.tail_cut(facts.traced, device))
     found = [_traced_above(facts, device, cut) for cut in dict.fromkeys(cuts) if cut is not None]
-    yield from (one for one in found if one.count)
-    if not any(one.count for one in found) and (outliers := facts.outliers(device)):
-        sums = Counter({UNACCOUNTED: sum(one.unaccounted_us for one in outliers)})
-        for one in outliers:
-            sums.update({stage: us for stage, us in one.stages_us.items() if stage != "resume"})
-        yield SlowIos(device, min(one.total_us for one in outliers), len(outliers), sums)
+    yield from (slow for slow in found if slow.count)
+    if not any(slow.count for slow in found) and (outliers := facts.outliers(device)):
+        sums = Counter({UNACCOUNTED: sum(outlier.unaccounted_us for outlier in outliers)})
+        for outlier in outliers:
+            sums.update({stage: us for stage, us in outlier.stages_us.items() if stage != "resume"})
+        yield SlowIos(device, min(outlier.total_us for outlier in outliers), len(outliers), sums)
 
 
 def is_device_most(facts: Facts, device: str) -> bool | None:
@@ -150,9 +150,9 @@ def what_keeps_the_cpu(by: str, *, is_sun: bool) -> Step:
     )
 
 
-def kernel_log_step(what: str) -> Step:
+def kernel_log_step(text: str) -> Step:
     """Return the step to read the kernel's log: the evidence has one line of it, or none where it may not be read."""
-    return Step(what, commands=("dmesg | tail -n 50",))
+    return Step(text, commands=("dmesg | tail -n 50",))
 
 
 def hardware_steps(facts: Facts, device: str, steps: Iterable[Step]) -> Iterator[Step]:
@@ -326,7 +326,9 @@ def _traced_above(facts: Facts, device: str, cut_us: int) -> SlowIos:
 def _longest(block: Block, device: str, stage: str) -> int:
     def longest() -> int:
         traced = block[TRACED_LATENCIES]
-        return max((one.max_bound or 0 for op in OPS if (one := traced.get(Series(device, op, stage)))), default=0)
+        return max(
+            (histogram.max_bound or 0 for op in OPS if (histogram := traced.get(Series(device, op, stage)))), default=0
+        )
 
     return block.once(("longest", stage, device), longest)
 
@@ -390,9 +392,9 @@ def dominant(labels: Mapping[str, int]) -> Dominant:
         names[comm_of(label)] += weight
     if not names:
         return Dominant()
-    name = max(names, key=lambda one: (names[one], one))
+    name = max(names, key=lambda comm: (names[comm], comm))
     own = [label for label in labels if comm_of(label) == name]
-    return Dominant(max(own, key=lambda one: (labels[one], one)), names[name])
+    return Dominant(max(own, key=lambda label: (labels[label], label)), names[name])
 
 
 _MOST = 0.5
@@ -439,9 +441,9 @@ def ran_instead(wakeups: Iterable[Wakeups], waits: Iterable[Wait]) -> Instead:
     """
     ran, late, last = Counter[str](), Counter[str](), Counter[str]()
     ran_in_waits, timed_us = Counter[str](), 0
-    for one in wakeups:
-        ran.update(one.ran_us)
-        late.update(one.instead)
+    for wakeup in wakeups:
+        ran.update(wakeup.ran_us)
+        late.update(wakeup.instead)
     for wait in waits:
         last[wait.instead] += wait.delay_us
         if wait.instead and wait.ran_us:
@@ -466,7 +468,7 @@ def raise_stacks(vector: str) -> str:
 
 def most_frequent(counts: Iterable[tuple[str, int]]) -> str:
     """Return the name with the greatest count; empty where there is none."""
-    return max(counts, key=lambda one: (one[1], one[0]), default=("", 0))[0]
+    return max(counts, key=lambda pair: (pair[1], pair[0]), default=("", 0))[0]
 
 
 _MORE = re.compile(r" and \d+ more$")
@@ -476,7 +478,7 @@ _IRQ_THREAD = re.compile(r"irq/(\d+)-")
 def devices_of(facts: Facts, text: str) -> tuple[str, ...]:
     """Return the block devices of a handler from its controller's address, or from a list of names that may be cut."""
     listed = set(_MORE.sub("", text).split(", "))
-    at = {one.name: _address(one, host_before(facts, one.name)) for one in facts.devices.values()}
+    at = {device.name: _address(device, host_before(facts, device.name)) for device in facts.devices.values()}
     behind = {text, *(address for name, address in at.items() if name in listed)} - {""}
     return tuple(name for name, address in at.items() if name in listed or address in behind)
 
@@ -509,10 +511,10 @@ def serves(facts: Facts, comm: str, device: str) -> bool:
         return False
     comm = comm.removeprefix(host)
     if irq := _IRQ_THREAD.match(comm):
-        handlers = ((one, runs) for one, runs in facts[HANDLERS].items() if one.name.startswith(host))
-        behind = [devices_of(facts, runs.device) for one, runs in handlers if one.irq == int(irq[1])]
+        handlers = ((handler, runs) for handler, runs in facts[HANDLERS].items() if handler.name.startswith(host))
+        behind = [devices_of(facts, runs.device) for handler, runs in handlers if handler.irq == int(irq[1])]
         if any(behind):
-            return any(device in some for some in behind)
+            return any(device in devices for devices in behind)
     return any(
         name and re.search(rf"(?<![a-z0-9]){re.escape(name)}(?![a-z])", comm)
         for name in (device.removeprefix(host), facts.device(device).driver)
@@ -560,7 +562,7 @@ def above_driver(part: Facts | Block, device: str) -> AboveDriver | None:
     for stage in (part.stage, part.traced_stage):
         waits, total = [stage(name, device, *COUNTED) for name in ABOVE_DRIVER], stage("total", device, *COUNTED)
         if any(waits) and total.sum:
-            return AboveDriver(min(1.0, sum(one.sum or 0 for one in waits) / total.sum), total.count)
+            return AboveDriver(min(1.0, sum(histogram.sum or 0 for histogram in waits) / total.sum), total.count)
     depths = part.depths(device)
     queued, in_driver = mean_depth(depths.queued), mean_depth(depths.in_driver)
     if not queued or not depths.in_driver:
@@ -590,7 +592,7 @@ def mean_bytes(facts: Facts, device: str, *ops: str) -> float:
 
 def limit_values(device: Device) -> dict[str, int | str]:
     """Return the values of a device's limits by name."""
-    return {one.name: one.value for one in device.limits}
+    return {limit.name: limit.value for limit in device.limits}
 
 
 def littles_law(facts: Facts, device: str, bound: Limit | None) -> LawCheck | None:
@@ -610,7 +612,7 @@ def littles_law(facts: Facts, device: str, bound: Limit | None) -> LawCheck | No
         whole=whole,
         driver=times_of(driver),
         bound=bound,
-        waiting=(one for one in (*facts.waiting, *facts.blocks[-1].unlisted) if one.device == device),
+        waiting=(aged for aged in (*facts.waiting, *facts.blocks[-1].unlisted) if aged.device == device),
         left=facts.blocks[-1].in_flight.get(device, 0),
     )
 
@@ -672,11 +674,11 @@ def raise_limit(device: Device, name: str) -> Iterator[Step]:
         )
 
 
-def sd_config(device: Device, properties: str, what: str, risk: str) -> Iterator[Step]:
+def sd_config(device: Device, properties: str, text: str, risk: str) -> Iterator[Step]:
     """Yield the step that sets properties of one product's LUNs, in the configuration file of their driver."""
     driver = sd_driver(device)
     yield Step(
-        f"{what}; in {driver}.conf, with vendor (8 characters) and product as iostat -En shows them, then reload it "
+        f"{text}; in {driver}.conf, with vendor (8 characters) and product as iostat -En shows them, then reload it "
         "or reboot",
         risk,
         (f'{driver}-config-list = "VENDOR  PRODUCT", "{properties}";', f"update_drv -vf {driver}"),

@@ -102,8 +102,8 @@ class LateThread(NamedTuple):
 
 def by_outliers(facts: Facts, outliers: Iterable[Outlier], delay_us: float, stage: str = STAGE) -> LateThread | None:
     """Return the thread with the most waits of these I/Os of `delay_us` or longer; None without such a wait."""
-    each = [wait for outlier in outliers for wait in outlier.waits if wait.stage == stage]
-    long = [wait for wait in each if wait.delay_us >= delay_us]
+    waits = [wait for outlier in outliers for wait in outlier.waits if wait.stage == stage]
+    long = [wait for wait in waits if wait.delay_us >= delay_us]
     if not long:
         return None
     number = Counter(wait.pid for wait in long).most_common(1)[0][0]
@@ -137,9 +137,9 @@ def _of_wakeups(latest: Wakeups, kind: str) -> LateThread:
 
 def _of_waits(waits: list[Wait], facts: Facts) -> LateThread:
     longest = max(waits, key=lambda wait: wait.delay_us)
-    wakeups = next((one for one in facts[WAKEUPS].values() if one.thread.pid == longest.pid), None)
+    wakeups = next((wakeup for wakeup in facts[WAKEUPS].values() if wakeup.thread.pid == longest.pid), None)
     known = (longest.priority, wakeups.thread.priority if wakeups else -1)
-    priority = next((one for one in known if one >= 0), None)
+    priority = next((level for level in known if level >= 0), None)
     instead = ran_instead([wakeups] if wakeups else [], waits)
     return LateThread(
         longest.pid, longest.thread, priority, longest.delay_us, instead, wakeups, _KINDS[longest.stage], longest
@@ -213,7 +213,7 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     for group in groups.values():
         most = max(delayed.ios for delayed, _ in group)
         # the order of similar counts changes from block to block, that of names doesn't
-        group.sort(key=lambda one: (one[0].ios < most / _NEAR, one[0].device))
+        group.sort(key=lambda member: (member[0].ios < most / _NEAR, member[0].device))
         if sum(delayed.ios for delayed, _ in group) >= limits["ios"]:
             yield _finding(facts, [delayed for delayed, _ in group], group[0][1], limits)
 
@@ -366,8 +366,10 @@ def _priority_instead(facts: Facts, woken: LateThread) -> Iterator[Fact]:
 
 def _delayed(facts: Facts, device: str, stage: str, limits: Thresholds) -> _DelayedIos | None:
     waits = facts.traced_stage(stage, device)
-    outliers = tuple(one for one in facts.outliers(device) if one.stages_us.get(stage, 0) >= limits["delay_us"])
-    longest = max(waits.max_bound or 0, *(one.stages_us.get(stage, 0) for one in outliers), 0)
+    outliers = tuple(
+        outlier for outlier in facts.outliers(device) if outlier.stages_us.get(stage, 0) >= limits["delay_us"]
+    )
+    longest = max(waits.max_bound or 0, *(outlier.stages_us.get(stage, 0) for outlier in outliers), 0)
     if longest < limits["long_us"] and blocks_with(facts, device, stage, limits["delay_us"]) < limits["blocks"]:
         return None
     for slow in slow_ios(facts, device):
@@ -440,7 +442,7 @@ def _finding(facts: Facts, group: list[_DelayedIos], woken: LateThread | None, l
         tuple(_steps(facts, delayed.device, woken)),
         _REFUTED,
         delayed.share,
-        tuple(one.device for one in group[1:]),
+        tuple(member.device for member in group[1:]),
         _brief(delayed, woken),
     )
 
@@ -513,11 +515,11 @@ def _facts(facts: Facts, group: list[_DelayedIos], woken: LateThread | None) -> 
     )
     yield from _joined_facts(delayed)
     if (most := _at_once(group)) > 1:
-        of = sum(len(one.outliers) for one in group)
-        yield Fact("at_once", most, f"{most} I/Os waited for one wake-up", "ios", of)
+        followed_ios = sum(len(member.outliers) for member in group)
+        yield Fact("at_once", most, f"{most} I/Os waited for one wake-up", "ios", followed_ios)
     if len(group) > 1:
-        others = ", ".join(one.device for one in group[1:])
-        yield Fact("others", others, f"{others} waited for the same thread", of=sum(one.ios for one in group[1:]))
+        others = ", ".join(member.device for member in group[1:])
+        yield Fact("others", others, f"{others} waited for the same thread", of=sum(member.ios for member in group[1:]))
     if woken is not None:
         yield from _thread_facts(facts, woken)
         return
@@ -529,12 +531,12 @@ def _facts(facts: Facts, group: list[_DelayedIos], woken: LateThread | None) -> 
         yield from duration_facts(("resume_max", open_us, text.format("{} or more"), resumed.count))
     elif resumed:
         yield from longest_fact("resume_max", resumed, text)
-    for one in facts.device(delayed.device).reports:
-        if one.name == THREAD_PRIORITY:
-            yield Fact("priority", one.value, f"the priority of a thread is {one.value} ({one.source})")
-        elif one.name == OTHER_PRIORITY:
-            text = f"that of another driver's completion threads is {one.value} ({one.source})"
-            yield Fact("other_priority", one.value, text)
+    for report in facts.device(delayed.device).reports:
+        if report.name == THREAD_PRIORITY:
+            yield Fact("priority", report.value, f"the priority of a thread is {report.value} ({report.source})")
+        elif report.name == OTHER_PRIORITY:
+            text = f"that of another driver's completion threads is {report.value} ({report.source})"
+            yield Fact("other_priority", report.value, text)
 
 
 def _joined_facts(delayed: _DelayedIos) -> Iterator[Fact]:
@@ -641,7 +643,7 @@ def _linux(facts: Facts, device: str, woken: LateThread) -> Iterator[Step]:
 
 def _device_us(delayed: _DelayedIos) -> float | None:
     """Return the outliers' mean time between issue and interrupt; None where it was not timed."""
-    times = [one.stages_us["hba"] for one in delayed.outliers if "hba" in one.stages_us]
+    times = [outlier.stages_us["hba"] for outlier in delayed.outliers if "hba" in outlier.stages_us]
     return sum(times) / len(times) if times else None
 
 
@@ -650,8 +652,8 @@ def _at_once(group: list[_DelayedIos]) -> int:
     moments = Counter(
         (wait.pid, wait.woken_us)
         for delayed in group
-        for one in delayed.outliers
-        for wait in one.waits
+        for outlier in delayed.outliers
+        for wait in outlier.waits
         if wait.stage == delayed.stage
     )
     return max(moments.values(), default=0)

@@ -103,8 +103,8 @@ class Drive:
 
     def blocks_above(self, share: float, bar: float) -> int:
         """Return the number of blocks in which this share of the I/Os, and at least one, is above the bar."""
-        some = (one for one in self.parts() if one)
-        return sum(above_in(one, bar) >= max(1.0, share * one.count) for one in some)
+        parts = (part for part in self.parts() if part)
+        return sum(above_in(part, bar) >= max(1.0, share * part.count) for part in parts)
 
 
 @dataclass(frozen=True)
@@ -203,12 +203,12 @@ def alike(drives: Mapping[str, Drive], most: float) -> Iterator[dict[str, Drive]
     """Yield groups of devices with similar loads: mean I/O sizes of up to `most` times the smallest one."""
     group: dict[str, Drive] = {}
     least = 0.0
-    for name, one in sorted(drives.items(), key=lambda pair: (pair[1].size, pair[0])):
-        if group and one.size > most * least:
+    for name, drive in sorted(drives.items(), key=lambda pair: (pair[1].size, pair[0])):
+        if group and drive.size > most * least:
             yield group
             group = {}
-        least = least if group else one.size
-        group[name] = one
+        least = least if group else drive.size
+        group[name] = drive
     if group:
         yield group
 
@@ -227,7 +227,7 @@ def unlike(drives: Mapping[str, Drive], op: str, limits: Thresholds) -> Iterator
                 continue
             share = 2**far.bar if level.often else level.share
             if (share, bar) not in kept:
-                kept[share, bar] = {other: one.blocks_above(share, bar) for other, one in drives.items()}
+                kept[share, bar] = {other: drive.blocks_above(share, bar) for other, drive in drives.items()}
             blocks = _lasting(group, name, kept[share, bar], limits["chance"])
             if blocks >= max(limits["run"], 1):
                 reported.add(name)
@@ -236,15 +236,15 @@ def unlike(drives: Mapping[str, Drive], op: str, limits: Thresholds) -> Iterator
 
 def _slow(drives: Mapping[str, Drive], level: Level, measure: Measure) -> Iterator[tuple[str, Beyond, float]]:
     """Yield devices whose slowest I/Os take far longer, each with its distance and the bar."""
-    tails = {name: one.tail(level.share) for name, one in drives.items()}
+    tails = {name: drive.tail(level.share) for name, drive in drives.items()}
     for name, far in beyond(tails, measure).items():
         yield name, far, far.bar
 
 
 def _often(drives: Mapping[str, Drive], level: Level, measure: Measure) -> Iterator[tuple[str, Beyond, float]]:
     """Yield devices with far more of the I/Os that are slow for all: a tail below the one that all have."""
-    bar = median(tail for one in drives.values() if (tail := one.tail(level.share)) is not None)
-    for name, far in beyond({name: one.often(bar) for name, one in drives.items()}, measure).items():
+    bar = median(tail for drive in drives.values() if (tail := drive.tail(level.share)) is not None)
+    for name, far in beyond({name: drive.often(bar) for name, drive in drives.items()}, measure).items():
         usual = drives[name].tail(0.5)
         # a device that is a little slower overall has many I/Os above a bar close to its median
         if usual is not None and bar >= usual + measure.octaves:
@@ -271,7 +271,7 @@ _DIGITS = 2
 
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     """Yield one finding per device that differs from its peers: on its worse op."""
-    for names in like(one for one in facts.devices.values() if one.timed):
+    for names in like(device for device in facts.devices.values() if device.timed):
         worst: dict[str, OutlierDrive] = {}
         for op in OPS if len(names) > limits["peers"] else ():
             for drive in _unlike(facts, names, op, limits):
@@ -354,13 +354,13 @@ def _evidence(facts: Facts, drive: OutlierDrive) -> Iterator[Fact]:
 
 def _fan_out(drive: OutlierDrive) -> Iterator[Fact]:
     """Yield the times of an I/O that waits for all devices of the group, with this one and without it."""
-    every = slowest_of([one.whole for one in drive.group.drives.values()])
-    others = slowest_of([one.whole for one in drive.peers])
+    every = slowest_of([member.whole for member in drive.group.drives.values()])
+    others = slowest_of([peer.whole for peer in drive.peers])
     for name, share in (("median", 0.5), ("p99", 0.01)):
-        pair = [tail_of(one, max(1, round(share * sum(one.values())))) for one in (every, others)]
+        pair = [tail_of(counts, max(1, round(share * sum(counts.values())))) for counts in (every, others)]
         if None in pair:
             continue
-        slow, quick = (round(2**one) for one in pair if one is not None)
+        slow, quick = (round(2**level) for level in pair if level is not None)
         if slow == quick:
             continue
         text = f"a stripe over all {len(drive.group.drives):,} waits for the slowest: its {name} is {{}}"
@@ -372,11 +372,11 @@ def _fan_out(drive: OutlierDrive) -> Iterator[Fact]:
 
 def _stripe(facts: Facts, drive: OutlierDrive) -> Iterator[Fact]:
     """Yield the devices that are built on it and on its peers."""
-    for one in facts.devices.values():
-        members = [name for name in drive.group.drives if name in one.members]
+    for volume in facts.devices.values():
+        members = [name for name in drive.group.drives if name in volume.members]
         if drive.name in members and len(members) > 1:
-            text = f"{one.name} is built on it and on {len(members) - 1:,} of its peers: it waits for the slowest"
-            yield Fact("built_on_it", one.name, text)
+            text = f"{volume.name} is built on it and on {len(members) - 1:,} of its peers: it waits for the slowest"
+            yield Fact("built_on_it", volume.name, text)
 
 
 _LOOK = Step("see on the stages screen where its slow I/Os spend their time that its peers' don't")
