@@ -342,8 +342,8 @@ def of_module(driver: str, sys: Path) -> tuple[Limit, ...]:
     parameters = sys / "module" / driver.replace("-", "_") / "parameters"
     reported = (name for name in names(parameters) if _FOR_ALL.search(name)) if driver else ()
     return tuple(
-        Limit(f"{driver}.{one.name}", one.value, one.source)
-        for one in _read(str(parameters), tuple(reported), f"module {driver}")
+        Limit(f"{driver}.{setting.name}", setting.value, setting.source)
+        for setting in _read(str(parameters), tuple(reported), f"module {driver}")
     )
 
 
@@ -408,7 +408,7 @@ def reports(block: Path, above: Sequence[str]) -> Iterator[DeviceReport]:
         if text := attribute(f"{block}/{where}"):
             yield DeviceReport(name, text, where)
     yield from _md_reports(f"{block}/md")
-    bus = next((one for one in above if link(f"{one}/subsystem") == "pci"), None)
+    bus = next((directory for directory in above if link(f"{directory}/subsystem") == "pci"), None)
     if bus is not None:
         pci = Path(bus)
         if not attribute(pci / "power/runtime_status").startswith("suspend"):
@@ -442,7 +442,7 @@ def _pcie_link(pci: Path) -> Iterator[DeviceReport]:
         now = _of_link(pci / f"current_link_{name}")
         best = [most for at in (pci, pci.parent) if (most := _of_link(at / f"max_link_{name}"))]
         if now and best:
-            least = min(best, key=lambda one: float(str(one).partition(" ")[0]))
+            least = min(best, key=lambda best_value: float(str(best_value).partition(" ")[0]))
             yield DeviceReport(f"link_{name}", now, f"{pci.name}/current_link_{name}")
             yield DeviceReport(f"link_{name}_best", least, f"{pci.name}/max_link_{name}")
 
@@ -562,7 +562,11 @@ class BlockDevices:
         new = [name for name in every if name not in self._stamps and name not in self._absent]
         woken = [name for name, line in self._absent.items() if lines[name] is not line]
         known = self._generations
-        replugged = [one.name for one in changed if one.name in known and known[one.name] != self.generation(one.name)]
+        replugged = [
+            device.name
+            for device in changed
+            if device.name in known and known[device.name] != self.generation(device.name)
+        ]
         number = max(1, passed_s * min(TURN, -(-len(every) // LIMITS_S)))
         busy = self._stale_with_io(changed)[:number]
         in_turn = self._in_turn(list(every), max(1, number - len(busy)))
@@ -594,7 +598,7 @@ class BlockDevices:
         """Identify the devices whose stamps differ; a path that is added or removed changes its multipath head too."""
         fresh = _different(self._stamps, stamps)
         if stamps.keys() != self._stamps.keys():
-            above = (name for name in stamps if (one := self._devices.get(name)) is not None and not one.timed)
+            above = (name for name in stamps if (device := self._devices.get(name)) is not None and not device.timed)
             fresh = tuple(stamps) if len(stamps) <= CHECKED else tuple(dict.fromkeys((*fresh, *above)))
         disks = tuple(sorted(self._numbers))
         found = {name: self._identify(name, self._numbers[name], disks) for name in fresh}
@@ -603,7 +607,7 @@ class BlockDevices:
         self._devices = {name: found.get(name) or self._devices[name] for name in self._numbers if name in stamps}
         self._stamps = stamps
         if removed:
-            self._generations = {name: one for name, one in self._generations.items() if name in stamps}
+            self._generations = {name: generation for name, generation in self._generations.items() if name in stamps}
             self._uncounted &= stamps.keys()
         return DeviceChanges(changed, removed)
 
@@ -706,7 +710,7 @@ class BlockDevices:
 
     def _reported(self, name: str) -> tuple[DeviceReport, ...]:
         """Return what a device reports in sysfs and by tools, which know a dm device by its label."""
-        known_as = one.label if (one := self._devices.get(name)) is not None and one.kind == "dm" else name
+        known_as = device.label if (device := self._devices.get(name)) is not None and device.kind == "dm" else name
         by_tools = () if self._tools is None else self._tools.of(known_as, self._generations.get(name, 0))
         swap = self._swaps.reports.get(name)
         return (*self._reports.get(name, (0, ()))[1], *by_tools, *(() if swap is None else (swap,)))
@@ -819,9 +823,9 @@ def read_logs(
         for name in names:
             if name in found or not _NVME_NAMESPACE.fullmatch(name):
                 continue
-            output = _output(run, find, tool, *(one.format(name) for one in arguments))
-            if some := tuple(parse(output, keys, tool)):
-                found[name] = some
+            output = _output(run, find, tool, *(argument.format(name) for argument in arguments))
+            if reports_of_tool := tuple(parse(output, keys, tool)):
+                found[name] = reports_of_tool
     for name in names:
         if _NVME_NAMESPACE.fullmatch(name) and (more := tuple(_more_of_nvme(run, find, name, models.get(name, "")))):
             found[name] = (*found.get(name, ()), *more)
@@ -910,11 +914,11 @@ def _named(line: bytes) -> str:
 
 def parse_paths(line: bytes) -> Iterator[DeviceReport]:
     """Yield the numbers of paths and of failed ones, and how often paths failed, of a line of `dmsetup status`."""
-    each = _PATH.findall(f"{line.partition(b' multipath ')[2].decode('ascii', 'replace')} ")
-    if each:
-        yield DeviceReport("paths", len(each), "dmsetup")
-        yield DeviceReport("paths_failed", sum(state == "F" for state, _ in each), "dmsetup")
-        yield DeviceReport("path_failures", sum(int(failures) for _, failures in each), "dmsetup")
+    paths = _PATH.findall(f"{line.partition(b' multipath ')[2].decode('ascii', 'replace')} ")
+    if paths:
+        yield DeviceReport("paths", len(paths), "dmsetup")
+        yield DeviceReport("paths_failed", sum(state == "F" for state, _ in paths), "dmsetup")
+        yield DeviceReport("path_failures", sum(int(failures) for _, failures in paths), "dmsetup")
 
 
 def parse(output: bytes, keys: tuple[str, ...], tool: str) -> Iterator[DeviceReport]:
@@ -973,7 +977,7 @@ class ToolReports:
             return
         self._due_s = now_s + REPORTS_PERIOD_S
         drives = tuple(name for name in devices if _NVME_NAMESPACE.fullmatch(name))[:_MAX_DRIVES]
-        multipath = any(one.model == "multipath" for one in devices.values())
+        multipath = any(device.model == "multipath" for device in devices.values())
         pool_disks = frozenset(devices) if _ZFS.is_dir() else frozenset()
         if (drives or multipath or pool_disks) and self._is_root():
             self._reading_of = {name: generations.get(name, 0) for name in drives}

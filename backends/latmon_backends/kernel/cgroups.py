@@ -207,7 +207,7 @@ class CgroupNames:
 
 def numbers(proc: Path) -> Mapping[int, str]:
     """Return number -> path of all cgroups in the hierarchy that bios are charged to, as many as a walk visits."""
-    roots = sorted(hierarchies(os.fsdecode(content(proc / "self/mountinfo"))), key=lambda one: one[1])
+    roots = sorted(hierarchies(os.fsdecode(content(proc / "self/mountinfo"))), key=lambda hierarchy: hierarchy[1])
     if not roots:
         return {}
     root = roots[0][0]  # blkio of version 1, where it is mounted: then version 2 has no controller of I/O
@@ -229,7 +229,7 @@ def _numbered(root: Path) -> Iterator[tuple[Path, int]]:
         path, number = waiting.popleft()
         yield path, number
         with contextlib.suppress(OSError), os.scandir(path) as entries:
-            waiting += ((Path(one.path), one.inode()) for one in entries if one.is_dir(follow_symlinks=False))
+            waiting += ((Path(entry.path), entry.inode()) for entry in entries if entry.is_dir(follow_symlinks=False))
 
 
 _DOCKER = "var/lib/docker/containers"
@@ -285,8 +285,8 @@ def _by_podman(identity: str, cgroup: str, root: Path) -> str:
     owner = int(user[1]) if user else None  # a link in a user's directory may point at what that user can't read
     for directory in _PODMAN:
         tree = _json(storage / directory / "containers.json", owner)
-        for one in tree if isinstance(tree, list) else ():
-            names = one.get("names") if isinstance(one, dict) and one.get("id") == identity else None
+        for container in tree if isinstance(tree, list) else ():
+            names = container.get("names") if isinstance(container, dict) and container.get("id") == identity else None
             if isinstance(names, list) and names and isinstance(names[0], str):
                 return names[0]
     return ""
@@ -342,24 +342,26 @@ class CgroupIos:
             self._found, self._walking = self._walking.result(), None
         if self._found is None:
             return None
-        return {one.name: self._read(one, devices) for one in self._found}
+        return {cgroup.name: self._read(cgroup, devices) for cgroup in self._found}
 
-    def _read(self, one: LimitedCgroup, devices: Mapping[str, str]) -> CountedCgroup:
+    def _read(self, cgroup: LimitedCgroup, devices: Mapping[str, str]) -> CountedCgroup:
         found: dict[Flow, tuple[int, int]] = {}
-        counters = _version_2(one.path)[1] if one.version == 2 else _version_1_counts(one.path)  # noqa: PLR2004
+        counters = _version_2(cgroup.path)[1] if cgroup.version == 2 else _version_1_counts(cgroup.path)  # noqa: PLR2004
         for number, values in counters.items():
             for op in _COUNTED.values() if number in devices else ():
                 ios, size = values.get(f"{op} ios", 0), values.get(f"{op} bytes", 0)
                 if ios or size:
                     found[Flow(devices[number], op)] = ios, size
-        container = self._containers.name(one.name) if found else ""
-        above = LimitedCgroup(one.root, one.path.parent, one.version).name if one.path != one.root else ""
-        return CountedCgroup(container, found, above if one.version == 2 else "")  # noqa: PLR2004
+        container = self._containers.name(cgroup.name) if found else ""
+        above = (
+            LimitedCgroup(cgroup.root, cgroup.path.parent, cgroup.version).name if cgroup.path != cgroup.root else ""
+        )
+        return CountedCgroup(container, found, above if cgroup.version == 2 else "")  # noqa: PLR2004
 
 
 def counted(proc: Path) -> tuple[LimitedCgroup, ...] | None:
     """Return the cgroups with counters of I/O; None without a hierarchy, or where there are too many."""
-    roots = sorted(hierarchies(os.fsdecode(content(proc / "self/mountinfo"))), key=lambda one: one[1])
+    roots = sorted(hierarchies(os.fsdecode(content(proc / "self/mountinfo"))), key=lambda hierarchy: hierarchy[1])
     found: list[LimitedCgroup] = []
     for root, version in roots[:1]:
         for path in cgroups_below(root, "io.stat" if version == 2 else ""):  # noqa: PLR2004
@@ -378,7 +380,7 @@ def ios_between(before: CgroupCounters | None, after: CgroupCounters | None) -> 
     for path in both:
         was, parent = before[path].counters, after[path].parent
         for flow, now in after[path].counters.items():
-            ios, size = (one - other for one, other in zip(now, was.get(flow, (0, 0)), strict=True))
+            ios, size = (count - earlier for count, earlier in zip(now, was.get(flow, (0, 0)), strict=True))
             if ios < 0 or size < 0 or max(ios, size) > MOST_GAINED:
                 continue  # of a cgroup that was made anew with this path, or of broken counters
             if ios or size:
@@ -428,9 +430,11 @@ class ProcessIos:
 
     def sample(self) -> ProcessCounters | None:
         """Return the processes that had I/O; None where there are too many processes, or no file is readable."""
-        pids = [one for one in os.listdir(self._proc) if one.isdecimal()]  # noqa: PTH208 - no paths of thousands
-        found = {int(pid): each for pid in pids if (each := self._read(pid))} if len(pids) <= MAX_CGROUPS else None
-        self._known = {pid: one for pid, one in (found or {}).items() if any(one.total)}
+        pids = [name for name in os.listdir(self._proc) if name.isdecimal()]  # noqa: PTH208 - no paths of thousands
+        found = (
+            {int(pid): process for pid in pids if (process := self._read(pid))} if len(pids) <= MAX_CGROUPS else None
+        )
+        self._known = {pid: process for pid, process in (found or {}).items() if any(process.total)}
         return self._known if found else None
 
     def _read(self, pid: str) -> CountedProcess | None:
@@ -440,7 +444,7 @@ class ProcessIos:
         if not any(total):
             return CountedProcess("", "", total, {})
         tasks = self._proc / pid / "task"
-        threads = {one.name: done for one in _children(tasks) if (done := _bytes(one / "io")) is not None}
+        threads = {thread.name: done for thread in _children(tasks) if (done := _bytes(thread / "io")) is not None}
         return CountedProcess(_comm(self._proc, pid), _own_cgroup(self._proc / pid / "cgroup"), total, threads)
 
 
@@ -506,7 +510,7 @@ class CgroupReader:
             self._walking = None
         if self._limited is None:
             return None
-        rows = tuple(row for one in self._limited for row in self._read(one, mono_us, devices))
+        rows = tuple(row for cgroup in self._limited for row in self._read(cgroup, mono_us, devices))
         return rows if len(rows) <= MAX_LIMITS else None
 
     def _begin_walk(self, mono_us: int) -> None:
@@ -525,18 +529,18 @@ class CgroupReader:
         limited_paths = {cgroup.path for cgroup in walk.limited or ()}
         self._processes = {path: seen for path, seen in self._processes.items() if path in limited_paths}
 
-    def _read(self, one: LimitedCgroup, mono_us: int, devices: Mapping[str, str]) -> Iterator[CgroupLimit]:
-        limits, counted = _version_2(one.path) if one.version == 2 else _version_1(one.path)  # noqa: PLR2004
+    def _read(self, cgroup: LimitedCgroup, mono_us: int, devices: Mapping[str, str]) -> Iterator[CgroupLimit]:
+        limits, counted = _version_2(cgroup.path) if cgroup.version == 2 else _version_1(cgroup.path)  # noqa: PLR2004
         limits = {number: _limiting(values) for number, values in limits.items()}
         found = [(number, op) for number in limits if number in devices for op in _OPS]
         found = [(number, op) for number, op in found if {f"{op} ios", f"{op} bytes"} & limits[number].keys()]
-        stalled_us = _stalled_us(one.path)
+        stalled_us = _stalled_us(cgroup.path)
         ios = sum(_limited(counted.get(number, {}), op) for number, op in found)
-        processes = self._look(one.path, ios, mono_us)
+        processes = self._look(cgroup.path, ios, mono_us)
         for number, op in found:
             done = counted.get(number, {})
             yield CgroupLimit(
-                one.name,
+                cgroup.name,
                 devices[number],
                 op,
                 limits[number].get(f"{op} ios"),
@@ -546,8 +550,8 @@ class CgroupReader:
                 processes.count,
                 processes.names,
                 stalled_us,
-                clean(os.fsencode(one.root), _MAX_NAME),
-                one.version,
+                clean(os.fsencode(cgroup.root), _MAX_NAME),
+                cgroup.version,
             )
 
     def _look(self, path: Path, ios: int, mono_us: int) -> _Processes:
@@ -577,9 +581,9 @@ def difference(
     """Return the limits under which there was I/O, with the counts of the interval; None where one end wasn't read."""
     if before is None or after is None:
         return None
-    known = {one.key: one for one in before}
-    found = (known[one.key].until(one) for one in after if one.key in known)
-    return tuple(one for one in found if _is_possible(one) and (one.ios or one.bytes))
+    known = {limit.key: limit for limit in before}
+    found = (known[limit.key].until(limit) for limit in after if limit.key in known)
+    return tuple(limit for limit in found if _is_possible(limit) and (limit.ios or limit.bytes))
 
 
 def _is_possible(row: CgroupLimit) -> bool:
@@ -659,7 +663,7 @@ def cgroups_below(root: Path, file: str = "") -> Iterator[Path]:
 def _children(path: Path) -> list[Path]:
     try:
         with os.scandir(path) as entries:
-            return [Path(one.path) for one in entries if one.is_dir(follow_symlinks=False)]
+            return [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
     except OSError:
         return []
 
@@ -671,9 +675,9 @@ def _is_limited(path: Path, version: int) -> bool:
 
 
 _V1_LIMITS = {
-    f"{op} {what}": f"blkio.throttle.{op}_{short}_device"
+    f"{op} {counter}": f"blkio.throttle.{op}_{short}_device"
     for op in _OPS
-    for what, short in (("ios", "iops"), ("bytes", "bps"))
+    for counter, short in (("ios", "iops"), ("bytes", "bps"))
 }
 _V2_LIMITS = {"riops": "read ios", "wiops": "write ios", "rbps": "read bytes", "wbps": "write bytes"}
 _V2_COUNTS = {
@@ -715,10 +719,10 @@ def _version_1(path: Path) -> tuple[_Values, _Values]:
 
 def _version_1_counts(path: Path) -> _Values:
     counters: _Values = {}
-    for what, file in (("ios", "blkio.throttle.io_serviced"), ("bytes", "blkio.throttle.io_service_bytes")):
+    for counter, file in (("ios", "blkio.throttle.io_serviced"), ("bytes", "blkio.throttle.io_service_bytes")):
         for number, row, value in _columns(text(path / file), 3):
             if row in _COUNTED:
-                counters.setdefault(number, {})[f"{_COUNTED[row]} {what}"] = _whole(value)
+                counters.setdefault(number, {})[f"{_COUNTED[row]} {counter}"] = _whole(value)
     return counters
 
 
@@ -734,8 +738,8 @@ def _columns(lines: str, cells: int) -> Iterator[list[str]]:
 
 def _stalled_us(path: Path) -> int | None:
     """Return the time in which at least one task of the cgroup waited for I/O, since it was created."""
-    some = next((line.split() for line in text(path / "io.pressure").splitlines() if line.startswith("some ")), [])
-    total = next((one.removeprefix("total=") for one in some if one.startswith("total=")), "")
+    words = next((line.split() for line in text(path / "io.pressure").splitlines() if line.startswith("some ")), [])
+    total = next((word.removeprefix("total=") for word in words if word.startswith("total=")), "")
     return _whole(total) if total.isdecimal() else None
 
 

@@ -167,8 +167,8 @@ def read_all(options: Options, devices: tuple[Device, ...], into: Sections) -> N
 
 def freebsd(into: Sections, run: Run | None = None) -> None:
     """Add FreeBSD's sysctls, which are only read; `-i` leaves out those that a kernel doesn't have (sysctl(8))."""
-    names = [name for some in _SYSCTLS.values() for name in some]
-    sections = {name: section for section, some in _SYSCTLS.items() for name in some}
+    names = [name for sysctls in _SYSCTLS.values() for name in sysctls]
+    sections = {name: section for section, sysctls in _SYSCTLS.items() for name in sysctls}
     for line in output_of(run or run_trusted, "/sbin/sysctl", "-ie", *names).decode("utf-8", "replace").splitlines():
         name, _, value = line.partition("=")
         if name in sections:
@@ -239,10 +239,10 @@ def preemption(config: bytes, version: str, sys: Path) -> str:
 def module(name: str, sys: Path) -> dict[str, str]:
     """Return a module's version, source checksum and current parameters; empty where it isn't loaded."""
     directory = sys / "module" / name
-    found = {one: block_devices.attribute(directory / one)[:MAX_VALUE] for one in ("version", "srcversion")}
-    for one in block_devices.names(directory / "parameters")[:_MAX_PARAMETERS]:
-        found[one[:MAX_VALUE]] = block_devices.attribute(directory / "parameters" / one)[:MAX_VALUE]
-    return {one: value for one, value in found.items() if value}
+    found = {file: block_devices.attribute(directory / file)[:MAX_VALUE] for file in ("version", "srcversion")}
+    for parameter in block_devices.names(directory / "parameters")[:_MAX_PARAMETERS]:
+        found[parameter[:MAX_VALUE]] = block_devices.attribute(directory / "parameters" / parameter)[:MAX_VALUE]
+    return {name: value for name, value in found.items() if value}
 
 
 def queue(name: str, sys: Path) -> Iterator[tuple[str, str]]:
@@ -251,14 +251,14 @@ def queue(name: str, sys: Path) -> Iterator[tuple[str, str]]:
     scheduler = block_devices.attribute(block / "queue/scheduler")
     bracketed = _BRACKETED.search(scheduler)
     yield from _reported(("scheduler", bracketed[1] if bracketed else scheduler))
-    for one in _QUEUE:
-        yield from _reported((one, block_devices.attribute(block / "queue" / one)))
-    for one in _DEVICE:
-        yield from _reported((one, block_devices.attribute(block / "device" / one)))
+    for file in _QUEUE:
+        yield from _reported((file, block_devices.attribute(block / "queue" / file)))
+    for file in _DEVICE:
+        yield from _reported((file, block_devices.attribute(block / "device" / file)))
     for adapter in _adapters(block, sys):
-        for one in block_devices.names(adapter):
-            if _FIRMWARE.fullmatch(one):
-                yield from _reported((f"hba {one}", block_devices.attribute(adapter / one)))
+        for file in block_devices.names(adapter):
+            if _FIRMWARE.fullmatch(file):
+                yield from _reported((f"hba {file}", block_devices.attribute(adapter / file)))
 
 
 def _reported(setting: tuple[str, str]) -> Iterator[tuple[str, str]]:
@@ -272,7 +272,7 @@ def _adapters(block: Path, sys: Path) -> Iterator[Path]:
         above = (block / "device").resolve(strict=True).parents
     except OSError:
         return
-    yield from (sys / "class/scsi_host" / one.name for one in above if _HOST.fullmatch(one.name))
+    yield from (sys / "class/scsi_host" / directory.name for directory in above if _HOST.fullmatch(directory.name))
 
 
 def _drivers(devices: Iterable[Device], sys: Path) -> Iterator[str]:
@@ -312,7 +312,9 @@ def solaris(devices: Iterable[Device], into: Sections, root: Path = Path("/"), r
         _properties(run, disks),
         _kernel_variables(run),
     ):
-        for section, name, value in islice((one for one in found if not _IDENTIFIES.search(one[1])), _MAX_SETTINGS):
+        for section, name, value in islice(
+            (setting for setting in found if not _IDENTIFIES.search(setting[1])), _MAX_SETTINGS
+        ):
             into.setdefault(section, {})[clean(name, MAX_VALUE)] = clean(value, MAX_VALUE)
 
 
@@ -350,7 +352,7 @@ def driver_conf(whole: str) -> Iterator[tuple[str, str]]:
         if part == ";":
             found = _PROPERTY.fullmatch(_BLANKS.sub(lambda found: found[1] or " ", "".join(parts)).strip())
             # A node has several properties in one entry: name, parent or class, and an address.
-            if found is not None and sum(one.count("=") for one in parts if not one.startswith('"')) == 1:
+            if found is not None and sum(token.count("=") for token in parts if not token.startswith('"')) == 1:
                 yield found[1], found[2]
             parts = []
         elif not part.startswith("#"):
@@ -376,13 +378,15 @@ class Property(NamedTuple):
 def _properties(run: Run, disks: set[str]) -> Iterator[Setting]:
     """Yield the identity of disks, and the properties of their adapters' drivers."""
     printed = output_of(run, "/usr/sbin/prtconf", "-vD").decode("utf-8", "replace")
-    for one in properties(printed):
-        node = f"{one.driver}{one.instance}"
+    for setting in properties(printed):
+        node = f"{setting.driver}{setting.instance}"
         if node in disks:
-            if one.name in _INQUIRY:
-                yield f"device {node}", _INQUIRY[one.name], one.value
-        elif _DRIVERS.fullmatch(one.driver) and one.name not in _INQUIRY and one.driver not in ("sd", "ssd"):
-            yield _module_section(one.driver), f"{node} {one.name}", one.value
+            if setting.name in _INQUIRY:
+                yield f"device {node}", _INQUIRY[setting.name], setting.value
+        elif (
+            _DRIVERS.fullmatch(setting.driver) and setting.name not in _INQUIRY and setting.driver not in ("sd", "ssd")
+        ):
+            yield _module_section(setting.driver), f"{node} {setting.name}", setting.value
 
 
 def properties(printed: str) -> Iterator[Property]:
@@ -473,7 +477,7 @@ def driver_info(interface: str) -> DriverInfo | None:
     except OSError:
         return None
     _, _, version, firmware, bus, _ = _DRVINFO.unpack(info)
-    return DriverInfo(*(clean(one.split(b"\0")[0]) for one in (version, firmware, bus)))
+    return DriverInfo(*(clean(field_bytes.split(b"\0")[0]) for field_bytes in (version, firmware, bus)))
 
 
 def _network_card(name: str, sys: Path, asked: Callable[[str], DriverInfo | None]) -> dict[str, str]:
@@ -500,7 +504,7 @@ def _cards_below(interface: str, sys: Path, depth: int) -> Iterator[str]:
 
 def _network_interface(address: str, proc: Path) -> str:
     """Return the interface of a connection such as `traddr=10.0.0.2,trsvcid=4420,src_addr=10.0.0.1`."""
-    named = dict(one.strip().partition("=")[::2] for one in address.split(","))
+    named = dict(entry.strip().partition("=")[::2] for entry in address.split(","))
     if named.get("host_iface"):
         return named["host_iface"]
     try:
@@ -510,8 +514,8 @@ def _network_interface(address: str, proc: Path) -> str:
     if isinstance(target, ipaddress.IPv6Address) and target.scope_id:
         return target.scope_id
     routes = _routes4(proc) if isinstance(target, ipaddress.IPv4Address) else _routes6(proc)
-    fitting = [one for one in routes if target in one.network]
-    best = max(fitting, key=lambda one: (one.network.prefixlen, -one.metric), default=None)
+    fitting = [route for route in routes if target in route.network]
+    best = max(fitting, key=lambda route: (route.network.prefixlen, -route.metric), default=None)
     return "" if best is None else clean(best.interface)
 
 
