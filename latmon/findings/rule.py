@@ -220,15 +220,15 @@ def on_its_host(finding: Finding) -> Finding:
         return finding
     prefix = re.compile(rf"(?<![\w.:-]){re.escape(host)}:")
     steps = tuple(
-        one._replace(what=f"on {host}: {one.what}", commands=tuple(prefix.sub("", line) for line in one.commands))
-        for one in finding.steps
+        step._replace(what=f"on {host}: {step.what}", commands=tuple(prefix.sub("", line) for line in step.commands))
+        for step in finding.steps
     )
     return replace(finding, steps=steps)
 
 
 def in_order(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
     """Sort findings, the most urgent one first."""
-    return tuple(sorted(findings, key=lambda one: one.rank))
+    return tuple(sorted(findings, key=lambda finding: finding.rank))
 
 
 def sized(caption: str, of: int | None) -> str:
@@ -325,7 +325,7 @@ class Settings:
 
     def of(self, rule: Rule) -> dict[str, float]:
         """Return the values of a rule's thresholds by name."""
-        return {name: self.values.get((rule.id, name), one.value) for name, one in rule.thresholds.items()}
+        return {name: self.values.get((rule.id, name), threshold.value) for name, threshold in rule.thresholds.items()}
 
 
 DEFAULT = Settings()
@@ -354,10 +354,10 @@ def settings_of(section: Mapping[object, object], rules: Iterable[Rule], before:
 
 
 def _number(rule: Rule, name: object, value: object) -> float:
-    one = rule.thresholds.get(name) if isinstance(name, str) else None
-    if one is None:
+    threshold = rule.thresholds.get(name) if isinstance(name, str) else None
+    if threshold is None:
         raise ValueError(f"{rule.id}: there is no number {name!r}; it has {', '.join(rule.thresholds)}")
-    if isinstance(value, bool) or not isinstance(value, int | float) or not one.least <= value <= one.most:
-        limits = f"{one.least:g} to {one.most:g} ({one.unit})"
+    if isinstance(value, bool) or not isinstance(value, int | float) or not threshold.least <= value <= threshold.most:
+        limits = f"{threshold.least:g} to {threshold.most:g} ({threshold.unit})"
         raise ValueError(f"{rule.id}: {name}: {value!r} is not a number from {limits}")
     return float(value)

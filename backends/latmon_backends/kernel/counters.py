@@ -379,7 +379,7 @@ class KernelSampler(CounterSampler):
 
     def _spent(self, mono_us: int, outstanding: WithIdle[str, Outstanding]) -> dict[str, Spent]:
         generations, idle, busy = self.block.generations, outstanding.idle, outstanding.busy
-        unreadable = frozenset(name for name, one in busy.items() if one.in_driver is None)
+        unreadable = frozenset(name for name, counters in busy.items() if counters.in_driver is None)
         without_idle_row = frozenset(name for name in busy if name not in idle)
         made_of = (generations, idle, unreadable, without_idle_row)
         before_us, watched, busy_before = self._gauges
@@ -463,8 +463,8 @@ def _completed(name: str, before: Sample, after: Sample) -> dict[str, Completed]
 def _depths(
     before: Mapping[str, Spent], after: Mapping[str, Spent], names: Iterable[str], dt_us: int
 ) -> dict[str, Depths]:
-    each = ((name, before.get(name, Spent()), after[name]) for name in names if name in after)
-    found = {name: depth_sampler.between(was, now, dt_us) for name, was, now in each}
+    pairs = ((name, before.get(name, Spent()), after[name]) for name in names if name in after)
+    found = {name: depth_sampler.between(was, now, dt_us) for name, was, now in pairs}
     return {name: depths for name, depths in found.items() if depths is not None}
 
 
@@ -525,7 +525,7 @@ def _is_number(word: bytes) -> bool:
 def _stat(data: bytes) -> _Parsed:
     """Yield the share of steal in all CPU time, in ticks."""
     fields = data.partition(b"\n")[0].split()
-    times = [int(one) for one in fields[1 : 1 + _CPU_TIMES] if _is_number(one)]
+    times = [int(number) for number in fields[1 : 1 + _CPU_TIMES] if _is_number(number)]
     if fields[:1] == [b"cpu"] and len(times) == _CPU_TIMES:
         yield "steal", times[_STEAL], sum(times)
 
@@ -586,9 +586,9 @@ class HostContextReader:
     def sample(self) -> dict[str, Cumulative]:
         """Return the cumulative sums as of the last reading of each file."""
         found: dict[str, Cumulative] = {}
-        for one in self._files:
-            one.read(self._now_ns, self._cpu_ns)
-            found |= one.sums
+        for file in self._files:
+            file.read(self._now_ns, self._cpu_ns)
+            found |= file.sums
         return found
 
 

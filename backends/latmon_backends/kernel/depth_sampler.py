@@ -335,8 +335,8 @@ class DepthSampler:
             with self._lock:
                 known = self._times
                 self._times = {
-                    name: known[name] if name in known and known[name][0] == one else (one, DepthTime())
-                    for name, one in devices.items()
+                    name: known[name] if name in known and known[name][0] == number else (number, DepthTime())
+                    for name, number in devices.items()
                 }
                 self._watched = devices
         for name, gauge in gauges.items():

@@ -96,7 +96,7 @@ class Interrupts:
     def _siblings(self, handler: Handler, runs: HandlerRuns) -> tuple[str, ...]:
         """Return the handlers on other irqs that the same handler calls."""
         called = self._called.get(runs.caller, {})
-        return tuple(one.name for one in called if one.irq != handler.irq)
+        return tuple(called_handler.name for called_handler in called if called_handler.irq != handler.irq)
 
     def _refresh(self, handlers: set[Handler]) -> None:
         self._left -= 1
@@ -136,8 +136,8 @@ class Interrupts:
         there = self._vectors.functions.get(handler.irq, ())
         if len(there) == 1 and not self._others(handler):
             return there[0]
-        mine = [one for one in there if _begins(handler.name, self._words_of(one)[0])]
-        mine = mine or [one for one in there if _begins(handler.name, self._words_of(one)[1])]
+        mine = [other for other in there if _begins(handler.name, self._words_of(other)[0])]
+        mine = mine or [other for other in there if _begins(handler.name, self._words_of(other)[1])]
         return mine[0] if len(mine) == 1 else ""
 
     def _words_of(self, address: str) -> tuple[Words, Words]:

@@ -357,12 +357,12 @@ class TaskqSampler:
             return None
         now_us = self._clock.mono_us()
         reported = parse_pairs(self._run(_WORDS))
-        read = {id_: one for id_, values in reported.values.items() if (one := _counted(values)) is not None}
+        read = {id_: counts for id_, values in reported.values.items() if (counts := _counted(values)) is not None}
         self.undecoded = reported.undecoded + len(reported.values) - len(read)
         span_us = 0 if self._at_us is None else now_us - self._at_us
-        every = [_taskq(id_, one, self._before.get(id_), span_us) for id_, one in read.items()]
+        every = [_taskq(id_, counts, self._before.get(id_), span_us) for id_, counts in read.items()]
         self._at_us, self._before = now_us, read
-        busy = [one for one in every if one.active or one.waiting or one.executed]
+        busy = [taskq for taskq in every if taskq.active or taskq.waiting or taskq.executed]
         return tuple(sorted(_once(busy), key=_rank)[:MAX_REPORTED])
 
 
@@ -371,13 +371,13 @@ def is_of_io(name: str) -> bool:
     return _OF_IO.search(name) is not None
 
 
-def _rank(one: Taskq) -> tuple[bool, int, int, str, int]:
-    return not is_of_io(one.name), -one.waiting, -one.executed, one.name, one.instance
+def _rank(taskq: Taskq) -> tuple[bool, int, int, str, int]:
+    return not is_of_io(taskq.name), -taskq.waiting, -taskq.executed, taskq.name, taskq.instance
 
 
-def _once(some: list[Taskq]) -> list[Taskq]:
+def _once(taskqs: list[Taskq]) -> list[Taskq]:
     """Return each name and instance once, whatever modules have them."""
-    return list({(one.name, one.instance): one for one in some}.values())
+    return list({(taskq.name, taskq.instance): taskq for taskq in taskqs}.values())
 
 
 class _Counted(NamedTuple):

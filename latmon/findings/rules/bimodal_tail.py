@@ -86,8 +86,8 @@ def _far(facts: Facts, device: str, op: str, limits: Thresholds) -> FarMode | No
     begin = _beginning(slow, limits["between"] * count)
     between = above(counts, begin - limits["below"]) - above(counts, begin)
     count = above(counts, begin)
-    parts = [one for one in facts.parts(device, op) if one]
-    blocks = sum(above_in(one, cut) > 0 for one in parts)
+    parts = [histogram for histogram in facts.parts(device, op) if histogram]
+    blocks = sum(above_in(histogram, cut) > 0 for histogram in parts)
     # another tool's table of minutes is one block
     if between > limits["between"] * count or blocks < min(limits["run"], _least(facts, parts)):
         return None
@@ -116,8 +116,8 @@ def _least(facts: Facts, parts: Sequence[Histogram]) -> float:
 
 def _beginning(slow: Counts, before: float) -> float:
     """Return log2 of the far mode's lower bound: all but `before` of its I/Os take longer."""
-    seen, each = 0, sorted(slow)
-    for index in each:
+    seen = 0
+    for index in sorted(slow):
         seen += slow[index]
         if seen > before:
             break
@@ -159,15 +159,17 @@ def _evidence(facts: Facts, far: FarMode) -> Iterator[Fact]:
 
 def _kind(facts: Facts, far: FarMode, limits: Thresholds) -> Iterator[Fact]:
     """Yield properties that most of the far mode's recorded outliers share: their program, a larger size."""
-    outliers = [one for one in facts.outliers(far.device) if one.op == far.op and one.total_us >= far.begin_us]
+    outliers = [
+        outlier for outlier in facts.outliers(far.device) if outlier.op == far.op and outlier.total_us >= far.begin_us
+    ]
     most = max(limits["alike"] * len(outliers), 3)  # two may share a program by chance
-    for comm, n in Counter(one.comm for one in outliers if one.comm).most_common(1):
+    for comm, n in Counter(outlier.comm for outlier in outliers if outlier.comm).most_common(1):
         if n >= most:
             yield Fact(
                 "program", comm, f"{comm} sent {n:,} of the {len(outliers):,} that were recorded", "", len(outliers)
             )
     usual = mean_bytes(facts, far.device, far.op)
-    large = sum((one.bytes or 0) >= limits["larger"] * usual for one in outliers) if usual else 0
+    large = sum((outlier.bytes or 0) >= limits["larger"] * usual for outlier in outliers) if usual else 0
     if large >= most:
         text = (
             f"{large:,} of {len(outliers):,} recorded ones are far larger than the mean of {whole(round(usual))} bytes"

@@ -90,7 +90,7 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
         if above is None or above.share < limits["waiting"] or mean_bytes(facts, name) >= limits["bytes"]:
             continue
         shared = _shared(facts, device, hosts, used_of, limits)
-        bound = ceiling(one for one in device.limits if shared is None or one.name not in _HOSTS)
+        bound = ceiling(limit for limit in device.limits if shared is None or limit.name not in _HOSTS)
         if bound is None:
             continue
         waits_above = partial(_waits_above, name=name, bound=bound, limits=limits)
@@ -151,9 +151,9 @@ def _timed(facts: Facts, stage: str, name: str) -> Histogram:
 def _hosts(facts: Facts) -> dict[str, tuple[str, ...]]:
     """Return the devices of each host adapter, by name."""
     found: dict[str, list[str]] = {}
-    for one in facts.devices.values():
-        found.setdefault(host_of(one), []).append(one.name)
-    return {host: tuple(sorted(some)) for host, some in found.items() if host}
+    for device in facts.devices.values():
+        found.setdefault(host_of(device), []).append(device.name)
+    return {host: tuple(sorted(names)) for host, names in found.items() if host}
 
 
 def _shared(
@@ -161,7 +161,7 @@ def _shared(
 ) -> _SharedHost | None:
     """Return the device's host adapter if its devices fill its can_queue; `used_of` caches the sums by adapter."""
     host, settings = host_of(device), limit_values(device)
-    bound = ceiling(one for one in device.limits if one.name in ("can_queue", "nr_hw_queues", "host_tagset"))
+    bound = ceiling(limit for limit in device.limits if limit.name in ("can_queue", "nr_hw_queues", "host_tagset"))
     peers = hosts.get(host, ())
     if bound is None or Tuning(device, settings).one_by_one or len(peers) < 2:  # noqa: PLR2004 - one alone shares nothing
         return None

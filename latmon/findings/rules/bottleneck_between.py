@@ -81,7 +81,7 @@ class _Measured(NamedTuple):
 
 def layers_of(facts: Facts) -> int:
     """Return the number of layers at which the tools of an imported text measured; 0 for any other recording."""
-    return len({_LAYERS[one][1] for name in facts.devices if (one := _source(facts, name)) in _LAYERS})
+    return len({_LAYERS[source][1] for name in facts.devices if (source := _source(facts, name)) in _LAYERS})
 
 
 def _source(facts: Facts, device: str) -> str:
@@ -91,12 +91,24 @@ def _source(facts: Facts, device: str) -> str:
 
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     """Yield one finding for the device whose time is the most above that of all devices of a lower layer."""
-    known = [one for name in facts.devices if (one := _measured(facts, name)) is not None and one.ios >= limits["ios"]]
+    known = [
+        layer_time
+        for name in facts.devices
+        if (layer_time := _measured(facts, name)) is not None and layer_time.ios >= limits["ios"]
+    ]
     pairs = []
-    for layer in {one.layer for one in known}:
-        slowest = max((one for one in known if one.layer == layer), key=lambda one: one.mean_us)
-        above = [one for one in known if one.layer < layer and one.mean_us >= limits["times"] * slowest.mean_us]
-        pairs += [(one, slowest) for one in above if one.mean_us - slowest.mean_us >= limits["apart_us"]]
+    for layer in {layer_time.layer for layer_time in known}:
+        slowest = max(
+            (layer_time for layer_time in known if layer_time.layer == layer), key=lambda layer_time: layer_time.mean_us
+        )
+        above = [
+            layer_time
+            for layer_time in known
+            if layer_time.layer < layer and layer_time.mean_us >= limits["times"] * slowest.mean_us
+        ]
+        pairs += [
+            (layer_time, slowest) for layer_time in above if layer_time.mean_us - slowest.mean_us >= limits["apart_us"]
+        ]
     if pairs:
         # of several layers the two that are next to each other name the place best
         yield _finding(*min(pairs, key=lambda two: (two[1].layer - two[0].layer, two[1].mean_us - two[0].mean_us)))

@@ -127,8 +127,8 @@ def _remarks(facts: Facts, device: Device, limits: Thresholds) -> Iterator[_Rema
         yield _Remark("paths_failed", failed, f"{failed} of {paths.value if paths else '-'} paths failed", True)
     warning = device.reported_value("critical_warning")
     if isinstance(warning, int) and warning > 0:
-        what = ", ".join(text for bit, text in enumerate(_WARNINGS) if warning >> bit & 1) or f"bits {warning:#x}"
-        yield _Remark("critical_warning", warning, f"its health log has a critical warning: {what}", True)
+        warnings = ", ".join(text for bit, text in enumerate(_WARNINGS) if warning >> bit & 1) or f"bits {warning:#x}"
+        yield _Remark("critical_warning", warning, f"its health log has a critical warning: {warnings}", True)
     for name in _PARTS:
         now, best = device.reported_value(name), device.reported_value(f"{name}_best")
         if now is not None and best is not None and _amount(now) < _amount(best):
@@ -161,16 +161,16 @@ def _finding(facts: Facts, device: Device, remarks: list[_Remark], p99_us: int) 
     more = f" and {counted(len(remarks) - 1, 'more report')}" if len(remarks) > 1 else ""
     return Finding(
         ID,
-        WARNING if any(one.is_severe for one in remarks) else NOTICE,
+        WARNING if any(remark.is_severe for remark in remarks) else NOTICE,
         device.name,
         f"{device.name}: p99 is {spelled(p99_us)}, and the device reports: {remarks[0].text}{more}",
         (
             Fact("p99", p99_us, f"p99 is {spelled(p99_us)}", "us", facts.latency(device.name).count),
-            *(Fact(one.name, one.value, one.text) for one in remarks),
+            *(Fact(remark.name, remark.value, remark.text) for remark in remarks),
             *(
-                Fact(f"{one.name}_in_all", one.value, f"in all: {one.name} {one.value:,}")
-                for one in device.reports
-                if one.name in _COUNTERS and isinstance(one.value, int) and one.value
+                Fact(f"{report.name}_in_all", report.value, f"in all: {report.name} {report.value:,}")
+                for report in device.reports
+                if report.name in _COUNTERS and isinstance(report.value, int) and report.value
             ),
             *kernel_log_facts(facts, device.name),
         ),
@@ -184,7 +184,7 @@ def _steps(device: Device) -> Iterator[Step]:
     name = device.name if plain(device.name) else "DEVICE"
     yield kernel_log_step("read the kernel's messages about the device and its link")
     yield Step("read the drive's own logs", commands=(f"smartctl -x /dev/{name}",))
-    if any(one.name.startswith(("link_", "aer_")) for one in device.reports):
+    if any(report.name.startswith(("link_", "aer_")) for report in device.reports):
         yield Step("compare LnkCap with LnkSta, and read the error status", commands=("lspci -vv",))
 
 

@@ -67,7 +67,7 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
         if not facts.lasts(_lasted_us(facts, device, limits["paused"]), limits["lasting_us"]):
             continue
         programs = _writers(facts[measurements.DIRTIERS], device)
-        longest = max(programs, key=lambda one: one.dirtied.paused_us)
+        longest = max(programs, key=lambda program: program.dirtied.paused_us)
         if longest.dirtied.paused_us >= limits["paused"] * facts.span_us:
             yield _finding(facts, limits, device, programs)
 
@@ -97,9 +97,9 @@ def _added(values: Iterable[Dirtied]) -> Dirtied:
 
 
 def _finding(facts: Facts, limits: Thresholds, device: str, programs: list[_Writer]) -> Finding:
-    most = max(programs, key=lambda one: one.dirtied.dirtied_bytes)
-    waiters = sorted(programs, key=lambda one: -one.dirtied.paused_us)
-    others = [one for one in waiters if one is not most]
+    most = max(programs, key=lambda program: program.dirtied.dirtied_bytes)
+    waiters = sorted(programs, key=lambda program: -program.dirtied.paused_us)
+    others = [program for program in waiters if program is not most]
     victim = others[0] if others and others[0].dirtied.paused_us >= limits["paused"] * facts.span_us else None
     context = _of(host_before(facts, device), added(block.host_context for block in facts.window))
     limit, is_own = _mean(context, DIRTY_LIMIT), _is_own(facts, device)
@@ -134,9 +134,9 @@ def _facts(facts: Facts, device: str, most: _Writer, waiters: list[_Writer], con
     if written is not None:
         per_s = written.bytes * 1e6 / facts.span_us
         yield Fact("written_bytes", written.bytes, f"{device} writes {rate(per_s)}B/s", "bytes", written.count)
-    for at, one in enumerate(waiters[:_MOST_WAITERS], 1):
-        if paused_us := one.dirtied.paused_us:
-            text = f"{one.text} was paused for {spelled(paused_us)} in all, {_share(paused_us / facts.span_us)}"
+    for at, waiter in enumerate(waiters[:_MOST_WAITERS], 1):
+        if paused_us := waiter.dirtied.paused_us:
+            text = f"{waiter.text} was paused for {spelled(paused_us)} in all, {_share(paused_us / facts.span_us)}"
             yield Fact(f"paused_{at}", paused_us, text, "us")
     if others := _other_devices(facts, device):
         text = (

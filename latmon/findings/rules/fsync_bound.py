@@ -30,24 +30,24 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     """Yield a finding per device, about its file system whose programs waited most for syncs."""
     found: dict[str, Finding] = {}
     for its, rows in _by_file_system(file_rows(facts[measurements.FILES], facts[measurements.FILE_TIMES])).items():
-        sync = next((one for one in rows if one.op == _SYNC), None)
-        whole_us = sum(one.latency.sum or 0 for one in rows)
+        sync = next((row for row in rows if row.op == _SYNC), None)
+        whole_us = sum(row.latency.sum or 0 for row in rows)
         if sync is None or sync.latency.sum is None or not facts.span_us:
             continue
         share, waiting = sync.latency.sum / max(whole_us, 1), sync.latency.sum / facts.span_us
         enough = sync.latency.count >= limits["syncs"] and (sync.latency.mean or 0) >= limits["mean_us"]
         if not enough or share < limits["share"] or waiting < limits["waiting"]:
             continue
-        one = _finding(its, sync, share, facts)
-        if its.device not in found or one.share > found[its.device].share:
-            found[its.device] = one
+        finding = _finding(its, sync, share, facts)
+        if its.device not in found or finding.share > found[its.device].share:
+            found[its.device] = finding
     return [found[device] for device in sorted(found)]
 
 
 def _by_file_system(rows: Iterable[FileRow]) -> dict[FileSystem, list[FileRow]]:
     found: dict[FileSystem, list[FileRow]] = {}
-    for one in rows:
-        found.setdefault(one.file_system, []).append(one)
+    for row in rows:
+        found.setdefault(row.file_system, []).append(row)
     return found
 
 

@@ -124,7 +124,7 @@ def _evidence(facts: Facts, device: str, flows: Mapping[Flow, Mapping[str, int]]
 
 def _steps(device: str, flows: Mapping[Flow, Mapping[str, int]]) -> Iterator[Step]:
     yield kernel_log_step("read what the kernel's log has about it: the sector, the sense data, resets")
-    statuses = dict.fromkeys(status for each in flows.values() for status in each)
+    statuses = dict.fromkeys(status for counts in flows.values() for status in counts)
     yield from dict.fromkeys(_STEPS[status] for status in statuses if status in _STEPS)
     if _LOOP.fullmatch(device):
         yield Step(

@@ -84,8 +84,8 @@ def _share(facts: Facts, device: str, resumes: Histogram) -> float:
 
 def _thread(facts: Facts, device: str, delay_us: float) -> _LateProgram | None:
     """Return the thread with most late wake-ups of the recorded I/Os, else the latest thread of a program."""
-    each = [wait for outlier in facts.outliers(device) for wait in outlier.waits if wait.stage == STAGE]
-    waits = [wait for wait in each if wait.delay_us >= delay_us]
+    recorded = [wait for outlier in facts.outliers(device) for wait in outlier.waits if wait.stage == STAGE]
+    waits = [wait for wait in recorded if wait.delay_us >= delay_us]
     rows = [woken for woken in facts[WAKEUPS].values() if not woken.thread.kernel]
     if waits:
         number = Counter(wait.pid for wait in waits).most_common(1)[0][0]

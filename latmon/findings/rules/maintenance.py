@@ -135,8 +135,8 @@ def _with_discards(facts: Facts) -> frozenset[str]:
 
 def _time_us(blocks: Sequence[Block], device: str, *ops: str) -> float:
     """Return the time of all I/Os of these ops; of a probe without sums by the kernel's counters."""
-    each = (mean_time_of(blocks, device, op) for op in ops)
-    return sum(times.ios * times.mean_us for times in each if times is not None)
+    means = (mean_time_of(blocks, device, op) for op in ops)
+    return sum(times.ios * times.mean_us for times in means if times is not None)
 
 
 def _discard_share(facts: Facts, device: str) -> float:

@@ -103,8 +103,10 @@ class _LimitedDevice(NamedTuple):
 
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     """Yield one finding per device that is limited to a few I/Os, in the last minute or at the end of it."""
-    known = [one for one in facts.devices.values() if one.name in facts.depth_sums and not _is_serial(facts, one)]
-    for device in sorted(known, key=lambda one: one.name):
+    known = [
+        device for device in facts.devices.values() if device.name in facts.depth_sums and not _is_serial(facts, device)
+    ]
+    for device in sorted(known, key=lambda device: device.name):
         found = tuple(_of_device(facts, device, limits))
         if not found and (newest := _newest(facts, device, limits)) is not None:
             found = tuple(_of_device(newest, device, limits))
@@ -131,7 +133,7 @@ def _newest(facts: Facts, device: Device, limits: Thresholds) -> Facts | None:
 
 def _of_device(facts: Facts, device: Device, limits: Thresholds) -> Iterator[Finding]:
     name, depths, waits = device.name, facts.depths(device.name), waiting(facts, device.name)
-    found = facts.once(_AUDITED, lambda: {one.device: one for one in facts.audited}).get(name)
+    found = facts.once(_AUDITED, lambda: {audited.device: audited for audited in facts.audited}).get(name)
     walled = wall(depths, waiting=waits) if found is None else found.limited_to
     found = found or Audited(name, ())
     n = int(found.bound.value) if walled is None and found.at_limit and found.bound else walled
@@ -200,7 +202,7 @@ def _full(facts: Facts, limited: _LimitedDevice, limits: Thresholds) -> Iterator
 
 
 def _is_critical(limited: _LimitedDevice, above: AboveDriver, limits: Thresholds) -> bool:
-    lower = any(one.remark.id in ("depth-below-minimum", "tagged-queueing-off") for one in limited.low)
+    lower = any(setting.remark.id in ("depth-below-minimum", "tagged-queueing-off") for setting in limited.low)
     far = limited.bound is not None and int(limited.bound.value) >= limits["critical_times"] * limited.n
     wait = limited.queued >= limits["critical_times"] * limited.n
     return above.share >= limits["critical_waiting"] and wait and (lower or far) and not limited.scheduler
@@ -213,7 +215,7 @@ def _why(limited: _LimitedDevice) -> str:
         return f"no limit of it is known{by}"
     if not limited.reached:
         return f"its configured limit is {int(bound.value):,} ({bound.name}){by}"
-    low = next((one.remark.text for one in limited.low if one.limit.name == bound.name), "")
+    low = next((setting.remark.text for setting in limited.low if setting.limit.name == bound.name), "")
     return f"{bound.name} of {low}" if low else f"that is all that {bound.name} allows"
 
 

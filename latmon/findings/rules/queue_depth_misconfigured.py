@@ -80,17 +80,19 @@ class _WrongSetting(NamedTuple):
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     """Yield one finding per device, and one of the host for settings that many devices share."""
     busy = frozenset(facts.busy)
-    each = [found for one in facts.audited if (found := _wrong_settings(facts, one, busy, limits["lasting_us"]))]
+    wrong_by_device = [
+        found for audited in facts.audited if (found := _wrong_settings(facts, audited, busy, limits["lasting_us"]))
+    ]
     alike: dict[tuple[str, str], list[list[_WrongSetting]]] = {}
-    for found in each:
+    for found in wrong_by_device:
         alike.setdefault((found[0].limit.name, found[0].remark.text), []).append(found)
     common: list[list[list[_WrongSetting]]] = []
-    for some in alike.values():
-        used = [one for one in some if one[0].used]
-        if len(some) <= limits["devices"]:
-            yield from (_finding(one[0].device.name, one, (), limits) for one in used)
-        elif shared := [one for one in used if not one[0].walled]:
-            common.append(sorted(shared, key=lambda one: -one[0].effect))
+    for same in alike.values():
+        used = [wrong for wrong in same if wrong[0].used]
+        if len(same) <= limits["devices"]:
+            yield from (_finding(wrong[0].device.name, wrong, (), limits) for wrong in used)
+        elif shared := [wrong for wrong in used if not wrong[0].walled]:
+            common.append(sorted(shared, key=lambda wrong: -wrong[0].effect))
     if common:
         common.sort(key=lambda group: -group[0][0].effect)
         yield _of_host(common, limits)
@@ -98,7 +100,7 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
 
 def _wrong_settings(facts: Facts, audited: Audited, busy: frozenset[str], lasting_us: float) -> list[_WrongSetting]:
     """Return the wrong settings of a device, the most serious one first."""
-    if not any(remark.id in _ABOUT and not remark.note for one in audited.settings for remark in one.remarks):
+    if not any(remark.id in _ABOUT and not remark.note for setting in audited.settings for remark in setting.remarks):
         return []
     device, done = facts.devices[audited.device], facts.completed(audited.device)
     depths = facts.depths(device.name)
@@ -128,14 +130,14 @@ def _wrong_settings(facts: Facts, audited: Audited, busy: frozenset[str], lastin
         for remark in setting.remarks
         if remark.id in _ABOUT and not remark.note
     ]
-    return sorted(found, key=lambda one: _ABOUT.index(one.remark.id))
+    return sorted(found, key=lambda setting: _ABOUT.index(setting.remark.id))
 
 
 def _of_host(common: list[list[list[_WrongSetting]]], limits: Thresholds) -> Finding:
     """Return the finding on groups of devices with the same wrong settings; groups and devices are sorted by effect."""
     worst = common[0][0]
     others = [group[0][0] for group in common[1:]]
-    names = tuple(sorted({one[0].device.name for group in common for one in group}))
+    names = tuple(sorted({wrong[0].device.name for group in common for wrong in group}))
     return _finding("", [*worst, *others], names, limits)
 
 
@@ -154,7 +156,10 @@ def _finding(device: str, wrong: list[_WrongSetting], names: tuple[str, ...], li
         device,
         f"{device or _list(names)}: {first.limit.name} {short}{first.remark.text}{now}{more if len(wrong) > 1 else ''}",
         (
-            *(Fact(one.limit.name, one.limit.value, f"{one.limit.name}: {one.remark.text}") for one in wrong),
+            *(
+                Fact(setting.limit.name, setting.limit.value, f"{setting.limit.name}: {setting.remark.text}")
+                for setting in wrong
+            ),
             *(
                 ()
                 if device

@@ -96,9 +96,9 @@ def _facts(refused: Histogram, total: Histogram, lost: float, device: Device) ->
         ("wait_mean", refused.mean or 0.0, "each waited {} on average", refused.count),
         ("wait_p99", refused.quantile(0.99), "the p99 of the waits is {}", refused.count),
     )
-    for one in device.limits:
-        if one.name in _SENT:
-            yield Fact(one.name, one.value, f"{one.name} is {one.value} ({one.source})")
+    for limit in device.limits:
+        if limit.name in _SENT:
+            yield Fact(limit.name, limit.value, f"{limit.name} is {limit.value} ({limit.source})")
 
 
 def _steps(device: Device, *, is_sun: bool, too_large: bool) -> Iterator[Step]:

@@ -72,8 +72,8 @@ class _Small(NamedTuple):
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     """Yield a finding per device."""
     by_device: dict[str, dict[SizeClass, IssuedIO]] = {}
-    for one, done in facts[measurements.SIZES].items():
-        by_device.setdefault(one.device, {})[one] = done
+    for row, done in facts[measurements.SIZES].items():
+        by_device.setdefault(row.device, {})[row] = done
     for name in sorted(by_device):
         if swap_of(facts.device(name)) == WHOLE:
             continue  # the kernel writes its pages one by one, wherever there is room
@@ -84,18 +84,18 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
 
 def _small(facts: Facts, name: str, sizes: dict[SizeClass, IssuedIO]) -> _Small | None:
     """Return the small writes; None where they are few of the writes, or their pattern or time is not known."""
-    writes = {one: done for one, done in sizes.items() if one.op == "write"}
-    some = [done for one, done in writes.items() if 0 < one.upto <= _SMALL]
+    writes = {row: done for row, done in sizes.items() if row.op == "write"}
+    small_writes = [done for row, done in writes.items() if 0 < row.upto <= _SMALL]
     pattern = facts[measurements.PATTERNS].get(Flow(name, "write"))
     completed = facts.completed(name)
     every_us = sum(done.latency.sum or 0 for done in sizes.values())
-    count = sum(done.count for done in some)
+    count = sum(done.count for done in small_writes)
     unknown = pattern is None or not pattern.issued or completed is None or not facts.span_us
     if unknown or not every_us or count < _OF_THE_WRITES * sum(done.count for done in writes.values()):
         return None
     assert pattern is not None  # noqa: S101  for the type checker
     assert completed is not None  # noqa: S101
-    small = IssuedIO(count, sum(done.bytes for done in some), merge(done.latency for done in some))
+    small = IssuedIO(count, sum(done.bytes for done in small_writes), merge(done.latency for done in small_writes))
     share = (small.latency.sum or 0) / every_us
     in_flight = (facts.latency(name).sum or 0) / facts.span_us
     rotates = number(limit_values(facts.device(name)).get("rotational", ""))

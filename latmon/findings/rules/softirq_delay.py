@@ -57,20 +57,24 @@ class _SlowVector(NamedTuple):
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     """Yield one finding per device."""
     for device in facts.busy:
-        found = next((one for one in slow_ios(facts, device) if _waits(one, limits)), None)
+        found = next((slow for slow in slow_ios(facts, device) if _waits(slow, limits)), None)
         if found and blocks_with(facts, device, _STAGE, limits["delay_us"]) >= limits["blocks"]:
             yield _finding(facts, found, limits)
 
 
-def _waits(one: SlowIos, limits: Thresholds) -> bool:
+def _waits(slow: SlowIos, limits: Thresholds) -> bool:
     return (
-        one.count >= limits["ios"] and one.share(_STAGE) >= limits["tail"] and one.mean_us(_STAGE) >= limits["delay_us"]
+        slow.count >= limits["ios"]
+        and slow.share(_STAGE) >= limits["tail"]
+        and slow.mean_us(_STAGE) >= limits["delay_us"]
     )
 
 
 def _vector(facts: Facts, device: str) -> _SlowVector | None:
     """Return the device's vector with the longest wait; None where softirqs are not traced."""
-    found = max(evidence.completing_softirqs(facts, device), key=lambda one: one[1].delay.max_bound or 0, default=None)
+    found = max(
+        evidence.completing_softirqs(facts, device), key=lambda pair: pair[1].delay.max_bound or 0, default=None
+    )
     if found is None:
         return None
     name, runs = found
@@ -81,10 +85,10 @@ def _vector(facts: Facts, device: str) -> _SlowVector | None:
 def _instead(facts: Facts, device: str, cpu: int | None) -> Instead:
     """Return the thread that ran instead of that CPU's ksoftirqd."""
     thread = f"{_KSOFTIRQD}{cpu}"
-    key = in_table(thread, device, {one.thread.comm for one in facts[WAKEUPS].values()})
+    key = in_table(thread, device, {wakeup.thread.comm for wakeup in facts[WAKEUPS].values()})
     return ran_instead(
-        (one for one in facts[WAKEUPS].values() if one.thread.comm == key),
-        (wait for one in facts.outliers(device) for wait in one.waits if wait.thread == thread),
+        (wakeup for wakeup in facts[WAKEUPS].values() if wakeup.thread.comm == key),
+        (wait for outlier in facts.outliers(device) for wait in outlier.waits if wait.thread == thread),
     )
 
 

@@ -38,7 +38,7 @@ ID = "tick-quantum"
 _SOFTIRQ = "softirq"
 _HZ = range(24, 10_001)
 """Values of CONFIG_HZ that kernels are built with; others are errors of a recording."""
-_STAGES = tuple(one for one in attribution.PARTS if one != "resume")
+_STAGES = tuple(stage for stage in attribution.PARTS if stage != "resume")
 _IRDMA = (
     "; known: Intel's irdma 1.15.11 (E810) under NVMe over RDMA took 4 ms on a kernel of 250 Hz, and about 0.1 ms on "
     "kernel 5.10 or with the completion in a tasklet"
@@ -94,11 +94,11 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
         if any(True for _ in evidence.completing_softirqs(facts, device)) or facts.traced.paths.get(device):
             proven = [(mode, delayed) for mode in modes if (delayed := _delayed_vector(facts, mode, limits))]
             if proven:
-                yield _proven(facts, *max(proven, key=lambda one: one[0].ios), limits)
+                yield _proven(facts, *max(proven, key=lambda pair: pair[0].ios), limits)
         else:
-            likely = [one for one in modes if one.exact_us is not None and one.share >= limits["most"]]
+            likely = [mode for mode in modes if mode.exact_us is not None and mode.share >= limits["most"]]
             if likely:
-                yield _likely(max(likely, key=lambda one: one.ios))
+                yield _likely(max(likely, key=lambda mode: mode.ios))
 
 
 def _modes(facts: Facts, device: str, tick_us: float, limits: Thresholds) -> Iterator[_TickMode]:
@@ -128,11 +128,15 @@ def _exact(facts: Facts, device: str, stage: str, found: Histogram, buckets: ran
     inside = sum(n for index, n in found.buckets if index in buckets)
     if stage == "total" and facts.traced_stage("total", device):
         first, last = (bucket_index(bucket_bounds(at, found.bits)[0]) for at in (buckets.start, buckets.stop))
-        return sum(time_in(facts, device, one, range(first, last)) for one in _STAGES) / inside
+        return sum(time_in(facts, device, name, range(first, last)) for name in _STAGES) / inside
     times = [
         us
-        for one in facts.outliers(device)
-        if (us := one.total_us - one.stages_us.get("resume", 0) if stage == "total" else one.stages_us.get(stage, 0))
+        for outlier in facts.outliers(device)
+        if (
+            us := outlier.total_us - outlier.stages_us.get("resume", 0)
+            if stage == "total"
+            else outlier.stages_us.get(stage, 0)
+        )
         and bucket_index(us, found.bits) in buckets
     ]
     if times:
@@ -162,7 +166,9 @@ def _others_us(facts: Facts, mode: _TickMode, limits: Thresholds) -> float | Non
     if mode.stage == _SOFTIRQ:
         return 0.0
     buckets = range(bucket_index(mode.low_us), bucket_index(mode.high_us - 1) + 1)
-    total, wait = (sum(time_in(facts, mode.device, one, buckets) for one in some) for some in (_STAGES, (_SOFTIRQ,)))
+    total, wait = (
+        sum(time_in(facts, mode.device, stage, buckets) for stage in stages) for stages in (_STAGES, (_SOFTIRQ,))
+    )
     return (total - wait) / mode.ios if total and wait >= limits["waiting"] * total else None
 
 
@@ -218,12 +224,12 @@ def _ticks(mode: _TickMode) -> str:
 
 def _facts(mode: _TickMode, delayed: _DelayedVector | None, share: float | None) -> Iterator[Fact]:
     hz = round(1e6 / mode.tick_us)
-    what = "take" if mode.stage == "total" else "wait"
+    verb = "take" if mode.stage == "total" else "wait"
     if mode.exact_us is not None:
-        text = f"they {what} {spelled(mode.exact_us)} on average: {mode.exact_us / mode.tick_us:.3f} ticks"
+        text = f"they {verb} {spelled(mode.exact_us)} on average: {mode.exact_us / mode.tick_us:.3f} ticks"
         yield Fact("mode_us", mode.exact_us, text, "us", mode.ios)
     buckets = f"between {spelled(mode.low_us)} and {spelled(mode.high_us)}"
-    yield Fact("mode_share", mode.share, f"{part(mode.share)} of I/Os {what} {buckets}", "share", mode.of)
+    yield Fact("mode_share", mode.share, f"{part(mode.share)} of I/Os {verb} {buckets}", "share", mode.of)
     yield Fact("hz", hz, f"CONFIG_HZ is {hz}: a tick is {spelled(mode.tick_us)}")
     if share is not None:
         yield Fact("time_share", share, f"{part(share)} of the I/Os' time is that wait", "share", mode.of)
