@@ -393,7 +393,7 @@ class RuleEngine:
     @property
     def lasting(self) -> tuple[Episode, ...]:
         """Return the episodes of the current findings, in their order."""
-        return tuple(self._log[one.key] for one in self.current)
+        return tuple(self._log[finding.key] for finding in self.current)
 
     @property
     def kept(self) -> tuple[Episode, ...]:

@@ -223,9 +223,9 @@ def _facts(facts: Facts, found: _WaitingAbove) -> Iterator[Fact]:
 def _steps(facts: Facts, device: Device, shared: _SharedHost | None) -> Iterator[Step]:
     name, scheduler = device.name, elevator(device.limits)
     if shared is not None:
-        some = ", ".join(shared.devices)
+        names = ", ".join(shared.devices)
         yield Step(
-            f"move some of {some} to another adapter, or raise its can_queue by a parameter of its driver",
+            f"move some of {names} to another adapter, or raise its can_queue by a parameter of its driver",
             "all of its disks are gone while the driver reloads",
         )
     if scheduler is not None and scheduler != "none":

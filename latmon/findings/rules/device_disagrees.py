@@ -114,10 +114,10 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
 
 def _remarks(facts: Facts, device: Device, limits: Thresholds) -> Iterator[_Remark]:
     grown = facts.grown.get(device.name, {})
-    for name, one in _COUNTERS.items():
-        if (n := grown.get(name, 0)) >= limits[one.least]:
-            what = one.one if n == 1 else one.several
-            yield _Remark(name, n, f"{n:,} {what} in the readings of {spelled(GROWN_US)} ({name})", one.is_severe)
+    for name, counter in _COUNTERS.items():
+        if (n := grown.get(name, 0)) >= limits[counter.least]:
+            words = counter.one if n == 1 else counter.several
+            yield _Remark(name, n, f"{n:,} {words} in the readings of {spelled(GROWN_US)} ({name})", counter.is_severe)
     for name, bad in _BAD_STATES.items():
         state = device.reported_value(name)
         if state is not None and state in bad:

@@ -390,8 +390,8 @@ def _evidence(facts: Facts, plateau: _Plateau, *, was_faster: bool) -> Iterator[
     yield from _before_facts(facts, plateau, was_faster=was_faster)
     yield from _exempt_facts(facts, plateau.device)
     if place_of(plateau.device) is Place.OUTSIDE:
-        what = plateau.device.model or plateau.device.driver
-        yield Fact("place", what, f"its hardware is not this host's: {what}")
+        hardware = plateau.device.model or plateau.device.driver
+        yield Fact("place", hardware, f"its hardware is not this host's: {hardware}")
     elif thread := thread_of(plateau.device.name, plateau.device.driver):
         yield Fact("place", thread, f"its I/Os are done by {thread} of this host, for what lies below it")
 
@@ -464,8 +464,8 @@ def _exempt_facts(facts: Facts, device: Device) -> Iterator[Fact]:
 def _by_counters(facts: Facts, device: Device, reported: dict[str, int], plateau: _Plateau | None) -> Finding:
     """Return the finding that the counters of a volume decide."""
     worst, us = next(iter(reported.items()))
-    who, what = COUNTERS[worst]
-    is_same = plateau is not None and (plateau.kind is RateKind.IOS) == (what == "IOPS")
+    who, unit = COUNTERS[worst]
+    is_same = plateau is not None and (plateau.kind is RateKind.IOS) == (unit == "IOPS")
     at = f" ({plateau.amount} now)" if plateau is not None and is_same else ""
     counters = tuple(
         Fact(name, grown_us, f"{name} grew by {spelled(grown_us)} in the readings of {spelled(GROWN_US)}", "us")
@@ -476,7 +476,7 @@ def _by_counters(facts: Facts, device: Device, reported: dict[str, int], plateau
         ID,
         WARNING,
         device.name,
-        f"{device.name}: {who} was at its limit of {what}{at} for {spelled(us)} of {spelled(GROWN_US)}, which it "
+        f"{device.name}: {who} was at its limit of {unit}{at} for {spelled(us)} of {spelled(GROWN_US)}, which it "
         "reports itself",
         (*counters, *rates),
         Where("outstanding", device.name),

@@ -469,7 +469,7 @@ def _place_text(facts: Facts, device: Device, worst: StarvedRequest) -> str:
 def _place_of_all(facts: Facts, device: Device, starved: list[StarvedRequest], count: StarvedCount) -> str:
     """Return the place as `_place_text`, as that of the oldest alone where not all are known to wait there."""
     place = _place_text(facts, device, starved[0])
-    all_there = len({one.above for one in starved}) == 1 and count.ios <= len(starved)
+    all_there = len({request.above for request in starved}) == 1 and count.ios <= len(starved)
     return place if all_there or not place else f", the oldest{place}"
 
 
