@@ -154,6 +154,8 @@ class Mount:
     """Major and minor of its device, which is an anonymous one where the file system isn't on a block device alone."""
     root: str = "/"
     """The directory in the file system that is mounted."""
+    number_of_mount: int = 0
+    """The kernel's mnt_id, which /proc/PID/fdinfo has as well."""
 
     @property
     def is_remote(self) -> bool:
@@ -247,16 +249,17 @@ def _stack(block: Path, proc: Path, sys: Path, depth: int) -> Iterator[str]:
         yield from _stack(sys / "class/block" / below.name, proc, sys, depth - 1)
 
 
-def mounts(proc: Path = Path("/proc")) -> Iterator[Mount]:
-    """Yield the mounts in the order of mountinfo: none where the system has no such file."""
-    for line in content(proc / "self/mountinfo").splitlines():
+def mounts(proc: Path = Path("/proc"), process: str = "self") -> Iterator[Mount]:
+    """Yield the mounts of a process in the order of mountinfo: none where there is no such file."""
+    for line in content(proc / process / "mountinfo").splitlines():
         before, separator, after = line.partition(b" - ")
         places, kinds = before.split(b" "), after.split(b" ")
         if separator and len(places) >= _PLACES and len(kinds) > 2:  # noqa: PLR2004 - kind, source, options
             major, _, minor = places[2].partition(b":")
             number = (int(major), int(minor)) if major.isdigit() and minor.isdigit() else (0, 0)
             names = clean(_plain(kinds[0])), _plain(kinds[1]), _plain(kinds[2])
-            yield Mount(_plain(places[4]), *names, number, _plain(places[3]))
+            number_of_mount = int(places[0]) if places[0].isdigit() else 0
+            yield Mount(_plain(places[4]), *names, number, _plain(places[3]), number_of_mount)
 
 
 def disk_of(mount: Mount, proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> str:

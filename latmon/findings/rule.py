@@ -244,11 +244,11 @@ Thresholds = Mapping[str, float]
 LATENCIES, TRACED, DEPTHS, LIMITS = "latencies", "traced", "depths", "limits"
 CGROUPS, ISSUERS, FILES, PATTERNS, ERRORS = "cgroups", "issuers", "files", "patterns", "errors"
 FILE_TIMES = "file times"
-DIRTY, MEMORY, JOURNALS, QUOTAS = "dirty", "memory", "journals", "cpu quotas"
+DIRTY, MEMORY, JOURNALS, QUOTAS, HANGS = "dirty", "memory", "journals", "cpu quotas", "hangs"
 """Inputs: latency histograms; requests traced on demand; counts of outstanding I/Os; limits of drivers, of cgroups;
 latencies by cgroup; operations on files; sizes and order of I/Os; the status of each I/O; the parts of the time of
 operations on files; dirty pages with their limits, or the pauses of who dirties them; pages that are read again for
-want of memory; commits of journals; CPU quotas of cgroups."""
+want of memory; commits of journals; CPU quotas of cgroups; operations on files that hang."""
 
 MISSING: Mapping[str, str] = MappingProxyType(
     {
@@ -264,6 +264,7 @@ MISSING: Mapping[str, str] = MappingProxyType(
         ERRORS: "failed I/Os were not counted",
         DIRTY: "dirty pages were not counted",
         JOURNALS: "commits of journals were not traced",
+        HANGS: "no operation on a file hung, or the stacks of threads were not read, which needs root",
         QUOTAS: "no cgroup with a CPU quota ran, or quotas were not read",
         MEMORY: "pages that are read again for want of memory were not counted",
     }

@@ -747,7 +747,15 @@ async def _evaluated(pilot, keys):
 @pytest.fixture
 def as_many_rules_as_in_the_pictures(monkeypatch):
     monkeypatch.setattr(findings_state, "RULES", RULES[:1] * 18)
-    newer = ("dirty-throttled", "swap-thrash", "slow-journal", "not-the-disk", "late-resume", "cpu-throttled")
+    newer = (
+        "dirty-throttled",
+        "swap-thrash",
+        "slow-journal",
+        "not-the-disk",
+        "late-resume",
+        "cpu-throttled",
+        "hung-file-system",
+    )
     monkeypatch.setattr(engine, "NEEDS", {rule: need for rule, need in engine.NEEDS.items() if rule not in newer})
 
 

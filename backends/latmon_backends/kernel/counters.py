@@ -30,7 +30,7 @@ from latmon.model.measurements.maintenance import Maintenance
 from latmon.model.table import NO_TABLES, Tables, filled
 from latmon.support.errors import UnavailableError
 from latmon.support.paths import content
-from latmon_backends.kernel import block_devices, cgroups, cpu_quotas, depth_sampler, diskstats, memory
+from latmon_backends.kernel import block_devices, cgroups, cpu_quotas, depth_sampler, diskstats, hung_operations, memory
 from latmon_backends.kernel.block_devices import BlockDevices
 from latmon_backends.kernel.cgroups import (
     CgroupCounters,
@@ -43,6 +43,7 @@ from latmon_backends.kernel.cgroups import (
 from latmon_backends.kernel.cpu_quotas import QuotaReader, QuotaSums
 from latmon_backends.kernel.depth_sampler import DepthSampler, Spent, Watched
 from latmon_backends.kernel.diskstats import MOST_GAINED, UNNUMBERED, Counters, Diskstats
+from latmon_backends.kernel.hung_operations import HangReader, HangSums
 from latmon_backends.kernel.kernel_log import KernelLog
 from latmon_backends.kernel.maintenance import MaintenanceReader
 from latmon_backends.kernel.memory import NO_MEMORY, MemoryReader, MemorySample
@@ -125,6 +126,7 @@ class Sample:
     host_context: Mapping[str, Cumulative] = field(default_factory=dict)
     memory: MemorySample = NO_MEMORY
     cpu_quotas: QuotaSums = field(default_factory=dict)
+    hung_operations: HangSums = field(default_factory=dict)
     cgroup_ios: CgroupCounters | None = None
     """Absolute counters by cgroup; None where they are not read."""
     process_ios: ProcessCounters | None = None
@@ -206,6 +208,7 @@ class KernelSampler(CounterSampler):
         self._maintenance = MaintenanceReader(sys)
         self._memory = MemoryReader(proc)
         self._quotas = QuotaReader(proc)
+        self._hangs = HangReader(proc, sys)
         self.cgroups = CgroupNames(proc)
         self._cgroup_ios: CgroupIos | None = None
         self._process_ios: ProcessIos | None = None
@@ -290,6 +293,7 @@ class KernelSampler(CounterSampler):
             memory=self._memory.sample(mono_us, sum(context[name][0] for name in _SHORT_OF_MEMORY if name in context)),
             cgroup_limits=self._cgroups.sample(mono_us, numbered),
             cpu_quotas=self._quotas.sample(mono_us),
+            hung_operations=self._hangs.sample(mono_us),
             cgroup_ios=None if self._cgroup_ios is None else self._cgroup_ios.sample(mono_us, numbered),
             process_ios=None if self._process_ios is None else self._process_ios.sample(),
             idle=self._idle,
@@ -444,6 +448,7 @@ def difference(before: Sample, after: Sample) -> CounterInterval:
             MAINTENANCE: dict.fromkeys(after.maintenance, dt_us),
             **filled(memory.difference(before.memory, after.memory)),
             **filled(cpu_quotas.difference(before.cpu_quotas, after.cpu_quotas)),
+            **filled(hung_operations.difference(before.hung_operations, after.hung_operations)),
         },
     )
 

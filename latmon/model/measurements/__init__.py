@@ -14,6 +14,7 @@ from latmon.model.measurements.dirtiers import DIRTIERS
 from latmon.model.measurements.errors import ERRORS
 from latmon.model.measurements.files import FILE_TIMES, FILES
 from latmon.model.measurements.handlers import HANDLERS
+from latmon.model.measurements.hung_operations import HUNG_OPERATIONS
 from latmon.model.measurements.issuers import ISSUERS
 from latmon.model.measurements.journals import JOURNALS, SYNCS
 from latmon.model.measurements.maintenance import MAINTENANCE, Maintenance
@@ -40,6 +41,7 @@ TABLES: tuple[AnyTable, ...] = (
     MAINTENANCE,
     *(DIRTIERS, MEMORY_LIMITS, MAJOR_FAULTS, JOURNALS, SYNCS),
     CPU_QUOTAS,
+    HUNG_OPERATIONS,
 )
 """All of them, in the order of a recording's line."""
 
@@ -67,6 +69,7 @@ __all__ = [
     "FILES",
     "FILE_TIMES",
     "HANDLERS",
+    "HUNG_OPERATIONS",
     "ISSUERS",
     "JOURNALS",
     "KERNEL",

@@ -19,6 +19,7 @@ from latmon.findings.rule import (
     ERRORS,
     FILE_TIMES,
     FILES,
+    HANGS,
     ISSUERS,
     JOURNALS,
     LATENCIES,
@@ -429,4 +430,5 @@ def _missing(view: ViewState, kind: str) -> str:
         DIRTY: "dirty pages are not counted here",
         ERRORS: "failed I/Os are not counted here",
         QUOTAS: "no cgroup with a CPU quota ran, or quotas are not read here",
+        HANGS: "no operation on a file hung, or stacks of threads are not read here",
     }[kind]

@@ -1,0 +1,312 @@
+"""Threads that hang in operations on files while no device is busy: of a frozen file system, or of one with a server.
+
+A thread looks at the kernel function in which each thread of the host sleeps (/proc/PID/task/TID/wchan), every 2 s, or
+as seldom as 0.5 % of a CPU allows: 5,000 threads take 62 ms, so that they are looked at every 12 s. Those that sleep in
+such a function are looked at every 2 s from then on. One that has not run since the look before, by its count of
+context switches, hangs in the same operation: that time is added to sums, and a sample has the sums.
+
+It needs CAP_SYS_PTRACE and CAP_SYS_ADMIN: for others `wchan` is 0. Nothing is read that a hanging thread can block: no
+memory (cmdline, environ, mem), no file of the file system. The file is that of the system call's first argument, by
+its mnt_id (fdinfo). Of a call without a file, as of io_submit, it is known where the process has open files to write
+on one file system only; of one with a path it isn't known.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+import platform
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
+
+from latmon.capture import target
+from latmon.model.frame import FROZEN, SERVER, FileSystem
+from latmon.model.measurements import HUNG_OPERATIONS
+from latmon.model.measurements.hung_operations import HungOperation, HungTime
+from latmon.model.table import Tables
+from latmon.support.paths import content
+from latmon.support.text import clean
+from latmon_backends.kernel.paced_looks import PacedLooks, Run
+
+_MOST_THREADS, _MOST_WAITS, _MOST_FILES, _MOST_ROWS = 20_000, 200, 256, 16
+_WALK_SHARE = 200
+"""All threads are looked at after so many times the CPU time that it takes: 0.5 % of a CPU."""
+_MAX_NAME, _MAX_MOUNT = 256, 1024
+_SERVERS: Mapping[bytes, str] = MappingProxyType(
+    {
+        b"request_wait_answer": "fuse",
+        b"rpc_wait_bit_killable": "nfs",
+        b"nfs_wait_bit_killable": "nfs",
+        b"wait_for_response": "cifs",
+        b"ceph_mdsc_wait_request": "ceph",
+        b"ceph_osdc_wait_request": "ceph",
+        b"p9_client_rpc": "9p",
+        b"p9_virtio_request": "9p",
+    }
+)
+"""Function in which a thread waits for a server -> the beginning of the type of its file system."""
+_FREEZE_WAITS = frozenset((b"percpu_rwsem_wait", b"__percpu_down_read", b"percpu_down_read", b"__sb_start_write"))
+"""Functions in which a writer waits for the end of a freeze; other semaphores have those of percpu_rwsem, too."""
+_OF_FILES = re.compile(
+    rb"(?:vfs_|do_iter_|file_|sb_|__sb_|mnt_want_write|kiocb_|aio_|io_|do_page_mkwrite|iomap_|generic_|do_splice|"
+    rb"ext4_|xfs_|btrfs_|f2fs_|ovl_|ksys_|__x64_sys_f|__arm64_sys_f|do_truncate|do_fallocate)"
+)
+"""Callers of sb_start_write(), which is inline; the other semaphores are of cgroups, of CPUs and of modules."""
+_FRAME = re.compile(rb"^\[<\w+>\] ([\w.]+)\+", re.MULTILINE)
+_SWITCHES = re.compile(rb"^(?:non)?voluntary_ctxt_switches:\s*(\d{1,20})$", re.MULTILINE)
+_CALL = re.compile(rb"(-?\d{1,10}) 0x([0-9a-f]{1,16})\b")
+_MOUNT_ID = re.compile(rb"^mnt_id:\s*(\d{1,10})$", re.MULTILINE)
+_FLAGS = re.compile(rb"^flags:\s*([0-7]{1,12})$", re.MULTILINE)
+_PAGE_FAULT = -1
+_WITHOUT_FILE: Mapping[str, frozenset[int]] = MappingProxyType(
+    {"x86_64": frozenset((209, 426, _PAGE_FAULT)), "aarch64": frozenset((2, 426, _PAGE_FAULT))}
+)
+"""Machine -> io_submit, io_uring_enter, page fault: the file is one that is open."""
+_OF_TWO_FILES: Mapping[str, frozenset[int]] = MappingProxyType(
+    {"x86_64": frozenset((275, 326)), "aarch64": frozenset((76, 285))}
+)
+"""Machine -> splice, copy_file_range: which of the files it waits for is not known."""
+_Thread = tuple[str, str]
+"""Numbers of the process and of the thread."""
+
+
+class _Wait(NamedTuple):
+    """A thread that waits."""
+
+    function: bytes
+    switches: int
+    """Context switches until now: they tell one wait from the next one."""
+    row: HungOperation | None
+    """None: it isn't an operation on files, or not known which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The threads that waited at one moment."""
+
+    mono_us: int
+    spent_us: int
+    """Without the time for looking at all threads, which has a pace of its own."""
+    walk_due_us: int
+    """When all threads are looked at again."""
+    waits: Mapping[_Thread, _Wait] = field(default_factory=dict)
+
+
+HangSums = Mapping[HungOperation, HungTime]
+"""Sums since the capture began."""
+
+
+def difference(before: HangSums, after: HangSums) -> Tables:
+    """Return the rows of the time between two samples."""
+    if before is after:
+        return {HUNG_OPERATIONS: {}}
+    none = HungTime(0, 0)
+    gains: dict[HungOperation, HungTime] = {}
+    for key, now in after.items():
+        was = before.get(key, none)
+        if now.lasted_us > was.lasted_us:
+            gains[key] = HungTime(now.lasted_us - was.lasted_us, now.threads_us - was.threads_us)
+    return {HUNG_OPERATIONS: gains}
+
+
+class HangReader:
+    """The looks and their sums."""
+
+    def __init__(
+        self, proc: Path, sys: Path, run: Run[Look] | None = None, now_us: Callable[[], int] | None = None
+    ) -> None:
+        """`run` and `now_us`: as those of `PacedLooks`."""
+        self._proc, self._sys = proc, sys
+        self._looks: PacedLooks[Look] = PacedLooks("hung operations", run, now_us)
+        self._sums: HangSums = {}
+
+    def sample(self, mono_us: int) -> HangSums:
+        """Return the sums, and begin the next look where it is due."""
+        looks = self._looks.taken()
+        if looks is not None:
+            self._add(*looks)
+        before = self._looks.last
+        self._looks.begin_if_due(mono_us, lambda now_us: look(self._proc, self._sys, now_us, before))
+        return self._sums
+
+    def _add(self, before: Look, now: Look) -> None:
+        gains = _gains(before, now)
+        if not gains:
+            return
+        sums = dict(self._sums)
+        for row in heapq.nlargest(_MOST_ROWS, gains, key=lambda row: gains[row].threads_us):
+            was = sums.pop(row, HungTime(0, 0))
+            sums[row] = HungTime(was.lasted_us + gains[row].lasted_us, was.threads_us + gains[row].threads_us)
+        self._sums = sums
+
+
+def _gains(before: Look, now: Look) -> dict[HungOperation, HungTime]:
+    """Return the time between two looks of the threads that slept all of it in one operation."""
+    us = now.mono_us - before.mono_us
+    threads: dict[HungOperation, int] = {}
+    for thread, wait in now.waits.items():
+        was = before.waits.get(thread)
+        if wait.row is not None and was is not None and (was.function, was.switches) == (wait.function, wait.switches):
+            threads[wait.row] = threads.get(wait.row, 0) + 1
+    return {row: HungTime(us, us * count) for row, count in threads.items()}
+
+
+def look(proc: Path, sys: Path, mono_us: int, before: Look | None = None) -> Look:
+    """Look at the threads that waited at the last look, or at all where that is due."""
+    begun_ns = time.thread_time_ns()
+    known = before.waits if before is not None else {}
+    walk_due_us = before.walk_due_us if before is not None else 0
+    functions = _functions(proc, known)
+    walked_ns = 0
+    if mono_us >= walk_due_us:
+        functions = _functions(proc, _threads(proc))
+        walked_ns = time.thread_time_ns() - begun_ns
+        walk_due_us = mono_us + _WALK_SHARE * walked_ns // 1000
+    mounts = _Mounts(proc, sys)
+    waits: dict[_Thread, _Wait] = {}
+    for thread, function in functions.items():
+        wait = _wait(proc, thread, function, known.get(thread), mounts)
+        if wait is not None:
+            waits[thread] = wait
+    spent_us = (time.thread_time_ns() - begun_ns - walked_ns) // 1000
+    return Look(mono_us, spent_us, walk_due_us, waits)
+
+
+def _threads(proc: Path) -> Iterator[_Thread]:
+    count = 0
+    for pid in os.listdir(proc):  # noqa: PTH208 - no paths of thousands
+        if not pid.isdecimal():
+            continue
+        try:
+            tids = os.listdir(f"{proc}/{pid}/task")  # noqa: PTH208
+        except OSError:
+            continue
+        for tid in tids:
+            if count >= _MOST_THREADS:
+                return
+            count += 1
+            yield pid, tid
+
+
+def _functions(proc: Path, threads: Iterable[_Thread]) -> dict[_Thread, bytes]:
+    """Return the threads that sleep in a function of interest, with the function."""
+    functions: dict[_Thread, bytes] = {}
+    for pid, tid in threads:
+        function = content(f"{proc}/{pid}/task/{tid}/wchan")
+        if function in _SERVERS or function in _FREEZE_WAITS:
+            functions[pid, tid] = function
+            if len(functions) >= _MOST_WAITS:
+                break
+    return functions
+
+
+def _wait(proc: Path, thread: _Thread, function: bytes, was: _Wait | None, mounts: _Mounts) -> _Wait | None:
+    """Return the wait of a thread; None of one that has ended, and of a kernel thread."""
+    directory = f"{proc}/{thread[0]}/task/{thread[1]}"
+    status = content(f"{directory}/status")
+    counts = _SWITCHES.findall(status)
+    if not counts or b"\nVmSize:" not in status:  # a kernel thread has no memory of its own
+        return None
+    switches = sum(map(int, counts))
+    if was is not None and (was.function, was.switches) == (function, switches):
+        return was
+    return _Wait(function, switches, _row(proc, thread, function, mounts))
+
+
+def _row(proc: Path, thread: _Thread, function: bytes, mounts: _Mounts) -> HungOperation | None:
+    pid, tid = thread
+    kind = _SERVERS.get(function, "")
+    if not kind and not _is_of_files(content(f"{proc}/{pid}/task/{tid}/stack")):
+        return None
+    file_system = mounts.of_call(pid, content(f"{proc}/{pid}/task/{tid}/syscall"), kind)
+    if file_system is None:
+        if kind:  # without a mount nothing says which of the servers hangs
+            return None
+        file_system = FileSystem("")
+    name = clean(content(f"{proc}/{pid}/comm").rstrip(b"\n"), _MAX_NAME).replace("/", "_")
+    return HungOperation(
+        file_system.device, file_system.mount, file_system.kind, SERVER if kind else FROZEN, f"{name}/{pid}"
+    )
+
+
+def _is_of_files(stack: bytes) -> bool:
+    """Return whether a semaphore that a thread waits for is that of a frozen file system, by its caller."""
+    callers = (function for function in _FRAME.findall(stack) if function not in _FREEZE_WAITS)
+    return bool(_OF_FILES.match(next(callers, b"")))
+
+
+class _Mounts:
+    """Mounts by their number, of one look: read where they are needed."""
+
+    def __init__(self, proc: Path, sys: Path) -> None:
+        self._proc, self._sys = proc, sys
+        self._own: dict[int, target.Mount] | None = None
+        self._disks: dict[int, str] = {}
+
+    def of_call(self, pid: str, call: bytes, kind: str) -> FileSystem | None:
+        """Return the file system that a system call works on; `kind`: of a server. None: not known."""
+        found = _CALL.match(call)
+        mount: target.Mount | None = None
+        machine = platform.machine()
+        if found is None or int(found[1]) in _WITHOUT_FILE.get(machine, ()):
+            mount = self._of_open_files(pid)
+        elif int(found[1]) not in _OF_TWO_FILES.get(machine, ()):
+            mount = self._of_file(pid, int(found[2], 16))
+        if kind and (mount is None or not mount.kind.startswith(kind)):
+            mount = self._only_one(kind)
+        if mount is None:
+            return None
+        return FileSystem(clean(os.fsencode(mount.point), _MAX_MOUNT), mount.kind, self._disk(mount))
+
+    def _of_file(self, pid: str, number: int) -> target.Mount | None:
+        info = content(f"{self._proc}/{pid}/fdinfo/{number}") if number < 1 << 31 else b""
+        return self._of_info(pid, info)
+
+    def _of_info(self, pid: str, info: bytes) -> target.Mount | None:
+        found = _MOUNT_ID.search(info)
+        if found is None:
+            return None
+        number = int(found[1])
+        mount = self._all().get(number)
+        if mount is None:  # of another mount namespace
+            others = target.mounts(self._proc, pid)
+            mount = next((other for other in others if other.number_of_mount == number), None)
+        return mount
+
+    def _of_open_files(self, pid: str) -> target.Mount | None:
+        """Return the mount of all files on block devices that a process has open to write; None: of none or several."""
+        try:
+            numbers = os.listdir(f"{self._proc}/{pid}/fdinfo")  # noqa: PTH208
+        except OSError:
+            return None
+        mounts: dict[int, target.Mount] = {}
+        for number in numbers[:_MOST_FILES]:
+            info = content(f"{self._proc}/{pid}/fdinfo/{number}")
+            flags = _FLAGS.search(info)
+            mount = self._of_info(pid, info) if flags and int(flags[1], 8) & os.O_ACCMODE else None
+            if mount is not None and self._disk(mount):
+                mounts[mount.number_of_mount] = mount
+        return next(iter(mounts.values())) if len(mounts) == 1 and len(numbers) <= _MOST_FILES else None
+
+    def _only_one(self, kind: str) -> target.Mount | None:
+        """Return the only mount of a kind; None where there are several."""
+        mounts = {mount.number: mount for mount in self._all().values() if mount.kind.startswith(kind)}
+        return next(iter(mounts.values())) if len(mounts) == 1 else None
+
+    def _all(self) -> Mapping[int, target.Mount]:
+        if self._own is None:
+            self._own = {mount.number_of_mount: mount for mount in target.mounts(self._proc)}
+        return self._own
+
+    def _disk(self, mount: target.Mount) -> str:
+        """Return the disk of a mount; empty of one with a server, whose files are not touched."""
+        if mount.is_remote:
+            return ""
+        if mount.number_of_mount not in self._disks:
+            self._disks[mount.number_of_mount] = target.disk_of(mount, self._proc, self._sys)
+        return self._disks[mount.number_of_mount]

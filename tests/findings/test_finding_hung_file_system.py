@@ -1,0 +1,89 @@
+"""hung-file-system: a frozen file system, a server that is silent, and what is no harm."""
+
+import pytest
+from finding_cases import facts_of, found, frame, lasting, timed
+
+from latmon.findings.engine import not_evaluated
+from latmon.findings.rule import HANGS
+from latmon.model.measurements import HUNG_OPERATIONS
+from latmon.model.measurements.hung_operations import HungOperation, HungTime
+
+RULE = "hung-file-system"
+WRITER = HungOperation("loop0", "/srv/db", "ext4", "frozen", "postgres/7")
+OTHER = WRITER._replace(process="rsyslogd/9")
+REMOTE = HungOperation("", "/mnt/nfs", "nfs4", "server", "ls/5")
+
+
+def hung(*keys, us=5_000_000, threads=2):
+    return {HUNG_OPERATIONS: {key: HungTime(us, threads * us) for key in keys}}
+
+
+def of_blocks(blocks, *keys, **values):
+    return lasting(blocks, histograms=timed("loop0", ((200, {"hba": 2900}),)), tables=hung(*keys, **values))
+
+
+def test_a_frozen_file_system_is_named_with_those_that_wait():
+    (one,) = found(RULE, of_blocks(3, WRITER, OTHER))
+    assert (one.severity, one.device) == ("warning", "loop0")
+    assert one.summary == (
+        "loop0: /srv/db is frozen (fsfreeze, a snapshot) for 15 s: writes wait, not for the device: "
+        "postgres (pid 7) and 1 other program wait"
+    )
+    facts = {fact.name: fact.text for fact in one.facts}
+    assert facts["mount"] == "file system: /srv/db, ext4, on loop0"
+    assert facts["threads"] == "4 threads wait, on average"
+    assert [command for step in one.steps for command in step.commands][-1] == "fsfreeze -u /srv/db"
+
+
+def test_it_is_critical_where_writes_wait_for_half_a_minute():
+    assert [one.severity for one in found(RULE, of_blocks(5, WRITER))] == ["warning"]
+    assert [one.severity for one in found(RULE, of_blocks(6, WRITER))] == ["critical"]
+
+
+def test_a_silent_server_is_named_with_its_mount():
+    (one,) = found(RULE, of_blocks(3, REMOTE))
+    assert one.device == ""
+    assert one.summary == "the server of /mnt/nfs is silent for 15 s: ls (pid 5) waits"
+    assert "fsfreeze" not in " ".join(step.text for step in one.steps)
+
+
+def test_without_its_mount_it_has_a_placeholder():
+    (one,) = found(RULE, of_blocks(3, WRITER._replace(device="", mount="", kind="")))
+    assert one.summary.startswith("a file system is frozen")
+    assert "fsfreeze -u /MOUNT" in " ".join(step.text for step in one.steps)
+
+
+def test_a_suspended_mapping_has_steps_of_its_own():
+    (one,) = found(RULE, of_blocks(3, WRITER._replace(device="dm-3")))
+    assert "cat /sys/block/dm-3/dm/suspended" in " ".join(step.text for step in one.steps)
+
+
+@pytest.mark.parametrize("mount", ["/srv/$(id)", "/srv/a b", "/srv/'x"])
+def test_a_mount_that_a_shell_would_read_is_not_in_a_command(mount):
+    (one,) = found(RULE, of_blocks(3, WRITER._replace(mount=mount)))
+    assert mount not in " ".join(command for step in one.steps for command in step.commands)
+
+
+def test_two_file_systems_of_a_device_are_one_finding_about_the_longer_one():
+    short = WRITER._replace(mount="/short")
+    (one,) = found(RULE, of_blocks(2, WRITER) + of_blocks(2, WRITER, short))
+    assert one.summary.startswith("loop0: /srv/db is frozen (fsfreeze, a snapshot) for 20 s")
+    both = of_blocks(2, WRITER) + of_blocks(1, WRITER, REMOTE)
+    assert {one.device for one in found(RULE, both)} == {"loop0", ""}
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        pytest.param(of_blocks(12), id="nothing hangs"),
+        pytest.param(of_blocks(12, WRITER, us=0)[:11] + of_blocks(1, WRITER, us=2_000_000), id="a snapshot"),
+        pytest.param([*of_blocks(11, WRITER), frame(160)], id="thawed"),
+    ],
+)
+def test_others_are_not_found(frames):
+    assert found(RULE, frames) == []
+
+
+def test_it_is_evaluated_where_operations_hang():
+    assert RULE in not_evaluated(facts_of(lasting(2)))[HANGS]
+    assert HANGS not in not_evaluated(facts_of(of_blocks(2, WRITER)))

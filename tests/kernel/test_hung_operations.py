@@ -1,0 +1,175 @@
+"""Threads that hang in operations on files, from files like those of /proc."""
+
+from types import SimpleNamespace
+
+import pytest
+from cgroup_host import at_once, put
+
+from latmon.model.measurements import HUNG_OPERATIONS
+from latmon.model.measurements.hung_operations import HungOperation, HungTime
+from latmon_backends.kernel import hung_operations
+from latmon_backends.kernel.hung_operations import HangReader
+
+S = 1_000_000
+FROZEN_WRITE = ("percpu_rwsem_wait", "vfs_write", "__x64_sys_pwrite64")
+MOUNTS = """\
+27 1 254:0 / / rw - ext4 /dev/vda rw
+44 27 7:0 / /srv/db rw - ext4 /dev/loop0 rw
+45 27 0:40 / /mnt/remote rw - fuse.sshfs host: rw
+46 27 0:41 / /mnt/nfs rw - nfs4 host:/x rw
+"""
+
+
+class Host:
+    """A host whose threads are added with what they sleep in."""
+
+    def __init__(self, root):
+        self.proc, self.sys = root / "proc", root / "sys"
+        put(self.proc / "self/mountinfo", MOUNTS)
+        for number, name in (("7:0", "loop0"), ("254:0", "vda")):
+            block = self.sys / "devices" / name
+            block.mkdir(parents=True)
+            (self.sys / "dev/block").mkdir(parents=True, exist_ok=True)
+            (self.sys / "dev/block" / number).symlink_to(block)
+        self.now_us = 0
+        self.reader = HangReader(self.proc, self.sys, at_once, lambda: self.now_us)
+
+    def thread(self, pid, tid, functions, call="18 0x4 0x0", *, switches=1, is_of_kernel=False):
+        """`functions`: the innermost one first."""
+        task = self.proc / str(pid) / "task" / str(tid)
+        put(self.proc / str(pid) / "comm", "postgres\n")
+        put(task / "wchan", functions[0])
+        put(task / "stack", "".join(f"[<0>] {function}+0x1/0x2\n" for function in functions))
+        put(task / "syscall", call + "\n")
+        memory = "" if is_of_kernel else "VmSize:\t   100 kB\n"
+        put(
+            task / "status",
+            f"Name:\tpostgres\n{memory}voluntary_ctxt_switches:\t{switches}\nnonvoluntary_ctxt_switches:\t0\n",
+        )
+
+    def file(self, pid, number, mount, flags="0100002"):
+        put(self.proc / str(pid) / "fdinfo" / str(number), f"pos:\t0\nflags:\t{flags}\nmnt_id:\t{mount}\n")
+
+    def rows(self, seconds=10, every_s=None):
+        first = self.reader.sample(self.now_us)
+        for second in range(seconds):
+            if every_s is not None:
+                every_s(second)
+            last = self.reader.sample(self.now_us)
+            self.now_us += S
+        return hung_operations.difference(first, last)[HUNG_OPERATIONS]
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch):
+    monkeypatch.setattr(hung_operations.platform, "machine", lambda: "x86_64")
+
+
+@pytest.fixture
+def host(tmp_path):
+    return Host(tmp_path)
+
+
+def test_writers_of_a_frozen_file_system_are_counted_by_process(host):
+    for tid in (7, 8):
+        host.thread(7, tid, FROZEN_WRITE)
+    host.file(7, 4, 44)
+    ((key, time),) = host.rows().items()
+    assert key == HungOperation("loop0", "/srv/db", "ext4", "frozen", "postgres/7")
+    assert 6 * S <= time.lasted_us <= 9 * S
+    assert time.threads_us == 2 * time.lasted_us
+
+
+@pytest.mark.parametrize(
+    ("function", "mount", "key"),
+    [
+        ("request_wait_answer", 45, HungOperation("", "/mnt/remote", "fuse.sshfs", "server", "postgres/7")),
+        ("rpc_wait_bit_killable", 46, HungOperation("", "/mnt/nfs", "nfs4", "server", "postgres/7")),
+    ],
+)
+@pytest.mark.parametrize("has_file", [True, False])
+def test_a_silent_server_is_named_by_the_file_or_as_the_only_one_of_its_kind(host, function, mount, key, has_file):
+    host.thread(7, 7, (function, "vfs_read"), "0 0x4" if has_file else "262 0xffffff9c")
+    host.file(7, 4, mount)
+    assert set(host.rows()) == {key}
+
+
+def test_which_of_two_servers_hangs_is_not_guessed(host):
+    put(host.proc / "self/mountinfo", MOUNTS + "47 27 0:42 / /mnt/other rw - fuse.sshfs host: rw\n")
+    host.thread(7, 7, ("request_wait_answer", "vfs_statx"), "262 0xffffff9c")
+    assert host.rows() == {}
+
+
+def test_the_file_of_io_submit_is_that_which_is_open_to_write(host):
+    host.thread(7, 7, ("percpu_rwsem_wait", "aio_write", "io_submit_one"), "209 0x7f0000000000")
+    host.file(7, 3, 27, flags="0100000")
+    host.file(7, 4, 44)
+    assert {key.mount for key in host.rows()} == {"/srv/db"}
+
+
+@pytest.mark.parametrize("call", ["257 0xffffff9c 0x7f", "275 0x4 0x0"])
+def test_a_frozen_file_system_that_is_not_known_has_no_name(host, call):
+    host.thread(7, 7, ("percpu_rwsem_wait", "mnt_want_write", "path_openat"), call)
+    host.file(7, 4, 44)
+    assert set(host.rows()) == {HungOperation("", "", "", "frozen", "postgres/7")}
+
+
+def test_a_mount_of_another_namespace_is_found_in_the_process(host):
+    host.thread(7, 7, FROZEN_WRITE)
+    host.file(7, 4, 90)
+    put(host.proc / "7/mountinfo", "90 27 7:0 / /data rw - ext4 /dev/loop0 rw\n")
+    assert {(key.device, key.mount) for key in host.rows()} == {("loop0", "/data")}
+
+
+@pytest.mark.parametrize(
+    "functions",
+    [
+        pytest.param(("percpu_rwsem_wait", "cgroup_procs_write_start"), id="a semaphore of cgroups"),
+        pytest.param(("percpu_rwsem_wait", "__percpu_down_read", "copy_process"), id="a fork"),
+        pytest.param(("hrtimer_nanosleep", "common_nsleep"), id="asleep"),
+        pytest.param(("0",), id="not readable"),
+    ],
+)
+def test_other_sleeps_are_left_out(host, functions):
+    host.thread(7, 7, functions)
+    host.file(7, 4, 44)
+    assert host.rows() == {}
+
+
+def test_kernel_threads_are_left_out(host):
+    host.thread(7, 7, ("request_wait_answer", "fuse_flush"), is_of_kernel=True)
+    assert host.rows() == {}
+
+
+def test_a_thread_that_waits_again_and_again_does_not_hang(host):
+    host.file(7, 4, 45)
+    rows = host.rows(every_s=lambda second: host.thread(7, 7, ("request_wait_answer",), "0 0x4", switches=second))
+    assert rows == {}
+
+
+def test_all_threads_are_looked_at_as_seldom_as_that_takes_long(host, monkeypatch):
+    host.thread(7, 7, ("hrtimer_nanosleep",))
+    clock = SimpleNamespace(thread_time_ns=iter(range(0, 10**12, 60_000_000)).__next__)
+    monkeypatch.setattr(hung_operations, "time", clock)
+    first = hung_operations.look(host.proc, host.sys, 0)
+    assert first.walk_due_us == 200 * 60_000
+    assert first.spent_us < 200_000
+    host.thread(7, 7, FROZEN_WRITE)
+    host.file(7, 4, 44)
+    assert hung_operations.look(host.proc, host.sys, 2 * S, first).waits == {}
+    assert hung_operations.look(host.proc, host.sys, 12 * S, first).waits
+
+
+def test_the_number_of_threads_is_bounded(host, monkeypatch):
+    monkeypatch.setattr(hung_operations, "_MOST_THREADS", 3)
+    monkeypatch.setattr(hung_operations, "_MOST_WAITS", 2)
+    for tid in range(7, 17):
+        host.thread(7, tid, FROZEN_WRITE)
+    host.file(7, 4, 44)
+    assert len(hung_operations.look(host.proc, host.sys, 0).waits) == 2
+
+
+def test_rows_are_summed_up_with_what_was_before():
+    key = HungOperation("loop0", "/a", "ext4", "frozen", "x/1")
+    rows = hung_operations.difference({key: HungTime(2, 4)}, {key: HungTime(5, 10)})
+    assert rows == {HUNG_OPERATIONS: {key: HungTime(3, 6)}}
