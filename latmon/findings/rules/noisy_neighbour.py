@@ -34,7 +34,7 @@ from latmon.support.units import counted, part, spelled
 ID = "noisy-neighbour"
 _QUIET = 0.1
 """Greatest share of the device's time in a block in which the neighbour counts as quiet."""
-_OF_PEAK = 0.6
+_OF_PEAK = 0.85
 """Share of its highest mean number of I/Os in flight from which on a cgroup is busy in all of a block."""
 _MORE = 2.0
 """How many times as many, or as large, the others' own I/Os may become."""
@@ -162,10 +162,10 @@ def _neighbour(group: str, parts: list[_Part], limits: Thresholds) -> _Neighbour
             busy.append(here)
         elif own <= _QUIET * whole:
             quiet.append(here)
-    busy = _wholly_busy(busy, group, limits["lasting_us"])
-    busy_us, quiet_us = (sum(here.us for here in blocks) for blocks in (busy, quiet))
-    if busy_us < limits["lasting_us"] or quiet_us < limits["lasting_us"] / 2:
+    if _length_us(busy) < limits["lasting_us"] or _length_us(quiet) < limits["lasting_us"] / 2:
         return None
+    busy = _wholly_busy(busy, group)
+    busy_us, quiet_us = _length_us(busy), _length_us(quiet)
     others = dict.fromkeys(name for here in busy for name in here.groups if name not in (group, OTHERS))
     victims = []
     for name in others:
@@ -182,14 +182,17 @@ def _neighbour(group: str, parts: list[_Part], limits: Thresholds) -> _Neighbour
     return _Neighbour(done, busy_us, quiet_us, done.time_us / whole, tuple(victims))
 
 
-def _wholly_busy(busy: list[_Part], group: str, lasting_us: float) -> list[_Part]:
-    """Return the blocks in which a cgroup is busy all the time, where these are enough; else all of them.
+def _length_us(blocks: Iterable[_Part]) -> int:
+    return sum(here.us for here in blocks)
+
+
+def _wholly_busy(busy: list[_Part], group: str) -> list[_Part]:
+    """Return the blocks in which a cgroup is busy all the time: those in which it has the most I/Os in flight.
 
     A block in which it begins or ends has I/Os of both times: others that had waited issue many fast ones at once.
     """
     in_flight = [sum(done.time_us for done in here.groups.get(group, {}).values()) / here.us for here in busy]
-    whole = [here for here, mean in zip(busy, in_flight, strict=True) if mean >= _OF_PEAK * max(in_flight)]
-    return whole if sum(here.us for here in whole) >= lasting_us else busy
+    return [here for here, mean in zip(busy, in_flight, strict=True) if mean >= _OF_PEAK * max(in_flight)]
 
 
 def _share_behind(busy: Iterable[_Part], slow: _Done, group: str) -> float | None:
