@@ -94,6 +94,24 @@ def test_a_silent_server_is_named_by_the_file_or_as_the_only_one_of_its_kind(hos
     assert set(host.rows()) == {key}
 
 
+@pytest.mark.parametrize(("mount", "keys"), [(45, {"/mnt/remote"}), (44, set()), (99, set())])
+def test_a_wait_for_a_page_is_that_for_a_server_where_the_file_has_one(host, mount, keys):
+    host.thread(7, 7, ("folio_wait_bit_common", "filemap_get_pages", "filemap_read"), "17 0x4")
+    host.file(7, 4, mount)
+    assert {key.mount for key in host.rows()} == keys
+
+
+def test_waits_for_pages_leave_room_for_the_others(host, monkeypatch):
+    monkeypatch.setattr(hung_operations, "_MOST_PAGE_WAITS", 2)
+    for tid in range(10, 20):
+        host.thread(7, tid, ("folio_wait_bit_common", "filemap_get_pages"), "17 0x4")
+    host.thread(9, 9, FROZEN_WRITE)
+    host.file(9, 4, 44)
+    waits = hung_operations.look(host.proc, host.sys, 0).waits
+    assert len(waits) == 3
+    assert ("9", "9") in waits
+
+
 def test_which_of_two_servers_hangs_is_not_guessed(host):
     put(host.proc / "self/mountinfo", MOUNTS + "47 27 0:42 / /mnt/other rw - fuse.sshfs host: rw\n")
     host.thread(7, 7, ("request_wait_answer", "vfs_statx"), "262 0xffffff9c")

@@ -34,6 +34,8 @@ from latmon.support.text import clean
 from latmon_backends.kernel.paced_looks import PacedLooks, Run
 
 _MOST_THREADS, _MOST_WAITS, _MOST_FILES, _MOST_ROWS = 20_000, 200, 256, 16
+_MOST_PAGE_WAITS = 100
+"""Threads on local disks wait for pages, too: they leave room for the others."""
 _WALK_SHARE = 200
 """All threads are looked at after so many times the CPU time that it takes: 0.5 % of a CPU."""
 _MAX_NAME, _MAX_MOUNT = 256, 1024
@@ -50,6 +52,17 @@ _SERVERS: Mapping[bytes, str] = MappingProxyType(
     }
 )
 """Function in which a thread waits for a server -> the beginning of the type of its file system."""
+_PAGE_WAITS = frozenset(
+    (
+        b"folio_wait_bit_common",
+        b"folio_wait_bit",
+        b"__folio_lock",
+        b"wait_on_page_bit_common",
+        b"wait_on_page_bit",
+        b"__lock_page",
+    )
+)
+"""Functions in which a thread waits for a page of a file: of a server's, where the file has one (a buffered read)."""
 _FREEZE_WAITS = frozenset((b"percpu_rwsem_wait", b"__percpu_down_read", b"percpu_down_read", b"__sb_start_write"))
 """Functions in which a writer waits for the end of a freeze; other semaphores have those of percpu_rwsem, too."""
 _OF_FILES = re.compile(
@@ -196,13 +209,16 @@ def _threads(proc: Path) -> Iterator[_Thread]:
 def _functions(proc: Path, threads: Iterable[_Thread]) -> dict[_Thread, bytes]:
     """Return the threads that sleep in a function of interest, with the function."""
     functions: dict[_Thread, bytes] = {}
+    page_waits: dict[_Thread, bytes] = {}
     for pid, tid in threads:
         function = content(f"{proc}/{pid}/task/{tid}/wchan")
         if function in _SERVERS or function in _FREEZE_WAITS:
             functions[pid, tid] = function
             if len(functions) >= _MOST_WAITS:
                 break
-    return functions
+        elif function in _PAGE_WAITS and len(page_waits) < _MOST_PAGE_WAITS:
+            page_waits[pid, tid] = function
+    return functions | page_waits
 
 
 def _wait(proc: Path, thread: _Thread, function: bytes, was: _Wait | None, mounts: _Mounts) -> _Wait | None:
@@ -220,18 +236,21 @@ def _wait(proc: Path, thread: _Thread, function: bytes, was: _Wait | None, mount
 
 def _row(proc: Path, thread: _Thread, function: bytes, mounts: _Mounts) -> HungOperation | None:
     pid, tid = thread
-    kind = _SERVERS.get(function, "")
-    if not kind and not _is_of_files(content(f"{proc}/{pid}/task/{tid}/stack")):
+    is_frozen = function in _FREEZE_WAITS
+    if is_frozen and not _is_of_files(content(f"{proc}/{pid}/task/{tid}/stack")):
         return None
-    file_system = mounts.of_call(pid, content(f"{proc}/{pid}/task/{tid}/syscall"), kind)
-    if file_system is None:
-        if kind:  # without a mount nothing says which of the servers hangs
-            return None
-        file_system = FileSystem("")
+    call = content(f"{proc}/{pid}/task/{tid}/syscall")
+    mount = mounts.of_call(pid, call)
+    if function in _SERVERS:
+        mount = mounts.with_server(mount, _SERVERS[function])
+    if function in _PAGE_WAITS and mount is not None and not mount.is_remote:
+        return None
+    if mount is None and not is_frozen:  # nothing says which of the servers hangs
+        return None
+    file_system = FileSystem("") if mount is None else mounts.file_system(mount)
     name = clean(content(f"{proc}/{pid}/comm").rstrip(b"\n"), _MAX_NAME).replace("/", "_")
-    return HungOperation(
-        file_system.device, file_system.mount, file_system.kind, SERVER if kind else FROZEN, f"{name}/{pid}"
-    )
+    cause = FROZEN if is_frozen else SERVER
+    return HungOperation(file_system.device, file_system.mount, file_system.kind, cause, f"{name}/{pid}")
 
 
 def _is_of_files(stack: bytes) -> bool:
@@ -248,19 +267,22 @@ class _Mounts:
         self._own: dict[int, target.Mount] | None = None
         self._disks: dict[int, str] = {}
 
-    def of_call(self, pid: str, call: bytes, kind: str) -> FileSystem | None:
-        """Return the file system that a system call works on; `kind`: of a server. None: not known."""
+    def of_call(self, pid: str, call: bytes) -> target.Mount | None:
+        """Return the mount of the file that a system call works on; None: not known."""
         found = _CALL.match(call)
-        mount: target.Mount | None = None
         machine = platform.machine()
         if found is None or int(found[1]) in _WITHOUT_FILE.get(machine, ()):
-            mount = self._of_open_files(pid)
-        elif int(found[1]) not in _OF_TWO_FILES.get(machine, ()):
-            mount = self._of_file(pid, int(found[2], 16))
-        if kind and (mount is None or not mount.kind.startswith(kind)):
-            mount = self._only_one(kind)
-        if mount is None:
+            return self._of_open_files(pid)
+        if int(found[1]) in _OF_TWO_FILES.get(machine, ()):
             return None
+        return self._of_file(pid, int(found[2], 16))
+
+    def with_server(self, mount: target.Mount | None, kind: str) -> target.Mount | None:
+        """Return the mount where it is of a kind of server, else the only one of the kind; None: not known."""
+        return mount if mount is not None and mount.kind.startswith(kind) else self._only_one(kind)
+
+    def file_system(self, mount: target.Mount) -> FileSystem:
+        """Return the file system of a mount."""
         return FileSystem(clean(os.fsencode(mount.point), _MAX_MOUNT), mount.kind, self._disk(mount))
 
     def _of_file(self, pid: str, number: int) -> target.Mount | None:
