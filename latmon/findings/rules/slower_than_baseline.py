@@ -57,7 +57,7 @@ def _other_load(row: SlowerThanBaseline, limits: Thresholds) -> str:
     before, now = row.before, row.now
     if not same_load.is_same_load(before, now, limits) or same_load.is_far_less(row.shift, before, now, limits):
         return f"another load: {_load_text(before)}, now {_load_text(now)}"
-    if same_load.order_of(before, now, limits) == same_load.OTHER:
+    if same_load.is_other_order(before, now, limits):
         return f"another load: {same_load.order_text(before, now)}"
     return ""
 
@@ -129,7 +129,8 @@ def _than_baseline(
     worst = rows[0]
     before_us, now_us = _medians(worst.shift)
     factor = worst.shift.ratio.value
-    order = same_load.order_of(worst.before, worst.now, limits)
+    random_rate = same_load.least_random_rate(facts.device(device), limits)
+    order = same_load.order_of(worst.before, worst.now, limits, random_rate)
     is_much = factor >= limits["much"] and now_us - before_us >= limits["slow_us"] and order != same_load.UNKNOWN
     end = same_load.OR_RANDOM if order == same_load.UNKNOWN else ", under the same load"
     took = f"{spelled(before_us)} -> {spelled(now_us)}"
@@ -147,7 +148,7 @@ def _than_baseline(
     text = f"load then and now: {_load_text(worst.before)}, {_load_text(worst.now)}"
     evidence += [
         Fact("iops", round(worst.now.iops, 1), text, "per_s"),
-        same_load.order_fact(worst.before, worst.now, limits),
+        same_load.order_fact(worst.before, worst.now, limits, random_rate),
     ]
     if baseline.remark:
         evidence.append(Fact("damage", baseline.remark, f"of the recording not all can be read: {baseline.remark}"))

@@ -85,14 +85,15 @@ class _Slower(NamedTuple):
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     """Yield a finding per device whose latency changed for good."""
     changes = {} if facts.history is None else facts.history.changes
-    slower = {name: _of_device(facts, rows, limits) for name, rows in changes.items() if facts.has_io(name)}
+    slower = {name: _of_device(facts, name, rows, limits) for name, rows in changes.items() if facts.has_io(name)}
     for name in sorted(slower):
         if slower[name]:
             yield _finding(facts, name, slower, limits)
 
 
-def _of_device(facts: Facts, changes: Iterable[Change], limits: Thresholds) -> list[_Slower]:
+def _of_device(facts: Facts, device: str, changes: Iterable[Change], limits: Thresholds) -> list[_Slower]:
     """Return the device's ops that are slower than before, the one with the largest factor first."""
+    random_rate = same_load.least_random_rate(facts.device(device), limits)
     by_op: dict[str, list[Change]] = {}
     for change in changes:
         if is_slower(change, limits):
@@ -101,9 +102,9 @@ def _of_device(facts: Facts, changes: Iterable[Change], limits: Thresholds) -> l
     for op, steps in by_op.items():
         blocks = [block for block in facts.window if block.end_us - block.span_us // 2 > steps[-1].mono_us]
         newest = blocks[-_NEWEST:] or facts.window[-1:]
-        load = load_of(steps[0].device, newest)
+        load = load_of(device, newest)
         is_other = _is_other_load(steps[0], steps[-1], load, limits)
-        parts = [block.stage("total", steps[0].device, op) for block in newest]
+        parts = [block.stage("total", device, op) for block in newest]
         now = steps[-1].shift.after if is_other else merge(parts)
         row = _Slower(
             op=op,
@@ -113,7 +114,7 @@ def _of_device(facts: Facts, changes: Iterable[Change], limits: Thresholds) -> l
             now=now,
             load=load,
             is_other_load=is_other,
-            order=_order_of(steps, limits),
+            order=_order_of(steps, limits, random_rate),
         )
         if row.is_known and row.factor >= limits["times"] and row.now_us - row.before_us >= limits["added_us"]:
             slower.append(row)
@@ -124,17 +125,15 @@ def _is_other_load(first: Change, last: Change, load: SpanLoad, limits: Threshol
     """Return whether a load explains a part of the latency now: another one than before, or with more in flight."""
     if first.before is None or last.after is None or not load.ios:
         return False
-    if (
-        not same_load.is_same_load(first.before, load, limits)
-        or same_load.order_of(first.before, load, limits) == same_load.OTHER
-    ):
+    if not same_load.is_same_load(first.before, load, limits) or same_load.is_other_order(first.before, load, limits):
         return True
     return bool(load.depth and last.after.depth and load.depth > limits["load"] * last.after.depth)
 
 
-def _order_of(steps: Sequence[Change], limits: Thresholds) -> str:
+def _order_of(steps: Sequence[Change], limits: Thresholds, random_rate: float) -> str:
     """Return the order of the I/Os as far as it is known of all steps: that of the least known one."""
-    orders = [same_load.order_of(step.before, step.after, limits) for step in steps if step.before and step.after]
+    sides = [(step.before, step.after) for step in steps]
+    orders = [same_load.order_of(before, after, limits, random_rate) for before, after in sides if before and after]
     return same_load.UNKNOWN if same_load.UNKNOWN in orders else orders[0]
 
 
@@ -147,7 +146,7 @@ def is_slower(change: Change, limits: Thresholds) -> bool:
         return False
     if not same_load.is_same_load(before, after, limits) or same_load.is_far_less(change.shift, before, after, limits):
         return False
-    return same_load.order_of(before, after, limits) != same_load.OTHER and same_load.is_slower_device(
+    return not same_load.is_other_order(before, after, limits) and same_load.is_slower_device(
         change.shift, before, after, limits
     )
 
@@ -213,18 +212,18 @@ def _evidence(
     if first.hour_us > 0:
         text = f"in the {spelled(first.hour_us)} before, medians of {first.op}s were {bounds_text(first)}"
         yield Fact("hour_before", round(2 ** first.hour[1]), text, "us")
-    yield from _load_facts(rows, first, limits)
+    yield from _load_facts(facts.device(device), rows, first, limits)
     yield from _at_the_same_time(facts, device, slower, first)
 
 
-def _load_facts(rows: list[_Slower], first: Change, limits: Thresholds) -> Iterator[Fact]:
+def _load_facts(device: Device, rows: list[_Slower], first: Change, limits: Thresholds) -> Iterator[Fact]:
     before, after = first.before, first.after
     if before is None or after is None:
         return
     text = f"load before -> after: {rate(before.iops)} -> {rate(after.iops)} IOPS"
     text += f", mean size {same_load.size_text(before.mean_bytes)} -> {same_load.size_text(after.mean_bytes)}"
     yield Fact("iops", round(after.iops, 1), text, "per_s")
-    yield same_load.order_fact(before, after, limits)
+    yield same_load.order_fact(before, after, limits, same_load.least_random_rate(device, limits))
     if rows[0].is_other_load:
         now = rows[0].load
         depth = "" if now.depth is None else f", {now.depth:.1f} in flight"
