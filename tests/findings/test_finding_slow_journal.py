@@ -1,11 +1,12 @@
 """slow-journal: who waits for syncs, the phase of a commit, whose data it waits for, and what is no finding."""
 
 import pytest
-from finding_cases import disk, done, facts_of, found, frame, lasting
+from finding_cases import disk, done, facts_of, found, frame, hist, lasting
 
 from latmon.findings.engine import not_evaluated
 from latmon.findings.rule import JOURNALS as INPUT
 from latmon.findings.rules.slow_journal import ID
+from latmon.model.frame import Series
 from latmon.model.measurements import JOURNALS, SYNCS
 from latmon.model.measurements.journals import Commits, Syncing, Syncs
 
@@ -13,14 +14,16 @@ MS = 1000
 MB = 1_000_000
 
 
-def journal(*waits, commits=None, written=0, blocks=12):
+def journal(*waits, commits=None, written=0, blocks=12, **values):
     """Findings where each block of 5 s has these syncs: (process, syncs, ms waited)."""
     commits = Commits(5, 1 * MS, 200 * MS, 2300 * MS, 40) if commits is None else commits
     tables = {
         JOURNALS: {"sda": commits},
         SYNCS: {Syncing("sda", process): Syncs(n, ms * MS) for process, n, ms in waits},
     }
-    return found(ID, lasting(blocks, tables=tables, kernel=done("sda", 100, "write", written // 100)), [disk()])
+    return found(
+        ID, lasting(blocks, tables=tables, kernel=done("sda", 100, "write", written // 100), **values), [disk()]
+    )
 
 
 def test_a_program_that_waits_for_the_data_of_another_one():
@@ -42,6 +45,16 @@ def test_a_slow_device_whose_journal_is_all_that_it_writes():
     (finding,) = journal(("db/7", 5, 2600), written=400_000)
     assert "92% of it writing the journal" in finding.summary
     assert any("journal on another device" in step.what for step in finding.steps)
+
+
+@pytest.mark.parametrize(("write_us", "names_flush"), [(500, True), (300_000, False)])
+def test_a_cache_whose_flush_is_slow_is_named_and_not_the_data(write_us, names_flush):
+    """Commits of a real volume whose flush took 140 ms; where writes are as slow, the flush is no cause of its own."""
+    latencies = {Series("sda", op, "total"): hist({us: 20}) for op, us in (("flush", 300_000), ("write", write_us))}
+    (finding,) = journal(("orders/7", 5, 2600), written=100 * MB, histograms=latencies)
+    assert ("most of it flushing the device's cache (30" in finding.summary) == names_flush
+    assert ("flush_us" in {fact.name for fact in finding.facts}) == names_flush
+    assert ("files' data" in finding.summary) != names_flush
 
 
 def test_a_commit_that_waits_for_an_operation():

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from latmon.findings.evidence import hardware_steps
 from latmon.findings.facts import Facts
 from latmon.findings.programs import Program, by_program
 from latmon.findings.rule import (
@@ -24,6 +25,7 @@ from latmon.findings.rule import (
     Thresholds,
     Where,
     duration_facts,
+    plain,
 )
 from latmon.model import measurements
 from latmon.model.measurements.journals import Commits, Syncing, Syncs
@@ -39,8 +41,15 @@ _PHASES = {
 """Phase -> what a commit does in it."""
 _LEAST_DATA, _TIMES_JOURNAL, _BLOCK = 262_144, 8, 4096
 """Bytes written per commit, and times the journal's blocks of mostly 4096 bytes, from which on they are of files."""
+_FLUSHED = 0.5
+"""Share of a commit that is one flush at least, and of a flush that is a write at most: the cache's flush is slow."""
 _REFUTED = (
     "the syncs are as slow while no other program writes to the file system, or on one of its own on the same disk"
+)
+
+
+_GROUP_COMMIT = Step(
+    "let the program sync once for several changes (group commit)", "changes since then are lost at a crash"
 )
 
 
@@ -90,7 +99,10 @@ def _finding(facts: Facts, device: str, commits: Commits, longest: _Waiter) -> F
     share = longest.syncs.waited_us / facts.span_us
     mean = spelled(commits.total_us / commits.commits)
     most = f"{part(phases[worst] / commits.total_us)} of it {_PHASES[worst]}"
-    if worst != _LOCKED and _is_data(facts, device, commits):
+    flush_us = _slow_flush_us(facts, device, commits)
+    if worst == _LOGGING and flush_us is not None:
+        most = f"most of it flushing the device's cache ({spelled(flush_us)})"
+    elif worst != _LOCKED and _is_data(facts, device, commits):
         most = f"while {rate(_bytes_per_commit(facts, device, commits) or 0)}B of files' data are written"
     return Finding(
         ID,
@@ -119,6 +131,11 @@ def _facts(facts: Facts, device: str, commits: Commits, longest: _Waiter) -> Ite
         yield from duration_facts((f"{phase}_us", mean_us, text, commits.commits))
     blocks = commits.blocks / commits.commits
     yield Fact("blocks", round(blocks, 1), f"a commit writes {blocks:.3g} blocks to the journal", "", commits.commits)
+    if (flush_us := _slow_flush_us(facts, device, commits)) is not None:
+        flushes = facts.latency(device, "flush")
+        text = f"a flush of {device} takes {spelled(flush_us)} on average, a write "
+        text += spelled(facts.latency(device, "write").mean or 0)
+        yield Fact("flush_us", round(flush_us), text, "us", flushes.count)
     if (per_commit := _bytes_per_commit(facts, device, commits)) is not None:
         text = f"{device} writes {rate(per_commit)}B meanwhile for each commit"
         yield Fact("bytes_per_commit", round(per_commit), text, "bytes", commits.commits)
@@ -127,6 +144,17 @@ def _facts(facts: Facts, device: str, commits: Commits, longest: _Waiter) -> Ite
 def _bytes_per_commit(facts: Facts, device: str, commits: Commits) -> float | None:
     written = facts.completed(device, "write")
     return None if written is None else written.bytes / commits.commits
+
+
+def _slow_flush_us(facts: Facts, device: str, commits: Commits) -> float | None:
+    """Return the mean time of a flush, where that is most of a commit and the device's writes are not as slow; or None.
+
+    A commit ends with a flush before and after its last block, or with one and a write with FUA.
+    """
+    flush_us, write_us = (facts.latency(device, op).mean for op in ("flush", "write"))
+    if flush_us is None or write_us is None or flush_us < _FLUSHED * commits.total_us / commits.commits:
+        return None
+    return flush_us if write_us <= _FLUSHED * flush_us else None
 
 
 def _is_data(facts: Facts, device: str, commits: Commits) -> bool:
@@ -143,6 +171,20 @@ def _steps(facts: Facts, device: str, commits: Commits, worst: str, longest: _Wa
             "find the operation that keeps the commit waiting: a truncate or unlink of a large file, a full journal"
         )
         return
+    if worst == _LOGGING and _slow_flush_us(facts, device, commits) is not None:
+        yield from hardware_steps(
+            facts,
+            device,
+            (
+                Step(
+                    "find out why the device's cache is slow to flush: its battery, an array's write-back policy, a "
+                    "hypervisor that syncs a file, syncs of other programs on the same disk",
+                    commands=(f"cat /sys/block/{device}/queue/write_cache",) if plain(device) else (),
+                ),
+            ),
+        )
+        yield _GROUP_COMMIT
+        return
     if _is_data(facts, device, commits):
         yield Step(
             f"let the program that writes the large files sync them as it goes, or write them with O_DIRECT, so that "
@@ -158,7 +200,7 @@ def _steps(facts: Facts, device: str, commits: Commits, worst: str, longest: _Wa
             "after a crash files may have blocks with older contents of other files",
         )
         return
-    yield Step("let the program sync once for several changes (group commit)", "changes since then are lost at a crash")
+    yield _GROUP_COMMIT
     yield Step(
         "put the journal on another device (mke2fs -O journal_dev), or use one whose cache survives a power failure"
     )
