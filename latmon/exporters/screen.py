@@ -22,7 +22,7 @@ from latmon.recording.archive import frames_of
 from latmon.recording.codec import Gap
 from latmon.support.errors import RecordingError
 from latmon.support.text import clean, drawable
-from latmon.support.theme import XTERM, Theme, role_colours
+from latmon.support.theme import BACKGROUNDS, XTERM, Theme, role_colours
 from latmon.views.bars import BOLD
 from latmon.views.heatmap import RAMP, Ink, solid
 from latmon.views.lines import ODD, PLAIN, UNKNOWN_CELL, Line, Pen, Row, Span, cell_len, cells_of, encode, fit, plain
@@ -205,7 +205,7 @@ class Tape:
         ansi = self._colours.ansi
         is_plain = bool(lower) and not ansi
         is_bold = not {role, upper}.isdisjoint(self._colours.bold) or (is_plain and lower == "sel")
-        attributes = frozenset(["1"] * is_bold + ["7"] * (is_plain and lower != "sel"))
+        attributes = frozenset(["1"] * is_bold + ["7"] * (is_plain and lower not in BACKGROUNDS))
         if not ansi:
             return Pen(attributes=attributes)
         back = ansi[lower] if lower else self._colours.ansi_background
@@ -306,7 +306,7 @@ def picture(lines: list[Line], size: tuple[int, int], colours: Palette) -> Itera
     yield f"text {{ font: 14px {_FONT}; white-space: pre; fill: {colours.text} }}"
     yield from (f".{role} {{ fill: {colour} }}" for role, colour in colours.rgb.items())
     yield from (f"text.{role.partition('/')[0]} {{ font-weight: bold }}" for role in colours.bold)
-    yield from () if "sel" in colours.rgb else (".sel { fill: none }",)
+    yield from (f".{role} {{ fill: none }}" for role in BACKGROUNDS if role not in colours.rgb)
     yield "</style>"
     yield f'<rect width="100%" height="100%" rx="6" fill="{colours.background}"/>'
     yield f'<g transform="translate({_WIDE} {_HIGH / 2})">'

@@ -421,6 +421,11 @@ class Instead(NamedTuple):
         return self.share >= _MOST
 
     @property
+    def name(self) -> str:
+        """Return its name without its priority."""
+        return self.label.partition(" (prio ")[0]
+
+    @property
     def who(self) -> str:
         """Return it as the subject of a clause, with how much of the time was its."""
         share = self.share

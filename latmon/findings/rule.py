@@ -164,6 +164,39 @@ FLEET = "fleet"
 """The backend whose devices are named HOST:DEVICE."""
 
 
+SHORT_CELLS = 76
+"""Cells of a short text at most, so that it is one line of 80 columns with the sign of its severity."""
+_NAME_CELLS, _WORD_CELLS = 24, 16
+"""Cells of a device's name in a short text, and of a name that `within` shortens."""
+
+
+def within(name: str, cells: int = _WORD_CELLS) -> str:
+    """Return a name in at most `cells`, with an ellipsis where its end is left out."""
+    return name if len(name) <= cells else f"{name[: cells - 1]}…"
+
+
+def short_name(device: str) -> str:
+    """Return the name of a device for a short text; of HOST:DEVICE the end of the host is left out first."""
+    host, separator, name = device.rpartition(":")
+    room = _NAME_CELLS - len(separator) - len(name)
+    if not separator or room < 2:  # noqa: PLR2004 - a letter and an ellipsis
+        return within(device, _NAME_CELLS)
+    return f"{within(host, room)}:{name}"
+
+
+def short_text(device: str, verdict: str, *clauses: str) -> str:
+    """Return a short text of at most SHORT_CELLS: the device, the verdict, and the clauses that fit.
+
+    A clause begins with its comma and is whole or left out. The verdict has the number; with a device it has 50 cells
+    at most.
+    """
+    text = f"{short_name(device)}: {verdict}" if device else verdict
+    for clause in clauses:
+        if len(text) + len(clause) <= SHORT_CELLS:
+            text += clause
+    return within(text, SHORT_CELLS)
+
+
 class Moment(NamedTuple):
     """A time on CLOCK_MONOTONIC and as Unix time."""
 
@@ -190,8 +223,8 @@ class Finding:
     """The share of the affected I/Os' time that it explains, 0..1."""
     also: tuple[str, ...] = ()
     """Other affected devices: findings on them that it explains are left out as well."""
-    brief: str = ""
-    """A shorter summary, for a screen that has not enough lines for the whole one; empty where there is none."""
+    short: str = ""
+    """The verdict for the first screen in at most SHORT_CELLS, by `short_text`; each rule gives one."""
     state: tuple[str, str] = ("", "")
     """A subject (a cgroup), and its state (its limit). Another state of the same subject is another episode."""
     began: Moment | None = None

@@ -70,6 +70,8 @@ class RampStep(NamedTuple):
 class _Accent(NamedTuple):
     rgb: str
     ansi: int
+    xterm: int | None = None
+    """Of xterm's 256, where the nearest one would be a grey."""
 
 
 _ACCENTS = {
@@ -80,6 +82,8 @@ _ACCENTS = {
         "depth": _Accent("#7c6f9f", 5),
         "wait": _Accent("#ff6e67", 9),
         "sel": _Accent("#1d2835", 0),
+        "critical": _Accent("#4f1a1c", 0, 52),
+        "warning": _Accent("#2e2b22", 0, 236),
     },
     False: {
         "limit": _Accent("#116149", 5),
@@ -88,12 +92,16 @@ _ACCENTS = {
         "depth": _Accent("#9484b5", 5),
         "wait": _Accent("#c00030", 1),
         "sel": _Accent("#e3ecf7", 7),
+        "critical": _Accent("#ffdcd7", 7, 224),
+        "warning": _Accent("#f7f0d0", 7, 230),
     },
 }
-"""Roles that a theme may leave out: threshold, frame lines, bars of no stage, I/Os in flight, and the background of the
-header and of a selected row. On dark, on light.
+"""Roles that a theme may leave out: threshold, frame lines, bars of no stage, I/Os in flight, and the backgrounds of
+the header and of a selected row, and of critical findings and warnings in the verdict. On dark, on light.
 """
 ACCENTS = tuple(_ACCENTS[True])
+BACKGROUNDS = ("sel", "critical", "warning")
+"""Roles of backgrounds: `text/sel` is text on one."""
 _TAIL_ANSI = {True: 15, False: 1}
 _TOO_DARK = (0, 3, 4, 8)
 """ANSI colours that are no texts on dark: black, yellow (brown on a console), blue, bright black. On light, few are."""
@@ -138,6 +146,9 @@ def role_colours(theme: Theme, stages: Iterable[tuple[str, int, int]]) -> dict[s
     texts = {role: one.rgb for role, one in _ACCENTS[theme.dark].items()} | dict(own)
     texts |= {"gap": own["dim"], "tail": theme.ramp.tail or theme.tail or own["strong"]}
     found = {role: Colour(rgb, nearest(rgb)) for role, rgb in texts.items()}
+    for role, accent in _ACCENTS[theme.dark].items():
+        if accent.xterm is not None and role not in own:
+            found[role] = Colour(accent.rgb, accent.xterm)
     ramp = zip(theme.ramp.steps, theme.ramp.steps_256, strict=True)
     found |= {f"heat{number}": Colour(rgb, xterm) for number, (rgb, xterm) in enumerate(ramp, 1)}
     for number, (rgb, xterm, _) in enumerate(stages, 1):

@@ -23,7 +23,7 @@ from textual.widget import Widget
 from latmon.model.frame import Origin
 from latmon.model.stages import FACTS
 from latmon.support.text import drawable
-from latmon.support.theme import Colour, Theme, ansi_colours, role_colours
+from latmon.support.theme import BACKGROUNDS, Colour, Theme, ansi_colours, role_colours
 from latmon.tui.commands import InputLine, one_line
 from latmon.tui.keys import Command, brief_keys, matching, sections
 from latmon.views.bars import BOLD, LETTER_ROLES
@@ -71,7 +71,7 @@ _PLAIN = {
     "depth": Style(),
     WAIT: Style(bold=True),
     "frame": Style(),
-    "sel": Style(),
+    **dict.fromkeys(BACKGROUNDS, Style()),
     ODD: Style(bold=True, reverse=True),
 }
 _FAR = 1_000_000
@@ -113,7 +113,8 @@ def _face(theme: Theme, depth: str) -> Face:
         return Face(theme.name, MappingProxyType(styles), solid(len(theme.ramp.steps)))
     few = ansi_colours(theme, _STAGES) if depth != "none" else {}
     if not few:
-        return Face(theme.name, MappingProxyType(_PLAIN | _selected(_PLAIN, Style(bold=True))), RAMP)
+        backs = {"sel": Style(bold=True), "critical": Style(), "warning": Style()}
+        return Face(theme.name, MappingProxyType(_PLAIN | _on_backgrounds(_PLAIN, backs)), RAMP)
     only_8 = depth == "8"
     cells = theme.ramp.steps_8 if only_8 else theme.ramp.steps_16
     styles = _PLAIN | {"bad": Style(bold=True)} | dict.fromkeys(LETTER_ROLES, Style(bold=True))
@@ -121,15 +122,16 @@ def _face(theme: Theme, depth: str) -> Face:
         styles[role] = styles.get(role, Style()) + (_of_8(number) if only_8 else Style(color=Color.from_ansi(number)))
     styles[ODD] = styles["bad"] + styles[ODD]
     styles |= {f"heat{number}": Style(color=Color.from_ansi(cell.ansi)) for number, cell in enumerate(cells, 1)}
-    back = few["sel"] % _BRIGHT if only_8 else few["sel"]
-    styles |= _selected(styles, Style(bgcolor=Color.from_ansi(back)))
+    numbers = {role: few[role] % _BRIGHT if only_8 else few[role] for role in BACKGROUNDS}
+    styles |= _on_backgrounds(styles, {role: Style(bgcolor=Color.from_ansi(n)) for role, n in numbers.items()})
     ink = Ink(glyphs="".join(cell.glyph for cell in cells), halves=False) if cells else RAMP
     return Face(theme.name, MappingProxyType(styles), ink)
 
 
-def _selected(styles: Mapping[str, Style], back: Style) -> dict[str, Style]:
-    """Return the styles of texts in a selected row and in the header."""
-    return {f"{role}/sel": style + back for role, style in styles.items() if "/" not in role}
+def _on_backgrounds(styles: Mapping[str, Style], backs: Mapping[str, Style]) -> dict[str, Style]:
+    """Return the styles of texts in a selected row, in the header and in the verdict. `backs`: by role."""
+    texts = {role: style for role, style in styles.items() if "/" not in role}
+    return {f"{role}/{back}": style + backs[back] for back in backs for role, style in texts.items()}
 
 
 def _of_8(number: int) -> Style:
@@ -144,7 +146,7 @@ def _coloured(some: Mapping[str, Colour], depth: str) -> dict[str, Style]:
     styles = {role: Style(color=colour, bgcolor=shown["background"]) for role, colour in shown.items()}
     for role in BOLD:
         styles[role] += Style(bold=True)
-    styles |= _selected(styles, Style(bgcolor=shown["sel"]))
+    styles |= _on_backgrounds(styles, {role: Style(bgcolor=shown[role]) for role in BACKGROUNDS})
     styles[ODD] = Style(color=shown["background"], bgcolor=shown["bad"], bold=True)
     cells = [role for role in shown if role.startswith("heat") or role == TAIL]
     for upper, lower in permutations(cells, 2):  # of the two halves of a cell

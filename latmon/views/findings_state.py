@@ -60,8 +60,8 @@ class CurrentFindings:
 
     @property
     def explained(self) -> frozenset[str]:
-        """Return the devices of which an active finding, more than a notice, has the share of their time."""
-        shared = [finding for finding in self.urgent if finding.share]
+        """Return the devices whose share of time an active finding, more than a notice, has on the screen."""
+        shared = [finding for finding in self.urgent if finding.share and "%" in finding.short]
         return frozenset(name for finding in shared for name in (finding.device, *finding.also))
 
     @property

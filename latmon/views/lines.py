@@ -119,7 +119,12 @@ def _truncated(line: Line, cells: int) -> Line:
 
 def highlighted(line: Line) -> Line:
     """Return a line on the background of a selected row; `fit` extends the background to the line's end."""
-    return tuple(Span(text, role if "/" in role else f"{role}{_SELECTED}") for text, role in line)
+    return backed(line, "sel")
+
+
+def backed(line: Line, background: str) -> Line:
+    """Return a line on another background: a role that ends in `/BACKGROUND`."""
+    return tuple(Span(text, role if "/" in role else f"{role}/{background}") for text, role in line)
 
 
 def is_framed(size: tuple[int, int]) -> bool:

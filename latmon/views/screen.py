@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from latmon.aggregate.history import Store
 from latmon.analysis.attribution import untraced_share
 from latmon.analysis.peers import Order
-from latmon.findings.rule import Finding, Settings
+from latmon.findings.rule import Settings
 from latmon.findings.rules.starved_io import ID as STARVED
 from latmon.model.frame import TRACER_STARTING, Frame, Origin
 from latmon.recording.archive import Archive, Past, Stamp
@@ -50,7 +50,9 @@ from latmon.views.panels.stages import stages_panel
 from latmon.views.panels.who import who_panel
 from latmon.views.past_view import PastReader, PastSelection
 from latmon.views.selection import Selection, carried
-from latmon.views.status import Notices, TourBanner, banner_lines, findings, notices
+from latmon.views.status import Notices, TourBanner, banner_lines, notices
+from latmon.views.verdict import NONE as NO_VERDICT
+from latmon.views.verdict import Verdict, verdict
 
 if TYPE_CHECKING:
     from latmon.diff.report import DiffReport
@@ -89,6 +91,8 @@ class Panels:
     """
 
     title: Line
+    verdict: list[Line]
+    """Rows of the screen's width between the title and the body."""
     body: list[Line]
     notice: list[Line]
     health: Line
@@ -457,20 +461,21 @@ class Scene:
         self.page = max((height - 8) // 2, 1)
         view, toured, cells = self.view, self.banner is not None, width - 2 * self._framed
         plain = self.comparison is None and not self.selection.details
-        notes, named = findings(view, cells, height, toured=toured) if plain else ([], [])
-        is_counted = self.selection.screen == "findings" or (self._framed and named)  # in a heading
-        found = "" if is_counted else status.not_shown(len(view.found.shown), len(named))
-        health, lasts = self._health(cells, named, found), status.lasting(view, self.reported, toured=toured)
+        above = verdict(view, self._trouble(), width, height) if plain else NO_VERDICT
+        is_counted = self.selection.screen in ("overview", "findings")
+        found = "" if is_counted and plain else status.not_shown(len(view.found.shown))
+        health, lasts = self._health(cells, above, found), status.lasting(view, self.reported, toured=toured)
         if lasts and (both := status.with_lasting(health, lasts, view.origin, cells)):
             health, lasts = both, ""
         if height < status.TALL or (view.origin is not None and view.origin.backend == "demo"):
             lasts = ""  # not worth a row of the map
-        notes += notices(view, self.reported, cells, reading=self.reading, message=self.message, lasts=lasts)
+        notes = notices(view, self.reported, cells, reading=self.reading, message=self.message, lasts=lasts)
         if self.banner is not None:
             notes += banner_lines(self.banner, cells)
         return Panels(
             title=self._title(width, self._name),
-            body=self._body(view, cells, height - 3 - len(notes)),
+            verdict=above.lines,
+            body=self._body(view, cells, height - 3 - len(above.lines) - len(notes)),
             notice=notes,
             health=health,
             framed=self._framed,
@@ -482,13 +487,17 @@ class Scene:
         view = self.view
         # no row is marked as selected, because no key selects one
         every = [replace(one, selection=replace(one.selection, selected="")) for one in view.subjects()]
-        notes, named = ([], []) if self.message else findings(view, width, 0, toured=False, strip=True)
+        above = verdict(view, self._trouble(), width, _STRIP, keys=False)
         lasts = status.lasting(view, self.reported, toured=False)
-        notes = notes or notices(view, self.reported, width, reading="", message=self.message, lasts=lasts)[:2]
-        most = min(STRIP_ROWS, _STRIP - _STRIP_REST - len(notes))
+        notes = (
+            []
+            if above.named and not self.message
+            else notices(view, self.reported, width, reading="", message=self.message, lasts=lasts)[:2]
+        )
+        most = min(STRIP_ROWS, _STRIP - _STRIP_REST - len(above.lines) - len(notes))
         rows = device_rows(view, every[:most], every, width) if every else paragraph(no_rows(view), width)
-        more = status.not_shown(len(view.found.shown), len(named)).removesuffix(": 6")  # no key shows them
-        lines = (self._title(width), *rows[: 1 + most], *notes, self._health(width, named, more))
+        rows = rows[: 1 + most]
+        lines = (self._title(width), *above.lines, *rows, *notes, self._health(width, above, ""))
         return [fit(line, width) for line in lines]
 
     @property
@@ -503,15 +512,24 @@ class Scene:
         drives = sum(one.timed and one.kind != "host" for one in self.history.devices())
         return status.title(self.store.origin, self.history.window, self.mode, width, screen=screen, drives=drives)
 
-    def _health(self, width: int, named: Sequence[Finding], found: str) -> Line:
-        """Return the health line; `named`: the findings above it, `found`: how many there are besides."""
+    def _health(self, width: int, above: Verdict, found: str) -> Line:
+        """Return the health line. `above`: the rows below the title; `found`: findings that are in none of them."""
         store, window, ages = self.store, self.history.window, self.history.ages
-        if ages.oldest and any((one.id, one.device) == (STARVED, ages.oldest[0].device) for one in named):
+        oldest = ages.oldest[0].device if ages.oldest else ""
+        if above.names_oldest or any((one.id, one.device) == (STARVED, oldest) for one in above.named):
             ages = status.NOTHING  # the finding names it
         ended = self.ended is not None
         return status.health(
             store.origin, window, store.devices, width, self._tracing(), ages=ages, found=found, ended=ended
         )
+
+    def _trouble(self) -> list[str]:
+        """Return what makes the numbers doubtful, in the words of the health line."""
+        origin = self.store.origin
+        if origin is None:
+            return []
+        facts = status.health_facts(origin, self.history.window, self.store.devices, self._tracing())
+        return [fact.text for fact in facts if fact.bad]
 
     def _tracing(self) -> status.Tracing:
         requested = self.selection.screen != "overview"
@@ -560,7 +578,7 @@ def screen_lines(scene: Scene, foot: Line, width: int, height: int) -> list[Line
         small: list[Line] = [(Span("terminal too small", "strong"),), *((Span(one),) for one in wrap(least, width))]
         return small[:height]
     panels = scene.draw(width, height)
-    room = height - 3 - len(panels.notice)
+    room = height - 3 - len(panels.verdict) - len(panels.notice)
     body, keys = panels.body, fit(foot, width)
     if panels.framed and not (body and is_heading(body[0])):  # a panel that has nothing to show begins with a blank
         top = heading((Span(f" {scene.selection.screen}", "strong"),), width - 2)
@@ -568,5 +586,6 @@ def screen_lines(scene: Scene, foot: Line, width: int, height: int) -> list[Line
     body = [*cut(body, room), *[()] * (room - len(body))]
     if panels.framed:
         lines = [*body, *panels.notice, panels.health]
-        return [panels.title, *panelled(lines, width, height - 2, scene.ink.corners), keys]
-    return [panels.title, *map(dashed, body), *map(dashed, panels.notice), panels.health, keys]
+        framed = panelled(lines, width, height - 2 - len(panels.verdict), scene.ink.corners)
+        return [panels.title, *panels.verdict, *framed, keys]
+    return [panels.title, *panels.verdict, *map(dashed, body), *map(dashed, panels.notice), panels.health, keys]

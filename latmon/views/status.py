@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from latmon.aggregate.history import Window
-from latmon.findings.rule import CRITICAL, Finding
+from latmon.analysis.threshold import slower
 from latmon.model.coverage import counts_twice
 from latmon.model.frame import Device, Frame, Health, Origin
-from latmon.model.histogram import Histogram, bucket_bounds, bucket_index
+from latmon.model.histogram import Histogram
 from latmon.model.inflight import Ages
 from latmon.recording.archive import TimelineEvent
 from latmon.support.units import UNKNOWN, clock, part, spelled, with_unit
@@ -35,7 +35,6 @@ from latmon.views.lines import (
     width,
     wrap,
 )
-from latmon.views.panels.findings import titled, urgent
 from latmon.views.panels.inflight import NAMED_US, counted, in_words
 from latmon.views.units import count, percent, span, zone
 
@@ -228,10 +227,9 @@ def health(
     return _sides(tuple(spans), (Span(_QUIET, "bad" if stopped else "dim"),), cells)
 
 
-def not_shown(found: int, shown: int) -> str:
-    """Return the number of findings that no line above shows, with the key of their screen; empty for none."""
-    left = found - shown
-    return f"6: {count(left)} {'more ' * bool(shown)}finding{'s' * (left > 1)}" if left else ""
+def not_shown(found: int) -> str:
+    """Return the number of findings on a screen without the verdict, with the key of theirs; empty for none."""
+    return f"6: {count(found)} finding{'s' * (found > 1)}" if found else ""
 
 
 def details(view: ViewState, tracing: Tracing, cells: int, room: int) -> list[Line]:
@@ -354,18 +352,6 @@ def _above(histogram: Histogram, threshold_us: int, exactly: int | None) -> str:
     return f"{count(slow)} above {with_unit(bound)}{of}"
 
 
-def slower(histogram: Histogram, threshold_us: int, exactly: int | None) -> tuple[int, int]:
-    """Return the I/Os above a bound in us, and the bound: the threshold, or the first bound of a bucket from it on.
-
-    `exactly`: those above the threshold, where they were counted.
-    """
-    if exactly is not None:
-        return exactly, threshold_us
-    low, high = bucket_bounds(bucket_index(threshold_us, histogram.bits), histogram.bits)
-    bound = low if low == threshold_us else high
-    return sum(n for index, n in histogram.buckets if bucket_bounds(index, histogram.bits)[0] >= bound), bound
-
-
 def _mode(mode: ScreenMode) -> Line:
     if mode.word == "PAUSED":
         behind = f"{whole(mode.behind_us)} {'to the end' if mode.why == 'REPLAY' else 'behind'}"
@@ -459,51 +445,11 @@ class Notices:
 
 
 TALL = 20
-"""Rows from which on findings have several lines on the overview."""
-_ALL_FROM = 48
-"""Rows from which on findings of other devices follow."""
-_MAPS_LINES = 20
-"""Rows that a screen with maps below each other keeps: two rows of maps, a legend, title, health and keys."""
-_BRIEF = 3
-"""Lines of the brief text of a finding at 80 columns, which is all of the cause."""
-_STALE_S = 10
-"""Rules are evaluated every 5 s; the time of older findings is shown."""
+"""Rows from which on a text that lasts has a row of its own."""
 ANSWER = " » "
 """Sign before the answer to a key."""
 _MOST, _LONGEST = 2, 4
 """Lines of several sentences, and of a single one, which is longer where it has a tool's message."""
-
-
-def findings(
-    view: ViewState, width: int, height: int, *, toured: bool, strip: bool = False
-) -> tuple[list[Line], list[Finding]]:
-    """Return the lines of findings, on the overview only, and the findings in them.
-
-    `toured`: a tour's text takes the room of all but the cause; `strip`: of the keys too. Panels with frames have a
-    heading with the number of findings.
-    """
-    if view.selection.screen != "overview":
-        return [], []
-    if view.found.coming:
-        return [(Span(f" · findings: evaluating {view.found.share:.0%}", "dim"),)], []
-    last, evaluated = view.history.window.last, view.found.until_wall
-    as_of = clock(evaluated) if last is not None and last.wall - evaluated >= _STALE_S else ""
-    found, first = view.found.shown, selected(view.subjects())
-    device = first.device.name if first is not None else ""
-    most = _BRIEF if strip or (toured and height >= TALL) else height // 4 - 1 if height >= TALL else 1
-    if height >= TALL and (view.selection.panel == "maps" or view.selection.splits):
-        most = min(most, max(height - _MAPS_LINES, 2))
-    others = view.framed and height >= _ALL_FROM
-    remarks = view.found.remarks
-    lines, named = urgent(
-        found, width, most, selected=device, as_of=as_of, remarks=remarks, keys=not strip, others=others
-    )
-    if not view.framed or not lines:
-        return lines, named
-    critical = sum(finding.severity == CRITICAL for finding in view.found.urgent)
-    urgently = f"{count(critical)} urgent"
-    many = [urgently] if critical == len(found) else [count(len(found)), *([urgently] if critical else [])]
-    return [titled("findings", ", ".join(many), width), *lines], named
 
 
 def lasting(view: ViewState, reported: Notices, *, toured: bool) -> str:

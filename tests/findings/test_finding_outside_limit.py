@@ -58,7 +58,7 @@ def test_a_credit_that_is_used_up_is_a_limit_outside_of_the_host():
         "loop0: a limit outside of this host holds it at 1,000 IOPS for 28 s: an I/O takes 4.02 ms with 4.0 in "
         "flight and 20 ms with 20"
     )
-    assert one.brief == "loop0: a limit outside of this host holds it at 1,000 IOPS: more in flight only wait"
+    assert one.short == "loop0: held at 1,000 IOPS by a limit outside of here; more only wait"
     texts = [fact.text for fact in one.facts]
     assert texts[:7] == [
         "1,000 IOPS; in 14 of 14 intervals with many in flight the rate was the same within 2%",

@@ -118,8 +118,8 @@ async def test_saved_views_go_round_and_begin_from_the_start():
         await pilot.press("V")
         assert "view disks" in screen(app)
         assert "nvme0n1" not in screen(app).replace("!nvme0n1", "")
-        assert "filter / !nvme0n1" in screen(app).splitlines()[1]
-        assert screen(app).splitlines()[2].split()[:3] == ["device", "IOPS", "max"]
+        assert "filter / !nvme0n1" in screen(app).splitlines()[2]
+        assert screen(app).splitlines()[3].split()[:3] == ["device", "IOPS", "max"]
         await pilot.press("V")
         assert (app.scene.selection.screen, app.scene.selection.sort) == ("outliers", "max")
         assert app.scene.selection.pattern == ""
@@ -182,7 +182,7 @@ async def test_reads_and_writes_are_apart_at_one_key():
         await pilot.press("r")
         await painted(pilot)
         shown = screen(app).splitlines()
-        rows = [line.split()[0] for line in shown[2:6]]
+        rows = [line.split()[0] for line in shown[3:7]]
         assert rows == ["▸nvme0n1", "read", "write", "nvme1n1"]
         assert any(line.startswith("─ nvme0n1 read") for line in shown)
         assert any(line.startswith("─ nvme0n1 write") for line in shown)
@@ -208,11 +208,11 @@ async def test_groups_have_a_row_each_which_opens_and_closes():
         await pilot.press("b")
         await painted(pilot)
         shown = screen(app).splitlines()
-        assert shown[1].startswith("─ controllers 2, with 3 devices")
-        assert [(line.split()[0], line.split()[2]) for line in shown[3:5]] == [("▸host0", "2"), ("host1", "1")]
+        assert shown[2].startswith("─ controllers 2, with 3 devices")
+        assert [(line.split()[0], line.split()[2]) for line in shown[4:6]] == [("▸host0", "2"), ("host1", "1")]
         await pilot.press("down", "enter")
         await painted(pilot)
-        assert screen(app).splitlines()[1].startswith("─ devices 1  of host1 hpsa")
+        assert screen(app).splitlines()[2].startswith("─ devices 1  of host1 hpsa")
         assert [one.device.name for one in app.scene.view.subjects()] == ["nvme2n1"]
         await pilot.press("slash", *"nvme0", "enter")
         await painted(pilot)

@@ -1,4 +1,4 @@
-"""Findings on the screen: below the map, in their list, on the time axis, and from each to its evidence and back."""
+"""Findings on the screen: below the title, in their list, on the time axis, and from each to its evidence and back."""
 
 import asyncio
 import re
@@ -34,11 +34,11 @@ from latmon.tui.time_travel import Travel
 from latmon.views import findings_state
 from latmon.views.findings_state import CurrentFindings, findings_at
 from latmon.views.lines import plain, width
-from latmon.views.panels.findings import evidence, listed, urgent
+from latmon.views.panels.findings import evidence, listed
 from latmon.views.panels.stages import stages_panel
 from latmon.views.screen import Scene, screen_lines
 from latmon.views.selection import Selection
-from latmon.views.status import findings
+from latmon.views.verdict import verdict
 
 BEGUN = replace(ORIGIN, start_mono_us=START_MONO, start_wall=START_WALL)
 FRAMES = Lazy(on_demand_host, 6, 12, ios=8)
@@ -122,23 +122,88 @@ def scene(frames, selection=Selection(), **options):  # noqa: B008  frozen
     return made
 
 
-# ---- the lines below the map
+# ---- the verdict below the title
 
 
-def test_nothing_is_reported_below_a_map_where_nothing_is_found():
-    assert urgent((), 80, 2) == ([], [])
+def verdict_of(*found, size=(80, 24), past=(), **selection):
+    """The rows of the verdict with these findings at a time."""
+    made = Scene(Selection(**selection))
+    made.store.origin = BEGUN
+    for frame in FRAMES:
+        made.append(frame)
+    view = replace(made.view, found=replace(current(*found), kept=tuple(past)))
+    return verdict(view, (), *size)
 
 
-@pytest.mark.parametrize("cells", [40, 80, 160])
-@pytest.mark.parametrize("lines", [1, 2, 5, 9])
-def test_the_most_urgent_one_is_whole_where_there_is_room(cells, lines):
-    found, named = urgent((WAKE_UP, CEILING, SEEN), cells, lines)
-    assert named == [WAKE_UP]
-    assert len(found) <= lines
-    assert all(width(line) <= cells for line in found)
-    assert text_of(found).startswith("!! nvme5n1 kernel")
-    assert (WAKE_UP.summary.removeprefix(f"{ODD}: ") in flat(found)) == ("6: all" not in flat(found))
-    assert ("6: all" in flat(found)) == (lines < {40: 6, 80: 3, 160: 2}[cells])
+def short(finding, text):
+    return replace(finding, short=f"{finding.device}: {text}")
+
+
+STUCK = short(WAKE_UP, "up to 1.24 s late: emlxs_thread was not run, zpool-data had its CPU")
+FULL, LATE = short(CEILING, "3 I/Os in flight at most, 12.3 wait above"), short(SEEN, "31 of 400 take long")
+
+
+@pytest.mark.parametrize("size", [(40, 10), (60, 16), (80, 24), (160, 50)])
+def test_the_worst_one_is_whole_on_any_screen(size):
+    lines, named, _ = verdict_of(STUCK, FULL, LATE, size=size)
+    assert named[0] == STUCK
+    assert len(lines) <= 3
+    assert {width(line) for line in lines} == {size[0]}
+    assert text_of(lines).startswith("!! nvme5n1: up to 1.24 s late")
+    assert STUCK.short in flat(lines)
+    assert "…" not in flat(lines)
+
+
+def test_findings_have_a_row_each_with_the_key_that_shows_them():
+    lines, named, _ = verdict_of(STUCK, FULL)
+    assert named == [STUCK, FULL]
+    assert plain(lines[1]).startswith(" ! nvme1n1: 3 I/Os in flight at most")
+    assert plain(lines[1]).rstrip().endswith("3 shows")
+    assert {span.role.partition("/")[2] for span in lines[0]} == {"critical"}
+    assert {span.role.partition("/")[2] for span in lines[1]} == {"warning"}
+
+
+def test_others_are_counted_and_that_of_the_selected_device_is_the_second_one():
+    others = [short(replace(CEILING, device=f"nvme{number}n1"), "is full") for number in (2, 3, 4)]
+    lines, named, _ = verdict_of(STUCK, *others)
+    assert named == [STUCK, others[0]]
+    assert plain(lines[-1]).strip() == "+2 more: 6 shows"
+    assert verdict_of(STUCK, *others, selected="nvme4n1").named == [STUCK, others[2]]
+    assert plain(verdict_of(STUCK, *others, size=(80, 12)).lines[-1]).rstrip().endswith(("+3 more", "CPU"))
+
+
+def test_a_notice_is_one_dim_row_below_what_else_is_known():
+    lines, named, _ = verdict_of(LATE)
+    assert named == []
+    assert {span.role for span in lines[-1] if span.text.strip()} <= {"dim", "accent"}
+    assert plain(lines[-1]).startswith(" · nvme2n1: 31 of 400 take long")
+    assert "quiet" not in text_of(lines), "there is no threshold"
+
+
+def test_a_host_is_quiet_only_where_that_is_known():
+    fast = 9_000_000_000
+    assert text_of(verdict_of(threshold_us=fast).lines).startswith(" ● quiet: nothing above 150 min for 12 s")
+    made = Scene(Selection(threshold_us=fast))
+    assert text_of(verdict(made.view, (), 80, 24).lines) == " ○ waiting for the backend"
+    made.store.origin = BEGUN
+    assert "waiting for the first 1 s of data" in text_of(verdict(made.view, (), 80, 24).lines)
+    for frame in FRAMES:
+        made.append(frame)
+    lacking = replace(current(), not_evaluated={LATENCIES: ("starved-io", "io-errors")}, rules=28)
+    shown = text_of(verdict(replace(made.view, found=lacking), (), 80, 24).lines)
+    assert "quiet: " in shown
+    assert "2 of 28 rules not evaluated: 6" in shown
+    assert "quiet" not in text_of(verdict(replace(made.view, found=current()), ("coverage 80%",), 80, 24).lines)
+    assert "coverage 80%" in text_of(verdict(replace(made.view, found=current()), ("coverage 80%",), 80, 24).lines)
+    unknown = text_of(verdict(replace(made.view, found=CurrentFindings()), (), 80, 24).lines)
+    assert "quiet" not in unknown
+    assert re.search("no rule is evaluated|rules are evaluated after 2 s", unknown)
+
+
+def test_ios_above_the_threshold_are_counted_where_no_rule_found_anything():
+    shown = text_of(verdict_of(threshold_us=1_000).lines)
+    assert re.search(r"no finding in .*; \S+ above 1(\.\d+)? ms in 12 s, (most )?on nvme5n1", shown)
+    assert "quiet" not in shown
 
 
 def test_the_strip_has_the_finding_whole_in_eight_lines(ruled):
@@ -153,52 +218,18 @@ def test_the_strip_has_the_finding_whole_in_eight_lines(ruled):
     assert sum(plain(line).startswith((" nvme", "▸nvme")) for line in lines) == 2
 
 
-def test_that_of_the_selected_device_follows_whole_or_not_at_all():
-    for lines, second in ((6, True), (5, False)):
-        found, named = urgent((WAKE_UP, replace(SEEN, severity=WARNING), CEILING), 80, lines, selected="nvme1n1")
-        assert named == [WAKE_UP, *([CEILING] if second else [])]
-        assert ("! nvme1n1 driver limit reached: " in text_of(found)) == second
-        assert len(found) == (6 if second else 3)
-    assert len(urgent((WAKE_UP, CEILING), 80, 9, selected=ODD)[0]) == 3
-
-
-def test_the_brief_text_of_the_first_one_makes_room_for_that_of_the_selected_device():
-    first = replace(WAKE_UP, brief=f"{ODD}: woken late")
-    lines, named = urgent((first, CEILING), 80, 5, selected="nvme1n1")
-    assert named == [first, CEILING]
-    assert plain(lines[0]).startswith("!! nvme5n1 kernel thread ran late: woken late")
-    assert CEILING.summary.removeprefix("nvme1n1: ") in flat(lines)
-    whole, _ = urgent((first, CEILING), 80, 9, selected="nvme1n1")
-    assert WAKE_UP.summary.removeprefix(f"{ODD}: ") in flat(whole), "only where there are not enough lines"
-    assert urgent((first, CEILING), 80, 1, selected="nvme1n1")[1] == [first]
-
-
 def test_numbers_older_than_two_evaluations_have_their_time(ruled):
     """Rules are asked at the ends of blocks; the lines beside it show the newest frame."""
-    ruled(lambda *_: (WAKE_UP,))
+    ruled(lambda *_: (STUCK,))
     made = scene(host(3, 23))
-    assert "kernel thread ran late:" in press(made)
+    assert "nvme5n1: up to 1.24 s late" in press(made)
+    assert "as of" not in press(made)
     made.findings_state.at_once = False
     for one in host(3, 33)[23:]:
         made.append(one)
-    assert f"kernel thread ran late as of {clock(START_WALL + 20)}:" in press(made)
+    assert f"as of {clock(START_WALL + 20)}" in press(made)
     assert "1 finding" not in press(made)
     assert "6: 1 finding" in press(made, "screen:3")
-
-
-def test_a_short_one_has_one_line():
-    ((line,), _) = urgent((replace(WAKE_UP, summary=f"{ODD}: slow"),), 80, 2)
-    assert plain(line).startswith("!! nvme5n1 kernel thread ran late: slow")
-    assert "more" not in plain(line)
-
-
-@pytest.mark.parametrize("many", [26, 60])  # fits as letters and not as cells; longer than a line
-def test_wide_letters_break_where_the_screen_does(many):
-    lines, _ = urgent((replace(WAKE_UP, device="", summary="漢" * many),), 80, 3)
-    assert len(lines) == (1 if many == 26 else 2)
-    assert all(width(line) <= 80 for line in lines)
-    assert "…" not in text_of(lines)
-    assert text_of(lines).count("漢") == many
 
 
 def test_a_notice_stays_off_the_map():
@@ -277,10 +308,10 @@ def test_one_that_comes_again_has_the_number_of_its_times():
 @pytest.mark.parametrize(
     ("episodes", "text"),
     [
-        ({"kept": (lasting(CEILING, 5, 9),)}, f" ! nvme1n1 driver limit reached as of {clock(START_WALL + 9)}: "),
+        ({"kept": (lasting(FULL, 5, 9),)}, f"12.3 wait above, as of {clock(START_WALL + 9)}"),
         (
-            {"lasting": (lasting(CEILING, 50, 55, repeats=3, first_us=START_MONO - 35 * S),)},
-            " ! nvme1n1 driver limit reached again, 4th time in 90 s: ",
+            {"lasting": (lasting(FULL, 50, 55, repeats=3, first_us=START_MONO - 35 * S),)},
+            "12.3 wait above, again, 4th time in 90 s",
         ),
     ],
 )
@@ -290,26 +321,11 @@ def test_the_first_screen_has_a_finding_that_is_kept_or_comes_again(episodes, te
     made.store.origin = BEGUN
     for one in FRAMES:
         made.append(one)
-    lines, named = findings(replace(made.view, found=found), 80, 24, toured=False)
-    assert text in text_of(lines)
-    assert named == [CEILING]
-    roles = {span.role for line in lines for span in line if span.text.strip()}
+    lines, named, _ = verdict(replace(made.view, found=found), (), 80, 24)
+    assert text in flat(lines)
+    assert named == [FULL]
+    roles = {span.role.partition("/")[0] for line in lines for span in line if span.text.strip()}
     assert ("strong" in roles) == ("kept" not in episodes)
-
-
-def test_findings_that_are_kept_are_not_urgent():
-    critical = lasting(replace(CEILING, severity=CRITICAL), 5, 9)
-    made = Scene(Selection())
-    made.store.origin = BEGUN
-    for frame in FRAMES:
-        made.append(frame)
-    view = replace(made.view, framed=True, found=replace(current(WAKE_UP), kept=(critical,)))
-    heading = text_of(findings(view, 160, 50, toured=False)[0]).splitlines()[0]
-    assert "findings 2, 1 urgent" in heading
-    view = replace(view, found=replace(current(), kept=(critical,)))
-    heading = text_of(findings(view, 160, 50, toured=False)[0]).splitlines()[0]
-    assert "findings 1 " in heading
-    assert "urgent" not in heading
 
 
 def test_the_evidence_has_sample_sizes_risks_and_what_would_refute_it():
@@ -362,7 +378,7 @@ def shows(one):
 def test_enter_marks_the_latencies_on_the_map_and_esc_comes_back(ruled):
     ruled(shows(WAKE_UP))
     made = scene(FRAMES)
-    assert "!! nvme5n1 kernel thread ran late: 97% of" in text(made)
+    assert "!! nvme5n1: 97% of" in text(made)
     before = press(made, "screen:5")
     shown = press(made, "evidence")
     assert made.selection.context == "zoom"

@@ -173,7 +173,7 @@ def test_the_oldest_is_reported_grows_and_is_named_everywhere():
     assert "30.0s nvme1n1 WSF" in words(text(made))
     assert "30 s on nvme1n1" in text(made).splitlines()[-2]
     assert press(made, "screen:0").count("in flight") == 1, "one line is enough"
-    assert "in flight > 10 s: 1, oldest 30 s on nvme1n1" in press(made, size=(160, 50))
+    assert "an I/O on nvme1n1 is in flight for 30 s" in press(made, size=(160, 50))
 
 
 def test_a_pause_stops_the_clock_of_what_waits():
@@ -197,7 +197,7 @@ def test_without_a_probe_it_is_at_least_so_long():
     assert "1 I/O, at least; no probe followed it" in shown(frames=known, mode="REPLAY")
     late = [replace(one, in_flight=InFlightList(since_us=one.mono_us)) for one in known]
     assert "1 I/O, at least; began before a probe followed it" in shown(frames=late)
-    assert "in flight ≥19 s" in shown("screen:0", frames=known)
+    assert "is in flight for at least 19 s" in shown("screen:0", frames=known)
 
 
 def test_counts_and_words():
@@ -410,7 +410,7 @@ def test_issue_order_of_the_last_burst_or_why_there_is_none():
 
 def test_out_is_of_its_limit_where_one_is_known():
     lines = shown("screen:0").splitlines()
-    assert "depth" in lines[1]
+    assert "depth" in lines[2]
     assert "    3/3 " in next(line for line in lines if CROWDED in line)
     assert [of_limit(*pair) for pair in ((3, 3), (14, 64), (31, 1023), (412, 1023), (1023, 8184), (0, 8184))] == [
         "3/3", "14/64", "31/1023", "412/1k", "1023/8k", "0/8184",

@@ -132,16 +132,16 @@ def test_the_table_says_where_the_tail_is_when_there_is_something_traced():
     assert line.rstrip().endswith("softirq >99%")
     assert len(line) == 80
     wide = text(scene(FRAMES), (160, 50)).splitlines()
-    assert wide[2].rstrip().endswith(" slow part")
-    assert "trend" in wide[2]
-    assert "trend" in text(scene(host(3, 5))).splitlines()[1]
+    assert wide[3].rstrip().endswith(" slow part")
+    assert "trend" in wide[3]
+    assert "trend" in text(scene(host(3, 5))).splitlines()[2]
 
 
 def test_the_tail_column_leaves_with_the_window():
     made = scene(FRAMES, Selection(window_us=15 * SECOND))
     for number in range(58, 80):
         made.append(frame(number))
-    assert "slow part" not in text(made).splitlines()[1]
+    assert "slow part" not in text(made).splitlines()[2]
 
 
 @pytest.mark.parametrize(
@@ -272,9 +272,9 @@ def test_rows_that_are_scrolled_away_above_are_marked():
     assert press(made, "screen:3").splitlines()[head].startswith(" time")
     assert press(made, *["pick:10"] * 3).splitlines()[head].startswith("↑time")
     devices = scene(host(30, 3))
-    assert text(devices).splitlines()[1].startswith(" 5 of 30 ")
-    assert press(devices, "move:1000").splitlines()[1].startswith("↑5 of 30 ")
-    assert press(devices, "zoom").splitlines()[1].startswith(" 1 of 30 ")
+    assert text(devices).splitlines()[2].startswith(" 5 of 30 ")
+    assert press(devices, "move:1000").splitlines()[2].startswith("↑5 of 30 ")
+    assert press(devices, "zoom").splitlines()[2].startswith(" 1 of 30 ")
 
 
 def test_each_key_is_reported_once_for_a_screen():
@@ -404,11 +404,11 @@ def test_shift_and_an_arrow_hold_the_corner_at_once():
 def test_a_cursor_stays_on_its_moment_through_resizing_and_going_on():
     made = scene(FRAMES)
     press(made, "mark", *["across:-1"] * 5)
-    when = press(made, "mark").splitlines()[3].split(",")[0]
-    assert text(made, (160, 50)).splitlines()[4].split(",")[0] == when
+    when = press(made, "mark").splitlines()[4].split(",")[0]
+    assert text(made, (160, 50)).splitlines()[5].split(",")[0] == when
     last = FRAMES[-1]
     made.append(replace(last, seq=last.seq + 1, wall=last.wall + 1, mono_us=last.mono_us + SECOND))
-    assert text(made).splitlines()[3].split(",")[0] == when
+    assert text(made).splitlines()[4].split(",")[0] == when
     press(made, "window:1")
     assert made.selection.cursor is not None
 

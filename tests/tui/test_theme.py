@@ -12,6 +12,7 @@ from latmon.support.errors import EXIT_USAGE, ThemeError
 from latmon.support.paths import data_dir
 from latmon.support.theme import (
     AUTO,
+    BACKGROUNDS,
     GLYPHS,
     MAX_BYTES,
     OUR_RAMPS,
@@ -327,7 +328,7 @@ def test_a_face_has_a_style_for_every_role(name):
         heat = {made.ink.cell(i)[1] for i in range(1, made.ink.levels + 1)} | {made.ink.tail()[1]}
         roles = {"text", "dim", "strong", "accent", "bad", "gap", "limit", "area", "frame"} | heat
         roles |= {letter_role(stage, made.ink) for stage in COLUMNS}
-        roles |= {ODD, *(f"{one}/sel" for one in roles)}
+        roles |= {ODD, *(f"{one}/{back}" for one in roles for back in BACKGROUNDS)}
         roles |= {f"{upper}/{lower}" for upper, lower in permutations(heat, 2)} if made.ink.halves else set()
         assert roles <= set(made.styles)
         stages = [made.styles[role(stage, made.ink)] for stage in STAGES[:-1]]
@@ -340,7 +341,9 @@ def test_a_face_has_a_style_for_every_role(name):
         if depth in ("8", "16"):
             numbers = [s.color.number for s in made.styles.values() if s.color is not None]
             assert all(number < int(depth) for number in numbers)
-            assert all(s.bgcolor is None for role, s in made.styles.items() if not role.endswith("/sel"))
+            assert all(
+                s.bgcolor is None for role, s in made.styles.items() if role.partition("/")[2] not in BACKGROUNDS
+            )
 
 
 def test_without_colours_the_levels_are_reported_apart_by_glyph():

@@ -193,8 +193,8 @@ def test_the_offsets_have_the_newest_second_at_the_right_edge_and_say_since_when
 @pytest.mark.parametrize(
     ("size", "fold_", "labels"),
     [
-        ((80, 24), "second", "250ms 500ms 750ms"),
-        ((80, 24), "tick", "1ms 2ms 3ms"),
+        ((80, 24), "second", "200ms 400ms 600ms 800ms"),
+        ((80, 25), "tick", "1ms 2ms 3ms"),
         ((120, 40), "second", "200ms 400ms 600ms 800ms"),
         ((160, 50), "tick", "800us 1.6ms 2.4ms 3.2ms"),
     ],

@@ -27,6 +27,7 @@ from latmon.findings.rule import (
     Thresholds,
     Where,
     duration_facts,
+    short_text,
 )
 from latmon.model.histogram import Histogram, bucket_bounds
 from latmon.support.units import part, spelled, whole
@@ -137,6 +138,11 @@ def _finding(facts: Facts, far: FarMode, limits: Thresholds) -> Finding:
         (_LOOK, *hardware_steps(facts, far.device, _HARDWARE)),
         "the slow I/Os are of another kind (far larger, or sent by one program), or the range below them fills up",
         far.share,
+        short=short_text(
+            far.device,
+            f"{far.count:,} of {whole(far.ios)} {far.ios_text} take {begin} or longer",
+            f", half less than {usual}",
+        ),
     )
 
 

@@ -37,6 +37,7 @@ from latmon.findings.rule import (
     Where,
     duration_facts,
     setting,
+    short_text,
     sysfs,
 )
 from latmon.model.frame import Device, Limit
@@ -192,6 +193,11 @@ def _finding(facts: Facts, found: _WaitingAbove) -> Finding:
         tuple(_steps(facts, found.device, shared)),
         _REFUTED,
         found.above.share,
+        short=short_text(
+            name,
+            f"{part(found.above.share)} of the I/Os' time passes above the driver",
+            f", where {many(found.queued)} wait",
+        ),
     )
 
 

@@ -22,6 +22,7 @@ from latmon.findings.rule import (
     Thresholds,
     Where,
     duration_facts,
+    short_text,
 )
 from latmon.model.frame import SOURCE
 from latmon.support.units import part, spelled
@@ -142,6 +143,11 @@ def _finding(above: _Measured, below: _Measured) -> Finding:
         tuple(_steps(above, below)),
         f"{below.text} is not below {above.device}, or they were measured at other times",
         share,
+        short=short_text(
+            above.device,
+            f"{part(share)} of an I/O's time passes between two tools",
+            f": in {between}" if between else f", between {places}",
+        ),
     )
 
 

@@ -50,6 +50,8 @@ from latmon.findings.rule import (
     longest_fact,
     plain,
     setting,
+    short_text,
+    within,
 )
 from latmon.model.devices import thread_of
 from latmon.model.frame import OTHER_PRIORITY, THREAD_PRIORITY, Outlier, Wait, comm_of, pid_of, priority_of
@@ -330,7 +332,6 @@ def _finding_beside(facts: Facts, beside: _LateBeside) -> Finding:
     slow, woken = beside.slow, beside.woken
     device = slow.device
     ran = f"{woken.text} was woken and ran up to {spelled(woken.longest_us)} later{_meanwhile(woken.instead)}"
-    brief = f"{device}: {woken.text} was woken but not run{_meanwhile(woken.instead)}"
     mean_us = sum(slow.us.values()) / slow.count
     if beside.is_cause:
         summary = f"{device}: {ran}, as long as its {slow.count:,} I/Os above {spelled(slow.cut_us)} take"
@@ -353,7 +354,7 @@ def _finding_beside(facts: Facts, beside: _LateBeside) -> Finding:
         tuple(_steps(facts, device, woken)),
         _REFUTED,
         beside.share,
-        brief=brief,
+        short=_short_late(device, woken),
     )
 
 
@@ -443,7 +444,7 @@ def _finding(facts: Facts, group: list[_DelayedIos], woken: LateThread | None, l
         _REFUTED,
         delayed.share,
         tuple(member.device for member in group[1:]),
-        _brief(delayed, woken),
+        short=_short(delayed, woken),
     )
 
 
@@ -496,12 +497,25 @@ def _meanwhile(instead: Instead) -> str:
     return f", after {instead.label}" if instead.label else ""
 
 
-def _brief(delayed: _DelayedIos, woken: LateThread | None) -> str:
-    """Return the summary without times of single waits; empty where the thread is not known."""
-    if woken is None:
-        return ""
-    begin = f"{delayed.device}: {delayed.share_text}"
-    return f"{begin} is a wait for {woken.text}, woken but not run{_meanwhile(woken.instead)}"
+def _short(delayed: _DelayedIos, woken: LateThread | None) -> str:
+    """Return the short text of slow I/Os that wait for a thread."""
+    if woken is not None:
+        device_us = _device_us(delayed)
+        itself = "" if device_us is None else f"; the device took {spelled(device_us)}"
+        return _short_late(delayed.device, woken, itself)
+    slow, mean = f"{part(delayed.share)} of slow I/Os' time", f", {spelled(delayed.mean_us)} on average"
+    if delayed.stage == WORKER:
+        return short_text(delayed.device, f"{slow} waits for a kernel thread", mean)
+    return short_text(delayed.device, f"{slow} is after their interrupt", mean)
+
+
+def _short_late(device: str, woken: LateThread, *clauses: str) -> str:
+    """Return the short text of a thread that ran late."""
+    name = within(woken.name) or "a kernel thread"
+    instead = woken.instead
+    ran = f", {within(instead.name)} had its CPU" if instead.us else ""
+    ran = f", after {within(instead.name)}" if instead.label and not ran else ran
+    return short_text(device, f"up to {spelled(woken.longest_us)} late: {name} was not run", ran, *clauses)
 
 
 def _facts(facts: Facts, group: list[_DelayedIos], woken: LateThread | None) -> Iterator[Fact]:

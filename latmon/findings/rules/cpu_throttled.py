@@ -23,6 +23,8 @@ from latmon.findings.rule import (
     Thresholds,
     Where,
     duration_facts,
+    short_text,
+    within,
 )
 from latmon.model.measurements import CPU_QUOTAS, ISSUERS
 from latmon.model.measurements.cpu_quotas import CpuQuota, QuotaPeriods
@@ -129,6 +131,11 @@ def _finding(facts: Facts, several: list[_Throttled]) -> Finding:
         worst.share,
         also=tuple(filter(None, dict.fromkeys(devices))),
         state=(worst.cgroup, _quota(worst)),
+        short=short_text(
+            "",
+            f"{within(who)} used up its CPU quota in {part(worst.share)} of the periods",
+            ", so it runs late after its I/Os",
+        ),
     )
 
 

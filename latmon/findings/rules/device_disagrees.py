@@ -27,6 +27,7 @@ from latmon.findings.rule import (
     Thresholds,
     Where,
     plain,
+    short_text,
 )
 from latmon.model.frame import Device
 from latmon.support.units import counted, spelled
@@ -177,6 +178,9 @@ def _finding(facts: Facts, device: Device, remarks: list[_Remark], p99_us: int) 
         Where("overview", device.name),
         tuple(_steps(device)),
         _REFUTED,
+        short=short_text(
+            device.name, f"p99 is {spelled(p99_us)}, and it reports faults of its own", f": {remarks[0].text}"
+        ),
     )
 
 

@@ -29,7 +29,9 @@ from latmon.findings.rule import (
     Threshold,
     Thresholds,
     Where,
+    short_text,
     sysfs,
+    within,
 )
 from latmon.model import measurements
 from latmon.model.host_context import BYTES, CONTEXT, HostContext, added
@@ -56,6 +58,10 @@ class _Writer:
     @property
     def text(self) -> str:
         return self.program.text
+
+    @property
+    def name(self) -> str:
+        return self.program.name or "a program"
 
 
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
@@ -118,6 +124,12 @@ def _finding(facts: Facts, limits: Thresholds, device: str, programs: list[_Writ
         tuple(_steps(most, device, is_small=is_small, is_own=is_own)),
         _REFUTED,
         min(1.0, share),
+        short=short_text(
+            device,
+            f"{within(longest.name)} is paused {_share(share)}",
+            " for dirty pages",
+            f"; {'it' if longest is most else within(most.name)} dirties the most",
+        ),
     )
 
 
@@ -239,6 +251,11 @@ def _of_host(facts: Facts, limits: Thresholds) -> Iterator[Finding]:
         Where("overview"),
         tuple(_steps(None, "", is_small=is_small, is_own=False)),
         _REFUTED,
+        short=short_text(
+            "",
+            f"{CONTEXT[PAGES].text(pages)} of {CONTEXT[DIRTY_LIMIT].text(limit)} are dirty",
+            ": programs that write are paused",
+        ),
     )
 
 

@@ -13,7 +13,19 @@ from collections.abc import Iterable, Iterator
 from latmon.analysis.attribution import FileRow, file_rows
 from latmon.findings.evidence import ELSEWHERE, files_facts, hardware_steps, split_facts, waits_elsewhere
 from latmon.findings.facts import Facts
-from latmon.findings.rule import FILES, NOTICE, Fact, Finding, Rule, Step, Threshold, Thresholds, Where, duration_facts
+from latmon.findings.rule import (
+    FILES,
+    NOTICE,
+    Fact,
+    Finding,
+    Rule,
+    Step,
+    Threshold,
+    Thresholds,
+    Where,
+    duration_facts,
+    short_text,
+)
 from latmon.model import measurements
 from latmon.model.frame import FILE_WAITS, FileSystem
 from latmon.model.histogram import Histogram
@@ -66,6 +78,9 @@ def _finding(its: FileSystem, sync: FileRow, share: float, facts: Facts) -> Find
         tuple(_steps(facts, its, is_late=is_late)),
         _REFUTED,
         share * min(1.0, (sync.latency.sum or 0) / facts.span_us),
+        short=short_text(
+            its.device, f"{part(share)} of file operations' time is in syncs", f", {mean} each on average"
+        ),
     )
 
 

@@ -26,6 +26,7 @@ from latmon.findings.rule import (
     Where,
     duration_facts,
     plain,
+    short_text,
 )
 from latmon.model.frame import FROZEN, FileSystem
 from latmon.model.measurements import HUNG_OPERATIONS
@@ -100,11 +101,13 @@ def _finding(hung: _Hung, limits: Thresholds) -> Finding:
     who = _who(hung)
     if hung.is_frozen:
         where = hung.file_system.mount or "a file system"
-        brief = f"{before}{where} is frozen (fsfreeze, a snapshot) for {spelled(hung.lasted_us)}: writes wait"
-        summary = f"{brief}, not for the device: {who}"
+        frozen = f"{before}{where} is frozen (fsfreeze, a snapshot) for {spelled(hung.lasted_us)}: writes wait"
+        summary = f"{frozen}, not for the device: {who}"
+        short = [f"frozen for {spelled(hung.lasted_us)}: writes wait", f" on {where}", ", not for the device"]
     else:
-        brief = f"{before}the server of {hung.file_system.mount} is silent for {spelled(hung.lasted_us)}"
-        summary = f"{brief}: {who}"
+        silent = f"{before}the server of {hung.file_system.mount} is silent for {spelled(hung.lasted_us)}"
+        summary = f"{silent}: {who}"
+        short = [f"a server is silent for {spelled(hung.lasted_us)}", f": that of {hung.file_system.mount}"]
     return Finding(
         ID,
         CRITICAL if hung.lasted_us >= limits["critical_us"] else WARNING,
@@ -115,7 +118,7 @@ def _finding(hung: _Hung, limits: Thresholds) -> Finding:
         tuple(_steps(hung)),
         _REFUTED[hung.is_frozen],
         1.0,
-        brief=brief,
+        short=short_text(device, *short),
         state=(hung.file_system.mount, FROZEN if hung.is_frozen else ""),
     )
 

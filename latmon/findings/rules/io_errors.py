@@ -25,12 +25,13 @@ from latmon.findings.rule import (
     Thresholds,
     Where,
     plain,
+    short_text,
 )
 from latmon.model import measurements
 from latmon.model.frame import Flow
 from latmon.model.measurements import errors
 from latmon.model.stages import place_of_op, plural_of_op
-from latmon.support.units import counted, spelled
+from latmon.support.units import counted, spelled, whole
 
 ID = "io-errors"
 _CRITICAL_OPS = frozenset(("read", "write", "flush"))
@@ -90,6 +91,7 @@ def _finding(facts: Facts, device: str, flows: Mapping[Flow, Mapping[str, int]])
         tuple(_steps(device, flows)),
         _REFUTED,
         failed / completed,
+        short=_short(facts, device, flows),
     )
 
 
@@ -106,6 +108,17 @@ def _clause(facts: Facts, flow: Flow, statuses: Mapping[str, int]) -> str:
     """Return `12 of 340 reads failed (I/O error)`."""
     completed = _completed(facts, flow, statuses)
     return f"{_sum(statuses):,} of {completed:,} {plural_of_op(flow.op)} failed ({errors.in_words(statuses)})"
+
+
+def _short(facts: Facts, device: str, flows: Mapping[Flow, Mapping[str, int]]) -> str:
+    """Return the short text: the failed I/Os of each op, and their statuses."""
+    counts, statuses = [], []
+    for flow, by_status in flows.items():
+        completed = _completed(facts, flow, by_status)
+        counts.append(f"{whole(_sum(by_status))} of {whole(completed)} {plural_of_op(flow.op)} failed")
+        statuses.append(f" ({errors.in_words(by_status)})")
+    others = (f"; {count}" for count in counts[1:])
+    return short_text(device, counts[0], statuses[0] if len(counts) == 1 else "", *others)
 
 
 def _evidence(facts: Facts, device: str, flows: Mapping[Flow, Mapping[str, int]]) -> Iterator[Fact]:

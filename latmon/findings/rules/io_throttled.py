@@ -26,6 +26,8 @@ from latmon.findings.rule import (
     Threshold,
     Thresholds,
     Where,
+    short_text,
+    within,
 )
 from latmon.model.frame import CgroupLimit, Device
 from latmon.model.stages import ADMISSION, THROTTLING
@@ -191,6 +193,12 @@ def _finding(facts: Facts, device: Device, cgroups: list[_ThrottledCgroup]) -> F
         _REFUTED,
         min(1.0, worst.lasted_us / facts.span_us) if facts.span_us else 0.0,
         state=("\n".join(row.key), worst.limit),
+        short=short_text(
+            device.name,
+            f"throttled at {worst.limit}",
+            f" by cgroup {within(worst.name.rpartition('/')[2] or worst.name, 24)}",
+            f" for {spelled(worst.lasted_us)}",
+        ),
     )
 
 

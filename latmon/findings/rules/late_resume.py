@@ -31,7 +31,9 @@ from latmon.findings.rule import (
     Where,
     duration_facts,
     longest_fact,
+    short_text,
     threads,
+    within,
 )
 from latmon.model.frame import Wait, comm_of, pid_of, priority_of
 from latmon.model.histogram import Histogram
@@ -117,6 +119,12 @@ def _finding(facts: Facts, device: str, late: int, share: float, limits: Thresho
         tuple(_steps(facts, program)),
         _REFUTED,
         share,
+        short=short_text(
+            device,
+            f"{within(program.name if program and program.name else 'programs')} ran up to "
+            f"{spelled(resumes.max_bound or 0)} after an I/O's end",
+            *_short_cause(program),
+        ),
     )
 
 
@@ -134,6 +142,16 @@ def _is_kept_away(program: _LateProgram) -> bool:
 def _is_ordinary(program: _LateProgram) -> bool:
     """Return whether what had its CPU is known to have no real-time priority."""
     return bool(program.instead.us) and priority_of(program.instead.label) >= REAL_TIME
+
+
+def _short_cause(program: _LateProgram | None) -> Iterator[str]:
+    """Yield the cause as clauses of the short text."""
+    if program is None:
+        return
+    if _is_ordinary(program):
+        yield ": the CPUs are busy"
+    elif program.instead.us:
+        yield f": {within(program.instead.name)} had its CPU"
 
 
 def _summary(device: str, late: int, resumes: Histogram, program: _LateProgram | None) -> str:

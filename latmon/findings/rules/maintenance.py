@@ -31,10 +31,13 @@ from latmon.findings.rule import (
     Where,
     plain,
     setting,
+    short_text,
     sysfs,
+    within,
 )
 from latmon.model import measurements
 from latmon.model.frame import OPS, Device, Flow
+from latmon.model.stages import plural_of_op
 from latmon.support.units import counted, part, spelled
 
 ID = "maintenance"
@@ -223,7 +226,18 @@ def _finding(facts: Facts, work: _Work) -> Finding:
         _share(facts, work),
         also=work.device.members,
         state=(work.name, ""),
+        short=_short(work),
     )
+
+
+def _short(work: _Work) -> str:
+    """Return the short text: what it costs, and the work."""
+    name, effect = work.device.name, work.effect
+    runs = f"{within(_in_words(work), 36)}{_progress(work.device)}"
+    if effect is None:
+        return short_text(name, runs)
+    took = f"{plural_of_op(effect.op)} take {spelled(effect.during_us)}, else {spelled(effect.otherwise_us)}"
+    return short_text(name, took, f": {runs}")
 
 
 def _in_words(work: _Work) -> str:
@@ -377,6 +391,7 @@ def _degraded(facts: Facts, device: Device, missing: int) -> Finding:
         "the array has all of its disks (mdadm --detail)",
         also=device.members,
         state=("degraded", ""),
+        short=short_text(device.name, lacks, ": no other may fail"),
     )
 
 

@@ -24,6 +24,8 @@ from latmon.findings.rule import (
     Thresholds,
     Where,
     plain,
+    short_text,
+    within,
 )
 from latmon.model import measurements
 from latmon.model.histogram import Histogram, merge
@@ -69,9 +71,13 @@ class _Victim(NamedTuple):
     """Share of the time of its traced I/Os in which the device served those of the neighbour; None: not measured."""
 
     @property
-    def words(self) -> str:
+    def what(self) -> str:
         op = self.busy.issuer.op
-        return f"{f'{op}s' if op in ('read', 'write') else 'I/Os'} of {self.busy.issuer.name}"
+        return f"{op}s" if op in ("read", "write") else "I/Os"
+
+    @property
+    def words(self) -> str:
+        return f"{self.what} of {self.busy.issuer.name}"
 
     @property
     def times(self) -> float:
@@ -238,6 +244,11 @@ def _finding(device: str, neighbour: _Neighbour, facts: Facts) -> Finding:
         tuple(_steps(neighbour, device)),
         _REFUTED,
         neighbour.waited_us / slower * neighbour.busy_us / facts.span_us if slower and facts.span_us else 0.0,
+        short=short_text(
+            device,
+            f"another cgroup's {first.what} take {first.times:.1f} x as long",
+            f" while {within(name.rpartition('/')[2] or name, 24)} is busy",
+        ),
     )
 
 

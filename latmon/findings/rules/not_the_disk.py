@@ -26,6 +26,7 @@ from latmon.findings.rule import (
     Thresholds,
     Where,
     duration_facts,
+    short_text,
 )
 from latmon.model import measurements
 from latmon.model.frame import LOCK, LOST_PATH, OWN_IO, FileOperation, FileSystem
@@ -113,7 +114,11 @@ def _finding(facts: Facts, locked: _Locked) -> Finding:
         tuple(_steps(locked, slow)),
         _REFUTED,
         locked.share(LOCK),
-        brief=f"{name}{locked.op}s wait for a lock {part(locked.share(LOCK))} of their time, not for the disk",
+        short=short_text(
+            its.device,
+            f"{locked.op}s wait for a lock {part(locked.share(LOCK))} of their time",
+            ", not for the disk",
+        ),
     )
 
 

@@ -39,6 +39,7 @@ from latmon.findings.rule import (
     Thresholds,
     Where,
     plain,
+    short_text,
 )
 from latmon.model import measurements
 from latmon.model.devices import thread_of
@@ -360,7 +361,11 @@ def _by_rates(facts: Facts, plateau: _Plateau, limits: Thresholds) -> Finding | 
         tuple(_steps(plateau.device, plateau, is_known=is_known)),
         _REFUTED,
         _waiting_share(plateau),
-        brief=f"{name}: {who} holds it at {plateau.amount}: more in flight only wait",
+        short=short_text(
+            name,
+            f"held at {plateau.amount} by {'a limit outside of here' if is_known else 'it, or a limit outside'}",
+            "; more only wait",
+        ),
     )
 
 
@@ -483,6 +488,7 @@ def _by_counters(facts: Facts, device: Device, reported: dict[str, int], plateau
         tuple(_steps(device, plateau, is_known=True)),
         "the counters stop growing while the latency stays",
         min(1.0, us / GROWN_US),
+        short=short_text(device.name, f"{spelled(us)} of {spelled(GROWN_US)} at the limit of {unit}", f" of {who}"),
     )
 
 

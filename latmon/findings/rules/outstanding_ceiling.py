@@ -39,6 +39,7 @@ from latmon.findings.rule import (
     Thresholds,
     Where,
     plain,
+    short_text,
 )
 from latmon.model.frame import Device, Limit
 from latmon.model.inflight import MEANS, Depths, busy_share, mean_depth
@@ -171,6 +172,11 @@ def _walled(facts: Facts, limited: _LimitedDevice, limits: Thresholds) -> Iterat
         tuple(_steps(limited, is_sun=facts.is_sun)),
         _REFUTED,
         above.share,
+        short=short_text(
+            name,
+            f"{_ios(n)} in flight at most, {many(limited.queued)} wait above",
+            f"; {_short_why(limited)}" if limited.bound else "",
+        ),
     )
 
 
@@ -198,6 +204,7 @@ def _full(facts: Facts, limited: _LimitedDevice, limits: Thresholds) -> Iterator
         Where("outstanding", name),
         tuple(_steps(limited, is_sun=facts.is_sun)),
         "an application that never sends more at once: a larger limit changes nothing then",
+        short=short_text(name, f"its driver is full at {_ios(limited.n)}", f", all that {bound.name} allows"),
     )
 
 
@@ -217,6 +224,14 @@ def _why(limited: _LimitedDevice) -> str:
         return f"its configured limit is {int(bound.value):,} ({bound.name}){by}"
     low = next((setting.remark.text for setting in limited.low if setting.limit.name == bound.name), "")
     return f"{bound.name} of {low}" if low else f"that is all that {bound.name} allows"
+
+
+def _short_why(limited: _LimitedDevice) -> str:
+    """Return the limit in a few words."""
+    assert limited.bound is not None  # noqa: S101  the caller has looked
+    if limited.reached:
+        return f"{limited.bound.name} is full"
+    return f"{limited.bound.name} is {int(limited.bound.value):,}"
 
 
 def _span_facts(facts: Facts) -> Iterator[Fact]:

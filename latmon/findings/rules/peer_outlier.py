@@ -47,6 +47,7 @@ from latmon.findings.rule import (
     Thresholds,
     Where,
     duration_facts,
+    short_text,
 )
 from latmon.model.histogram import Histogram, bucket_bounds, bucket_index
 from latmon.support.units import part, spelled
@@ -302,6 +303,16 @@ def _sentence(drive: OutlierDrive) -> str:
     )
 
 
+def _short(drive: OutlierDrive) -> str:
+    own, usual = 2**drive.far.own, 2**drive.far.middle
+    if drive.level.often:
+        slow = f"{part(own)} of its {drive.op}s take {spelled(round(2**drive.bar))} or longer"
+        return short_text(drive.name, slow, f", {own / usual:.0f} times its peers'")
+    least = bucket_bounds(bucket_index(max(round(own) - 1, 0)))[0]
+    slow = f"its slowest {drive.op}s take {spelled(least)} or longer"
+    return short_text(drive.name, slow, f", {own / usual:.0f} times its peers'")
+
+
 def _slowest(drive: OutlierDrive) -> str:
     """Return the share of its I/Os that was compared in words: their actual rank, not the level's share."""
     if not drive.level.share:
@@ -328,6 +339,7 @@ def _finding(facts: Facts, drive: OutlierDrive) -> Finding:
         ),
         "its peers show the same tail under the same load, or its slow I/Os are of a load that they don't have",
         drive.share,
+        short=_short(drive),
     )
 
 

@@ -16,10 +16,23 @@ from latmon.analysis.attribution import Submission, submission_of
 from latmon.analysis.limits import FEW, REQUESTS, Advice, Audited
 from latmon.findings.evidence import raise_limit
 from latmon.findings.facts import Facts
-from latmon.findings.rule import LIMITS, NOTICE, WARNING, Fact, Finding, Rule, Step, Threshold, Thresholds, Where
+from latmon.findings.rule import (
+    LIMITS,
+    NOTICE,
+    WARNING,
+    Fact,
+    Finding,
+    Rule,
+    Step,
+    Threshold,
+    Thresholds,
+    Where,
+    short_text,
+    within,
+)
 from latmon.model.frame import Device, Limit
 from latmon.model.inflight import busy_share
-from latmon.support.units import part, spelled
+from latmon.support.units import counted, part, spelled
 
 ID = "queue-depth-misconfigured"
 _ABOUT = (
@@ -175,6 +188,12 @@ def _finding(device: str, wrong: list[_WrongSetting], names: tuple[str, ...], li
         "a load that never sends as many, or an array whose maker asks for this value",
         max(first.waits, first.effect) if costs else 0.0,
         also=names,
+        short=short_text(
+            device,
+            f"{within(first.limit.name, 24)} {within(str(first.limit.value), 10)} is misconfigured",
+            f" on {counted(len(names), 'device')}" if not device else "",
+            f"; {len(wrong) - 1} more" if len(wrong) > 1 else "",
+        ),
     )
 
 

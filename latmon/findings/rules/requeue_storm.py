@@ -31,6 +31,7 @@ from latmon.findings.rule import (
     Where,
     duration_facts,
     setting,
+    short_text,
     sysfs,
 )
 from latmon.model.frame import Device
@@ -81,6 +82,11 @@ def _finding(facts: Facts, device: Device, refused: Histogram, total: Histogram,
         tuple(_steps(device, is_sun=facts.is_sun, too_large=_fills_a_ring_by_size(facts, device))),
         _REFUTED,
         lost,
+        short=short_text(
+            device.name,
+            f"{part(share)} of the I/Os were refused by its driver",
+            f", and waited {spelled(refused.mean or 0.0)} on average",
+        ),
     )
 
 

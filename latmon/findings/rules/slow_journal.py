@@ -26,6 +26,8 @@ from latmon.findings.rule import (
     Where,
     duration_facts,
     plain,
+    short_text,
+    within,
 )
 from latmon.model import measurements
 from latmon.model.measurements.journals import Commits, Syncing, Syncs
@@ -63,6 +65,10 @@ class _Waiter:
     @property
     def text(self) -> str:
         return self.program.text
+
+    @property
+    def name(self) -> str:
+        return self.program.name or "a program"
 
 
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
@@ -114,6 +120,11 @@ def _finding(facts: Facts, device: str, commits: Commits, longest: _Waiter) -> F
         tuple(_steps(facts, device, commits, worst, longest)),
         _REFUTED,
         min(1.0, share),
+        short=short_text(
+            device,
+            f"a sync takes {spelled(sync_us)}: the journal commits in {mean}",
+            f"; {within(longest.name)} waits",
+        ),
     )
 
 

@@ -30,6 +30,8 @@ from latmon.findings.rule import (
     duration_facts,
     longest_fact,
     plain,
+    short_text,
+    within,
 )
 from latmon.model.measurements import HANDLERS
 from latmon.model.measurements.handlers import UNKNOWN_IRQ, Handler, HandlerRuns
@@ -169,7 +171,7 @@ def _finding(shared: _SharedVector, limits: Thresholds, host: str, *, is_sun: bo
         _REFUTED,
         share,
         shared.devices[1:],
-        f"{_cause(shared)} and runs up to {spelled(shared.runs.run.max_bound or 0)}, mostly not handled (IRQ_NONE)",
+        short=_short(shared),
     )
 
 
@@ -190,6 +192,12 @@ def _summary(shared: _SharedVector) -> str:
     else:
         cost = f"{part(shared.lost)} of the I/Os' time is that wait"
     return f"{_cause(shared)} {runs}, mostly not handled (IRQ_NONE); {cost}"
+
+
+def _short(shared: _SharedVector) -> str:
+    share, whose = (shared.lost, "the") if shared.tail_share <= shared.lost else (shared.tail_share, "slow")
+    verdict = f"{part(share)} of {whose} I/Os' time waits for a handler"
+    return short_text(shared.devices[0], verdict, f": {within(shared.other.name)} on irq {shared.irq}")
 
 
 def _facts(shared: _SharedVector) -> Iterator[Fact]:

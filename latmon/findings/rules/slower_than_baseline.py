@@ -19,7 +19,7 @@ from latmon.findings.baseline import (
     names_of,
 )
 from latmon.findings.facts import Facts
-from latmon.findings.rule import LATENCIES, NOTICE, WARNING, Fact, Finding, Rule, Step, Thresholds, Where
+from latmon.findings.rule import LATENCIES, NOTICE, WARNING, Fact, Finding, Rule, Step, Thresholds, Where, short_text
 from latmon.findings.span_load import SpanLoad
 from latmon.model.stages import plural_of_op
 from latmon.support.units import counted, rate, spelled
@@ -35,7 +35,7 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     baseline = comparison.state
     if not isinstance(baseline, Baseline):
         why = "it is being read" if baseline is None else baseline.why
-        yield _on_baseline(f"--baseline: nothing is compared: {why}", ())
+        yield _on_baseline(f"--baseline: nothing is compared: {why}", "--baseline: nothing is compared", ())
         return
     other_load: dict[str, str] = {}
     for device in sorted(comparison.slower):
@@ -76,7 +76,7 @@ def _what_is_compared(
         texts.append(Fact("damage", baseline.remark, f"of the recording not all can be read: {baseline.remark}"))
     if comparison.minutes_us < FEWEST_MINUTES * MINUTE_US:
         text = f"--baseline {baseline.title}: compared from {FEWEST_MINUTES} minutes on"
-        yield _on_baseline(text, texts)
+        yield _on_baseline(text, f"--baseline: compared from {FEWEST_MINUTES} minutes on", texts)
     elif texts:
         compared = len(comparison.compared - other_load.keys())
         text = f"--baseline {baseline.title}: {counted(compared, 'device')} compared"
@@ -84,10 +84,13 @@ def _what_is_compared(
             text += f", not compared: {names_of(sorted(not_compared))}"
         if comparison.by_name:
             text += f", {len(comparison.by_name):,} only by name"
-        yield _on_baseline(text, texts)
+        short = f"--baseline: {counted(compared, 'device')} compared"
+        if not_compared:
+            short += f", {len(not_compared):,} not: another load, or no such device then"
+        yield _on_baseline(text, short, texts)
 
 
-def _on_baseline(summary: str, facts: Iterable[Fact]) -> Finding:
+def _on_baseline(summary: str, short: str, facts: Iterable[Fact]) -> Finding:
     return Finding(
         ID,
         NOTICE,
@@ -97,6 +100,7 @@ def _on_baseline(summary: str, facts: Iterable[Fact]) -> Finding:
         Where("overview"),
         (Step("name recordings of this host and of this hour: latmon watch --record DIR makes them"),),
         "recordings of the same hour of another day, with these devices and their load",
+        short=short_text("", short),
     )
 
 
@@ -167,7 +171,11 @@ def _than_baseline(
         steps,
         same_load.REFUTED,
         min(1.0, (now_us - before_us) / now_us),
-        brief=f"{device}: {plural_of_op(worst.op)} {same_load.factor_text(factor)} as long as on {baseline.title}",
+        short=short_text(
+            device,
+            f"{plural_of_op(worst.op)} take {same_load.factor_text(factor)} as long as another day",
+            f": {baseline.title}",
+        ),
     )
 
 

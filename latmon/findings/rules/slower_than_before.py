@@ -31,6 +31,7 @@ from latmon.findings.rule import (
     Threshold,
     Thresholds,
     Where,
+    short_text,
 )
 from latmon.findings.span_load import SpanLoad, load_of
 from latmon.model.devices import host_and_device
@@ -173,7 +174,12 @@ def _finding(facts: Facts, device: str, slower: Mapping[str, list[_Slower]], lim
         (*same_load.order_steps(worst.order), *_steps(facts, device, first)),
         same_load.REFUTED,
         min(1.0, added_us / worst.now_us),
-        brief=f"{device}: {plural_of_op(worst.op)} {same_load.factor_text(worst.factor)} as long since {since}",
+        short=short_text(
+            device,
+            f"{plural_of_op(worst.op)} take {same_load.factor_text(worst.factor)} as long",
+            f" since {since}",
+            "; the load did not rise" if worst.order != same_load.UNKNOWN else "",
+        ),
         began=Moment(first.mono_us, first.wall),
     )
 

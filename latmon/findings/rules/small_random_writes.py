@@ -34,6 +34,7 @@ from latmon.findings.rule import (
     Thresholds,
     Where,
     duration_facts,
+    short_text,
 )
 from latmon.model import measurements
 from latmon.model.frame import FILE_OPS, Flow
@@ -135,6 +136,11 @@ def _finding(facts: Facts, small: _Small) -> Finding:
         tuple(_steps(facts, small.device)),
         _REFUTED,
         small.share,
+        short=short_text(
+            small.device,
+            f"{part(small.share)} of its I/O time is in small random writes",
+            f", {spelled(latency.mean or 0)} each",
+        ),
     )
 
 

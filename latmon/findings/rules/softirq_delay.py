@@ -28,12 +28,14 @@ from latmon.findings.rule import (
     duration_facts,
     longest_fact,
     setting,
+    short_text,
     threads,
+    within,
 )
 from latmon.model.frame import comm_of
 from latmon.model.measurements import WAKEUPS
 from latmon.model.measurements.softirqs import SoftirqRuns
-from latmon.support.units import spelled
+from latmon.support.units import part, spelled
 
 ID = "softirq-delay"
 _STAGE = "softirq"
@@ -107,6 +109,12 @@ def _finding(facts: Facts, found: SlowIos, limits: Thresholds) -> Finding:
         tuple(_steps(vector)),
         _REFUTED,
         share,
+        short=short_text(
+            found.device,
+            f"{part(share)} of slow I/Os' time waits for a softirq",
+            f", {spelled(mean)} on average",
+            f": {within(vector.instead.name)} ran" if vector and vector.instead.us else "",
+        ),
     )
 
 

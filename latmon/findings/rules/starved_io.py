@@ -30,6 +30,7 @@ from latmon.findings.rule import (
     plain,
     sd_walk,
     setting,
+    short_text,
     sysfs,
 )
 from latmon.model.devices import thread_of
@@ -377,7 +378,7 @@ def _starved_finding(facts: Facts, device: Device, starved: list[StarvedRequest]
         tuple(_steps(facts, device, worst)),
         _REFUTED + (_IDLE if worst.above is not False and classes(device) else ""),
         1.0,
-        brief=f"{name}: {_brief_text(worst, count)}{_place_of_all(facts, device, starved, count)}",
+        short=_short(facts, device, starved, count),
     )
 
 
@@ -406,7 +407,7 @@ def _bound_finding(facts: Facts, device: Device, bound: StarvedBound) -> Finding
         tuple(_steps(facts, device, worst)),
         _REFUTED,
         1.0,
-        brief=f"{name}: at least {bound.ios:,} I/Os stuck for {spelled(bound.age_us)} or longer{place}",
+        short=short_text(name, f"at least {bound.ios:,} I/Os stuck for {spelled(bound.age_us)} or longer", place),
     )
 
 
@@ -416,10 +417,14 @@ def _starved_text(worst: StarvedRequest, count: StarvedCount) -> str:
     return f"{_ios_text(worst, count)} {have}waited for {_time_text(worst, count)}"
 
 
-def _brief_text(worst: StarvedRequest, count: StarvedCount) -> str:
-    """Return the begin of the brief sentence: `at least 64 I/Os stuck for up to 116 s`."""
+def _short(facts: Facts, device: Device, starved: list[StarvedRequest], count: StarvedCount) -> str:
+    """Return the short text: how many are stuck, for how long, where, and how many overtook them."""
+    worst = starved[0]
     were = "" if count.waiting else "was " if count.ios == 1 else "were "
-    return f"{_ios_text(worst, count)} {were}stuck for {_time_text(worst, count)}"
+    stuck = f"{_ios_text(worst, count)} {were}stuck for {_time_text(worst, count)}"
+    place = _place_of_all(facts, device, starved, count)
+    later = f"; {worst.overtaken:,} later ones overtook" if worst.later else f"; {worst.overtaken:,} overtook"
+    return short_text(device.name, stuck, place, later)
 
 
 def _ios_text(worst: StarvedRequest, count: StarvedCount) -> str:
@@ -520,6 +525,7 @@ def _silent_finding(facts: Facts, device: Device, silent: SilentDevice, limits: 
         ),
         "a completion in that time, or a device that spins up, formats itself or takes a discard of its whole size",
         1.0,
+        short=short_text(name, f"nothing completed for {spelled(silent.us)}, and {ios}", where, maybe),
     )
 
 

@@ -28,6 +28,8 @@ from latmon.findings.rule import (
     Threshold,
     Thresholds,
     Where,
+    short_text,
+    within,
 )
 from latmon.model import measurements
 from latmon.model.devices import HOST_SEPARATOR
@@ -184,6 +186,12 @@ def _finding(facts: Facts, host: str, name: str) -> Finding:
         _REFUTED,
         min(1.0, _stalled(context, host) or 0.5),
         also=tuple(devices[1:]),
+        short=short_text(
+            device or host.rstrip(HOST_SEPARATOR),
+            f"{rate(per_s)} {pages}",
+            ", for want of memory",
+            *(f"; {within(program_of(process).name or 'a program')} waits" for process in faulting),
+        ),
     )
 
 

@@ -28,6 +28,7 @@ from latmon.findings.rule import (
     Threshold,
     Thresholds,
     Where,
+    short_text,
 )
 from latmon.model.frame import Device
 from latmon.model.histogram import Histogram, bucket_bounds, bucket_index
@@ -185,6 +186,7 @@ def _proven(facts: Facts, mode: _TickMode, delayed: _DelayedVector, limits: Thre
         tuple(_steps(facts.device(mode.device), delayed.vector)),
         _REFUTED,
         share,
+        short=short_text(mode.device, _short(mode), f": {delayed.vector} waits for it"),
     )
 
 
@@ -207,6 +209,7 @@ def _likely(mode: _TickMode) -> Finding:
         ),
         _REFUTED,
         mode.share,
+        short=short_text(mode.device, _short(mode)),
     )
 
 
@@ -216,6 +219,11 @@ def _begin(mode: _TickMode, vector: str) -> str:
         return f"{share} of I/Os wait just below {tick} ({spelled(mode.us)}) for the softirq {vector}".rstrip()
     waiting = f", waiting for the softirq {vector}" if vector else ""
     return f"{share} of I/Os take {spelled(mode.us)}, just below {tick}{waiting}"
+
+
+def _short(mode: _TickMode) -> str:
+    verb = "take" if mode.stage == "total" else "wait"
+    return f"{part(mode.share)} of I/Os {verb} {_ticks(mode)} ({spelled(mode.us)})"
 
 
 def _ticks(mode: _TickMode) -> str:

@@ -1,14 +1,13 @@
 """The findings panel: findings, or why there are none and which rules were not evaluated. Pure.
 
-`urgent` returns the findings below a map, `listed` the list on the screen, which has titles and ids. A severity has a
-sign and a word, not only a colour.
+`of_device` returns the finding of a panel's device, `listed` the list on the screen, which has titles and ids; the
+verdict of the overview is in verdict.py. A severity has a sign and a word, not only a colour.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
 
 from latmon.findings.episodes import Episode
 from latmon.findings.rule import (
@@ -44,7 +43,6 @@ from latmon.views.lines import (
     Line,
     Span,
     around,
-    cell,
     cell_len,
     chop_cells,
     cut,
@@ -60,7 +58,7 @@ from latmon.views.selection import FindingKey
 from latmon.views.units import count, span
 
 SIGNS: Mapping[str, str] = MappingProxyType({CRITICAL: "!!", WARNING: " !", NOTICE: " ·"})
-_ROLES = {CRITICAL: "bad", WARNING: "accent", NOTICE: "text"}
+ROLES = {CRITICAL: "bad", WARNING: "accent", NOTICE: "text"}
 _INDENT = "    "
 _OF_DEVICE = 4
 """Most lines of the finding on a panel of a device."""
@@ -68,51 +66,18 @@ _MIN_DETAIL = 9
 """Least lines of the evidence, where the list needs more than the rest."""
 
 
-def urgent(
-    found: Sequence[Finding],
-    width: int,
-    lines: int,
-    *,
-    selected: str = "",
-    as_of: str = "",
-    remarks: Mapping[tuple[str, str], Remark] = MappingProxyType({}),
-    keys: bool = True,
-    others: bool = False,
-) -> tuple[list[Line], list[Finding]]:
-    """Return the most urgent finding and that of the selected device in lines, and the findings that are in them.
-
-    Where both do not fit, the brief text of the first one is used, then those of both. Only a first finding that is
-    longer than `lines` is cut; the second one is whole or left out. `as_of`: the time of the numbers, where the screen
-    shows a later one; `remarks`: as of CurrentFindings; `keys`: the key of the list works; `others`: other findings
-    follow where they fit.
-    """
-    if not found:
-        return [], []
-    words = _Words(as_of, remarks)
-    both = [found[0], *[one for one in found[1:] if selected and selected in (one.device, *one.also)][:1]]
-    if selected in (found[0].device, *found[0].also):
-        both = both[:1]
-    for named, briefs in ((both, 0), (both, 1), (both, 2), (both[:1], 0), (both[:1], 1)):
-        drawn = [line for at, one in enumerate(named) for line in _in_lines(one, width, words, is_brief=at < briefs)]
-        if len(drawn) <= lines:
-            break
-    else:
-        return [*drawn[: lines - 1], _cut_off(found[0], width, lines, words, keys=keys)], both[:1]
-    for one in found if others else ():
-        more = _in_lines(one, width, words)
-        if one not in named and len(drawn) + len(more) <= lines:
-            drawn, named = [*drawn, *more], [*named, one]
-    return drawn, named
-
-
 def of_device(view: ViewState, device: str, width: int) -> list[Line]:
     """Return the most urgent finding of a device in a few lines, for a panel on that device alone.
 
     It has a heading where panels have frames.
     """
-    found = [one for one in view.found.shown if device in (one.device, *one.also)]
-    lines = urgent(found[:1], width, _OF_DEVICE, remarks=view.found.remarks)[0]
-    return [titled("finding", "", width), *lines] if lines and view.framed else lines
+    finding = next((one for one in view.found.shown if device in (one.device, *one.also)), None)
+    if finding is None:
+        return []
+    lines = _in_lines(finding, width, view.found.remarks.get(finding.key))
+    if len(lines) > _OF_DEVICE:
+        lines = [*lines[: _OF_DEVICE - 1], _cut_off(width)]
+    return [titled("finding", "", width), *lines] if view.framed else lines
 
 
 def titled(name: str, many: str, width: int) -> Line:
@@ -121,54 +86,27 @@ def titled(name: str, many: str, width: int) -> Line:
     return heading((Span(f" {name}", "strong"), Span(f" {many}".rstrip(), "dim")), width, more)
 
 
-class _Words(NamedTuple):
-    """Words about the time of findings: of all numbers on the screen, and of some findings."""
-
-    as_of: str = ""
-    remarks: Mapping[tuple[str, str], Remark] = MappingProxyType({})
-
-    def name(self, one: Finding) -> str:
-        """Return device and title of a finding, and what is said of its time."""
-        remark = self.remarks.get(one.key)
-        times = [f"as of {self.as_of}"] if self.as_of and not self.is_kept(one) else []
-        return " ".join((_named(one), ", ".join([*times, *([remark.text] if remark is not None else [])]))).strip()
-
-    def is_kept(self, one: Finding) -> bool:
-        """Return whether a finding was not found last."""
-        remark = self.remarks.get(one.key)
-        return remark is not None and remark.is_kept
-
-
-_NO_WORDS = _Words()
-
-
-def _in_lines(one: Finding, width: int, words: _Words = _NO_WORDS, *, is_brief: bool = False) -> list[Line]:
+def _in_lines(finding: Finding, width: int, remark: Remark | None) -> list[Line]:
     """Return a finding in as many lines as it needs: its device and title first, then its sentence.
 
     One that is kept is dim.
     """
-    name, is_kept = words.name(one), words.is_kept(one)
-    first, *rest = wrap(f"{name}: {_summary(one, is_brief=is_brief)}", width - 4)
-    head, role = _sign(one, is_kept=is_kept), "dim" if is_kept else "text"
+    is_kept = remark is not None and remark.is_kept
+    name = " ".join(filter(None, (_named(finding), remark.text if remark is not None else "")))
+    first, *rest = wrap(f"{name}: {_summary(finding)}", width - 4)
+    role = "dim" if is_kept else "text"
+    # the blank after the sign has no role, which may be underlined
+    head = (Span(SIGNS[finding.severity], "dim" if is_kept else ROLES[finding.severity]), Span(" "))
     lines: list[Line] = [(Span(f"   {part}", role),) for part in rest]
     if not first.startswith(f"{name}:"):
         return [(*head, Span(first, role)), *lines]
     return [(*head, Span(name, "dim" if is_kept else "strong"), Span(first[len(name) :], role)), *lines]
 
 
-def _cut_off(one: Finding, width: int, lines: int, words: _Words, *, keys: bool) -> Line:
-    """Return the last line of a finding that is longer than `lines`, with the key that shows the rest."""
-    caption = wrap(f"{words.name(one)}: {_summary(one, is_brief=True)}", width - 4)
-    tail = (Span("  6", "accent"), Span(": all ", "dim")) if keys else ()
-    text = cell(" ".join(caption[lines - 1 :]), width - 3 - line_width(tail))
-    is_kept = words.is_kept(one)
-    head = (Span("   "),) if lines > 1 else _sign(one, is_kept=is_kept)
-    return (*head, Span(text, "dim" if is_kept else "text"), *tail)
-
-
-def _sign(one: Finding, *, is_kept: bool = False) -> Line:
-    """Return the sign of the severity; the blank after it has no role, which may be underlined."""
-    return Span(SIGNS[one.severity], "dim" if is_kept else _ROLES[one.severity]), Span(" ")
+def _cut_off(width: int) -> Line:
+    """Return the last line of a finding that is longer: the key that shows the whole."""
+    more = (Span("6", "accent"), Span(": all ", "dim"))
+    return fit((Span("   … "), *more), width)
 
 
 def _named(one: Finding) -> str:
@@ -280,7 +218,7 @@ def _entry(found: CurrentFindings, i: int, width: int, *, selected: bool, whole:
     now, role = found.evidence_of(one), "text" if lasts else "dim"
     ended = kept_text(one) if one in found.kept else _from_to(found, one)
     mark = Span("▸" if selected else " ", "accent")
-    sign = Span(f"{SIGNS[now.severity]} ", _ROLES[now.severity] if lasts else "dim")
+    sign = Span(f"{SIGNS[now.severity]} ", ROLES[now.severity] if lasts else "dim")
     name = Span(_named(now), "strong" if lasts else "dim")
     if not lasts and not selected:
         line: Line = (mark, sign, name, Span(f"  {now.severity} {ended}", "dim"))
@@ -333,10 +271,9 @@ def _from_to(found: CurrentFindings, one: Episode) -> str:
     return f"{before}{clock(one.begin_wall)} to {clock(one.end_wall)}"
 
 
-def _summary(one: Finding, *, is_brief: bool = False) -> str:
-    """Return the sentence without its device; `is_brief`: the shorter one, where there is one."""
-    text = one.brief if is_brief and one.brief else one.summary
-    return text.removeprefix(f"{one.device}: ") if one.device else text
+def _summary(one: Finding) -> str:
+    """Return the sentence without its device."""
+    return one.summary.removeprefix(f"{one.device}: ") if one.device else one.summary
 
 
 def _item(sign: str, text: str, width: int) -> list[Line]:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from latmon.aggregate.history import KEEP_US
 from latmon.analysis.attribution import tail, tail_cut
+from latmon.analysis.threshold import slower
 from latmon.findings.engine import HIGH
 from latmon.model.devices import HOST_SEPARATOR
 from latmon.model.frame import OPS, Device, Flow, Frame, Outlier, Traced, shown_reports
@@ -715,7 +716,7 @@ def _side_marks(view: ViewState, chosen: Subject, style: MapStyle, *, waiting: b
     histogram = chosen.window.latency(device, view.selection.ops)
     found = quantile_marks(histogram)
     if style.threshold_us is not None and style.limit_row >= 0 and histogram:
-        slow, bound = status.slower(histogram, style.threshold_us, _counted(view, device))
+        slow, bound = slower(histogram, style.threshold_us, _counted(view, device))
         above = "above" if bound == style.threshold_us else f">{with_unit(bound)}"
         found.append(SideMark(style.threshold_us, f"{whole(slow)} {above}", "limit"))
     if waiting and chosen.oldest_us > (histogram.max_bound or 0):

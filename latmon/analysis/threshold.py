@@ -1,0 +1,32 @@
+"""I/Os above a threshold, from the buckets of a histogram. Pure."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from latmon.model.histogram import Histogram, bucket_bounds, bucket_index
+
+
+class Slower(NamedTuple):
+    """The number of I/Os above a bound in us."""
+
+    ios: int
+    bound_us: int
+    """The threshold, or where only buckets are known the first bound of a bucket from it on."""
+
+
+def slower(histogram: Histogram, threshold_us: int, exactly: int | None = None) -> Slower:
+    """Return the I/Os above a threshold. `exactly`: their number, where each was counted."""
+    if exactly is not None:
+        return Slower(exactly, threshold_us)
+    low, high = bucket_bounds(bucket_index(threshold_us, histogram.bits), histogram.bits)
+    bound_us = low if low == threshold_us else high
+    if (histogram.max_bound or 0) < bound_us:
+        return Slower(0, bound_us)
+    buckets = reversed(histogram.buckets)
+    ios = 0
+    for index, count in buckets:
+        if bucket_bounds(index, histogram.bits)[0] < bound_us:
+            break
+        ios += count
+    return Slower(ios, bound_us)

@@ -1,0 +1,262 @@
+"""The verdict below the title: the findings in one row each, or what can be said of a host without any. Pure.
+
+A row has the sign of its severity, the short text of the finding, which is never cut, and the key that shows it. Only a
+host on which nothing is slow, and of which that is known, is called quiet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from latmon.analysis.threshold import slower
+from latmon.findings.rule import CRITICAL, NOTICE, SEVERITIES, Finding, short_name
+from latmon.model.frame import PROBES_STARTING
+from latmon.support.units import clock, spelled
+from latmon.views.context import ViewState, no_distribution, selected
+from latmon.views.findings_state import CurrentFindings
+from latmon.views.lines import Line, Span, backed, fit, wrap
+from latmon.views.lines import width as line_width
+from latmon.views.panels.findings import ROLES, SIGNS
+from latmon.views.selection import ASIDE_OF, SCREENS
+from latmon.views.units import count, span
+
+MOST_ROWS = 3
+_ALL_FROM, _TWO_FROM = 20, 14
+"""Lines of a screen from which on the verdict may have all rows, and two."""
+_NOTICE_FROM = 30
+"""Lines from which on a notice has a row beside findings that are more."""
+_APART = 2
+_INDENT = "   "
+_OLD_US = 10_000_000
+"""Age of an I/O in flight that is worth a word where no threshold is known."""
+_LEAST_OLD_US = 1_000_000
+"""Ages of younger ones are known only as those of a sample."""
+_STALE_S = 10
+"""Rules are evaluated every 5 s; the time of older findings is shown."""
+_FIRST_US = 6_000_000
+"""The rules are evaluated in this time, at first."""
+
+
+class Verdict(NamedTuple):
+    """The rows of the verdict, and the findings in them."""
+
+    lines: list[Line]
+    named: list[Finding]
+    names_oldest: bool = False
+    """Whether the oldest I/O in flight is in a row."""
+
+
+NONE = Verdict([], [])
+
+
+def verdict(view: ViewState, trouble: Sequence[str], width: int, height: int, *, keys: bool = True) -> Verdict:
+    """Return the verdict on the overview in at most MOST_ROWS of a screen of `height` lines.
+
+    `trouble`: what makes the numbers doubtful, in words; `keys`: whether keys select screens.
+    """
+    if view.selection.screen != "overview":
+        return NONE
+    most = MOST_ROWS if height >= _ALL_FROM else 2 if height >= _TWO_FROM else 1
+    found, notices = view.found.shown, _notices(view.found)
+    if view.found.coming:
+        return Verdict(_said(f"findings: evaluating {view.found.share:.0%}", width), [])
+    if not found:
+        lines, names_oldest = _without(view, trouble, width), bool(_old(view))
+        for notice in notices[:1] if len(lines) < most else ():
+            lines += _finding_lines(notice, view, width, keys=keys)
+        return Verdict(lines, [], names_oldest)
+    return _with_findings(view, found, notices[:1] if height >= _NOTICE_FROM else (), width, most, keys=keys)
+
+
+def _notices(found: CurrentFindings) -> list[Finding]:
+    """Return the active notices."""
+    return [episode.last for episode in found.lasting if episode.last.severity == NOTICE]
+
+
+def _with_findings(
+    view: ViewState, found: Sequence[Finding], notices: Sequence[Finding], width: int, most: int, *, keys: bool
+) -> Verdict:
+    """Return the worst finding, that of the selected device, then others as far as they fit; and how many are left.
+
+    The worst one is whole on any screen.
+    """
+    in_order = [found[0], *_of_selected(view, found[1:])]
+    in_order += [finding for finding in found if finding not in in_order]
+    lines: list[Line] = []
+    named: list[Finding] = []
+    for finding in in_order:
+        rows = _finding_lines(finding, view, width, keys=keys)
+        is_last = len(named) + 1 == len(found)
+        room = most - len(lines) - (not is_last)  # a row says how many are left
+        if named and len(rows) > room:
+            break
+        lines, named = [*lines, *rows], [*named, finding]
+    left = len(found) - len(named)
+    if left:
+        lines = _with_number(lines, left, most, width, keys=keys)
+    for notice in notices if not left else ():
+        rows = _finding_lines(notice, view, width, keys=keys)
+        if len(lines) + len(rows) <= most:
+            lines, named = [*lines, *rows], [*named, notice]
+    return Verdict(lines, named)
+
+
+def _of_selected(view: ViewState, found: Sequence[Finding]) -> list[Finding]:
+    """Return the finding of the selected device, where the user selected one."""
+    chosen = selected(view.subjects())
+    if chosen is None or not view.selection.is_selected:
+        return []
+    return [finding for finding in found if chosen.device.name in (finding.device, *finding.also)][:1]
+
+
+def _with_number(lines: list[Line], left: int, most: int, width: int, *, keys: bool) -> list[Line]:
+    """Return the rows with the number of other findings, in a row of its own or at the end of the last one."""
+    number = f"+{count(left)} more"
+    more = (Span(number, "dim"), *((Span(": ", "dim"), Span("6", "accent"), Span(" shows", "dim")) if keys else ()))
+    if len(lines) < most:
+        return [*lines, fit((Span(_INDENT), *more), width)]
+    short = (Span(f" {number}", "dim"),)
+    last = lines[-1]
+    text = _stripped(last)
+    if line_width(text) + line_width(short) <= width:
+        role = last[-1].role
+        back = role.partition("/")[2]
+        filled = fit(text, width - line_width(short))
+        return [*lines[:-1], backed((*filled, *short), back) if back else (*filled, *short)]
+    return lines
+
+
+def _stripped(line: Line) -> Line:
+    """Return a line without the blanks at its end."""
+    spans = list(line)
+    while spans and not spans[-1].text.strip():
+        spans.pop()
+    return tuple(spans)
+
+
+def _finding_lines(finding: Finding, view: ViewState, width: int, *, keys: bool) -> list[Line]:
+    """Return a finding in as many rows as its short text needs; a notice and one that is kept are dim."""
+    remark = view.found.remarks.get(finding.key)
+    is_kept = remark is not None and remark.is_kept
+    is_dim = finding.severity == NOTICE or is_kept
+    device = short_name(finding.device) if finding.device else ""
+    text = finding.short or finding.summary
+    said = [_as_of(view)] if not is_kept else []
+    text = ", ".join(filter(None, (text, *said, remark.text if remark is not None else "")))
+    sign = f"{SIGNS[finding.severity]} "
+    first, *rest = wrap(text, width - len(sign))
+    role = "dim" if is_dim else "text"
+    head: Line = (Span(sign, "dim" if is_dim else ROLES[finding.severity]),)
+    if device and first.startswith(f"{device}:"):
+        head = (*head, Span(device, "dim" if is_dim else "strong"))
+        first = first[len(device) :]
+    lines: list[Line] = [(*head, Span(first, role)), *((Span(f"{_INDENT}{part}", role),) for part in rest)]
+    if keys:
+        lines = _with_key(lines, finding, width)
+    if is_dim:
+        return [fit(line, width) for line in lines]
+    back = CRITICAL if finding.severity == CRITICAL else SEVERITIES[1]
+    return [backed(fit(line, width), back) for line in lines]
+
+
+def _as_of(view: ViewState) -> str:
+    """Return the time of the numbers where the screen shows a later one; else an empty text."""
+    last, evaluated = view.history.window.last, view.found.until_wall
+    return f"as of {clock(evaluated)}" if last is not None and last.wall - evaluated >= _STALE_S else ""
+
+
+def _with_key(lines: list[Line], finding: Finding, width: int) -> list[Line]:
+    """Return the rows with the key that shows the finding at the right edge of the last one, where it fits."""
+    screen = ASIDE_OF.get(finding.where.screen, finding.where.screen)
+    digit = SCREENS.index(screen) + 1 if screen in SCREENS else 1
+    # its map is on the screen already
+    key = ("6", " why ") if digit == 1 else (str(digit), " shows ")
+    for words in (key[1], ""):
+        room = width - line_width(lines[-1]) - len(key[0]) - len(words)
+        if room >= _APART:
+            return [*lines[:-1], (*lines[-1], Span(" " * room), Span(key[0], "accent"), Span(words, "dim"))]
+    return lines
+
+
+def _said(text: str, width: int) -> list[Line]:
+    """Return a sentence in dim rows."""
+    first, *rest = wrap(text, width - len(_INDENT)) or [""]
+    # not the sign of a notice
+    return [(Span(" ○ ", "dim"), Span(first, "dim")), *((Span(f"{_INDENT}{part}", "dim"),) for part in rest)]
+
+
+def _without(view: ViewState, trouble: Sequence[str], width: int) -> list[Line]:
+    """Return what can be said where nothing was found."""
+    origin, found, window = view.origin, view.found, view.history.window
+    if origin is None:
+        return _said("waiting for the backend", width)
+    if not window.frames:
+        return _said(f"waiting for the first {span(origin.interval_us)} of data", width)
+    if origin.reason == PROBES_STARTING:
+        return _said("no verdict yet: the probes are starting, and latencies are not measured before", width)
+    doubts = [*_unknown(view), *trouble]
+    if no_distribution(origin):
+        return _said(
+            "; ".join((f"no finding; {origin.backend} does not time I/Os, so none counts as slow", *doubts)), width
+        )
+    slow = _slow(view)
+    if found.evaluated and not slow and not trouble and view.selection.threshold_us is not None:
+        rest = wrap("; ".join((_nothing(view), *doubts)), width - len("   quiet: "))
+        return [
+            (Span(" ● ", "limit"), Span("quiet: ", "strong"), Span(rest[0])),
+            *((Span(f"{_INDENT}{part}", "dim"),) for part in rest[1:]),
+        ]
+    begin = [f"no finding in {span(round(found.span_us, -6))}"] if found.evaluated else []
+    return _said("; ".join((*begin, *(slow or [_nothing(view)]), *doubts)), width)
+
+
+def _unknown(view: ViewState) -> list[str]:
+    """Return which rules are not evaluated, so that the absence of findings means less."""
+    found = view.found
+    if found.failed:
+        return [f"findings not evaluated: {found.failed}"]
+    if not found.evaluated:
+        begins = view.history.window.covered_us < _FIRST_US and not view.recorded
+        return ["rules are evaluated after 2 s" if begins else "no rule is evaluated: 6"]
+    lacking = {*found.broken, *(rule for rules in found.not_evaluated.values() for rule in rules)}
+    return [f"{len(lacking)} of {found.rules} rules not evaluated: 6"] if lacking else []
+
+
+def _slow(view: ViewState) -> list[str]:
+    """Return the I/Os above the threshold, and an I/O in flight for longer, in words; empty without any."""
+    threshold_us, said = view.selection.threshold_us, list[str]()
+    if threshold_us is not None:
+        by_device: dict[str, int] = {}
+        bound_us = threshold_us
+        for subject in view.subjects():
+            histogram = subject.window.latency(subject.device.name, subject.selection.ops)
+            by_device[subject.device.name], bound_us = slower(histogram, threshold_us)
+        total = sum(by_device.values())
+        if total:
+            worst = max(by_device, key=lambda name: by_device[name])
+            where = f"on {worst}" if by_device[worst] == total else f"most on {worst}"
+            said.append(f"{count(total)} above {spelled(bound_us)} in {_seen(view)}, {where}")
+    return [*said, *_old(view)]
+
+
+def _old(view: ViewState) -> list[str]:
+    """Return an I/O in flight for longer than the threshold in words; empty without one."""
+    threshold_us, ages = view.selection.threshold_us, view.history.ages
+    least_us = _OLD_US if threshold_us is None else max(threshold_us, _LEAST_OLD_US)
+    if ages.oldest_us is None or ages.oldest_us < least_us:
+        return []
+    least = "at least " if ages.oldest[0].at_least else ""
+    return [f"an I/O on {ages.oldest[0].device} is in flight for {least}{spelled(ages.oldest_us)}"]
+
+
+def _nothing(view: ViewState) -> str:
+    """Return that no I/O is above the threshold, or that there is none."""
+    threshold_us = view.selection.threshold_us
+    return "no threshold is set" if threshold_us is None else f"nothing above {spelled(threshold_us)} for {_seen(view)}"
+
+
+def _seen(view: ViewState) -> str:
+    """Return the time of the window that was measured."""
+    window = view.history.window
+    return span(min(window.length_us, max(round(window.covered_us, -6), 1_000_000)))
