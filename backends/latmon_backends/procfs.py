@@ -13,10 +13,12 @@ from typing import Self
 
 from latmon import __version__
 from latmon.capture.backend import Options
-from latmon.model.frame import ISSUERS, KERNEL_LOG, STAGES, Device, Frame, Health, Mark, Missing, Origin, Settings
+from latmon.model.frame import ISSUERS, KERNEL_LOG, STAGES, Device, Frame, Health, Missing, Origin, Settings
+from latmon.model.measurements import RECOVERIES
 from latmon.support import host
 from latmon_backends.kernel import settings as kernel_settings
 from latmon_backends.kernel.counters import CounterInterval, KernelSampler, Sample, difference, monotonic_us
+from latmon_backends.kernel.recoveries import DeviceEvents
 from latmon_backends.kernel.system import TaskQueues, sampler_of
 
 _FIRST_US = 1_000_000
@@ -72,7 +74,13 @@ class ProcfsBackend:
         settings = await self.settings()
         self._sampler.start()
         start_wall, start_mono_us = self._before.wall, self._before.mono_us
-        self._origin = replace(self._origin, start_wall=start_wall, start_mono_us=start_mono_us, settings=settings)
+        self._origin = replace(
+            self._origin,
+            start_wall=start_wall,
+            start_mono_us=start_mono_us,
+            settings=settings,
+            counted=(RECOVERIES.name,) if self._counts_recoveries() else (),
+        )
         return self
 
     async def settings(self) -> Settings:
@@ -92,8 +100,13 @@ class ProcfsBackend:
         overdue = monotonic_us() - self._before.mono_us >= self._options.interval_us
         return (self._next(),) if overdue else ()
 
-    def _log_lines(self, mono_us: int, wall: float) -> tuple[Mark, ...]:
-        return self._sampler.log_lines(mono_us, wall) if isinstance(self._sampler, KernelSampler) else ()
+    def _device_events(self) -> DeviceEvents:
+        if not isinstance(self._sampler, KernelSampler):
+            return DeviceEvents()
+        return self._sampler.device_events(self._before.mono_us, self._before.wall)
+
+    def _counts_recoveries(self) -> bool:
+        return isinstance(self._sampler, KernelSampler) and self._sampler.counts_recoveries
 
     def _why_no_log(self) -> tuple[Missing, ...]:
         why = self._sampler.why_no_log if isinstance(self._sampler, KernelSampler) else "the system has no /dev/kmsg"
@@ -105,6 +118,7 @@ class ProcfsBackend:
         slept_us, self._slept_us = self._slept_us, self._suspended_us()
         interval = difference(before, self._before)
         notice, self._notice = self._notice, ""
+        events = self._device_events()
         frame = Frame(
             seq=self._seq,
             wall=self._before.wall,
@@ -115,14 +129,14 @@ class ProcfsBackend:
             depths=interval.depths,
             cgroup_limits=interval.cgroup_limits,
             host_context=interval.host_context,
-            tables=interval.tables,
+            tables={**interval.tables, RECOVERIES: events.recoveries},
             devices=_merge(self._news, interval),
             removed=interval.removed,
             health=Health(undecoded_lines=interval.undecoded, notice=notice),
             gap="suspended" if self._slept_us - slept_us > _SLEPT_US else "",
             late=interval.dt_us >= 2 * self._options.interval_us,
             taskqs=self._queues.sample(),
-            marks=self._log_lines(self._before.mono_us, self._before.wall),
+            marks=events.marks,
         )
         self._seq, self._news = self._seq + 1, ()
         return frame

@@ -329,8 +329,8 @@ class KernelLines:
             del self.newest[device.name]
 
     def add(self, mark: Mark) -> None:
-        """Take the next mark, which may be a note of the user."""
-        if mark.device and (mark.device in self.newest or len(self.newest) < _MAX_LINES):
+        """Take the next mark, which may be a note of the user, or of a counter."""
+        if mark.device and not mark.is_counted and (mark.device in self.newest or len(self.newest) < _MAX_LINES):
             self.newest[mark.device] = mark
 
 

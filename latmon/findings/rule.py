@@ -276,12 +276,12 @@ Thresholds = Mapping[str, float]
 
 LATENCIES, TRACED, DEPTHS, LIMITS = "latencies", "traced", "depths", "limits"
 CGROUPS, ISSUERS, FILES, PATTERNS, ERRORS = "cgroups", "issuers", "files", "patterns", "errors"
-FILE_TIMES = "file times"
+FILE_TIMES, RECOVERIES = "file times", "recoveries"
 DIRTY, MEMORY, JOURNALS, QUOTAS, HANGS = "dirty", "memory", "journals", "cpu quotas", "hangs"
 """Inputs: latency histograms; requests traced on demand; counts of outstanding I/Os; limits of drivers, of cgroups;
 latencies by cgroup; operations on files; sizes and order of I/Os; the status of each I/O; the parts of the time of
-operations on files; dirty pages with their limits, or the pauses of who dirties them; pages that are read again for
-want of memory; commits of journals; CPU quotas of cgroups; operations on files that hang."""
+operations on files; time-outs and resets; dirty pages with their limits, or the pauses of who dirties them; pages that
+are read again for want of memory; commits of journals; CPU quotas of cgroups; operations on files that hang."""
 
 MISSING: Mapping[str, str] = MappingProxyType(
     {
@@ -295,6 +295,7 @@ MISSING: Mapping[str, str] = MappingProxyType(
         FILE_TIMES: "no operation on a file left its CPU while they were traced, or their time was not split",
         PATTERNS: "sizes and order of I/Os were not traced",
         ERRORS: "failed I/Os were not counted",
+        RECOVERIES: "time-outs and resets were not read, which needs the kernel's log or a counter of them",
         DIRTY: "dirty pages were not counted",
         JOURNALS: "commits of journals were not traced",
         HANGS: "no operation on a file hung, or the stacks of threads were not read, which needs root",

@@ -43,7 +43,7 @@ NO_SETTINGS: Settings = MappingProxyType({})
 class Mark:
     """A note at a point in time: `mono_us` on CLOCK_MONOTONIC, `wall` in seconds since 1970.
 
-    It is the user's, or a line of the kernel's log about a device.
+    It is the user's, a line of the kernel's log about a device, or time-outs of a device that the kernel counted.
     """
 
     text: str
@@ -59,7 +59,14 @@ class Mark:
         """Return the text for users, in which the kernel's lines say that they are."""
         return f"kernel, {self.device}: {self.text}" if self.device else self.text
 
+    @property
+    def is_counted(self) -> bool:
+        """Return whether it is of a counter, and no line of the kernel's log."""
+        return self.text.endswith(TIME_OUT_COUNTER)
 
+
+TIME_OUT_COUNTER = "(device/iotmo_cnt)"
+"""End of the text of a mark of time-outs: the counter in sysfs."""
 KERNEL_LOG = "kernel log"
 """Name in `Origin.untraced` of the lines of the kernel's log about devices."""
 ISSUERS, PROCESSES, SIZES, FILES = "issuers", "processes", "sizes", "files"
@@ -788,7 +795,8 @@ class Origin:
     latency_from: str = ""
     """Begin of `total`: `queued` (the time stamp in the request) or `issue` (tier C). Empty: not measured."""
     counted: tuple[str, ...] = ()
-    """Declared tables that the always-on probe counts all the time: one without rows says that there was nothing."""
+    """Declared tables that are counted all the time, by the always-on probe or the kernel: one without rows says that
+    there was nothing."""
     reason: str = ""
     """Reason why a better backend was not used; empty when this is the best one."""
     settings: Settings = field(default_factory=lambda: NO_SETTINGS)

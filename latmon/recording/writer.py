@@ -411,7 +411,8 @@ def private_text(text: str, redaction: Redaction) -> str:
 
 _LINES_OF_DRIVERS = re.compile(
     r"(?:blk_update_request: |print_req_error: )?(?:I/O|critical|Buffer I/O|timeout|[\w ]+) error\b.* dev |"
-    r"sd \d+:|scsi \S+: |ata\d+|nvme\d+\w*: |nvme\d* |nvme nvme\d+\w*: |device-mapper: multipath: "
+    r"sd \d+:|scsi \S+: |ata\d+|nvme\d+\w*: |nvme\d* |nvme nvme\d+\w*: |device-mapper: multipath: |"
+    r"[\d,]+ commands? timed out "
 )
 """Lines of the kernel's log about devices. Those of file systems may have names of files and processes."""
 _IDENTIFIERS = re.compile(

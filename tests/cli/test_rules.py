@@ -40,7 +40,7 @@ def test_a_rule_is_shown_with_the_config_s_value_and_the_default(capsys):
 
 
 def test_an_unknown_rule_is_refused_with_the_names():
-    with pytest.raises(UsageError, match="there is no rule 'nope'; the rules are io-errors, starved-io, "):
+    with pytest.raises(UsageError, match="there is no rule 'nope'; the rules are io-errors, command-timeouts, "):
         config.show_rule("nope", RULES, DEFAULT)
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from latmon.model.frame import Device
 from latmon_backends.kernel.kernel_log import KernelLog
+from latmon_backends.kernel.recoveries import DeviceEvents
 
 S = 1_000_000
 WALL = 1_700_000_000.0
@@ -40,8 +41,11 @@ class Kmsg:
         return one
 
     def lines(self, *records, at_s=101, devices=DEVICES):
+        return self.events(*records, at_s=at_s, devices=devices).marks
+
+    def events(self, *records, at_s=101, devices=DEVICES):
         self.records += records
-        return self.log.lines(at_s * S, WALL + at_s, devices)
+        return self.log.events(at_s * S, WALL + at_s, devices)
 
 
 @pytest.fixture
@@ -160,7 +164,7 @@ def test_what_a_terminal_would_obey_is_removed(kmsg):
 def test_without_permission_there_is_a_reason_and_no_line(tmp_path):
     log = KernelLog(tmp_path / "absent/kmsg", tmp_path)
     assert "No such file" in log.why_unread
-    assert log.lines(S, WALL, DEVICES) == ()
+    assert log.events(S, WALL, DEVICES) == DeviceEvents()
     log.close()
 
 

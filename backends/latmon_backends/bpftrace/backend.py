@@ -32,6 +32,7 @@ from latmon.capture.backend import NO, Options, ProbeReport, StageCoverage
 from latmon.decode.framer import Framer
 from latmon.manifest import TABLE_ROLES, Manifest
 from latmon.model.frame import KERNEL_LOG, STAGES, Missing, Origin, Settings, capped
+from latmon.model.measurements import RECOVERIES
 from latmon.model.stages import ADMISSION
 from latmon.support import output_files, paths, privileges, trust
 from latmon.support.errors import UnavailableError
@@ -461,6 +462,8 @@ class BpftraceBackend(ProbeBackend):
 
     def _opened(self, refusals: Mapping[str, str], settings: Settings) -> Origin:
         origin, why = super()._opened(refusals, settings), self._devices.why_no_log
+        if self._devices.counts_recoveries:
+            origin = replace(origin, counted=(*origin.counted, RECOVERIES.name))
         return replace(origin, untraced=(*origin.untraced, Missing(KERNEL_LOG, why))) if why else origin
 
     def kept(self) -> str:
@@ -469,7 +472,7 @@ class BpftraceBackend(ProbeBackend):
 
     async def _prepare(self) -> None:
         tool = self._tool = self._find_tool()
-        self._frames = FrameBuilder(self._devices, self._options.sys, log_lines=self._devices.log_lines)
+        self._frames = FrameBuilder(self._devices, self._options.sys, device_events=self._devices.device_events)
         self._devices.require_selected()
         self._always = BpftraceAlwaysOn(
             self._options,

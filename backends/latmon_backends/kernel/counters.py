@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -21,12 +22,13 @@ from operator import is_
 from pathlib import Path
 
 from latmon.model.devices import IdleRows, WithIdle, busy_rows
-from latmon.model.frame import CgroupLimit, Completed, Device, Flow, Mark, Outstanding
+from latmon.model.frame import CgroupLimit, Completed, Device, Flow, Outstanding
 from latmon.model.host_context import NO_CONTEXT, ContextValue, HostContext, interval_value
 from latmon.model.inflight import Depths
 from latmon.model.measurements import DEVICE_COUNTERS, ISSUERS, MAINTENANCE
 from latmon.model.measurements.device_counters import DeviceCounters
 from latmon.model.measurements.maintenance import Maintenance
+from latmon.model.measurements.recoveries import TIMED_OUT, Recovery
 from latmon.model.table import NO_TABLES, Tables, filled
 from latmon.support.errors import UnavailableError
 from latmon.support.paths import content
@@ -47,6 +49,7 @@ from latmon_backends.kernel.hung_operations import HangReader, HangSums
 from latmon_backends.kernel.kernel_log import KernelLog
 from latmon_backends.kernel.maintenance import MaintenanceReader
 from latmon_backends.kernel.memory import NO_MEMORY, MemoryReader, MemorySample
+from latmon_backends.kernel.recoveries import DeviceEvents, TimeOutCounters, marks_of
 
 _CONTEXT_PACE = 1000
 """Least time between two readings of a file, in times of a reading's CPU time: a preempted one costs nothing."""
@@ -214,6 +217,7 @@ class KernelSampler(CounterSampler):
         self._process_ios: ProcessIos | None = None
         self._has_queued = diskstats.column_has_queued(proc, sys)
         self._log = KernelLog(proc.parent / "dev/kmsg", sys)
+        self._time_outs = TimeOutCounters(sys)
         self._depths: DepthSampler | None = None
         self._gauges: tuple[int, Mapping[str, Watched], Mapping[str, Outstanding]] = (0, {}, {})
         """Time of the last sample in us, devices whose depths are sampled, gauges of the busy ones."""
@@ -300,9 +304,18 @@ class KernelSampler(CounterSampler):
             maintenance=self._maintenance.sample(chosen),
         )
 
-    def log_lines(self, mono_us: int, wall: float) -> tuple[Mark, ...]:
-        """Return the lines of the kernel's log about the devices since the last call, which end at this time."""
-        return self._log.lines(mono_us, wall, self._chosen)
+    def device_events(self, mono_us: int, wall: float) -> DeviceEvents:
+        """Return lines of the kernel's log about the devices, and time-outs, from the last call to this time."""
+        logged = self._log.events(mono_us, wall, self._chosen)
+        timed_out = self._time_outs.since_last(self._chosen, self.block.generations)
+        recoveries = Counter(logged.recoveries)
+        recoveries.update({Recovery(device, TIMED_OUT): commands for device, commands in timed_out.items()})
+        return DeviceEvents((*logged.marks, *marks_of(timed_out, mono_us, wall)), recoveries)
+
+    @property
+    def counts_recoveries(self) -> bool:
+        """Return whether the kernel's log is read, or a device counts its time-outs."""
+        return not self.why_no_log or self._time_outs.has_any(self._chosen.values())
 
     @property
     def why_no_log(self) -> str:

@@ -24,7 +24,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from latmon.model.frame import Device, Mark
+from latmon.model.measurements.recoveries import Recovery
 from latmon.support.text import clean
+from latmon_backends.kernel.recoveries import DeviceEvents, events_of
 
 _RECORD = 8192
 """CONSOLE_EXT_LOG_MAX: the longest record."""
@@ -130,18 +132,20 @@ class KernelLog:
             os.close(self._file)
             self._file = -1
 
-    def lines(self, mono_us: int, wall: float, devices: Mapping[str, Device]) -> tuple[Mark, ...]:
+    def events(self, mono_us: int, wall: float, devices: Mapping[str, Device]) -> DeviceEvents:
         """Return the lines about the devices since the last call; at first those of the last minutes.
 
-        A line gets a time in the interval that ends at `mono_us`: its own clock is another one. A first mark says how
-        many lines there was no room for, with the records that were passed or overwritten unread.
+        What they say that the kernel did about commands is counted, but not of lines from before the first call. A line
+        gets a time in the interval that ends at `mono_us`: its own clock is another one. A first mark says how many
+        lines there was no room for, with the records that were passed or overwritten unread.
         """
         if self._file < 0:
-            return ()
+            return DeviceEvents()
         self._names.follow(devices, mono_us)
         is_first, before_us = not self._before_us, self._before_us
         self._before_us = mono_us
         marks: list[Mark] = []
+        recoveries: Counter[Recovery] = Counter()
         for line in self._read(_READ_AT_START if is_first else _READ):
             if self._next is not None and line.sequence > self._next and not is_first:
                 self._left_out += line.sequence - self._next
@@ -154,8 +158,9 @@ class KernelLog:
             at_us = mono_us if is_first else min(max(line.us, before_us), mono_us)
             age_us = mono_us - (min(line.us, mono_us) if is_first else at_us)
             marks.append(Mark(clean(line.text, _LONGEST), at_us, wall - age_us / 1e6, device=device))
+            recoveries.update(Recovery(device, event) for event in events_of(line.text))
         if is_first:
-            return tuple(marks[-_KEPT:])
+            return DeviceEvents(tuple(marks[-_KEPT:]))
         self._left_out += max(0, len(marks) - _KEPT)
         kept = marks[:_KEPT]
         if self._left_out and kept:
@@ -163,7 +168,7 @@ class KernelLog:
             text = f"{self._left_out:,} more lines of the kernel's log were not read"
             kept.insert(0, replace(kept[0], text=text))
             self._left_out = 0
-        return tuple(kept)
+        return DeviceEvents(tuple(kept), recoveries)
 
     def _read(self, most: int) -> Iterator[_Line]:
         """Yield records up to the newest one; after `most` go to the end."""

@@ -19,8 +19,8 @@ from typing import Protocol
 from latmon.capture.backend import Options
 from latmon.manifest import Manifest
 from latmon.model.devices import busy_rows, rows_kept
-from latmon.model.frame import Completed, Device, Flow, Frame, Health, Mark
-from latmon.model.measurements import ABOVE, LATENCIES, SEEN
+from latmon.model.frame import Completed, Device, Flow, Frame, Health
+from latmon.model.measurements import ABOVE, LATENCIES, RECOVERIES, SEEN
 from latmon.model.table import filled
 from latmon.support import host
 from latmon.support.errors import ProbeGoneError, UnavailableError, UntrustedError
@@ -28,6 +28,7 @@ from latmon.support.paths import matching
 from latmon_backends.kernel import counters as kernel_counters
 from latmon_backends.kernel.counters import CLOCK, FrameClock, Sample
 from latmon_backends.kernel.diskstats import SECTOR
+from latmon_backends.kernel.recoveries import DeviceEvents
 from latmon_backends.probe.events import Event, Printed
 from latmon_backends.probe.launcher import AnyProgram, Launcher, Script
 from latmon_backends.probe.launcher import Start as StartProcess
@@ -94,10 +95,10 @@ class FrameBuilder:
         counters: DeviceCounters,
         sys: Path,
         suspended_us: Callable[[], int] = host.suspended_us,
-        log_lines: Callable[[int, float], tuple[Mark, ...]] = lambda _mono_us, _wall: (),
+        device_events: Callable[[int, float], DeviceEvents] = lambda _mono_us, _wall: DeviceEvents(),
     ) -> None:
-        """`log_lines`: what the kernel's log has about the devices since its last call, until a time."""
-        self._log_lines = log_lines
+        """`device_events`: lines of the kernel's log about the devices, and time-outs, since its last call."""
+        self._device_events = device_events
         self._sampler, self._sys, self._suspended_us = counters, sys, suspended_us
         self._ended_us = counters.sample().mono_us
         self._slept_us = suspended_us()
@@ -116,7 +117,8 @@ class FrameBuilder:
         counts_bytes = any(spec.role == "bytes" for spec in manifest.maps)
         interval = kernel_counters.difference(begin.sample, end.sample)
         kernel = interval.kernel
-        tables = {**interval.tables, **filled(window.interval.tables)}
+        events = self._device_events(end.mono_us, end.sample.wall - window.lag_us / 1e6)
+        tables = {**interval.tables, **filled(window.interval.tables), RECOVERIES: events.recoveries}
         if bent:
             tables = {ABOVE: window.interval.tables.get(ABOVE, {})}
         seen = window.interval.seen if counts_bytes else _with_bytes(window.interval.seen, kernel)
@@ -143,7 +145,7 @@ class FrameBuilder:
             ),
             gap=gap,
             late=window.late,
-            marks=self._log_lines(end.mono_us, end.sample.wall - window.lag_us / 1e6),
+            marks=events.marks,
         )
         self._seq += 1
         self.gap = self.notice = ""

@@ -12,6 +12,7 @@ from latmon.findings.rules import (
     bimodal_tail,
     bottleneck_above_device,
     bottleneck_between,
+    command_timeouts,
     completion_wakeup,
     cpu_throttled,
     device_disagrees,
@@ -42,6 +43,7 @@ from latmon.findings.rules import (
 
 RULES: tuple[Rule, ...] = (
     io_errors.RULE,
+    command_timeouts.RULE,
     starved_io.RULE,
     completion_wakeup.RULE,
     late_resume.RULE,
@@ -75,6 +77,7 @@ RULES: tuple[Rule, ...] = (
 TITLES: Mapping[str, str] = MappingProxyType(
     {
         "io-errors": "failed I/Os",
+        "command-timeouts": "time-outs and resets",
         "starved-io": "starved I/O",
         "completion-wakeup": "kernel thread ran late",
         "late-resume": "program ran late after its I/O",

@@ -215,6 +215,7 @@ RULE = Rule(
     explained_by=(
         "maintenance",
         "swap-thrash",
+        "command-timeouts",
         "starved-io",
         "completion-wakeup",
         "softirq-delay",

@@ -197,6 +197,7 @@ RULE = Rule(
     "a device is slow, and it or its link reports errors, a bad state or a degraded link",
     evaluate,
     needs=LATENCIES,
+    explained_by=("command-timeouts",),
     thresholds={
         "slow_us": Threshold(20_000, "us", "p99 at least"),
         "ios": Threshold(100, "ios", "in the last minute at least"),

@@ -570,6 +570,7 @@ RULE = Rule(
         "reported_us": Threshold(1_000_000, "us", "at its limit by the volume's own counters in ten minutes, at least"),
     },
     explained_by=(
+        "command-timeouts",
         "io-throttled",
         "outstanding-ceiling",
         "queue-depth-misconfigured",

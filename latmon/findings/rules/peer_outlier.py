@@ -434,6 +434,7 @@ RULE = Rule(
     explained_by=(
         "maintenance",
         "swap-thrash",
+        "command-timeouts",
         "starved-io",
         "completion-wakeup",
         "tick-quantum",

@@ -20,6 +20,7 @@ from latmon.model.measurements.journals import JOURNALS, SYNCS
 from latmon.model.measurements.maintenance import MAINTENANCE, Maintenance
 from latmon.model.measurements.memory import MAJOR_FAULTS, MEMORY_LIMITS
 from latmon.model.measurements.patterns import PATTERNS
+from latmon.model.measurements.recoveries import RECOVERIES
 from latmon.model.measurements.sizes import SIZES
 from latmon.model.measurements.softirqs import SOFTIRQS
 from latmon.model.measurements.traced import (
@@ -40,8 +41,7 @@ TABLES: tuple[AnyTable, ...] = (
     *(ABOVE, ERRORS, HANDLERS, SOFTIRQS, WAKEUPS, ISSUERS, BEHIND, SIZES, PATTERNS, FILES, FILE_TIMES, DEVICE_COUNTERS),
     MAINTENANCE,
     *(DIRTIERS, MEMORY_LIMITS, MAJOR_FAULTS, JOURNALS, SYNCS),
-    CPU_QUOTAS,
-    HUNG_OPERATIONS,
+    *(CPU_QUOTAS, HUNG_OPERATIONS, RECOVERIES),
 )
 """All of them, in the order of a recording's line."""
 
@@ -80,6 +80,7 @@ __all__ = [
     "PATHS",
     "PATTERNS",
     "RAISERS",
+    "RECOVERIES",
     "SEEN",
     "SIZES",
     "SOFTIRQS",

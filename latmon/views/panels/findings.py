@@ -28,6 +28,7 @@ from latmon.findings.rule import (
     NOTICE,
     PATTERNS,
     QUOTAS,
+    RECOVERIES,
     TRACED,
     WARNING,
     Finding,
@@ -366,6 +367,7 @@ def _missing(view: ViewState, kind: str) -> str:
         MEMORY: "pages that are read again for want of memory are not counted here",
         DIRTY: "dirty pages are not counted here",
         ERRORS: "failed I/Os are not counted here",
+        RECOVERIES: "time-outs and resets are not read here",
         QUOTAS: "no cgroup with a CPU quota ran, or quotas are not read here",
         HANGS: "no operation on a file hung, or stacks of threads are not read here",
     }[kind]
