@@ -42,6 +42,7 @@ THRESHOLDS: Mapping[str, Threshold] = MappingProxyType(
 )
 CAUSES = (
     "starved-io",
+    "command-timeouts",
     "completion-wakeup",
     "softirq-delay",
     "slow-shared-handler",

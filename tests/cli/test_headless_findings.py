@@ -107,7 +107,7 @@ def test_a_finding_whose_inputs_are_measured_comes_and_goes_in_one_line(evaluate
     evaluated += [(slow,), (), (slow,), ()]
     reporter = FindingReporter(Settings())
     assert len(lines(reporter, 20, replace(ORIGIN, measured={"total": ""}))) == 1
-    assert sentences(reporter)[0] == "finding, 2 times, 7 of 12 s: warning, tick-quantum: sda: one waits"
+    assert sentences(reporter)[0] == "finding, 2 times, 7 of 10 s: warning, tick-quantum: sda: one waits"
 
 
 def test_a_finding_that_nothing_refutes_goes_on(evaluated):
