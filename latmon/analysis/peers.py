@@ -6,9 +6,11 @@ would flag noise (OpenZFS tried a textbook 1.5 or 2 x IQR rule on maxima and shi
 peers if it has more I/Os above the bar than its share of all I/Os explains by chance, and has them in three of the
 window's six parts: a single incident causes many slow I/Os, but the device is not slow. Means are not used.
 
-In the order devices that are unlike their peers come first, then those whose I/O takes the most time, then by name.
-Time counts in steps of a factor of 4 below the busiest device, and a device leaves its step only when it is clearly in
-another one: rows with similar load keep their place while their numbers change.
+In the order devices with a finding come first, in the order of the findings, then those with the greatest share of
+I/Os above the threshold, those that are unlike their peers, those whose I/O takes the most time, then by name. The
+share counts in steps of a factor of 4. Time counts in steps of a factor of 4 below the busiest device, and a device
+leaves its step only when it is clearly in another one: rows with similar load keep their place while their numbers
+change.
 """
 
 from __future__ import annotations
@@ -267,16 +269,18 @@ class Rank(NamedTuple):  # of thousands of devices in each second: a frozen data
     """Sort key of one device.
 
     `busy_us`: the time of its I/Os, completed and in flight; `share`: its share of the host's I/O, 0 to 1; `unlike`:
-    how many times slower its tail is than its peers', 0 where it is like them; `is_named`: a finding is about it.
+    how many times slower its tail is than its peers', 0 where it is like them; `finding`: the place of the finding on
+    it, None without one; `slow`: the share of its I/Os above the threshold, 0 to 1.
     """
 
     name: str
     busy_us: float = 0.0
     share: float = 1.0
     unlike: float = 0.0
-    is_named: bool = False
+    finding: float | None = None
     is_timed: bool = True
     is_gone: bool = False
+    slow: float = 0.0
 
 
 class Order:
@@ -284,6 +288,7 @@ class Order:
 
     def __init__(self) -> None:
         self._steps: dict[str, int] = {}
+        self._slow_steps: dict[str, int] = {}
         self._small: set[str] = set()
         self._last: list[str] = []
 
@@ -297,6 +302,7 @@ class Order:
             return sorted((one.name for one in some), key=lambda name: (place.get(name, len(place)), by_name(name)))
         busiest_us = max((one.busy_us for one in some), default=0.0)
         self._steps = {one.name: self._step(one, busiest_us) for one in some if one.busy_us > 0}
+        self._slow_steps = {one.name: self._slow_step(one) for one in some if one.slow > 0}
         self._small = {one.name for one in some if self._is_small(one)}
         in_order = sorted(some, key=lambda one: by_name(one.name))
         self._last = [one.name for one in sorted(in_order, key=self._place)]
@@ -304,17 +310,24 @@ class Order:
 
     def _place(self, one: Rank) -> tuple[object, ...]:
         """Return the sort key of one device, without its name."""
-        name, _, _, unlike, is_named, is_timed, is_gone = one
+        name, _, _, unlike, finding, is_timed, is_gone, slow = one
         on_another, _ = by_name(name)
-        is_last = on_another or (name in self._small and not unlike) or is_gone
-        step = self._steps.get(name, _IDLE_STEP)
-        return is_last and not is_named, is_gone, not is_named, -unlike, not is_timed, step, on_another
+        is_named = finding is not None
+        is_last = on_another or (name in self._small and not unlike and not slow) or is_gone
+        step, slow_step = self._steps.get(name, _IDLE_STEP), self._slow_steps.get(name, _IDLE_STEP)
+        place = _IDLE_STEP if finding is None else finding
+        return is_last and not is_named, is_gone, place, slow_step, -unlike, not is_timed, step, on_another
 
     def _step(self, one: Rank, busiest_us: float) -> int:
         if one.busy_us <= 0:
             return _IDLE_STEP
         below = math.log(busiest_us / one.busy_us, LOAD_STEP)
         before = self._steps.get(one.name, _IDLE_STEP)
+        return before if abs(below - before) <= _LEAVES_STEP else round(below)
+
+    def _slow_step(self, one: Rank) -> int:
+        below = math.log(1 / one.slow, LOAD_STEP)
+        before = self._slow_steps.get(one.name, _IDLE_STEP)
         return before if abs(below - before) <= _LEAVES_STEP else round(below)
 
     def _is_small(self, one: Rank) -> bool:

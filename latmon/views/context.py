@@ -227,7 +227,7 @@ class ViewState:
                 for d in devices
             ],
             self.selection.sort,
-            frozenset(one.device for one in self.found.urgent),
+            self.found.places,
             steady=self.order,
             keep=history.is_partial or self.found.coming,
             in_flight_us=in_flight_us(history.ages.oldest, history.window.length_us),

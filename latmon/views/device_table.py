@@ -14,6 +14,7 @@ from types import MappingProxyType
 from latmon.aggregate.history import Window
 from latmon.analysis.limits import ceiling
 from latmon.analysis.peers import Order, Rank, natural, shares
+from latmon.analysis.threshold import slower
 from latmon.model.devices import host_and_device
 from latmon.model.frame import OPS, Device, Outstanding
 from latmon.model.measurements import DEVICE_COUNTERS
@@ -499,7 +500,7 @@ def _blank(_subject: Subject, _cells: int) -> str:
 def order(
     subjects: list[Subject],
     sort: str,
-    found: frozenset[str] = frozenset(),
+    found: Mapping[str, float] = MappingProxyType({}),
     *,
     steady: Order | None = None,
     keep: bool = False,
@@ -507,7 +508,7 @@ def order(
 ) -> list[Subject]:
     """Return the rows by the order of devices, or by a column and that order among equals.
 
-    `found`: devices with a finding more urgent than a notice; `steady`: the order that keeps rows in place;
+    `found`: device -> the place of the finding on it; `steady`: the order that keeps rows in place;
     `keep`: leave it as it is, since findings or samples are still missing; `in_flight_us`: how long I/Os that have not
     completed have waited.
     """
@@ -525,17 +526,32 @@ def order(
     return sorted(by_place, key=keys[sort]) if sort in keys else by_place
 
 
-def _ranks(subjects: list[Subject], found: frozenset[str], in_flight_us: Mapping[str, int]) -> list[Rank]:
+def _ranks(subjects: list[Subject], found: Mapping[str, float], in_flight_us: Mapping[str, int]) -> list[Rank]:
     moved = subjects[0].window.moved if subjects else frozenset()
     ios = {n: s.ios for s in subjects if (n := s.device.name) in moved}
     busy = {n: s.window.busy_us(n, s.selection.ops) for s in subjects if (n := s.device.name) in moved}
     busy |= {n: busy.get(n, 0) + us for s in subjects if (us := in_flight_us.get(n := s.device.name))}
     share = shares(ios.items(), busy.items())
-    return [
-        Rank(n, busy.get(n, 0), share.get(n, 0.0), s.times_peers or 0.0, n in found, s.device.timed, s.gone)
-        for s in subjects
-        if (n := s.device.name) is not None
-    ]
+    ranks = []
+    for subject in subjects:
+        name, device = subject.device.name, subject.device
+        slow = _slow_share(subject) if name in moved else 0.0
+        unlike = subject.times_peers or 0.0
+        rank = Rank(
+            name, busy.get(name, 0), share.get(name, 0.0), unlike, found.get(name), device.timed, subject.gone, slow
+        )
+        ranks.append(rank)
+    return ranks
+
+
+def _slow_share(subject: Subject) -> float:
+    """Return the share of a device's I/Os above the threshold; 0 without a threshold."""
+    threshold_us = subject.selection.threshold_us
+    if threshold_us is None:
+        return 0.0
+    histogram = subject.window.latency(subject.device.name, subject.selection.ops)
+    ios = slower(histogram, threshold_us).ios
+    return ios / histogram.count if ios else 0.0
 
 
 def _fullest(subject: Subject) -> tuple[float, int]:

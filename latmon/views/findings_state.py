@@ -75,6 +75,21 @@ class CurrentFindings:
         return (*self.urgent, *(one.last for one in self.kept if one.last.severity != NOTICE))
 
     @property
+    def notices(self) -> tuple[Finding, ...]:
+        """Return the active notices."""
+        return tuple(episode.last for episode in self.lasting if episode.last.severity == NOTICE)
+
+    @property
+    def places(self) -> Mapping[str, float]:
+        """Return device -> the place of the first finding on it; others that it explains are half a place on."""
+        places: dict[str, float] = {}
+        for place, finding in enumerate((*self.shown, *self.notices)):
+            places.setdefault(finding.device or finding.where.device, place)
+            for device in finding.also:
+                places.setdefault(device, place + 0.5)
+        return places
+
+    @property
     def remarks(self) -> Mapping[tuple[str, str], Remark]:
         """Return rule and device -> what is said of a finding that is kept, or that came before."""
         again = {one.key: Remark(again_text(one), is_kept=False) for one in self.lasting if one.repeats}

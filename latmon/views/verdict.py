@@ -14,7 +14,6 @@ from latmon.findings.rule import CRITICAL, NOTICE, SEVERITIES, Finding, short_na
 from latmon.model.frame import PROBES_STARTING
 from latmon.support.units import clock, spelled
 from latmon.views.context import ViewState, no_distribution, selected
-from latmon.views.findings_state import CurrentFindings
 from latmon.views.lines import Line, Span, backed, fit, wrap
 from latmon.views.lines import width as line_width
 from latmon.views.panels.findings import ROLES, SIGNS
@@ -58,7 +57,7 @@ def verdict(view: ViewState, trouble: Sequence[str], width: int, height: int, *,
     if view.selection.screen != "overview":
         return NONE
     most = MOST_ROWS if height >= _ALL_FROM else 2 if height >= _TWO_FROM else 1
-    found, notices = view.found.shown, _notices(view.found)
+    found, notices = view.found.shown, view.found.notices
     if view.found.coming:
         return Verdict(_said(f"findings: evaluating {view.found.share:.0%}", width), [])
     if not found:
@@ -67,11 +66,6 @@ def verdict(view: ViewState, trouble: Sequence[str], width: int, height: int, *,
             lines += _finding_lines(notice, view, width, keys=keys)
         return Verdict(lines, [], names_oldest)
     return _with_findings(view, found, notices[:1] if height >= _NOTICE_FROM else (), width, most, keys=keys)
-
-
-def _notices(found: CurrentFindings) -> list[Finding]:
-    """Return the active notices."""
-    return [episode.last for episode in found.lasting if episode.last.severity == NOTICE]
 
 
 def _with_findings(

@@ -15,7 +15,7 @@ def test_unlike_ones_first_then_the_busy_ones_then_by_name():
         Rank("sdb", 800.0),
         Rank("sdd", 1.0, unlike=8.0),
         Rank("sde", 1.0, unlike=30.0),
-        Rank("sdf", 1.0, is_named=True),
+        Rank("sdf", 1.0, finding=0),
     ]
     assert Order().sort(some) == ["sdf", "sde", "sdd", "sdb", "sdc", "sda"]
 
@@ -23,7 +23,7 @@ def test_unlike_ones_first_then_the_busy_ones_then_by_name():
 @pytest.mark.parametrize("name", ["loop0", "loop12", "ram3", "zram0", "zd16"])
 def test_devices_in_memory_and_on_files_come_last_unless_a_finding_names_them(name):
     assert Order().sort([Rank(name, 1_000.0, 0.9, unlike=9.0), Rank("vda", 1.0, 0.1)]) == ["vda", name]
-    assert Order().sort([Rank(name, 1.0, 0.0, is_named=True), Rank("vda", 9.0, 0.1)]) == [name, "vda"]
+    assert Order().sort([Rank(name, 1.0, 0.0, finding=0), Rank("vda", 9.0, 0.1)]) == [name, "vda"]
 
 
 def test_an_idle_disk_is_above_idle_devices_on_files():
@@ -41,7 +41,7 @@ def test_below_one_percent_of_the_hosts_io_comes_last_unless_it_is_unlike_its_pe
     assert Order().sort([Rank("sda", 9.0, 0.009), vda]) == ["vdb", "sda"]
     assert Order().sort([Rank("sda", 9.0, 0.01), vda]) == ["sda", "vdb"]
     assert Order().sort([Rank("sda", 9.0, 0.009, unlike=5.0), vda]) == ["sda", "vdb"]
-    assert Order().sort([Rank("sda", 9.0, 0.009, is_named=True), vda]) == ["sda", "vdb"]
+    assert Order().sort([Rank("sda", 9.0, 0.009, finding=0), vda]) == ["sda", "vdb"]
 
 
 def test_who_is_gone_comes_last_and_who_is_not_timed_behind_its_disks():
@@ -83,3 +83,22 @@ def test_by_name_is_by_number():
 
 def test_a_list_without_load_has_devices_in_memory_last():
     assert sorted(["loop0", "vda", "nvme10n1", "nvme2n1"], key=by_name) == ["nvme2n1", "nvme10n1", "vda", "loop0"]
+
+
+def test_findings_come_first_in_their_order_then_the_share_above_the_threshold():
+    ranks = [
+        Rank("sda", 900.0, unlike=30.0),
+        Rank("sdb", 900.0, slow=0.001),
+        Rank("sdc", 900.0, slow=0.2),
+        Rank("sdd", 1.0, 0.001, finding=1),
+        Rank("sde", 1.0, finding=0),
+        Rank("sdf", 1.0, finding=0.5),
+    ]
+    assert Order().sort(ranks) == ["sde", "sdf", "sdd", "sdc", "sdb", "sda"]
+
+
+def test_the_share_above_the_threshold_moves_no_row_while_it_is_about_the_same():
+    order = Order()
+    for share in (0.1, 0.12, 0.09, 0.11):
+        assert order.sort([Rank("sda", 1.0, slow=0.1), Rank("sdb", 9.0, slow=share)]) == ["sdb", "sda"]
+    assert order.sort([Rank("sda", 1.0, slow=0.9), Rank("sdb", 9.0, slow=0.01)]) == ["sda", "sdb"]

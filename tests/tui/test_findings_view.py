@@ -26,6 +26,8 @@ from latmon.findings.rule import (
     Where,
 )
 from latmon.findings.rules import RULES
+from latmon.model.frame import Series
+from latmon.model.histogram import Histogram
 from latmon.recording.archive import Archive, Stamp
 from latmon.support.errors import LatmonError
 from latmon.support.units import clock
@@ -432,7 +434,27 @@ def test_a_device_with_a_finding_is_the_first_of_those_unlike_their_peers(ruled)
     made.choose(replace(made.selection, sort="name"))
     assert made.view.subjects()[0].device.name == "nvme0n1"
     ruled(shows(replace(SEEN, device="nvme2n1", id="completion-wakeup")))
-    assert scene(host(4, 6)).view.subjects()[0].device.name == "nvme0n1"
+    assert scene(host(4, 6)).view.subjects()[0].device.name == "nvme2n1", "a notice, too"
+
+
+def test_the_rows_are_in_the_order_of_the_verdict(ruled):
+    others = [short(replace(WAKE_UP, device=name), "is late") for name in ("nvme3n1", "nvme1n1")]
+    ruled(lambda *_: [*others, short(replace(WAKE_UP, device="nvme0n1", severity=NOTICE), "is odd")])
+    made = scene(host(4, 6))
+    named = [finding.device for finding in (*made.view.found.shown, *made.view.found.notices)]
+    assert [one.device.name for one in made.view.subjects()][:3] == named
+    assert made.view.subjects()[0].selection.selected == named[0]
+
+
+def test_a_device_with_an_io_above_the_threshold_is_the_first_in_the_second_second():
+    frames = host(4, 2)
+    slow = Series("nvme2n1", "read", "total")
+    frames[1] = replace(frames[1], histograms=frames[1].histograms | {slow: Histogram.record([900_000])})
+    made = Scene(Selection(threshold_us=500_000))
+    made.opened(BEGUN)
+    for frame in frames:
+        made.append(frame)
+    assert made.view.subjects()[0].device.name == "nvme2n1"
 
 
 def test_rows_stay_while_an_earlier_time_is_read_and_evaluated(ruled):
