@@ -59,6 +59,24 @@ def test_periods_and_ios_between_two_looks(tmp_path, version):
     assert sum(rows[key].throttled for key in rows if key.cgroup == "/roomy") == 0
 
 
+def test_a_server_of_fuse_counts_by_its_system_calls(tmp_path):
+    """It reads and writes no device: its files are in memory, or another host's."""
+    host, clock = Host(tmp_path, 2), [0]
+    reader = QuotaReader(host.proc, at_once, lambda: clock[0])
+    (host.proc / "7/fd").mkdir(parents=True)
+    (host.proc / "7/fd/5").symlink_to("/dev/fuse")
+    samples = []
+    for second in range(12):
+        clock[0] = second * S
+        host.quota("volume", 4_000, 10 + 10 * second, 5 + 9 * second, 84_000 * second)
+        (host.cgroups / "volume/cgroup.procs").unlink(missing_ok=True)
+        host.process(7, "volume-daemon", 0, "volume")
+        put(host.proc / "7/io", f"rchar: {4096 * second}\nwchar: {4096 * second}\nread_bytes: 0\nwrite_bytes: 0\n")
+        samples.append(reader.sample(clock[0]))
+    rows = cpu_quotas.difference(samples[0], samples[-1])[CPU_QUOTAS]
+    assert rows[CpuQuota("/volume", "volume-daemon/7", 4_000, 100_000, "fuse")].io_bytes > 0
+
+
 def test_a_look_is_not_begun_before_it_is_due(tmp_path):
     host, clock, looks = Host(tmp_path, 2), [0], []
     reader = QuotaReader(host.proc, lambda call: looks.append(1) or at_once(call), lambda: clock[0])

@@ -2,7 +2,8 @@
 
 A thread walks the hierarchy of the CPU controller every 2 s, or as seldom as 0.5 % of a CPU allows. It reads cpu.stat
 of the cgroups with a quota (cpu.max of version 2, cpu.cfs_quota_us of version 1), and /proc/PID/io of the processes of
-those that used it up. Two looks give a difference, which is added to sums; a sample has the sums.
+those that used it up. A process that serves FUSE may do no I/O of its own (its files are another host's, or in memory):
+the bytes of its system calls count instead. Two looks give a difference, which is added to sums; a sample has the sums.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from latmon.model.measurements import CPU_QUOTAS
-from latmon.model.measurements.cpu_quotas import CpuQuota, QuotaPeriods
+from latmon.model.measurements.cpu_quotas import FUSE, CpuQuota, QuotaPeriods
 from latmon.model.table import Tables
 from latmon.support.paths import content
 from latmon.support.text import clean
@@ -31,6 +32,9 @@ _MOST_THROTTLED = 50
 _MAX_NAME = 256
 _STAT = re.compile(rb"^(nr_periods|nr_throttled|throttled_time|throttled_usec) (\d{1,19})$", re.MULTILINE)
 _IO = re.compile(rb"^(?:read_bytes|write_bytes): (\d{1,19})$", re.MULTILINE)
+_CALLS = re.compile(rb"^(?:rchar|wchar): (\d{1,19})$", re.MULTILINE)
+_FUSE_DEVICE = "/dev/fuse"
+_MOST_FILES = 64
 _QUOTA_V2 = re.compile(rb"(\d{1,18}) (\d{1,18})\s*")
 _VERSION_2 = 2
 _MAX_DIGITS = 19
@@ -44,14 +48,24 @@ class _Counters(NamedTuple):
     throttled_us: int
 
 
+class _Process(NamedTuple):
+    """A process, NAME/PID, and what waits for it: FUSE or nothing."""
+
+    name: str
+    serves: str = ""
+
+
+_NO_PROCESS = _Process("")
+
+
 class _QuotaReading(NamedTuple):
     """A cgroup with a quota at one moment."""
 
     quota_us: int
     period_us: int
     counters: _Counters
-    ios: Mapping[str, int]
-    """Process (NAME/PID) -> its bytes of I/O since it began; empty where the quota was not used up."""
+    ios: Mapping[_Process, int]
+    """Process -> its bytes of I/O since it began; empty where the quota was not used up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +148,11 @@ def _gains(before: Look, now: Look) -> Iterator[tuple[CpuQuota, QuotaPeriods]]:
         gained = _Counters(*(new - old for new, old in zip(reading.counters, was.counters, strict=True)))
         if gained.periods <= 0 or min(gained) < 0:
             continue
-        ios = {name: size - was.ios[name] for name, size in reading.ios.items() if name in was.ios}
-        process = max(ios, key=lambda name: ios[name], default="")
-        size = max(0, ios.get(process, 0))
-        key = CpuQuota(cgroup, process if size else "", reading.quota_us, reading.period_us)
+        ios = {process: size - was.ios[process] for process, size in reading.ios.items() if process in was.ios}
+        most = max(ios, key=lambda process: ios[process], default=_NO_PROCESS)
+        size = max(0, ios.get(most, 0))
+        process = most if size else _NO_PROCESS
+        key = CpuQuota(cgroup, process.name, reading.quota_us, reading.period_us, process.serves)
         yield key, QuotaPeriods(*gained, size)
 
 
@@ -180,12 +195,23 @@ def _counters(path: Path) -> _Counters | None:
     return _Counters(found[b"nr_periods"], found.get(b"nr_throttled", 0), throttled_us)
 
 
-def _ios(proc: Path, path: Path) -> dict[str, int]:
+def _ios(proc: Path, path: Path) -> dict[_Process, int]:
     """Return the bytes of I/O of the first processes of a cgroup; without those that may not be read."""
     sizes = {}
     for pid in pids_of(path):
-        values = _IO.findall(content(proc / pid / "io")) if pid.isdecimal() else []
+        counters = content(proc / pid / "io") if pid.isdecimal() else b""
+        serves = FUSE if counters and _serves_fuse(proc / pid / "fd") else ""
+        values = (_CALLS if serves else _IO).findall(counters)
         if values:
             name = clean(content(proc / pid / "comm").rstrip(b"\n"), _MAX_NAME).replace("/", "_")
-            sizes[f"{name}/{pid}"] = sum(map(int, values))
+            sizes[_Process(f"{name}/{pid}", serves)] = sum(map(int, values))
     return sizes
+
+
+def _serves_fuse(descriptors: Path) -> bool:
+    """Return whether a process has the device of FUSE open: its server has, and no program that uses its files."""
+    try:
+        numbers = os.listdir(descriptors)  # noqa: PTH208 - no paths of thousands
+        return any(os.readlink(f"{descriptors}/{number}") == _FUSE_DEVICE for number in numbers[:_MOST_FILES])  # noqa: PTH115
+    except OSError:
+        return False

@@ -28,6 +28,7 @@ from latmon.findings.rule import (
     Thresholds,
     Where,
     plain,
+    short_text,
 )
 from latmon.model import measurements
 from latmon.model.frame import Device
@@ -81,7 +82,15 @@ def _finding(facts: Facts, device: Device, events: Mapping[str, int]) -> Finding
         _REFUTED,
         # Of a command that times out nearly all of its time is the wait for that.
         1.0 if recoveries.TIMED_OUT in events else 0.0,
+        short=_short(device.name, events),
     )
+
+
+def _short(device: str, events: Mapping[str, int]) -> str:
+    """Return the short text: first what did most harm, that the device was given up or that commands timed out."""
+    most_harm = sorted(events, key=lambda event: (event != recoveries.GIVEN_UP, recoveries.EVENTS.index(event)))
+    first, *others = (_clause(event, events[event]) for event in most_harm)
+    return short_text(device, first, *(f", {clause}" for clause in others))
 
 
 def _severity(events: Mapping[str, int]) -> Severity:

@@ -27,7 +27,7 @@ from latmon.findings.rule import (
     within,
 )
 from latmon.model.measurements import CPU_QUOTAS, ISSUERS
-from latmon.model.measurements.cpu_quotas import CpuQuota, QuotaPeriods
+from latmon.model.measurements.cpu_quotas import FUSE, CpuQuota, QuotaPeriods
 from latmon.support.units import part, show_size, spelled
 
 ID = "cpu-throttled"
@@ -118,12 +118,19 @@ def _finding(facts: Facts, several: list[_Throttled]) -> Finding:
     device = _device(facts, worst)
     devices = (_device(facts, throttled) for throttled in several)
     who = worst.process or "the programs"
+    periods = f"{part(worst.share)} of the periods"
+    used_up = f"{who} of cgroup {worst.cgroup} used up its CPU quota ({_quota(worst)}) in {periods}"
+    if worst.quota.serves == FUSE:
+        summary = f"{used_up}: it serves a FUSE file system, so that all I/O of that file system waits for it"
+        harm = ", which all I/O of its FUSE waits for"
+    else:
+        summary = f"{used_up}: it runs late, whenever its I/Os {_latency(facts, device)}are completed"
+        harm = ", so it runs late after its I/Os"
     return Finding(
         ID,
         WARNING,
         "",  # which device is not known at first: another one would begin another episode
-        f"{who} of cgroup {worst.cgroup} used up its CPU quota ({_quota(worst)}) in {part(worst.share)} of the "
-        f"periods: it runs late, whenever its I/Os {_latency(facts, device)}are completed",
+        summary,
         tuple(_facts(facts, device, several)),
         Where("overview", device),
         tuple(_steps(worst.cgroup)),
@@ -133,8 +140,8 @@ def _finding(facts: Facts, several: list[_Throttled]) -> Finding:
         state=(worst.cgroup, _quota(worst)),
         short=short_text(
             "",
-            f"{within(who)} used up its CPU quota in {part(worst.share)} of the periods",
-            ", so it runs late after its I/Os",
+            f"{within(who)} used up its CPU quota in {periods}",
+            harm,
         ),
     )
 

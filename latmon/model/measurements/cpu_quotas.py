@@ -8,6 +8,8 @@ from typing import NamedTuple
 from latmon.model.table import CGROUP, Meaning, Part, Table, Unit, record
 
 _MOST_US = 1 << 62
+FUSE = "fuse"
+"""A process that serves a file system of FUSE."""
 
 
 class CpuQuota(NamedTuple):
@@ -18,6 +20,8 @@ class CpuQuota(NamedTuple):
     """NAME/PID of the process in it with most bytes of I/O; empty: none had I/O, or it may not be read."""
     quota_us: int
     period_us: int
+    serves: str = ""
+    """What waits for the process: FUSE, or empty for its own programs alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +34,13 @@ class QuotaPeriods:
     throttled_us: int
     """The time of these waits, of each CPU."""
     io_bytes: int
-    """Bytes that the process read from and wrote to devices."""
+    """Bytes that the process read from and wrote to devices; of a server those of its system calls."""
 
 
 CPU_QUOTAS = Table(
     "cpu_quotas",
     CpuQuota,
-    (CGROUP, Part(Meaning.PROCESS), Part(highest=_MOST_US), Part(highest=_MOST_US)),
+    (CGROUP, Part(Meaning.PROCESS), Part(highest=_MOST_US), Part(highest=_MOST_US), Part(names=("", FUSE))),
     record(
         QuotaPeriods,
         periods=Unit.EVENTS,
