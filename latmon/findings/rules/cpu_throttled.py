@@ -122,10 +122,10 @@ def _finding(facts: Facts, several: list[_Throttled]) -> Finding:
     used_up = f"{who} of cgroup {worst.cgroup} used up its CPU quota ({_quota(worst)}) in {periods}"
     if worst.quota.serves == FUSE:
         summary = f"{used_up}: it serves a FUSE file system, so that all I/O of that file system waits for it"
-        harm = ", which all I/O of its FUSE waits for"
+        program, harm = f"FUSE server {within(who)}", ", so all its I/O waits"
     else:
         summary = f"{used_up}: it runs late, whenever its I/Os {_latency(facts, device)}are completed"
-        harm = ", so it runs late after its I/Os"
+        program, harm = within(who), ", so it runs late after its I/Os"
     return Finding(
         ID,
         WARNING,
@@ -140,7 +140,7 @@ def _finding(facts: Facts, several: list[_Throttled]) -> Finding:
         state=(worst.cgroup, _quota(worst)),
         short=short_text(
             "",
-            f"{within(who)} used up its CPU quota in {periods}",
+            f"{program} used up its CPU quota in {periods}",
             harm,
         ),
     )
