@@ -104,9 +104,16 @@ class DeviceChange(NamedTuple):
 
     mono_us: int
     device: str
-    text: str
+    name: str
+    was: str
+    now: str
     is_setting: bool
     """Whether it is a setting or a part of the link, which evidence names before all else."""
+
+    @property
+    def text(self) -> str:
+        """Return the change in words: `read_ahead_kb 128 -> 0`."""
+        return f"{self.name} {self.was} -> {self.now}"
 
 
 @dataclass(slots=True)
@@ -211,8 +218,8 @@ class LatencyHistory:
         for row in rows:
             if row.name in old and old[row.name] != row.value:
                 is_setting = isinstance(row, Limit) or row.name.startswith("link_")
-                text = f"{row.name} {old[row.name]} -> {row.value}"
-                self._changes.append(DeviceChange(mono_us, device, text, is_setting))
+                change = DeviceChange(mono_us, device, row.name, str(old[row.name]), str(row.value), is_setting)
+                self._changes.append(change)
 
     def add_frame(self, frame: Frame) -> None:
         """Keep the latencies of a frame."""

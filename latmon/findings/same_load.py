@@ -53,6 +53,7 @@ CAUSES = (
     "outside-limit",
     "noisy-neighbour",
     "maintenance",
+    "worse-since-setting",
 )
 """Rules whose finding on a device names the reason why it is slower."""
 REFUTED = (

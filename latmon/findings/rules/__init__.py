@@ -39,6 +39,7 @@ from latmon.findings.rules import (
     starved_io,
     swap_thrash,
     tick_quantum,
+    worse_since_setting,
 )
 
 RULES: tuple[Rule, ...] = (
@@ -69,6 +70,7 @@ RULES: tuple[Rule, ...] = (
     queue_depth_misconfigured.RULE,
     peer_outlier.RULE,
     device_disagrees.RULE,
+    worse_since_setting.RULE,
     slower_than_before.RULE,
     slower_than_baseline.RULE,
     bimodal_tail.RULE,
@@ -103,6 +105,7 @@ TITLES: Mapping[str, str] = MappingProxyType(
         "queue-depth-misconfigured": "limit misconfigured",
         "peer-outlier": "slower than its peers",
         "device-disagrees": "slow, with errors of its own",
+        "worse-since-setting": "worse since a setting was changed",
         "slower-than-before": "slower than before",
         "slower-than-baseline": "against another day",
         "bimodal-tail": "two groups of latencies",

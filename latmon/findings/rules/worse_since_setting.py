@@ -1,0 +1,195 @@
+"""worse-since-setting: a setting of a device was changed, and since then it moves far fewer bytes or takes far longer.
+
+Read-ahead that is off, a smaller request or queue, another scheduler: latencies may be as before while a program gets a
+fraction of its bytes, in smaller I/Os. Blocks before and after the change are compared. No finding: a load that wants
+less since then, which has fewer I/Os in flight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from latmon.findings.facts import Block, Facts
+from latmon.findings.latency_history import DeviceChange
+from latmon.findings.rule import (
+    LATENCIES,
+    WARNING,
+    Fact,
+    Finding,
+    Rule,
+    Step,
+    Threshold,
+    Thresholds,
+    Where,
+    plain,
+    setting,
+    short_text,
+    sysfs,
+    within,
+)
+from latmon.findings.same_load import factor_text, size_text
+from latmon.findings.span_load import load_of
+from latmon.model.frame import Completed
+from latmon.model.histogram import merge
+from latmon.support.units import clock, part, rate, spelled
+
+ID = "worse-since-setting"
+_OPS = ("read", "write")
+_UNREAD_US = 11_000_000
+"""Settings are read every 10 s: a change may be so much older."""
+_BLOCKS = 2
+"""Blocks on each side at least."""
+_REFUTED = "the old value does not bring the old throughput or latency back"
+
+
+class _Side(NamedTuple):
+    """I/Os of one op before or after a change."""
+
+    ios: int
+    bytes: int
+    us: int
+    mean_us: float
+
+    @property
+    def bytes_per_s(self) -> float:
+        return self.bytes * 1e6 / self.us
+
+    @property
+    def iops(self) -> float:
+        return self.ios * 1e6 / self.us
+
+    @property
+    def size(self) -> float:
+        return self.bytes / self.ios
+
+    @property
+    def in_flight(self) -> float:
+        """Return the mean number of I/Os in flight, by Little's law."""
+        return self.ios * self.mean_us / self.us
+
+
+class _Worse(NamedTuple):
+    """An op that got worse with a change."""
+
+    op: str
+    before: _Side
+    after: _Side
+    is_slower: bool
+    """Whether it takes longer; else it moves fewer bytes."""
+
+    @property
+    def factor(self) -> float:
+        if self.is_slower:
+            return self.after.mean_us / self.before.mean_us
+        return self.before.bytes_per_s / self.after.bytes_per_s
+
+
+def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
+    """Yield a finding per device, about its newest change after which I/Os got worse."""
+    if facts.history is None:
+        return
+    begin_us, end_us = facts.window[0].begin_us, facts.window[-1].end_us
+    changes = facts.history.device_changes(begin_us, end_us)
+    newest = {change.device: change for change in changes if change.is_setting}
+    for device, change in sorted(newest.items()):
+        worse = _worse(facts, change, limits) if facts.has_io(device) else None
+        if worse is not None:
+            yield _finding(facts, change, worse)
+
+
+def _worse(facts: Facts, change: DeviceChange, limits: Thresholds) -> _Worse | None:
+    """Return the op that got worse most; None where none did, or where too little was measured on a side."""
+    before = [block for block in facts.window if block.end_us <= change.mono_us - _UNREAD_US]
+    after = [block for block in facts.window if block.begin_us >= change.mono_us]
+    if min(len(before), len(after)) < _BLOCKS:
+        return None
+    found: list[_Worse] = []
+    for op in _OPS:
+        old, new = _side(before, change.device, op), _side(after, change.device, op)
+        if min(old.ios, new.ios) >= limits["ios"] and old.mean_us and new.bytes:
+            found += _compared(op, old, new, limits)
+    return max(found, key=lambda worse: worse.factor, default=None)
+
+
+def _side(blocks: Sequence[Block], device: str, op: str) -> _Side:
+    load = load_of(device, blocks)
+    done = load.done.get(op, Completed(0, 0))
+    latency = merge(block.stage("total", device, op) for block in blocks)
+    return _Side(done.count, done.bytes, load.us, latency.mean or 0.0)
+
+
+def _compared(op: str, before: _Side, after: _Side, limits: Thresholds) -> Iterator[_Worse]:
+    fewer = _Worse(op, before, after, is_slower=False)
+    if fewer.factor >= limits["times"] and after.in_flight >= limits["in_flight"]:
+        yield fewer
+    slower = _Worse(op, before, after, is_slower=True)
+    is_alike = after.size <= limits["alike"] * before.size and after.iops <= limits["alike"] * before.iops
+    if slower.factor >= limits["times"] and after.mean_us - before.mean_us >= limits["added_us"] and is_alike:
+        yield slower
+
+
+def _finding(facts: Facts, change: DeviceChange, worse: _Worse) -> Finding:
+    before, after = worse.before, worse.after
+    if worse.is_slower:
+        what = f"take {spelled(after.mean_us)} on average instead of {spelled(before.mean_us)}"
+        short = f"{worse.op}s take {factor_text(worse.factor)} as long"
+    else:
+        sizes = f"in I/Os of {size_text(after.size)} instead of {size_text(before.size)}"
+        what = f"move {rate(after.bytes_per_s)}B/s instead of {rate(before.bytes_per_s)}B/s, {sizes}"
+        short = f"{worse.op} bytes/s fell to {part(1 / worse.factor)}"
+    where = clock(facts.wall - (facts.window[-1].end_us - change.mono_us) / 1e6)
+    return Finding(
+        ID,
+        WARNING,
+        change.device,
+        f"{change.device}: since {change.text} (seen at {where}) {worse.op}s {what}",
+        tuple(_evidence(change, worse)),
+        Where("overview", change.device, worse.op),
+        tuple(_steps(facts, change)),
+        _REFUTED,
+        1 - 1 / worse.factor,
+        state=(change.text, worse.op),
+        short=short_text(change.device, f"{within(change.text, 23)}: {short}"),
+    )
+
+
+def _evidence(change: DeviceChange, worse: _Worse) -> Iterator[Fact]:
+    before, after = worse.before, worse.after
+    yield Fact("changed", change.text, f"a setting changed up to 10 s before it was read: {change.text}")
+    text = f"{worse.op}s move {rate(after.bytes_per_s)}B/s, before {rate(before.bytes_per_s)}B/s"
+    yield Fact("bytes_per_s", round(after.bytes_per_s), text, "bytes", after.ios)
+    yield Fact(
+        "size", round(after.size), f"an I/O has {size_text(after.size)}, before {size_text(before.size)}", "bytes"
+    )
+    text = f"an I/O takes {spelled(after.mean_us)} on average, before {spelled(before.mean_us)}"
+    yield Fact("mean_us", round(after.mean_us), text, "us", after.ios)
+    text = f"{after.in_flight:.2g} {worse.op}s are in flight on average, before {before.in_flight:.2g}"
+    yield Fact("in_flight", round(after.in_flight, 2), text)
+
+
+def _steps(facts: Facts, change: DeviceChange) -> Iterator[Step]:
+    sources = {limit.name: limit.source for limit in facts.device(change.device).limits}
+    source = sources.get(change.name, "")
+    is_file = source.startswith(("queue/", "device/")) and plain(source.replace("/", "_")) and plain(change.was)
+    yield Step(
+        "write the old value back, and look whether the old numbers come back",
+        "what it was changed for comes back, too; undone by the new value",
+        (setting(f"{sysfs(change.device)}/{source}", change.was),) if is_file else (),
+    )
+    yield Step("find out who changed it: a tuning profile (tuned), a udev rule, a database's installer, a person")
+
+
+RULE = Rule(
+    ID,
+    "a setting of a device was changed, and since then its I/Os move far fewer bytes or take far longer",
+    evaluate,
+    needs=LATENCIES,
+    thresholds={
+        "times": Threshold(2.0, "times", "fewer bytes per second, or as long, at least"),
+        "added_us": Threshold(1_000, "us", "longer at least"),
+        "in_flight": Threshold(0.3, "ios", "in flight on average since then at least: the load wants more"),
+        "alike": Threshold(1.25, "times", "as many and as large I/Os at most, where they take longer"),
+        "ios": Threshold(40, "ios", "of the op on each side at least"),
+    },
+)

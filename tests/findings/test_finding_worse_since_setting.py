@@ -1,0 +1,94 @@
+"""worse-since-setting: a setting that was changed, what it did to throughput and latency, and what is no harm."""
+
+from dataclasses import replace
+
+import pytest
+from finding_cases import WALL, hist
+
+from latmon.findings.engine import NEEDS, RuleEngine
+from latmon.findings.rule import Settings
+from latmon.findings.rules.worse_since_setting import ID
+from latmon.model.frame import Completed, Device, Flow, Frame, Limit, Origin, Series
+
+S = 1_000_000
+ALONE = Settings(off=frozenset(NEEDS) - {ID})
+CHANGED_S = 40
+
+
+def device(value, name="read_ahead_kb", source="queue/read_ahead_kb"):
+    return Device("sda", 8, 0, limits=(Limit("nr_requests", 128, "queue/nr_requests"), Limit(name, value, source)))
+
+
+def seconds(before, after, *, count=75, now=0, op="read", **changed):
+    """Yield a frame per second: `before` and `after` are (IOPS, bytes of an I/O, us of an I/O)."""
+    for second in range(count):
+        iops, size, us = before if second < CHANGED_S else after
+        frame = Frame(second, WALL + second, (second + 1) * S, S)
+        rows = (device(128, **changed),) if second == 0 else ()
+        rows = (device(now, **changed),) if second == CHANGED_S + 5 else rows
+        flow = Flow("sda", op)
+        yield replace(
+            frame,
+            devices=rows,
+            histograms={Series("sda", op, "total"): hist({us: iops})},
+            seen={flow: Completed(iops, iops * size, iops * us)},
+            kernel={flow: Completed(iops, iops * size, iops * us)},
+        )
+
+
+def findings(frames):
+    engine = RuleEngine(Origin("test", "here", "6.1", "0", interval_us=S, start_mono_us=0), settings=ALONE)
+    first = None
+    for second, frame in enumerate(frames):
+        engine.take(frame)
+        if engine.current and first is None:
+            first = second
+    assert not engine.failed
+    return engine.current, first
+
+
+WITH_READ_AHEAD, WITHOUT = (33, 131_072, 2_000), (210, 4_096, 3_500)
+"""Of a program that reads a file from its begin to its end, on a device of 3.5 ms: 66 reads of 64 KiB a second."""
+
+
+def test_read_ahead_that_is_off_is_named_with_what_it_did():
+    (finding,), first = findings(seconds(WITH_READ_AHEAD, WITHOUT))
+    assert first - CHANGED_S <= 30
+    assert (finding.severity, finding.device) == ("warning", "sda")
+    assert finding.summary.startswith("sda: since read_ahead_kb 128 -> 0 (seen at ")
+    assert "reads move 860kB/s instead of 4.33MB/s, in I/Os of 4 KiB instead of 128 KiB" in finding.summary
+    assert finding.short == "sda: read_ahead_kb 128 -> 0: read bytes/s fell to 20%"
+    commands = [command for step in finding.steps for command in step.commands]
+    assert commands == ["echo 128 > /sys/block/sda/queue/read_ahead_kb"]
+    facts = {fact.name: fact.value for fact in finding.facts}
+    assert facts["size"] == 4_096
+    assert facts["in_flight"] == pytest.approx(0.74, abs=0.02)
+
+
+def test_ios_that_take_longer_since_then():
+    setting = {"name": "scheduler", "source": "queue/scheduler", "now": "bfq"}
+    (finding,), _ = findings(seconds((200, 4_096, 2_000), (150, 4_096, 9_000), **setting))
+    assert "reads take 9 ms on average instead of 2 ms" in finding.summary
+    assert finding.short == "sda: scheduler 128 -> bfq: reads take 4.5x as long"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "now"),
+    [
+        pytest.param(WITH_READ_AHEAD, WITHOUT, 128, id="no setting changed"),
+        pytest.param(WITH_READ_AHEAD, WITH_READ_AHEAD, 0, id="no harm"),
+        pytest.param(WITH_READ_AHEAD, (5, 131_072, 2_000), 0, id="a load that wants less"),
+        pytest.param((200, 4_096, 2_000), (900, 4_096, 9_000), 0, id="a load that became more"),
+        pytest.param((200, 4_096, 2_000), (60, 131_072, 9_000), 0, id="a load of larger I/Os"),
+        pytest.param((200, 4_096, 200), (200, 4_096, 600), 0, id="fast before and after"),
+        pytest.param((1, 131_072, 9_000), (1, 4_096, 900_000), 0, id="few I/Os"),
+    ],
+)
+def test_no_finding(before, after, now):
+    assert findings(seconds(before, after, now=now))[0] == ()
+
+
+def test_a_value_that_a_shell_would_read_is_in_no_command():
+    frames = seconds(WITH_READ_AHEAD, WITHOUT, now=0, name="scheduler", source="queue/$(id)")
+    (finding,), _ = findings(frames)
+    assert not any(step.commands for step in finding.steps)
