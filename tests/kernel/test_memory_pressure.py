@@ -63,7 +63,7 @@ def test_a_host_with_enough_memory_is_not_looked_at(tmp_path):
     looks = []
     reader = MemoryReader(Host(tmp_path, 2).proc, looks.append)
     for second in range(20):
-        reader.sample(second * S, moved=1_000_000 + 40 * second)
+        reader.sample(second * S, moved=1_000_000 + 10 * second)
     assert looks == []
 
 

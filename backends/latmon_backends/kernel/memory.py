@@ -26,7 +26,7 @@ from latmon.support.text import clean
 from latmon_backends.kernel.cgroups import LimitedCgroup, cgroup_name, cgroups_below, hierarchies
 from latmon_backends.kernel.paced_looks import PacedLooks, Run
 
-MOVED = 50
+MOVED = 20
 """Pages that were reclaimed too early, between two samples, from which on it is looked for who is short of memory."""
 _FRESH_US = 60_000_000
 """A look that is older says nothing about the time before the next one."""

@@ -12,7 +12,7 @@ where those are known.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from latmon.findings.evidence import WHOLE, host_before, swap_of
@@ -33,7 +33,6 @@ from latmon.findings.rule import (
 )
 from latmon.model import measurements
 from latmon.model.devices import HOST_SEPARATOR
-from latmon.model.frame import Completed
 from latmon.model.host_context import CONTEXT, HostContext, added
 from latmon.model.measurements.memory import MemoryLimit
 from latmon.support.units import part, rate, show_size
@@ -56,8 +55,6 @@ _PAGE_BYTES = 4096
 """Least bytes of a page: larger ones make the condition on small reads weaker."""
 _SMALL_BYTES = 32_768
 """Mean bytes of a device's reads up to which they are not those of a scan: read-ahead reads 128 KiB at once."""
-_WAITED = 0.5
-"""Reads in flight on average from which on few reloads are harm: a program waits for them most of the time."""
 _REFUTED = "the programs are as slow while si and so of `vmstat 1` are 0 and no cgroup is at its limit"
 
 
@@ -76,19 +73,40 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
             (SWAP_INS, limits["swapped_in"], _always),
             (REFAULTS, limits["refaults"], _is_short),
             (RELOADS, limits["refaults"], _is_short_in_cgroup),
-            (RELOADS, limits["slow_reloads"], _is_short_in_cgroup_on_slow_disk),
         ):
-            if facts.lasts(_lasted_us(facts, host, name, least), limits["lasting_us"]) and holds(facts, host):
+            lasted_us = facts.lasted_us(_reads_again(host + name, least))
+            if facts.lasts(lasted_us, limits["lasting_us"]) and holds(facts, host):
                 yield _finding(facts, host, name)
                 break
+        else:
+            lasted_us = facts.lasted_us(_waits_for_reloads(facts, host, limits))
+            if facts.lasts(lasted_us, limits["lasting_us"]) and _is_short_in_cgroup(facts, host):
+                yield _finding(facts, host, RELOADS)
 
 
 def _always(_facts: Facts, _host: str) -> bool:
     return True
 
 
-def _lasted_us(facts: Facts, host: str, name: str, least: float) -> int:
-    return facts.lasted_us(lambda block: _per_s(block.host_context, host + name) >= least)
+def _reads_again(name: str, least: float) -> Callable[[Block], bool]:
+    """Return whether a block has so many pages per second of a value of CONTEXT."""
+    return lambda block: _per_s(block.host_context, name) >= least
+
+
+def _waits_for_reloads(facts: Facts, host: str, limits: Thresholds) -> Callable[[Block], bool]:
+    """Return whether a block has reloads, and reads in flight: of a slow disk few reloads are harm."""
+    reads_again = _reads_again(host + RELOADS, limits["slow_reloads"])
+
+    def holds(block: Block) -> bool:
+        if not reads_again(block):
+            return False
+        reads = (done for flow, done in block[measurements.KERNEL].items() if flow.op == "read" and is_own(flow.device))
+        return sum(done.time_us or 0 for done in reads) >= limits["waited"] * block.span_us
+
+    def is_own(device: str) -> bool:
+        return host_before(facts, device) == host
+
+    return holds
 
 
 def _is_short(facts: Facts, host: str) -> bool:
@@ -109,23 +127,13 @@ def _is_short_in_cgroup(facts: Facts, host: str) -> bool:
     reloads = added(block.host_context for block in facts.window).get(host + RELOADS)
     if hit is None or reloads is None or hit.hits < _HITS * reloads.total:
         return False
-    small_bytes = sum(read.bytes for read in _small_reads(facts, host))
-    return small_bytes >= _PAGE_BYTES * _HITS * reloads.total
-
-
-def _is_short_in_cgroup_on_slow_disk(facts: Facts, host: str) -> bool:
-    """Return whether that is so and programs wait for the small reads most of the time: a slow disk reads few pages."""
-    waited_us = sum(read.time_us or 0 for read in _small_reads(facts, host))
-    return waited_us >= _WAITED * facts.span_us and _is_short_in_cgroup(facts, host)
-
-
-def _small_reads(facts: Facts, host: str) -> Iterator[Completed]:
-    """Yield the reads of each device of a host whose mean size is not that of a scan."""
+    small_bytes = 0
     for name in facts.devices:
         read = facts.completed(name, "read")
         is_of_host = host_before(facts, name) == host
         if is_of_host and read is not None and read.count and read.bytes <= _SMALL_BYTES * read.count:
-            yield read
+            small_bytes += read.bytes
+    return small_bytes >= _PAGE_BYTES * _HITS * reloads.total
 
 
 def _per_s(context: HostContext, name: str) -> float:
@@ -263,9 +271,8 @@ RULE = Rule(
     thresholds={
         "swapped_in": Threshold(100.0, "pages", "per second are read from swap at least"),
         "refaults": Threshold(500.0, "pages", "of files per second are read again at least, beside more evidence"),
-        "slow_reloads": Threshold(
-            50.0, "pages", "of files per second are read again at least, where reads are in flight half of the time"
-        ),
+        "slow_reloads": Threshold(20.0, "pages", "of files per second are read again at least, where programs wait"),
+        "waited": Threshold(0.25, "ios", "reads in flight on average from which on programs wait for them"),
         "lasting_us": Threshold(12_000_000, "us", "of the last minute, or 30 % of that all the time from the start"),
     },
 )
