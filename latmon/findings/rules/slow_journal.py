@@ -30,6 +30,7 @@ from latmon.findings.rule import (
     within,
 )
 from latmon.model import measurements
+from latmon.model.histogram import Histogram, merge
 from latmon.model.measurements.journals import Commits, Syncing, Syncs
 from latmon.support.units import part, rate, spelled
 
@@ -43,8 +44,8 @@ _PHASES = {
 """Phase -> what a commit does in it."""
 _LEAST_DATA, _TIMES_JOURNAL, _BLOCK = 262_144, 8, 4096
 """Bytes written per commit, and times the journal's blocks of mostly 4096 bytes, from which on they are of files."""
-_FLUSHED = 0.5
-"""Share of a commit that is one flush at least, and of a flush that is a write at most: the cache's flush is slow."""
+_FLUSH_OF_COMMIT, _WRITE_OF_FLUSH = 0.25, 0.5
+"""A cache's flush is slow: a commit has two, which are half of it at least, and a write takes half as long at most."""
 _REFUTED = (
     "the syncs are as slow while no other program writes to the file system, or on one of its own on the same disk"
 )
@@ -143,9 +144,9 @@ def _facts(facts: Facts, device: str, commits: Commits, longest: _Waiter) -> Ite
     blocks = commits.blocks / commits.commits
     yield Fact("blocks", round(blocks, 1), f"a commit writes {blocks:.3g} blocks to the journal", "", commits.commits)
     if (flush_us := _slow_flush_us(facts, device, commits)) is not None:
-        flushes = facts.latency(device, "flush")
+        flushes = _meanwhile(facts, device, "flush")
         text = f"a flush of {device} takes {spelled(flush_us)} on average, a write "
-        text += spelled(facts.latency(device, "write").mean or 0)
+        text += spelled(_meanwhile(facts, device, "write").mean or 0)
         yield Fact("flush_us", round(flush_us), text, "us", flushes.count)
     if (per_commit := _bytes_per_commit(facts, device, commits)) is not None:
         text = f"{device} writes {rate(per_commit)}B meanwhile for each commit"
@@ -162,10 +163,15 @@ def _slow_flush_us(facts: Facts, device: str, commits: Commits) -> float | None:
 
     A commit ends with a flush before and after its last block, or with one and a write with FUA.
     """
-    flush_us, write_us = (facts.latency(device, op).mean for op in ("flush", "write"))
-    if flush_us is None or write_us is None or flush_us < _FLUSHED * commits.total_us / commits.commits:
+    flush_us, write_us = (_meanwhile(facts, device, op).mean for op in ("flush", "write"))
+    if flush_us is None or write_us is None or flush_us < _FLUSH_OF_COMMIT * commits.total_us / commits.commits:
         return None
-    return flush_us if write_us <= _FLUSHED * flush_us else None
+    return flush_us if write_us <= _WRITE_OF_FLUSH * flush_us else None
+
+
+def _meanwhile(facts: Facts, device: str, op: str) -> Histogram:
+    """Return the latencies of a device in the blocks in which commits were traced."""
+    return merge(block.stage("total", device, op) for block in facts.window if device in block[measurements.JOURNALS])
 
 
 def _is_data(facts: Facts, device: str, commits: Commits) -> bool:

@@ -49,6 +49,8 @@ _NEWEST = 4
 """Blocks that are what it is like now."""
 _NAMED = 4
 """Devices and settings that are named."""
+_AS_MUCH = 2
+"""Factors that differ by no more than this are of one cause."""
 
 
 class _Slower(NamedTuple):
@@ -119,7 +121,13 @@ def _of_device(facts: Facts, device: str, changes: Iterable[Change], limits: Thr
         )
         if row.is_known and row.factor >= limits["times"] and row.now_us - row.before_us >= limits["added_us"]:
             slower.append(row)
-    return sorted(slower, key=lambda row: (-row.factor, place_of_op(row.op)))
+    return _flushes_first(sorted(slower, key=lambda row: (-row.factor, place_of_op(row.op))))
+
+
+def _flushes_first(slower: list[_Slower]) -> list[_Slower]:
+    """Return flushes first where these are about as much slower: other I/Os wait while a cache is flushed."""
+    most = max((row.factor for row in slower), default=0.0)
+    return sorted(slower, key=lambda row: row.op != "flush" or row.factor * _AS_MUCH < most)
 
 
 def _is_other_load(first: Change, last: Change, load: SpanLoad, limits: Thresholds) -> bool:
@@ -160,7 +168,7 @@ def _finding(facts: Facts, device: str, slower: Mapping[str, list[_Slower]], lim
     is_much = worst.factor >= limits["much"] and added_us >= limits["slow_us"] and worst.order != same_load.UNKNOWN
     end = same_load.OR_RANDOM if worst.order == same_load.UNKNOWN else ", and the load did not rise"
     since = since_text(first.wall, facts.wall, first.resolution_us)
-    others = "".join(f", {row.op}s {same_load.factor_text(row.factor)}" for row in rows[1:])
+    others = "".join(f", {plural_of_op(row.op)} {same_load.factor_text(row.factor)}" for row in rows[1:])
     took = f"{spelled(worst.before_us)} -> {spelled(worst.now_us)}"
     middle_us = round(math.sqrt(worst.before_us * worst.now_us))
     return Finding(
@@ -212,14 +220,19 @@ def _evidence(
     later = [change for change in steps if change.mono_us - first.mono_us > _TOGETHER_US]
     if later:
         words = ", ".join(
-            f"{change.op}s {same_load.factor_text(change.factor)} at {clock(change.wall)}" for change in later
+            f"{plural_of_op(change.op)} {same_load.factor_text(change.factor)} at {clock(change.wall)}"
+            for change in later
         )
         yield Fact("further_steps", len(later), f"in further steps: {words}")
     if first.hour_us > 0:
-        text = f"in the {spelled(first.hour_us)} before, medians of {first.op}s were {bounds_text(first)}"
+        text = f"in the {spelled(first.hour_us)} before, medians of {plural_of_op(first.op)} were {bounds_text(first)}"
         yield Fact("hour_before", round(2 ** first.hour[1]), text, "us")
     yield from _load_facts(facts.device(device), rows, first, limits)
     yield from _at_the_same_time(facts, device, slower, first)
+
+
+def _step_text(change: Change) -> str:
+    return f"{plural_of_op(change.op)} {same_load.factor_text(change.factor)} at {clock(change.wall)}"
 
 
 def _load_facts(device: Device, rows: list[_Slower], first: Change, limits: Thresholds) -> Iterator[Fact]:
@@ -256,7 +269,7 @@ def _size_facts(rows: list[_Slower], before: SpanLoad, after: SpanLoad) -> Itera
             was, now = (side.quantile(0.5) for side in sides)
             if op == row.op and min(side.count for side in sides) >= _FEWEST_OF_SIZE and was and now:
                 size = f"up to {same_load.size_text(upto)}" if upto else "larger"
-                texts.append(f"{op}s {size} x{now / was:.3g}")
+                texts.append(f"{plural_of_op(op)} {size} x{now / was:.3g}")
     if texts:
         yield Fact("sizes", len(texts), f"by size: {', '.join(texts)}")
     else:
