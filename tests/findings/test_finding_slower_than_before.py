@@ -9,7 +9,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from finding_cases import found, lasting, timed
+from finding_cases import found, hist, lasting, timed
 from queued_device import BEGIN_S, WALL, Closed, Open, S, frames_of, lognormal
 
 from latmon.aggregate.request_age import Waiting
@@ -18,7 +18,7 @@ from latmon.findings.latency_history import LatencyHistory
 from latmon.findings.rule import Settings
 from latmon.findings.rules.slower_than_before import ID, since_text
 from latmon.model import measurements
-from latmon.model.frame import Device, DeviceReport, Limit, Origin, Series
+from latmon.model.frame import Completed, Device, DeviceReport, Flow, Frame, Limit, Origin, Series
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import Issue
 from latmon.model.measurements.patterns import Pattern
@@ -195,6 +195,26 @@ def test_a_closed_loop_on_flash_is_no_slower_for_random_ios(rotational, severity
     engine, _ = watched(frames)
     (finding,) = engine.current
     assert finding.severity == severity
+
+
+def test_flushes_come_first_where_other_ios_wait_for_them():
+    """A volume whose cache flush became slow: reads behind it took 160 times as long, flushes 127 times."""
+    engine, _ = watched(
+        Frame(
+            second,
+            WALL + second,
+            (BEGIN_S + second + 1) * S,
+            S,
+            devices=(Device("sda", 8, 0),) if second == 0 else (),
+            histograms={Series("sda", op, "total"): hist({us: 18, us * 5 // 4: 2}) for op, us in latencies.items()},
+            seen={Flow("sda", op): Completed(20, 20 * 4096) for op in latencies},
+        )
+        for second in range(110)
+        for latencies in [{"read": 500, "flush": 1_100} if second < 60 else {"read": 80_000, "flush": 140_000}]
+    )
+    (finding,) = engine.current
+    assert finding.short.startswith("sda: flushes take 1")
+    assert ", reads 1" in finding.summary
 
 
 def test_the_factor_is_that_of_the_change_while_another_load_is_on_the_device():
