@@ -10,7 +10,6 @@ many of them or too many buckets in them, so no count is dropped.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -373,21 +372,20 @@ class CellColours(NamedTuple):
     top: int
     """Count of the last step."""
     tail_row: int
-    """First row that is above the quantile; the number of rows where none is."""
-    quantile: str
-    """`p99.9`, of fewer I/Os `p99`; empty where no cell is above it."""
+    """First row that is above the threshold; the number of rows where none is."""
+    above: str
+    """The threshold; empty where no cell is above it."""
 
 
-def cell_colours(found: Mapping[int, Counts], scale: LatencyScale) -> CellColours:
+def cell_colours(found: Mapping[int, Counts], scale: LatencyScale, threshold_us: int | None) -> CellColours:
     """Return the colours for a device's columns."""
-    whole = Histogram.of(sum(map(Counter, found.values()), Counter()))
-    first = tail_bucket(whole)
+    highest = max(max(counts) for counts in found.values() if counts)
+    first = tail_bucket(threshold_us)
     above = (row for row in range(scale.rows) if first is not None and scale.first(row) >= first)
     tail_row = next(above, scale.rows)
-    reached = scale.row(whole.buckets[-1][0]) >= tail_row
-    name = "p99" if whole.quantile(0.999) is None else "p99.9"
+    reached = threshold_us is not None and scale.row(highest) >= tail_row
     most = max(max(rows_of(counts, scale)) for counts in found.values())
-    return CellColours(last_step(most), tail_row, name if reached else "")
+    return CellColours(last_step(most), tail_row, spelled(threshold_us) if threshold_us is not None and reached else "")
 
 
 def legend(frame: MapFrame, colours: CellColours, y: int) -> Iterator[str]:
@@ -400,10 +398,10 @@ def legend(frame: MapFrame, colours: CellColours, y: int) -> Iterator[str]:
         yield f'<rect class="h{step}" fill="{colour}" x="{x}" y="{y + 2}" width="12" height="10"/>'
         yield f'<text x="{x + 16}" y="{y + 11}">{label}</text>'
         x += 30 + round(len(label) * _CHAR)
-    if colours.quantile:
+    if colours.above:
         yield f'<rect class="tail" fill="{_TAIL}" x="{x + 6}" y="{y + 2}" width="12" height="10"/>'
-        yield f'<text x="{x + 22}" y="{y + 11}">above {colours.quantile}</text>'
-        x += 30 + round(len(f"above {colours.quantile}") * _CHAR)
+        yield f'<text x="{x + 22}" y="{y + 11}">above {colours.above}</text>'
+        x += 30 + round(len(f"above {colours.above}") * _CHAR)
     yield f'<text class="dim" x="{x + 6}" y="{y + 11}">hatched: not measured</text>'
 
 
@@ -471,7 +469,7 @@ def heat_map(device: str, frame: MapFrame, threshold_us: int | None, limit: int 
     )
     left, right, rows = LEFT, RIGHT - LEFT, frame.row
     size = f'viewBox="0 0 {WIDTH} {legend_y + 20}" role="img" aria-label="{text(label)}"'
-    colours = cell_colours(found, frame.scale)
+    colours = cell_colours(found, frame.scale, threshold_us)
     cells = f"translate({left} {plot_y}) scale({round(right / frame.count, 5)} {rows})"
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size}>',

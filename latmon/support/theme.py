@@ -102,7 +102,7 @@ the header and of a selected row, and of critical findings and warnings in the v
 ACCENTS = tuple(_ACCENTS[True])
 BACKGROUNDS = ("sel", "critical", "warning")
 """Roles of backgrounds: `text/sel` is text on one."""
-_TAIL_ANSI = {True: 15, False: 1}
+_TAIL_ANSI = {True: 9, False: 1}
 _TOO_DARK = (0, 3, 4, 8)
 """ANSI colours that are no texts on dark: black, yellow (brown on a console), blue, bright black. On light, few are."""
 _ON_LIGHT = {7: 8, 8: 7, 3: 11, **{bright: bright - 8 for bright in range(9, 16)}}
@@ -119,7 +119,7 @@ class Ramp:
     steps_16: tuple[RampStep, ...] = ()
     steps_8: tuple[RampStep, ...] = ()
     tail: str = ""
-    """The colour of I/Os above p99.9, where that of a theme could be taken for a step."""
+    """The colour of I/Os above the threshold, where that of a theme could be taken for a step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class Theme:
     colours: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     colours_16: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     tail: str = ""
-    """The colour of I/Os above p99.9. Where it is empty, they have that of `strong`."""
+    """The colour of I/Os above the threshold. Where it is empty, they have that of `bad`."""
     ramp: Ramp = Ramp()
 
 
@@ -144,7 +144,7 @@ def role_colours(theme: Theme, stages: Iterable[tuple[str, int, int]]) -> dict[s
     if not own:
         return {}
     texts = {role: one.rgb for role, one in _ACCENTS[theme.dark].items()} | dict(own)
-    texts |= {"gap": own["dim"], "tail": theme.ramp.tail or theme.tail or own["strong"]}
+    texts |= {"gap": own["dim"], "tail": theme.ramp.tail or theme.tail or own["bad"]}
     found = {role: Colour(rgb, nearest(rgb)) for role, rgb in texts.items()}
     for role, accent in _ACCENTS[theme.dark].items():
         if accent.xterm is not None and role not in own:

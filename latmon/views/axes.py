@@ -245,11 +245,12 @@ def latency_scale(span: Extent, rows: int, *, cells: int = 0) -> LatencyScale:
     return found
 
 
-def tail_bucket(histogram: Histogram) -> int | None:
-    """Return the first bucket above p99.9, of 100 to 999 I/Os above p99; None of fewer."""
-    us = histogram.quantile(0.999)
-    us = histogram.quantile(0.99) if us is None else us
-    return None if us is None else bucket_index(us if us == histogram.max else us - 1) + 1
+def tail_bucket(threshold_us: int | None) -> int | None:
+    """Return the first bucket all of which is above the threshold; None without a threshold."""
+    if threshold_us is None:
+        return None
+    index = bucket_index(threshold_us)
+    return index if bucket_bounds(index)[0] == threshold_us else index + 1
 
 
 def last_step(fullest: int) -> int:

@@ -21,7 +21,7 @@ from latmon.model.frame import Frame, Series
 from latmon.model.histogram import EMPTY, Histogram, bucket_bounds, bucket_index
 from latmon.recording.archive import letter
 from latmon.support.units import attached, clock, duration, part, with_unit
-from latmon.views.axes import Begin, LatencyScale, TimeColumn, Timeline, level, rows_of, thresholds
+from latmon.views.axes import Begin, LatencyScale, TimeColumn, Timeline, rows_of, thresholds
 from latmon.views.lines import BLANK, Line, Span, cell_len, fit, heading, paragraph, runs, wrap
 from latmon.views.lines import width as line_width
 from latmon.views.units import count, maximum, quantile, rounded, span
@@ -44,10 +44,10 @@ _COARSE = 24
 WAIT = "wait"
 """Role of I/Os in flight."""
 TAIL = "tail"
-"""Role of the slowest I/Os, those above p99.9: a colour outside the ramp, whose first steps are hard to see."""
+"""Role of I/Os above the threshold: the alarm colour, outside the ramp. Nothing has it without a threshold."""
 
 TAIL_SIGN = "■"
-"""Glyph of the slowest I/Os in a legend, and on maps with few colours."""
+"""Glyph of I/Os above the threshold in a legend, and on maps with few colours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Ink:
         return self.glyphs[step - 1], f"heat{step}" if self.coloured else "text"
 
     def tail(self) -> tuple[str, str]:
-        """Return (glyph, role) of I/Os above p99.9; with few colours the glyph is none of the levels'."""
+        """Return (glyph, role) of I/Os above the threshold; with few colours the glyph is none of the levels'."""
         return "█" if self.halves else TAIL_SIGN, TAIL if self.coloured else "strong"
 
 
@@ -106,7 +106,7 @@ class MapStyle:
     now: str = "now"
     """Label of the marker of a sweep."""
     tail: int | None = None
-    """First bucket above p99.9; None: no bucket is drawn as such."""
+    """First bucket above the threshold; None: no bucket is drawn as such."""
 
     @cached_property
     def cells(self) -> LatencyScale:
@@ -125,15 +125,20 @@ class MapStyle:
         return bucket > self.scale.last(self.scale.rows - 1)
 
     def steps(self, rows: Sequence[int]) -> list[int]:
-        """Return the step of each row with so many I/Os, 0 without any; steps of the tail follow those of the ramp.
-
-        A step of the ramp that is easily seen stays in the tail: it has the count, and one slow device among others
-        has many I/Os above the p99.9 of all.
-        """
+        """Return the step of each row with so many I/Os, 0 without any; steps of the tail follow those of the ramp."""
         least, levels, first = thresholds(self.top, self.ink.levels), self.ink.levels, self._tail_row
         steps = [n and bisect_right(least, n) for n in rows]
-        few = max(levels // 3, level(1, self.top, levels))
-        return [step + levels if row >= first and 0 < step <= few else step for row, step in enumerate(steps)]
+        return [step + levels if row >= first and step else step for row, step in enumerate(steps)]
+
+    def steps_of(self, column: TimeColumn, device: str) -> list[int]:
+        """Return the steps of a column. A row with the threshold in it is of the tail where an I/O is above that."""
+        steps = self.steps(column.rows(device, self.cells))
+        split = self._split_row
+        if self.tail is not None and split >= 0 and steps and steps[split]:
+            scale, tail = self.cells, self.tail
+            if any(bucket >= tail and scale.row(bucket) == split for bucket in column.counts(device)):
+                steps[split] += self.ink.levels
+        return steps
 
     def drawn(self, upper: int, lower: int) -> tuple[str, str]:
         """Return (glyphs, role) of a cell from the steps of its halves; they are equal where it has none."""
@@ -157,10 +162,16 @@ class MapStyle:
 
     @cached_property
     def _tail_row(self) -> int:
-        """Return the first row of the cells above p99.9."""
+        """Return the first row of the cells that is above the threshold as a whole."""
         scale, first = self.cells, self.tail
         above = () if first is None else (row for row in range(scale.rows) if scale.first(row) >= first)
         return next(iter(above), scale.rows)
+
+    @cached_property
+    def _split_row(self) -> int:
+        """Return the row of the cells whose upper part alone is above the threshold; -1 without one."""
+        row = self._tail_row - 1
+        return row if self.tail is not None and row >= 0 and self.cells.last(row) >= self.tail else -1
 
     @cached_property
     def _drawn(self) -> dict[tuple[int, int], tuple[str, str]]:
@@ -197,11 +208,13 @@ def empty_words(begin: Begin, cells: int, rows: int) -> dict[int, str]:
 
 
 class SideMark(NamedTuple):
-    """A value beside the side histogram: `p99 330ms`, or with the role `limit` the I/Os above the threshold."""
+    """A value beside the side histogram: `p99 330ms`, or the I/Os above the threshold."""
 
     us: int
     text: str
     role: str = "text"
+    is_limit: bool = False
+    """Whether it has the I/Os above the threshold."""
 
     @property
     def name(self) -> str:
@@ -295,7 +308,7 @@ def _marked(marks: Iterable[SideMark], scale: LatencyScale, cells: int, ties: _T
 
 def _worded(marks: Sequence[SideMark]) -> Iterator[Sequence[SideMark]]:
     """Yield texts for the marks of one row, the most detailed first; the threshold's is the first one of each."""
-    limits, rest = ([one for one in marks if (one.role == "limit") == is_limit] for is_limit in (True, False))
+    limits, rest = ([mark for mark in marks if mark.is_limit == is_limit] for is_limit in (True, False))
     if rest:
         if len({one.value for one in rest}) == 1:
             yield *limits, rest[0]._replace(text=f"{_names(rest)} {rest[0].value}")
@@ -320,7 +333,7 @@ def _placed(texts: Sequence[SideMark], row: int, ties: _Ties, *, upwards: bool) 
         begins, highest = (ties.own, *between, ties.below)[: len(texts)], row
     else:
         begins, highest = (ties.above, *between, ties.own)[-len(texts) :], row + len(texts) - 1
-        texts = sorted(texts, key=lambda one: one.role == "limit")
+        texts = sorted(texts, key=lambda mark: mark.is_limit)
     return [
         (highest - at, Span(begin + one.text, one.role))
         for at, (begin, one) in enumerate(zip(begins, texts, strict=True))
@@ -456,7 +469,7 @@ def time_axis(
 def legends(style: MapStyle, *, ages: Collection[int], shared: bool = False) -> tuple[Line, ...]:
     """Return legends, the longest first: I/Os in flight, the colour of the tail, steps and the count of the last one.
 
-    `ages`: buckets of the map's I/Os in flight; `shared`: the tail begins at the same latency on several maps.
+    `ages`: buckets of the map's I/Os in flight; `shared`: of several maps, above which no number of I/Os stands.
     """
     ink, top_us = style.ink, style.scale.edge_us(style.scale.rows - 1)
     older, shown = (any(style.is_older(age) == beyond for age in ages) for beyond in (True, False))
@@ -464,14 +477,15 @@ def legends(style: MapStyle, *, ages: Collection[int], shared: bool = False) -> 
     above = nominal(top_us) if top_us else "0"
     flight += (Span(ink.older, WAIT), Span(f" in flight, above {above}  ", "dim")) if older else ()
     tail: Line = ()
-    if style.tail is not None:
-        us = bucket_bounds(style.tail)[0]
-        name = f">{nominal(us) if us & us - 1 == 0 else with_unit(us)}" if shared else "slowest"
-        tail = (Span(TAIL_SIGN, ink.tail()[1]), Span(f" {name}  ", "dim"))  # a block would look like a cell of the map
+    if style.threshold_us is None and shared:
+        tail = (Span("no threshold  ", "dim"),)
+    elif style.threshold_us is not None and shared:
+        above_it = f" above {with_unit(style.threshold_us)}  "
+        tail = (Span(TAIL_SIGN, ink.tail()[1]), Span(above_it, "dim"))  # a block would look like a cell of the map
     steps = (*(Span(*ink.cell(i + 1)) for i in range(ink.levels)), Span(f" {rounded(style.top)}+ ", "dim"))
     one = Span("I/Os 1 ", "dim")
     several = ((*flight, *tail, one, *steps), (*flight, *tail, *steps), (*flight, *tail), tail or flight)
-    return (*several, BLANK) if style.tail is not None or ages else (*several[:2], BLANK)
+    return (*several, BLANK) if tail or ages else (*several[:2], BLANK)
 
 
 def _tick_s(column_us: int, cell_width: int) -> int:
@@ -504,7 +518,7 @@ def _cells(column: TimeColumn | None, device: str, style: MapStyle) -> list[tupl
     for bucket in sorted(column.waiting(device)):  # the oldest one is on top
         glyph = ink.older if style.is_older(bucket) else ink.waiting
         drawn[style.scale.row(bucket)] = (glyph * wide, WAIT)
-    steps = style.steps(column.rows(device, style.cells))
+    steps = style.steps_of(column, device)
     lower, upper = (steps, steps) if style.cells is style.scale else (steps[::2], steps[1::2])
     for row, (below, above) in enumerate(zip(lower, upper, strict=True)):
         if below or above:

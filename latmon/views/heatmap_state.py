@@ -161,7 +161,6 @@ class HeatmapState:
         ink: Ink,
         limit: int | None,
         *,
-        tail: int | None = None,
         spare: int = 0,
     ) -> MapStyle:
         """Return the style of a map of `size` (columns, rows), or of several maps that share it.
@@ -169,8 +168,8 @@ class HeatmapState:
         `devices`: name -> I/Os per bucket in the window, at whose p0.1 the range begins; its end is that of the map.
         Ages of I/Os in flight extend the range of a map of its own alone: one that is stuck for minutes would leave
         several maps beside each other without a shape.
-        `limit`: the threshold, which is in the range where it is near; `tail`: as in MapStyle; `spare`: the most rows
-        that are left out where the range doesn't need them. Other such rows are below the range.
+        `limit`: the threshold, which is in the range where it is near; `spare`: the most rows that are left out where
+        the range doesn't need them. Other such rows are below the range.
         """
         width, rows = size
         alone = len(devices) == 1
@@ -184,10 +183,7 @@ class HeatmapState:
         cells = scale.halves if ink.halves else scale
         made = (column.rows(device, cells) for column in timeline.columns for device in devices)
         fullest = axes.last_step(_usual(max(one) for one in made if one))
-        if tail is not None and cells.per == 1:  # by whole rows: each other style draws every column again
-            tail = cells.low + max(-(-(tail - cells.low) // cells.step), 0) * cells.step
-            tail = tail if tail <= span.high else None  # no cell is as slow
-        return MapStyle(scale, fullest, max(1, width // timeline.slots), ink, limit, self.now, tail)
+        return MapStyle(scale, fullest, max(1, width // timeline.slots), ink, limit, self.now, axes.tail_bucket(limit))
 
 
 _FULL = 0.8

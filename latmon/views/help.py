@@ -192,7 +192,7 @@ _NUMBERS = (
     ("Q2C", "queue to completion: the whole time of an I/O without a request (dm, md, zram)"),
     ("hba+", "hba with its interrupt"),
     ("48+", "the last colour is so many I/Os or more; four fifths of the columns have no more in any cell"),
-    ("slowest", "I/Os above p99.9, of 100 to 999 above p99: a colour outside the steps, visible beside millions"),
+    ("above", "I/Os above the threshold: the alarm colour, on the map too; without a threshold nothing has it"),
     (">256us", "the same on small maps, for which the I/Os of all of them count: it begins at one latency on all"),
     (
         "▫ in flight",

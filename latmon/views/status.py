@@ -17,6 +17,7 @@ from latmon.recording.archive import TimelineEvent
 from latmon.support.units import UNKNOWN, clock, part, spelled, with_unit
 from latmon.views.context import OFF, ViewState, no_distribution, no_map, selected, tracing_state, unknown_quantiles
 from latmon.views.device_table import Subject
+from latmon.views.heatmap import TAIL
 from latmon.views.help import meaning, source
 from latmon.views.lines import (
     BLANK,
@@ -264,16 +265,22 @@ def headline(
     device, selection = subject.device, subject.selection
     histogram = subject.window.latency(device.name, selection.ops)
     counted = histogram or subject.is_counted
-    words = [f"{count(histogram.count if histogram else subject.ios)} I/Os" if counted else "I/Os not counted"]
-    if selection.threshold_us is not None and histogram:
-        words.append(_above(histogram, selection.threshold_us, above))
+    ios = f"{count(histogram.count if histogram else subject.ios)} I/Os" if counted else "I/Os not counted"
+    said: list[Span] = [Span(f"  {ios}")]
+    if histogram:
+        said += [Span(", "), _above(histogram, selection.threshold_us, above)]
     if why := unknown_quantiles(histogram):
-        words.append(why)
+        said.append(Span(f", {why}"))
     who = ", ".join(w for w in (device.label, device.model, device.driver) if w)
     name = Span(f" {device.name}{'' if selection.op == 'all' else f' {selection.op}'}", "strong")
-    model, ios = Span(f" {who}" if who else "", "dim"), Span(f"  {', '.join(words)}")
+    model = Span(f" {who}" if who else "", "dim")
     column = (Span(f"  1 column = {spelled(column_us)}", "dim"), Span(" + -", "accent")) if column_us else ()
-    several: list[Line] = [(name, model, ios, *column), (name, model, ios), (name, ios, *column), (name, ios)]
+    several: list[Line] = [
+        (name, model, *said, *column),
+        (name, model, *said),
+        (name, *said, *column),
+        (name, *said),
+    ]
 
     def fits(one: Line, legend: Line) -> bool:
         return width(one) + width(legend) + _APART * bool(legend) + ends(cells) <= cells
@@ -346,10 +353,13 @@ def _coverage(ratio: float | None, covered_us: int) -> HealthWord:
     return HealthWord(f"coverage {percent(min(ratio, 1.0))}", ratio < GOOD_COVERAGE, matters=True)
 
 
-def _above(histogram: Histogram, threshold_us: int, exactly: int | None) -> str:
+def _above(histogram: Histogram, threshold_us: int | None, exactly: int | None) -> Span:
+    """Return the number of I/Os above the threshold, in the colour that they have on the map."""
+    if threshold_us is None:
+        return Span("no threshold", "dim")
     slow, bound = slower(histogram, threshold_us, exactly)
     of = "" if bound == threshold_us else f" (┄{with_unit(threshold_us)})"
-    return f"{count(slow)} above {with_unit(bound)}{of}"
+    return Span(f"{count(slow)} above {with_unit(bound)}{of}", TAIL if slow else "text")
 
 
 def _mode(mode: ScreenMode) -> Line:

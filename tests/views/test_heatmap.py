@@ -15,7 +15,17 @@ from latmon.model.frame import OPS, Completed, Device, Flow, Outstanding, Series
 from latmon.model.histogram import MAX_US, Histogram
 from latmon.model.inflight import InFlight, InFlightList
 from latmon.tui.commands import STEPS
-from latmon.views.axes import Extent, LatencyScale, Timeline, extent, latency_scale, level, rows_of, thresholds
+from latmon.views.axes import (
+    Extent,
+    LatencyScale,
+    Timeline,
+    extent,
+    latency_scale,
+    level,
+    rows_of,
+    tail_bucket,
+    thresholds,
+)
 from latmon.views.heatmap import RAMP, TAIL, Ink, MapStyle, SideMark, body, label, labelled, legends, map_cells
 from latmon.views.heatmap_state import HeatmapState, filled, shape
 from latmon.views.lines import Span, plain
@@ -248,39 +258,60 @@ def test_the_map_fills_its_panel(size, panel):
 
 
 def test_the_shorter_legend_still_names_the_colours_outside_the_ramp():
-    style = replace(STYLE, tail=90)
-    assert [plain(one) for one in legends(style, ages={80})] == [
-        "▫ in flight  ■ slowest  I/Os 1 █████████ 4.1k+ ",
-        "▫ in flight  ■ slowest  █████████ 4.1k+ ",
-        "▫ in flight  ■ slowest  ",
-        "■ slowest  ",
+    style = replace(STYLE, threshold_us=500_000, tail=tail_bucket(500_000))
+    assert [plain(one) for one in legends(style, ages={80}, shared=True)] == [
+        "▫ in flight  ■ above 500ms  I/Os 1 █████████ 4.1k+ ",
+        "▫ in flight  ■ above 500ms  █████████ 4.1k+ ",
+        "▫ in flight  ■ above 500ms  ",
+        "■ above 500ms  ",
         "",
     ]
     assert [plain(one) for one in legends(STYLE, ages=())] == ["I/Os 1 █████████ 4.1k+ ", "█████████ 4.1k+ ", ""]
+    assert plain(legends(STYLE, ages=(), shared=True)[0]).startswith("no threshold  ")
+
+
+def roles_on(made, size):
+    return {role for line in screen_lines(made, (), *size) for span in line for role in span.role.split("/")}
+
+
+@pytest.mark.parametrize("panel", ["overview", "zoom", "maps"])
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (160, 50)])
+def test_only_ios_above_the_threshold_have_the_alarm_colour(panel, size):
     frames = host(8, 70, odd="nvme5n1", ios=40)
     odd = Series("nvme5n1", "write", "total")
-    for size in ((80, 24), (120, 40)):
-        assert "■ slowest" not in text(scene(frames), size), "no cell of the map is above p99.9"
+    without = scene(frames, Selection(panel=panel))
+    assert TAIL not in roles_on(without, size), "no quantile has it"
+    assert "no threshold" in text(without, size)
+    slow_us = 9_000_000
+    assert TAIL not in roles_on(scene(frames, Selection(panel=panel, threshold_us=slow_us)), size) - (
+        {TAIL} if panel == "maps" else set()  # the legend of small maps
+    )
     for at in (40, 50):
-        frames[at] = replace(frames[at], histograms=frames[at].histograms | {odd: Histogram.record([9_000_000])})
-    for size in ((80, 24), (120, 40)):
-        assert "■ slowest" in text(scene(frames), size)
+        frames[at] = replace(frames[at], histograms=frames[at].histograms | {odd: Histogram.record([slow_us + 1])})
+    made = scene(frames, Selection(panel=panel, threshold_us=5_000_000))
+    assert TAIL in roles_on(made, size), "also in a row whose lower part is below the threshold"
+    if panel != "maps":
+        lines = screen_lines(made, (), *size)
+        assert [span.text for line in lines for span in line if span.role == TAIL and "2 above" in span.text]
+
+
+def test_a_row_with_the_threshold_in_it_is_of_the_tail_where_an_io_is_above_that():
+    style = MapStyle(LatencyScale(0, 64, 4), 100, ink=Ink(halves=False), tail=100)
+    timeline = Timeline(
+        SECOND, 10, OPS, [frame(1, {READ: Histogram.of({70: 5})}), frame(2, {READ: Histogram.of({110: 1})})]
+    )
+    below, above = list(timeline.columns)[-2:]
+    assert style.steps_of(below, "nvme0n1")[1] <= style.ink.levels
+    assert style.steps_of(above, "nvme0n1")[1] > style.ink.levels
 
 
 @pytest.mark.parametrize("ink", [RAMP, Ink(glyphs="▒▒▒▒▓█", halves=False)])
 def test_with_few_colours_the_tail_has_the_glyph_of_its_legend(ink):
     """The glyph of the level would be that of a step of the ramp, in another grey than the legend's."""
-    style = replace(STYLE, ink=ink, tail=90)
-    (glyph, _, _) = plain(next(iter(legends(style, ages=())))).partition(" ")
+    style = replace(STYLE, ink=ink, threshold_us=500_000, tail=90)
+    (glyph, _, _) = plain(next(iter(legends(style, ages=(), shared=True)))).partition(" ")
     assert glyph not in ink.glyphs
     assert {style.drawn(ink.levels + step, ink.levels + step)[0] for step in range(1, ink.levels + 1)} == {glyph}
-
-
-def test_many_ios_in_the_tail_keep_the_colour_of_their_number():
-    """In `latmon demo qumulo` one of 24 drives has many I/Os above the p99.9 of all."""
-    style = MapStyle(LatencyScale(0, 8, 4), 1000, tail=16)
-    steps = style.steps([0, 3, 0, 400, 0, 2, 400, 0])
-    assert steps[1] < steps[3] == steps[6] <= style.ink.levels < steps[5]
 
 
 def marked(marks, width=80, scale=LatencyScale(16, 16, 6)):  # noqa: B008  frozen
@@ -299,7 +330,7 @@ def marked(marks, width=80, scale=LatencyScale(16, 16, 6)):  # noqa: B008  froze
 
 EQUAL = [SideMark(4000, "max 4ms", "strong"), SideMark(3999, "p99.9 4ms"), SideMark(3998, "p99 4ms")]
 NEAR = [SideMark(3980, "max 3.98ms", "strong"), SideMark(3899, "p99.9 3.9ms"), SideMark(1399, "p99 1.4ms")]
-ABOVE = SideMark(2000, "11 above", "limit")
+ABOVE = SideMark(2000, "11 above", "limit", is_limit=True)
 
 
 def test_each_label_is_in_its_own_row():
@@ -434,14 +465,14 @@ def test_an_io_that_is_stuck_for_minutes_leaves_small_maps_their_shape():
 
 
 def test_the_colour_of_the_tail_begins_at_the_same_latency_on_all_small_maps():
-    """With a tail of its own every healthy drive would have as much of it as the sick one."""
+    """Only the sick drive has cells in it."""
     frames = stuck_host()
     sick = Series("nvme2n1", "write", "total")
     for at in range(20, 60, 8):
         frames[at] = replace(frames[at], histograms=frames[at].histograms | {sick: Histogram.record([5_000_000])})
-    made = scene(frames, Selection(panel="maps"))
+    made = scene(frames, Selection(panel="maps", threshold_us=1_000_000))
     lines = screen_lines(made, (), 160, 50)
-    assert re.search(r"■ >[0-9.]+[mu]?s ", text(made, (160, 50)))
+    assert re.search(r"■ above 1s ", text(made, (160, 50)))
     cells = {}
     for line in lines:
         x = 0

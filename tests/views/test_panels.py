@@ -16,7 +16,7 @@ from panels import inside, scene
 from latmon.aggregate.history import Store, Window
 from latmon.analysis.peers import chance, natural, unlike
 from latmon.model.frame import OPS, Completed, Device, Flow, Frame, Health, Missing, Origin, Series, Traced
-from latmon.model.histogram import MAX_US, Histogram, bucket_index
+from latmon.model.histogram import MAX_US, Histogram, bucket_bounds, bucket_index
 from latmon.model.measurements import ABOVE, ERRORS
 from latmon.model.measurements.errors import FailedIO
 from latmon.support.units import clock, significant
@@ -154,7 +154,7 @@ def test_one_outlier_in_a_million_is_seen(ink):
     busy = Histogram.of({50: 999_999}, None, None)
     slow = Histogram.of({50: 999_999, 120: 1}, None, None)
     timeline = Timeline(SECOND, 10, OPS, [frame(1, {READ: busy}), frame(2, {READ: slow})])
-    style = replace(STYLE, ink=ink, top=4**10, tail=tail_bucket(slow))
+    style = replace(STYLE, ink=ink, top=4**10, tail=tail_bucket(1_000))
     lines = labelled(timeline, "nvme0n1", style, 80, [SideMark(9_000_000, "max 9s", "strong")])
     row = lines[-1 - style.scale.row(120)]
     role = ink.tail()[1]
@@ -163,14 +163,12 @@ def test_one_outlier_in_a_million_is_seen(ink):
     assert any(span.role == "area" and span.text.strip() for span in row), "the side histogram has it, too"
 
 
-@pytest.mark.parametrize(("ios", "above"), [(99, None), (100, 0.99), (999, 0.99), (1000, 0.999), (10**6, 0.999)])
-def test_the_tail_is_what_is_above_p99_9(ios, above):
-    one = Histogram.record([*range(100, 100 + ios - 1), 10**7]) if ios < 10**6 else Histogram.of({50: ios - 1, 120: 1})
-    tail = tail_bucket(one)
-    assert (tail is None) == (above is None)
-    if tail is not None:
-        beyond = sum(n for index, n in one.buckets if index >= tail)
-        assert 0 < beyond <= ios * (1 - above)
+@pytest.mark.parametrize("threshold_us", [1, 500, 1_000, 1_024, 500_000])
+def test_the_tail_is_what_is_above_the_threshold(threshold_us):
+    first = tail_bucket(threshold_us)
+    assert bucket_bounds(first)[0] >= threshold_us
+    assert bucket_bounds(first - 1)[0] < threshold_us
+    assert tail_bucket(None) is None
 
 
 def test_missing_time_is_a_hole():
@@ -364,7 +362,7 @@ def test_the_odd_one_is_on_top_and_selected():
     first = next(line for line in shown_.splitlines() if line.startswith("▸"))
     assert first.startswith("▸nvme5n1")
     assert re.search(r" [0-9.k]+x ", first)
-    assert re.search(r"^─ nvme5n1 .*  [\d,]+ I/Os  ", shown_, re.MULTILINE)
+    assert re.search(r"^─ nvme5n1 .*  [\d,]+ I/Os, no threshold  ", shown_, re.MULTILINE)
     assert "peers'" not in shown_, "the ratio has a column"
 
 

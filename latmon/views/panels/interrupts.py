@@ -21,7 +21,7 @@ from latmon.model.measurements.wakeups import Wakeups
 from latmon.support.host import priority_scales
 from latmon.support.units import UNKNOWN, bound, duration, rate, whole
 from latmon.support.units import part as part_text
-from latmon.views.axes import level, tail_bucket
+from latmon.views.axes import level
 from latmon.views.context import MEASURING, ViewState, no_rows, no_softirqs, not_traced
 from latmon.views.heatmap import OPS, Ink, delay_frames, delay_map, tick_us
 from latmon.views.heatmap import room as cells_of
@@ -599,7 +599,6 @@ def _delays(view: ViewState, vector: str, width: int, room: int) -> list[Line]:
         (cells_of(width), room - 2),
         view.ink,
         tick_us(origin.hz),
-        tail=tail_bucket(delay),
     )
     over_us = view.selection.window_us
     return delay_map(timeline, vector, style, width, hz=origin.hz, over_us=over_us, delay=delay)

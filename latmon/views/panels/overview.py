@@ -20,14 +20,13 @@ from latmon.analysis.threshold import slower
 from latmon.findings.engine import HIGH
 from latmon.model.devices import HOST_SEPARATOR
 from latmon.model.frame import OPS, Device, Flow, Frame, Outlier, Traced, shown_reports
-from latmon.model.histogram import Histogram
 from latmon.model.host_context import BYTES, CONTEXT, PER_S, SHARE, ContextValue
 from latmon.model.inflight import Issue
 from latmon.model.measurements import ABOVE
 from latmon.model.stages import by_column
 from latmon.support.units import UNKNOWN, part, rate, significant, spelled, whole, with_unit
 from latmon.views import status
-from latmon.views.axes import Begin, TimeColumn, Timeline, begins, by_bucket, level, tail_bucket
+from latmon.views.axes import Begin, TimeColumn, Timeline, begins, by_bucket, level
 from latmon.views.bars import bar_lines, role, share_bar, short
 from latmon.views.context import ViewState, means_only, no_distribution, no_map, no_rows, selected
 from latmon.views.device_table import (
@@ -51,6 +50,7 @@ from latmon.views.device_table import (
 from latmon.views.device_table import row as table_row
 from latmon.views.heatmap import (
     LABEL,
+    TAIL,
     Ink,
     MapStyle,
     SideMark,
@@ -451,7 +451,6 @@ def _map_with_strips(view: ViewState, chosen: Subject, width: int, room: int, re
         (cells, room - 2 - strips),
         view.ink,
         selection.threshold_us,
-        tail=tail_bucket(histogram),
         spare=strips * (room // _STRIP_PART) if strips == _STRIPS else 0,
     )
     waiting = bool(timeline.columns) and bool(timeline.columns[-1].waiting(name))
@@ -527,10 +526,10 @@ def _op_maps(view: ViewState, chosen: Subject, ops: Sequence[str], width: int, r
 def _op_map(view: ViewState, chosen: Subject, op: str, width: int, room: int) -> list[Line]:
     name, state, cells = chosen.device.name, view.latency_map.of_op(op), map_cells(width)
     histogram = chosen.window.latency(name, (op,))
-    counts, tail = by_bucket(histogram), tail_bucket(histogram)
+    counts = by_bucket(histogram)
     timeline = _timeline(view, state, (op,), cells)
     limit_us = view.selection.threshold_us
-    style = state.style(timeline, {name: counts}, (cells, room - 2), view.ink, limit_us, tail=tail)
+    style = state.style(timeline, {name: counts}, (cells, room - 2), view.ink, limit_us)
     head = (Span(f" {op}", "strong"), Span(f"  {count(histogram.count)} I/Os"))
     marks = [*quantile_marks(histogram), *max_mark(histogram)]
     return [head, *labelled(timeline, name, style, width, marks, counts=counts), axis(timeline, style, name)]
@@ -718,7 +717,7 @@ def _side_marks(view: ViewState, chosen: Subject, style: MapStyle, *, waiting: b
     if style.threshold_us is not None and style.limit_row >= 0 and histogram:
         slow, bound = slower(histogram, style.threshold_us, _counted(view, device))
         above = "above" if bound == style.threshold_us else f">{with_unit(bound)}"
-        found.append(SideMark(style.threshold_us, f"{whole(slow)} {above}", "limit"))
+        found.append(SideMark(style.threshold_us, f"{whole(slow)} {above}", TAIL if slow else "limit", is_limit=True))
     if waiting and chosen.oldest_us > (histogram.max_bound or 0):
         return [SideMark(chosen.oldest_us, f"max {at_least(chosen.oldest_us)}", "bad"), *found]
     return [*max_mark(histogram), *found]  # the highest of equal ones first
@@ -1121,8 +1120,7 @@ def _maps(view: ViewState, subjects: list[Subject], width: int, room: int, *, ti
     some = page(subjects, subjects[0].selection.selected, where.tiles)
     counts = {s.device.name: by_bucket(s.window.latency(s.device.name, selection.ops)) for s in subjects}
     size, limit_us = (cells, where.tile_height - 1), selection.threshold_us
-    every = Histogram.of(dict(sum(map(Counter, counts.values()), Counter())))
-    style = view.latency_map.style(timeline, counts, size, view.ink, limit_us, tail=tail_bucket(every))
+    style = view.latency_map.style(timeline, counts, size, view.ink, limit_us)
     why = {s.device.name: no_map(s, origin) for s in some} if origin else {}
     means = _means(some, timeline) if origin and no_distribution(origin) else {}
     if means:  # the legend gives the reason for bars once
