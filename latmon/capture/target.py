@@ -195,9 +195,11 @@ def devices_below(directory: Path, proc: Path = Path("/proc"), sys: Path = Path(
 def _below(directory: Path, proc: Path, sys: Path, depth: int) -> Iterator[str]:
     if not depth:
         return
+    mount = mount_of(directory, proc)
+    if mount is not None and mount.is_remote:  # stat(2) does not return while its server is silent
+        return
     number = _number(directory)
-    mount = None if os.major(number) else mount_of(directory, proc)
-    yield from _of_mount(number, mount, proc, sys, depth)
+    yield from _of_mount(number, None if os.major(number) else mount, proc, sys, depth)
 
 
 def _of_mount(number: int, mount: Mount | None, proc: Path, sys: Path, depth: int) -> Iterator[str]:
@@ -210,7 +212,9 @@ def _of_mount(number: int, mount: Mount | None, proc: Path, sys: Path, depth: in
         return
     upper = next((one[9:] for one in mount.options.split(",") if one.startswith("upperdir=")), "")
     if mount.kind == "overlay" and upper:
-        yield from _below(_resolved(Path(upper)), proc, sys, depth - 1)
+        above = mount_of(Path(upper), proc)
+        if above is None or not above.is_remote:
+            yield from _below(_resolved(Path(upper)), proc, sys, depth - 1)
     elif mount.source.startswith("/dev/"):
         name = _resolved(Path(mount.source)).name
         for one in _btrfs_devices(name, sys):

@@ -136,7 +136,11 @@ def of_devices(frame: Frame, keeps: Callable[[str], bool]) -> Frame:
         of_devices_alone,
         **by_device,
         outliers=tuple(one for one in frame.outliers if keeps(one.device)),
-        file_operations=tuple(one for one in frame.file_operations if keeps(one.file_system.device)),
+        file_operations=tuple(
+            operation
+            for operation in frame.file_operations
+            if not operation.file_system.device or keeps(operation.file_system.device)
+        ),
         cgroup_limits=None if limits is None else tuple(one for one in limits if keeps(one.device)),
         devices=tuple(one for one in frame.devices if keeps(one.name)),
         removed=tuple(name for name in frame.removed if keeps(name)),
@@ -147,13 +151,18 @@ def of_devices(frame: Frame, keeps: Callable[[str], bool]) -> Frame:
 def rows_kept(table: AnyTable, rows: Mapping[Any, Any], keeps: Callable[[str], bool]) -> Mapping[Any, Any]:
     """Return the rows of a table without those of other devices; all of a table whose keys name none.
 
-    It is the same table where nothing goes, because packed values take long.
+    Rows without a device stay: those of a file system that has a server belong to no other device. It is the same table
+    where nothing goes, because packed values take long.
     """
     places = table.of_meaning(Meaning.DEVICE)
     if not places:
         return rows
     parts_of = table.parts_of
-    kept = [key for key in rows if all(keeps(parts_of(key)[place]) for place in places)]
+    kept: list[Any] = []
+    for key in rows:
+        parts = parts_of(key)
+        if all(not parts[place] or keeps(parts[place]) for place in places):
+            kept.append(key)
     return rows if len(kept) == len(rows) else {key: rows[key] for key in kept}
 
 

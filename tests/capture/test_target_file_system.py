@@ -105,6 +105,32 @@ def test_an_overlay_lies_where_its_upper_directory_does(tmp_path, sys, monkeypat
     assert devices_below(Path("/merged"), proc, sys) == ("sdb",)
 
 
+@pytest.mark.parametrize(
+    "lines",
+    [
+        pytest.param([ROOT, NFS], id="a server's own files"),
+        pytest.param(
+            [
+                ROOT,
+                NFS.replace("/srv", "/up"),
+                "30 22 0:30 / /srv rw - overlay overlay rw,upperdir=/up/x,workdir=/up/w",
+            ],
+            id="an overlay on them",
+        ),
+    ],
+)
+def test_no_file_of_a_server_is_touched(tmp_path, sys, monkeypatch, lines):
+    """stat(2) does not return while the server is silent."""
+    proc, touched = mounts(tmp_path, *lines), []
+    remote = mount_of(Path("/up" if len(lines) > 2 else "/srv"), proc).point
+    monkeypatch.setattr(target, "_number", lambda directory: touched.append(str(directory)) or 0)
+    monkeypatch.setattr(target, "_resolved", lambda path: touched.append(str(path)) or path)
+    assert devices_below(Path("/srv/x"), proc, sys) == ()
+    for mount in target.mounts(proc):
+        target.disk_of(mount, proc, sys)
+    assert not [path for path in touched if path.startswith(remote)]
+
+
 def test_layers_without_end_are_not_followed(tmp_path, sys, lies_on):
     (sys / "devices/sdb/slaves/dm-0").symlink_to(sys / "class/block/dm-0")
     lies_on(253, 0)

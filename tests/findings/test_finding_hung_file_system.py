@@ -1,5 +1,7 @@
 """hung-file-system: a frozen file system, a server that is silent, and what is no harm."""
 
+from dataclasses import replace
+
 import pytest
 from finding_cases import facts_of, found, frame, lasting, timed
 
@@ -14,8 +16,8 @@ OTHER = WRITER._replace(process="rsyslogd/9")
 REMOTE = HungOperation("", "/mnt/nfs", "nfs4", "server", "ls/5")
 
 
-def hung(*keys, us=5_000_000, threads=2):
-    return {HUNG_OPERATIONS: {key: HungTime(us, threads * us) for key in keys}}
+def hung(*keys, us=5_000_000, threads=2, times=0):
+    return {HUNG_OPERATIONS: {key: HungTime(us, threads * us, times) for key in keys}}
 
 
 def of_blocks(blocks, *keys, **values):
@@ -40,6 +42,58 @@ def test_it_is_critical_where_writes_wait_for_half_a_minute():
     assert [one.severity for one in found(RULE, of_blocks(6, WRITER))] == ["critical"]
 
 
+def by_block(*values, key=WRITER):
+    """Return a frame for each (us, times), the time of a block in which writes hung; None: they did not."""
+    frames = of_blocks(len(values))
+    tables = [{} if value is None else hung(key, us=value[0], times=value[1]) for value in values]
+    return [replace(block, tables=rows) for block, rows in zip(frames, tables, strict=True)]
+
+
+SHORT = (1_500_000, 1)
+
+
+def test_a_file_system_that_is_frozen_again_and_again_is_named():
+    (one,) = found(RULE, by_block(SHORT, None, SHORT, SHORT, (1_000_000, 0), None, SHORT, None))
+    assert (one.severity, one.device) == ("warning", "loop0")
+    assert one.summary == (
+        "loop0: /srv/db is frozen again and again: writes waited 7 s of the last 40 s, not for the device: "
+        "postgres (pid 7) waited"
+    )
+    assert one.short.startswith("loop0: frozen again and again, 7 s of the last 40 s: writes wait")
+    assert {fact.name: fact.value for fact in one.facts}["times"] == 4
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        pytest.param(by_block((3_000_000, 1), *[None] * 11), id="one snapshot of 3 s"),
+        pytest.param(by_block((2_000_000, 1), None, (2_000_000, 1), None), id="two"),
+        pytest.param(by_block((1_000_000, 1), None, (1_000_000, 1), None, (1_000_000, 1)), id="short ones"),
+        pytest.param(by_block(SHORT, None, SHORT, None, SHORT, key=REMOTE), id="a server that answers slowly"),
+    ],
+)
+def test_snapshots_and_slow_servers_are_not_found(frames):
+    assert found(RULE, frames) == []
+
+
+def test_freezes_one_after_the_other_are_none_without_a_break():
+    frames = by_block(None, (3_000_000, 1), (2_500_000, 1), (3_000_000, 1))
+    (one,) = found(RULE, frames)
+    assert "again and again: writes waited 8.5 s of the last 20 s" in one.summary
+
+
+def test_a_freeze_that_lasts_comes_before_those_that_were_short():
+    frames = by_block(SHORT, SHORT, SHORT, None, (4_000_000, 1), (5_000_000, 0))
+    (one,) = found(RULE, frames)
+    assert one.summary.startswith("loop0: /srv/db is frozen (fsfreeze, a snapshot) for 9 s: writes wait")
+
+
+def test_time_of_an_earlier_freeze_is_not_that_of_the_last_one():
+    frames = by_block(None, (3_000_000, 1), (4_000_000, 1), (5_000_000, 0), (5_000_000, 0))
+    (one,) = found(RULE, frames)
+    assert "for 10 s" in one.summary
+
+
 def test_a_silent_server_is_named_with_its_mount():
     (one,) = found(RULE, of_blocks(3, REMOTE))
     assert one.device == ""
@@ -47,10 +101,21 @@ def test_a_silent_server_is_named_with_its_mount():
     assert "fsfreeze" not in " ".join(step.text for step in one.steps)
 
 
+def test_a_file_system_without_a_disk_of_a_fleet_has_its_host():
+    (one,) = found(RULE, of_blocks(3, REMOTE._replace(device="web1:", mount="web1:/mnt/nfs")))
+    assert one.summary == "web1: the server of web1:/mnt/nfs is silent for 15 s: ls (pid 5) waits"
+
+
 def test_without_its_mount_it_has_a_placeholder():
     (one,) = found(RULE, of_blocks(3, WRITER._replace(device="", mount="", kind="")))
     assert one.summary.startswith("a file system is frozen")
     assert "fsfreeze -u /MOUNT" in " ".join(step.text for step in one.steps)
+
+
+def test_calls_with_paths_are_no_file_system_of_their_own_where_one_is_frozen():
+    unknown = OTHER._replace(device="", mount="", kind="")
+    assert [one.device for one in found(RULE, of_blocks(3, WRITER, unknown))] == ["loop0"]
+    assert [one.device for one in found(RULE, of_blocks(3, REMOTE, unknown._replace(process="x/1")))] == [""]
 
 
 def test_a_suspended_mapping_has_steps_of_its_own():

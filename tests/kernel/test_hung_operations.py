@@ -76,8 +76,95 @@ def test_writers_of_a_frozen_file_system_are_counted_by_process(host):
     host.file(7, 4, 44)
     ((key, time),) = host.rows().items()
     assert key == HungOperation("loop0", "/srv/db", "ext4", "frozen", "postgres/7")
-    assert 6 * S <= time.lasted_us <= 9 * S
+    assert 7 * S <= time.lasted_us <= 9 * S
     assert time.threads_us == 2 * time.lasted_us
+
+
+def frozen_in(host, *spans):
+    """Let a thread wait for a frozen file system in seconds [begin, end] of each span, and sleep elsewhere."""
+
+    def change(second):
+        at = next((at for at, (begin, end) in enumerate(spans) if begin <= second <= end), None)
+        functions = ("hrtimer_nanosleep",) if at is None else FROZEN_WRITE
+        host.thread(7, 7, functions, switches=second if at is None else 100 + at)
+
+    host.file(7, 4, 44)
+    return change
+
+
+@pytest.mark.parametrize(
+    ("spans", "lasted_s", "times"),
+    [
+        pytest.param([(2, 3)], 1, 1, id="seen by a walk and with the next sample"),
+        pytest.param([(2, 4), (8, 10), (14, 16)], 6, 3, id="again and again"),
+        pytest.param([(2, 2), (3, 3), (6, 6)], 0, 0, id="other waits at the next look"),
+    ],
+)
+def test_short_freezes_are_counted(host, spans, lasted_s, times):
+    rows = host.rows(20, frozen_in(host, *spans))
+    assert [(time.lasted_us, time.times) for time in rows.values()] == ([(lasted_s * S, times)] if times else [])
+
+
+def test_a_freeze_without_a_break_began_once(host):
+    host.file(7, 4, 44)
+
+    def change(second):
+        for tid in (7, 8):  # the second thread waits from the fifth second on
+            functions = FROZEN_WRITE if tid == 7 or second > 5 else ("hrtimer_nanosleep",)
+            host.thread(7, tid, functions)
+
+    ((_, time),) = host.rows(12, change).items()
+    assert time.times == 1
+
+
+def test_operations_that_overlap_begin_anew_where_the_oldest_has_ended(host):
+    host.file(7, 4, 45)
+
+    def change(second):
+        for tid in (7, 8):  # each operation takes 4 s, those of the other thread begin 2 s later
+            begun = (second + 2 * (tid - 7)) // 4
+            host.thread(7, tid, ("request_wait_answer",), "0 0x4", switches=begun)
+
+    ((_, time),) = host.rows(24, change).items()
+    assert time.times >= 4
+
+
+def test_waits_are_looked_at_as_seldom_as_that_takes_long(host, monkeypatch):
+    looks = []
+    times_ns = iter(range(0, 10**12, 15_000_000))  # between two calls
+    monkeypatch.setattr(hung_operations, "time", SimpleNamespace(thread_time_ns=times_ns.__next__))
+    look = hung_operations.look
+    monkeypatch.setattr(hung_operations, "look", lambda *words: looks.append(words[2]) or look(*words))
+    host.thread(7, 7, FROZEN_WRITE)
+    host.file(7, 4, 44)
+    host.rows(10)
+    assert looks == [0, 3 * S, 6 * S, 9 * S]  # 15 ms are 0.5 % of 3 s
+
+
+def test_a_sample_that_comes_some_milliseconds_early_is_in_time(host):
+    host.thread(7, 7, ("hrtimer_nanosleep",))
+    host.reader.sample(0)
+    host.now_us = 2 * S - 5_000
+    host.thread(7, 7, FROZEN_WRITE)
+    host.file(7, 4, 44)
+    for _ in range(3):
+        first = host.reader.sample(host.now_us)
+        host.now_us += S
+    assert hung_operations.difference({}, first)[HUNG_OPERATIONS]
+
+
+def test_the_rows_of_processes_that_are_gone_are_forgotten(host, monkeypatch):
+    monkeypatch.setattr(hung_operations, "_MOST_SUMS", 3)
+
+    def change(second):
+        pid = 10 + second // 4
+        host.thread(pid, pid, FROZEN_WRITE)
+        host.file(pid, 4, 44)
+        if second and second % 4 == 0:
+            host.thread(pid - 1, pid - 1, ("hrtimer_nanosleep",))
+
+    host.rows(40, change)
+    assert len(host.reader.sample(host.now_us)) == 3
 
 
 @pytest.mark.parametrize(
@@ -189,5 +276,5 @@ def test_the_number_of_threads_is_bounded(host, monkeypatch):
 
 def test_rows_are_summed_up_with_what_was_before():
     key = HungOperation("loop0", "/a", "ext4", "frozen", "x/1")
-    rows = hung_operations.difference({key: HungTime(2, 4)}, {key: HungTime(5, 10)})
-    assert rows == {HUNG_OPERATIONS: {key: HungTime(3, 6)}}
+    rows = hung_operations.difference({key: HungTime(2, 4, 1)}, {key: HungTime(5, 10, 3)})
+    assert rows == {HUNG_OPERATIONS: {key: HungTime(3, 6, 2)}}

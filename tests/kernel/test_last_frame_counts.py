@@ -1,5 +1,6 @@
 """The kernel's counts of the first windows, read late, and of the last, where the probe was detached before."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -7,6 +8,8 @@ import pytest
 
 from latmon.decode.framer import ProbeInterval
 from latmon.model.frame import Completed, Flow, Health
+from latmon.model.measurements import HUNG_OPERATIONS
+from latmon.model.measurements.hung_operations import HungOperation, HungTime
 from latmon_backends.kernel.counters import Sample
 from latmon_backends.kernel.diskstats import Counters
 from latmon_backends.probe.always_on import FrameBuilder
@@ -86,3 +89,16 @@ def test_after_a_restart_of_the_probe_they_are_left_out_again(builder):
     builder.kernel(0, 0)
     builder.frames.gap = "probe-restart"
     assert builder.kernel(LAG_US, 0) == STILL
+
+
+def test_rows_without_a_device_are_kept(builder):
+    """A file system with a server is on none: without them nobody learns that the server is silent."""
+    server = HungOperation("", "/mnt/remote", "fuse.sshfs", "server", "cat/7")
+    other = HungOperation("sdz", "/srv", "ext4", "frozen", "cat/8")
+    begin, end = (
+        replace(sample(at_us, 5), hung_operations=dict.fromkeys((server, other), HungTime(at_us, at_us)))
+        for at_us in (S, 2 * S)
+    )
+    window = ProbeWindow(Tick(1, S, begin), Tick(2, 2 * S, end), ProbeInterval())
+    frame = builder.frames.make(window, MANIFEST, Health())
+    assert frame[HUNG_OPERATIONS] == {server: HungTime(S, S)}, "sdz is not selected"

@@ -9,7 +9,7 @@ from latmon.model.frame import SWAP, DeviceReport
 from latmon.model.measurements import MAJOR_FAULTS, MEMORY_LIMITS
 from latmon.model.measurements.memory import Faulting, MemoryLimit
 from latmon.support.text import clean
-from latmon_backends.kernel import memory
+from latmon_backends.kernel import memory, swaps
 from latmon_backends.kernel.memory import MemoryReader, look
 from latmon_backends.kernel.swaps import SwapArea, SwapReader, areas
 
@@ -105,6 +105,17 @@ def test_areas_of_proc_swaps():
     text = f"{SWAPS}/dev/sda2                               partition\t1\t0\t-2\n/a\\040b file\t9\t0\t-3\n"
     assert list(areas(text.encode())) == [SwapArea(b"/dev/sda2", False), SwapArea(b"/a b", True)]
     assert list(areas(b"")) == []
+
+
+def test_a_swap_file_of_a_server_is_not_touched(tmp_path, monkeypatch):
+    """stat(2) does not return while the server is silent."""
+    put(tmp_path / "swaps", SWAPS + "/mnt/nfs/swap file 8 0 -3\n")
+    put(tmp_path / "self/mountinfo", "46 1 0:41 / /mnt/nfs rw - nfs4 host:/x rw\n")
+    reader, touched = SwapReader(tmp_path), []
+    monkeypatch.setattr(swaps.os, "stat", touched.append)
+    reader.refresh(0, lambda _: "", lambda *_: "sdc")
+    assert not touched
+    assert not reader.reports
 
 
 def test_a_disk_has_its_swap_area(tmp_path):

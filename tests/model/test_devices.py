@@ -2,8 +2,10 @@
 
 import pytest
 
-from latmon.model.devices import Inventory, carry, is_volume
+from latmon.model.devices import Inventory, carry, is_volume, of_devices
 from latmon.model.frame import Device, Frame
+from latmon.model.measurements import HUNG_OPERATIONS
+from latmon.model.measurements.hung_operations import HungOperation, HungTime
 
 
 def frame(seq, devices=(), removed=()):
@@ -50,3 +52,11 @@ def test_a_device_that_came_back_is_not_removed():
 )
 def test_an_imported_name_is_a_volume_beside_the_disk_that_it_is_on(name, beside, expected):
     assert is_volume(Device(name, 0, 0, kind="other"), (name, *beside)) is expected
+
+
+def test_rows_without_a_device_stay_with_those_of_a_device():
+    hung = {HungOperation(device, "/x", "", "server", "cat/7"): HungTime(1, 1) for device in ("sda", "sdb", "")}
+    asked = []
+    kept = of_devices(frame(1).with_tables({HUNG_OPERATIONS: hung}), lambda name: asked.append(name) or name == "sda")
+    assert [row.device for row in kept[HUNG_OPERATIONS]] == ["sda", ""]
+    assert "" not in asked

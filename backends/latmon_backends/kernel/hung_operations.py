@@ -1,9 +1,10 @@
 """Threads that hang in operations on files while no device is busy: of a frozen file system, or of one with a server.
 
 A thread looks at the kernel function in which each thread of the host sleeps (/proc/PID/task/TID/wchan), every 2 s, or
-as seldom as 0.5 % of a CPU allows: 5,000 threads take 62 ms, so that they are looked at every 12 s. Those that sleep in
-such a function are looked at every 2 s from then on. One that has not run since the look before, by its count of
-context switches, hangs in the same operation: that time is added to sums, and a sample has the sums.
+as seldom as 0.5 % of a CPU allows: 5,000 threads take 62 ms, so that they are looked at every 12 s. Where some of them
+wait in an operation on files, those are looked at again with the next sample, so that short freezes are counted, too.
+One that has not run since the look before, by its count of context switches, hangs in the same operation: that time is
+added to sums, and a sample has the sums.
 
 It needs CAP_SYS_PTRACE and CAP_SYS_ADMIN: for others `wchan` is 0. Nothing is read that a hanging thread can block: no
 memory (cmdline, environ, mem), no file of the file system. The file is that of the system call's first argument, by
@@ -31,9 +32,9 @@ from latmon.model.measurements.hung_operations import HungOperation, HungTime
 from latmon.model.table import Tables
 from latmon.support.paths import content
 from latmon.support.text import clean
-from latmon_backends.kernel.paced_looks import PacedLooks, Run
+from latmon_backends.kernel.paced_looks import LEAST_US, PacedLooks, Run
 
-_MOST_THREADS, _MOST_WAITS, _MOST_FILES, _MOST_ROWS = 20_000, 200, 256, 16
+_MOST_THREADS, _MOST_WAITS, _MOST_FILES, _MOST_ROWS, _MOST_SUMS = 20_000, 200, 256, 16, 256
 _MOST_PAGE_WAITS = 100
 """Threads on local disks wait for pages, too: they leave room for the others."""
 _WALK_SHARE = 200
@@ -96,6 +97,8 @@ class _Wait(NamedTuple):
     """Context switches until now: they tell one wait from the next one."""
     row: HungOperation | None
     """None: it isn't an operation on files, or not known which."""
+    since_us: int
+    """The first look that saw it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,21 +112,28 @@ class Look:
     """When all threads are looked at again."""
     waits: Mapping[_Thread, _Wait] = field(default_factory=dict)
 
+    @property
+    def pause_us(self) -> int:
+        """Return the time until a look finds more: none where operations on files wait, else that to the next walk."""
+        has_operations = any(wait.row is not None for wait in self.waits.values())
+        return 0 if has_operations else self.walk_due_us - self.mono_us
+
 
 HangSums = Mapping[HungOperation, HungTime]
 """Sums since the capture began."""
+_NONE = HungTime(0, 0)
+_add_times = HUNG_OPERATIONS.value.add
 
 
 def difference(before: HangSums, after: HangSums) -> Tables:
     """Return the rows of the time between two samples."""
     if before is after:
         return {HUNG_OPERATIONS: {}}
-    none = HungTime(0, 0)
     gains: dict[HungOperation, HungTime] = {}
     for key, now in after.items():
-        was = before.get(key, none)
+        was = before.get(key, _NONE)
         if now.lasted_us > was.lasted_us:
-            gains[key] = HungTime(now.lasted_us - was.lasted_us, now.threads_us - was.threads_us)
+            gains[key] = HungTime(now.lasted_us - was.lasted_us, now.threads_us - was.threads_us, now.times - was.times)
     return {HUNG_OPERATIONS: gains}
 
 
@@ -135,7 +145,7 @@ class HangReader:
     ) -> None:
         """`run` and `now_us`: as those of `PacedLooks`."""
         self._proc, self._sys = proc, sys
-        self._looks: PacedLooks[Look] = PacedLooks("hung operations", run, now_us)
+        self._looks: PacedLooks[Look] = PacedLooks("hung operations", run, now_us, lambda look: look.pause_us)
         self._sums: HangSums = {}
 
     def sample(self, mono_us: int) -> HangSums:
@@ -153,20 +163,36 @@ class HangReader:
             return
         sums = dict(self._sums)
         for row in heapq.nlargest(_MOST_ROWS, gains, key=lambda row: gains[row].threads_us):
-            was = sums.pop(row, HungTime(0, 0))
-            sums[row] = HungTime(was.lasted_us + gains[row].lasted_us, was.threads_us + gains[row].threads_us)
+            sums[row] = _add_times(sums.pop(row, _NONE), gains[row])
+        while len(sums) > _MOST_SUMS:
+            del sums[next(iter(sums))]  # the one that has not grown for longest
         self._sums = sums
 
 
 def _gains(before: Look, now: Look) -> dict[HungOperation, HungTime]:
     """Return the time between two looks of the threads that slept all of it in one operation."""
     us = now.mono_us - before.mono_us
-    threads: dict[HungOperation, int] = {}
-    for thread, wait in now.waits.items():
-        was = before.waits.get(thread)
-        if wait.row is not None and was is not None and (was.function, was.switches) == (wait.function, wait.switches):
-            threads[wait.row] = threads.get(wait.row, 0) + 1
-    return {row: HungTime(us, us * count) for row, count in threads.items()}
+    hung: dict[HungOperation, list[_Wait]] = {}
+    for wait in now.waits.values():
+        if wait.row is not None and wait.since_us <= before.mono_us:
+            hung.setdefault(wait.row, []).append(wait)
+    oldest_before = _oldest_us(before.waits.values())
+    oldest_now = _oldest_us(wait for waits in hung.values() for wait in waits)
+    gains: dict[HungOperation, HungTime] = {}
+    for row, waits in hung.items():
+        is_new = oldest_now[row] == before.mono_us
+        has_oldest_ended = oldest_now[row] > oldest_before[row]
+        gains[row] = HungTime(us, us * len(waits), int(is_new or has_oldest_ended))
+    return gains
+
+
+def _oldest_us(waits: Iterable[_Wait]) -> dict[HungOperation, int]:
+    """Return the first look that saw the oldest wait of each row."""
+    oldest: dict[HungOperation, int] = {}
+    for wait in waits:
+        if wait.row is not None:
+            oldest[wait.row] = min(wait.since_us, oldest.get(wait.row, wait.since_us))
+    return oldest
 
 
 def look(proc: Path, sys: Path, mono_us: int, before: Look | None = None) -> Look:
@@ -174,18 +200,24 @@ def look(proc: Path, sys: Path, mono_us: int, before: Look | None = None) -> Loo
     begun_ns = time.thread_time_ns()
     known = before.waits if before is not None else {}
     walk_due_us = before.walk_due_us if before is not None else 0
-    functions = _functions(proc, known)
     walked_ns = 0
-    if mono_us >= walk_due_us:
+    if mono_us < walk_due_us:
+        functions = _functions(proc, known)
+    else:
         functions = _functions(proc, _threads(proc))
         walked_ns = time.thread_time_ns() - begun_ns
-        walk_due_us = mono_us + _WALK_SHARE * walked_ns // 1000
+        walk_due_us = mono_us + max(LEAST_US, _WALK_SHARE * walked_ns // 1000)
     mounts = _Mounts(proc, sys)
     waits: dict[_Thread, _Wait] = {}
     for thread, function in functions.items():
-        wait = _wait(proc, thread, function, known.get(thread), mounts)
-        if wait is not None:
-            waits[thread] = wait
+        switches = _switches(proc, thread)
+        if switches is None:
+            continue
+        was = known.get(thread)
+        if was is not None and (was.function, was.switches) == (function, switches):
+            waits[thread] = was
+        else:
+            waits[thread] = _Wait(function, switches, _row(proc, thread, function, mounts), mono_us)
     spent_us = (time.thread_time_ns() - begun_ns - walked_ns) // 1000
     return Look(mono_us, spent_us, walk_due_us, waits)
 
@@ -221,17 +253,13 @@ def _functions(proc: Path, threads: Iterable[_Thread]) -> dict[_Thread, bytes]:
     return functions | page_waits
 
 
-def _wait(proc: Path, thread: _Thread, function: bytes, was: _Wait | None, mounts: _Mounts) -> _Wait | None:
-    """Return the wait of a thread; None of one that has ended, and of a kernel thread."""
-    directory = f"{proc}/{thread[0]}/task/{thread[1]}"
-    status = content(f"{directory}/status")
+def _switches(proc: Path, thread: _Thread) -> int | None:
+    """Return how often a thread has left its CPU; None of one that has ended, and of a kernel thread."""
+    status = content(f"{proc}/{thread[0]}/task/{thread[1]}/status")
     counts = _SWITCHES.findall(status)
     if not counts or b"\nVmSize:" not in status:  # a kernel thread has no memory of its own
         return None
-    switches = sum(map(int, counts))
-    if was is not None and (was.function, was.switches) == (function, switches):
-        return was
-    return _Wait(function, switches, _row(proc, thread, function, mounts))
+    return sum(map(int, counts))
 
 
 def _row(proc: Path, thread: _Thread, function: bytes, mounts: _Mounts) -> HungOperation | None:

@@ -13,7 +13,8 @@ from typing import Generic, Protocol, TypeVar
 
 from latmon.support.process import run_aside
 
-_LEAST_US = 2_000_000
+LEAST_US = 1_900_000
+"""Two samples of a second apart: some come a little early."""
 _SHARE = 200
 """A look is due after so many times its own CPU time: 0.5 % of a CPU."""
 
@@ -34,10 +35,20 @@ Run = Callable[[Callable[[], LookT]], Future[LookT]]
 class PacedLooks(Generic[LookT]):
     """The last look, and the one that a thread takes now."""
 
-    def __init__(self, name: str, run: Run[LookT] | None = None, now_us: Callable[[], int] | None = None) -> None:
-        """`name`: that of the thread; `run` and `now_us`: instead of a thread and of CLOCK_MONOTONIC."""
+    def __init__(
+        self,
+        name: str,
+        run: Run[LookT] | None = None,
+        now_us: Callable[[], int] | None = None,
+        pause_us: Callable[[LookT], int] = lambda _: LEAST_US,
+    ) -> None:
+        """`name`: that of the thread; `run` and `now_us`: instead of a thread and of CLOCK_MONOTONIC.
+
+        `pause_us`: least time from a look to the next one, in us, whatever it costs.
+        """
         self._run: Run[LookT] = partial(run_aside, name) if run is None else run
         self._now_us = _monotonic_us if now_us is None else now_us
+        self._pause_us = pause_us
         self._looking: Future[LookT] | None = None
         self._due_us = 0
         self.last: LookT | None = None
@@ -48,7 +59,7 @@ class PacedLooks(Generic[LookT]):
             return None
         before, now = self.last, self._looking.result()
         self._looking, self.last = None, now
-        self._due_us = now.mono_us + max(_LEAST_US, _SHARE * now.spent_us)
+        self._due_us = now.mono_us + max(self._pause_us(now), _SHARE * now.spent_us)
         return None if before is None else (before, now)
 
     def begin_if_due(self, mono_us: int, look: Callable[[int], LookT]) -> None:

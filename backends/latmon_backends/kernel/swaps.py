@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from latmon.capture import target
 from latmon.model.frame import SWAP, DeviceReport
 from latmon.support.paths import content
 from latmon.support.text import clean
@@ -60,10 +61,12 @@ class SwapReader:
                 found.setdefault(disk, DeviceReport(SWAP, where, _SOURCE))
         self.reports = found
 
-    @staticmethod
-    def _on(area: SwapArea, disk_of: Callable[[str], str], disk_at: Callable[[int, int], str]) -> tuple[str, str]:
+    def _on(self, area: SwapArea, disk_of: Callable[[str], str], disk_at: Callable[[int, int], str]) -> tuple[str, str]:
         """Return the disk of an area, and what it is there."""
         if area.is_file:
+            mount = target.mount_of(Path(os.fsdecode(area.path)).parent, self._proc)
+            if mount is not None and mount.is_remote:  # stat(2) does not return while its server is silent
+                return "", ""
             try:
                 number = os.stat(area.path).st_dev  # noqa: PTH116 - of bytes
             except OSError:

@@ -36,6 +36,8 @@ from latmon.support.units import counted, spelled
 ID = "hung-file-system"
 _PLAIN = re.compile(r"/[\w.@/+:-]*", re.ASCII)
 _MOST_PROGRAMS = 4
+_LEAST_TIMES = 3
+"""Freezes within the window: two may be a snapshot and its backup."""
 _REFUTED = {
     True: "another program writes to the file system meanwhile, or its writers don't sleep in percpu_rwsem_wait",
     False: "another program reads a file of the mount that is not in the page cache",
@@ -43,76 +45,131 @@ _REFUTED = {
 
 
 class _Hung(NamedTuple):
-    """A file system on which operations hang now, with the sums of the blocks since they do."""
+    """A file system on which operations hang, with the sums of the blocks in which they do."""
 
     file_system: FileSystem
     is_frozen: bool
     lasted_us: int
     threads_us: int
     rows: Sequence[tuple[str, HungTime]]
-    """The processes that wait now, NAME/PID, those with most time first."""
+    """The processes that wait, NAME/PID, those with most time first."""
     ios: int | None
     """I/Os that its device completed in the last block; None: not counted."""
+    times: int = 1
+    """How often it was frozen within `window_us`; 1: without a break."""
+    window_us: int = 0
 
     @property
     def threads(self) -> float:
         """Return how many threads wait, on average."""
         return self.threads_us / self.lasted_us
 
+    @property
+    def is_repeated(self) -> bool:
+        """Whether operations hung several times, each time shortly."""
+        return self.times > 1
+
 
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     """Yield a finding per device, about its file system on which operations have hung longest."""
     longest: dict[str, _Hung] = {}
-    for row in facts.window[-1][HUNG_OPERATIONS]:
-        hung = _hung(facts, row)
-        before = longest.get(row.device)
-        is_longer = before is None or (hung.lasted_us, hung.threads_us) > (before.lasted_us, before.threads_us)
-        if hung.lasted_us >= limits["lasting_us"] and is_longer:
-            longest[row.device] = hung
+    every = [*_lasting(facts, limits), *_repeated(facts, limits)]
+    is_frozen_known = any(hung.is_frozen and hung.file_system.mount for hung in every)
+    for hung in every:
+        if is_frozen_known and not hung.file_system.mount:  # most likely calls with paths on that one
+            continue
+        before = longest.get(hung.file_system.device)
+        if before is None or _weight(hung) > _weight(before):
+            longest[hung.file_system.device] = hung
     return [_finding(hung, limits) for _, hung in sorted(longest.items())]
 
 
-def _hung(facts: Facts, row: HungOperation) -> _Hung:
-    """Return the operations that hang for the cause of a row, on its file system."""
-    lasted_us = threads_us = 0
-    for block in reversed(facts.window):
-        times = [time for _, time in _alike(block, row)]
-        if not times:
+def _weight(hung: _Hung) -> tuple[bool, int, int]:
+    return not hung.is_repeated, hung.lasted_us, hung.threads_us
+
+
+def _lasting(facts: Facts, limits: Thresholds) -> Iterator[_Hung]:
+    """Yield the file systems on which operations of a process hang now and have done so long enough."""
+    for row in facts.window[-1][HUNG_OPERATIONS]:
+        blocks = _unbroken(facts.window, row)
+        lasted_us = sum(block[HUNG_OPERATIONS][row].lasted_us for block in blocks)
+        if lasted_us >= limits["lasting_us"]:
+            yield _hung(facts, row, blocks, lasted_us)
+
+
+def _unbroken(window: Sequence[Block], row: HungOperation) -> list[Block]:
+    """Return the last blocks through which operations of a process have hung without a break.
+
+    The block in which they began to hang is the first of them, unless it has the time of others, too.
+    """
+    blocks: list[Block] = []
+    for at in range(len(window) - 1, -1, -1):
+        time = window[at][HUNG_OPERATIONS].get(row)
+        if time is None or time.times > 1:
             break
-        lasted_us += max(time.lasted_us for time in times)
-        threads_us += sum(time.threads_us for time in times)
-    now = sorted(_alike(facts.window[-1], row), key=lambda pair: -pair[1].threads_us)
-    processes = [(key.process, time) for key, time in now]
+        has_others = at > 0 and row in window[at - 1][HUNG_OPERATIONS]
+        if time.times == 0 or not has_others:
+            blocks.append(window[at])
+        if time.times:
+            break
+    return blocks
+
+
+def _repeated(facts: Facts, limits: Thresholds) -> Iterator[_Hung]:
+    """Yield the file systems that were frozen again and again within the window."""
+    of_file_systems = {row[:-1]: row for row in facts[HUNG_OPERATIONS]}
+    for row in of_file_systems.values():
+        if row.cause != FROZEN:  # each slow operation would be a time in which a server is silent
+            continue
+        blocks = [block for block in facts.window if _alike(block, row)]
+        lasted_us = sum(_lasted_us(block, row) for block in blocks)
+        times = sum(max(time.times for time in _alike(block, row).values()) for block in blocks)
+        if lasted_us >= limits["repeated_us"] and times >= _LEAST_TIMES:
+            yield _hung(facts, row, blocks, lasted_us)._replace(
+                times=times, window_us=sum(block.span_us for block in facts.window)
+            )
+
+
+def _hung(facts: Facts, row: HungOperation, blocks: Sequence[Block], lasted_us: int) -> _Hung:
+    """Return the operations that hang for the cause of a row, on its file system."""
+    threads_us = sum(time.threads_us for block in blocks for time in _alike(block, row).values())
+    newest = next(block for block in reversed(facts.window) if _alike(block, row))
+    rows = sorted(_alike(newest, row).items(), key=lambda pair: -pair[1].threads_us)
     completed = facts.newest(1).completed(row.device) if row.device else None
     ios = None if completed is None else completed.count
-    return _Hung(
-        FileSystem(row.mount, row.kind, row.device), row.cause == FROZEN, lasted_us, threads_us, processes, ios
-    )
+    return _Hung(FileSystem(row.mount, row.kind, row.device), row.cause == FROZEN, lasted_us, threads_us, rows, ios)
 
 
-def _alike(block: Block, row: HungOperation) -> list[tuple[HungOperation, HungTime]]:
-    """Return the processes of a block that hang on the same file system for the same cause."""
-    return [(key, time) for key, time in block[HUNG_OPERATIONS].items() if key[:-1] == row[:-1]]
+def _lasted_us(block: Block, row: HungOperation) -> int:
+    return max(time.lasted_us for time in _alike(block, row).values())
+
+
+def _alike(block: Block, row: HungOperation) -> dict[str, HungTime]:
+    """Return the processes of a block that hang on the same file system for the same cause, NAME/PID -> time."""
+    return {key.process: time for key, time in block[HUNG_OPERATIONS].items() if key[:-1] == row[:-1]}
 
 
 def _finding(hung: _Hung, limits: Thresholds) -> Finding:
     device = hung.file_system.device
-    before = f"{device}: " if device else ""
-    who = _who(hung)
-    if hung.is_frozen:
-        where = hung.file_system.mount or "a file system"
-        frozen = f"{before}{where} is frozen (fsfreeze, a snapshot) for {spelled(hung.lasted_us)}: writes wait"
-        summary = f"{frozen}, not for the device: {who}"
-        short = [f"frozen for {spelled(hung.lasted_us)}: writes wait", f" on {where}", ", not for the device"]
+    before = f"{device.removesuffix(':')}: " if device else ""  # of a fleet's file system without a disk: HOST:
+    where = hung.file_system.mount or "a file system"
+    lasted = spelled(hung.lasted_us)
+    if hung.is_repeated:
+        window = f"{lasted} of the last {spelled(hung.window_us)}"
+        effect = f"{where} is frozen again and again: writes waited {window}, not for the device"
+        short = [f"frozen again and again, {window}", ": writes wait", f" on {where}"]
+    elif hung.is_frozen:
+        effect = f"{where} is frozen (fsfreeze, a snapshot) for {lasted}: writes wait, not for the device"
+        short = [f"frozen for {lasted}: writes wait", f" on {where}", ", not for the device"]
     else:
-        silent = f"{before}the server of {hung.file_system.mount} is silent for {spelled(hung.lasted_us)}"
-        summary = f"{silent}: {who}"
-        short = [f"a server is silent for {spelled(hung.lasted_us)}", f": that of {hung.file_system.mount}"]
+        effect = f"the server of {where} is silent for {lasted}"
+        short = [f"a server is silent for {lasted}", f": that of {where}"]
+    is_critical = not hung.is_repeated and hung.lasted_us >= limits["critical_us"]
     return Finding(
         ID,
-        CRITICAL if hung.lasted_us >= limits["critical_us"] else WARNING,
+        CRITICAL if is_critical else WARNING,
         device,
-        summary,
+        f"{before}{effect}: {_who(hung)}",
         tuple(_facts(hung)),
         Where("overview", device),
         tuple(_steps(hung)),
@@ -127,7 +184,8 @@ def _who(hung: _Hung) -> str:
     programs = list(by_program(hung.rows))
     others = len(programs) - 1
     more = f" and {counted(others, 'other program')}" if others else ""
-    return f"{programs[0].text}{more} {'wait' if others else 'waits'}"
+    waits = "waited" if hung.is_repeated else "wait" if others else "waits"
+    return f"{programs[0].text}{more} {waits}"
 
 
 def _facts(hung: _Hung) -> Iterator[Fact]:
@@ -137,7 +195,11 @@ def _facts(hung: _Hung) -> Iterator[Fact]:
         yield Fact("mount", mount, f"file system: {mount}, {kind or 'of a type that is not known'}{on}")
     else:
         yield Fact("mount", "", "which file system it is, is not known: the calls that wait have paths, no open files")
-    yield from duration_facts(("lasted_us", hung.lasted_us, "operations hang for {} or longer", None))
+    if hung.is_repeated:
+        yield Fact("times", hung.times, f"it was frozen {hung.times} times or more")
+        yield from duration_facts(("lasted_us", hung.lasted_us, "operations hung for {} or longer in all", None))
+    else:
+        yield from duration_facts(("lasted_us", hung.lasted_us, "operations hang for {} or longer", None))
     yield Fact("threads", round(hung.threads, 1), f"{hung.threads:.3g} threads wait, on average")
     for at, (program, times) in enumerate(list(by_program(hung.rows).items())[:_MOST_PROGRAMS], 1):
         us = max(time.lasted_us for time in times)
@@ -191,5 +253,6 @@ RULE = Rule(
     thresholds={
         "lasting_us": Threshold(5_000_000, "us", "operations hang without a break at least"),
         "critical_us": Threshold(30_000_000, "us", "of that are critical"),
+        "repeated_us": Threshold(4_000_000, "us", "of the last minute, writes waited in three freezes or more"),
     },
 )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from latmon.model.frame import FROZEN, SERVER
-from latmon.model.table import DEVICE, MOUNT, TEXT, Meaning, Part, Table, Unit, record
+from latmon.model.table import DEVICE, MOUNT, TEXT, Cell, Meaning, Part, Table, Unit, record
 
 
 class HungOperation(NamedTuple):
@@ -32,17 +32,24 @@ class HungTime:
     """Time in which one or more of the process's threads waited."""
     threads_us: int
     """The time of all of its threads."""
+    times: int = 0
+    """How often the oldest operation that hung was another one: 0 in an interval through which one hung."""
 
 
 HUNG_OPERATIONS = Table(
     "hung_operations",
     HungOperation,
     (DEVICE, MOUNT, TEXT, Part(names=(FROZEN, SERVER)), Part(Meaning.PROCESS)),
-    record(HungTime, lasted_us=Unit.MICROSECONDS, threads_us=Unit.MICROSECONDS),
+    record(
+        HungTime,
+        lasted_us=Unit.MICROSECONDS,
+        threads_us=Unit.MICROSECONDS,
+        times=Cell("times", Unit.EVENTS, is_optional=True),
+    ),
     group="hangs",
     export_name="hung_operation",
     row_title="a process whose operations on files hang",
     counts_ios=False,
     has_own_decoder=True,  # the kernel's stacks of sleeping threads, no probe
 )
-"""Processes whose threads slept in one and the same operation from one look to the next, 2 s or more."""
+"""Processes whose threads slept in one and the same operation from one look to the next, about 1 s or more."""
