@@ -142,9 +142,9 @@ facts() {
   for b in /sys/block/*; do
     n=${b##*/}
     for f in queue/nr_requests queue/scheduler queue/wbt_lat_usec queue/write_cache queue/rotational \
-      queue/max_sectors_kb queue/rq_affinity queue/iostats queue/nomerges dm/name dm/uuid md/level loop/backing_file \
-      size removable wwid device/wwid device/vendor device/model device/name device/queue_depth device/queue_type \
-      device/queue_ramp_up_period; do
+      queue/max_sectors_kb queue/read_ahead_kb queue/rq_affinity queue/iostats queue/nomerges dm/name dm/uuid md/level \
+      loop/backing_file size removable wwid device/wwid device/vendor device/model device/name device/queue_depth \
+      device/queue_type device/queue_ramp_up_period; do
       one "$b/$f"
     done
     printf 'l class/block/%s block/%s\n' "$n" "$n"

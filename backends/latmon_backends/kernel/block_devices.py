@@ -308,6 +308,7 @@ _QUEUE = (
     "write_cache",
     "rotational",
     "max_sectors_kb",
+    "read_ahead_kb",
     "rq_affinity",
     "iostats",
     "nomerges",
