@@ -11,7 +11,7 @@ from latmon_backends.probe import tick_protocol
 from latmon_backends.probe.events import Printed
 from latmon_backends.probe.outliers import Threads
 from latmon_backends.probe.tick_protocol import WINDOW, IssueWindows, Losses, OnDemandSurroundings, OnDemandTicks
-from latmon_backends.tracer import windows
+from latmon_backends.tracer.windows import with_records_of
 
 SDA, SDB = 8 << 20, (8 << 20) | 16
 PROBES = Path(__file__).resolve().parents[2] / "probes/linux"
@@ -120,7 +120,7 @@ def test_what_a_process_reported_to_its_end_is_not_lost(ticks):
     ticks.take(Printed(f"issue order_c 9 {SDA} 0 800 4096 1500000 32"))
     earlier = ticks.taken()
     later = tick_protocol.TracerWindow(ticks=1, issues={"sdb": earlier.issues["sda"]})
-    assert windows.with_records_of(earlier, later).issues.keys() == {"sda", "sdb"}
+    assert with_records_of(earlier, later).issues.keys() == {"sda", "sdb"}
 
 
 def test_the_scripts_have_the_same_window():
