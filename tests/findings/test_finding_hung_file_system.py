@@ -106,6 +106,11 @@ def test_a_file_system_without_a_disk_of_a_fleet_has_its_host():
     assert one.summary == "web1: the server of web1:/mnt/nfs is silent for 15 s: ls (pid 5) waits"
 
 
+def test_the_short_text_has_the_end_of_a_long_mount():
+    (finding,) = found(RULE, of_blocks(3, REMOTE._replace(mount="/var/lib/containers/storage/volumes/orders")))
+    assert finding.short == "the server of …ainers/storage/volumes/orders is silent for 15 s"
+
+
 def test_without_its_mount_it_has_a_placeholder():
     (one,) = found(RULE, of_blocks(3, WRITER._replace(device="", mount="", kind="")))
     assert one.summary.startswith("a file system is frozen")
