@@ -45,8 +45,8 @@ def test_where_no_probe_counts_by_process_no_device_is_named():
 
 
 def test_a_server_of_fuse_is_what_its_file_system_waits_for():
-    row = CpuQuota("/volsvc", "volume-daemon/7", 4_000, 100_000, "fuse")
-    tables = {CPU_QUOTAS: {row: QuotaPeriods(50, 47, 2_400_000, 900_000)}}
+    row = CpuQuota("/volsvc", "volume-daemon/7", 4_000, 100_000)
+    tables = {CPU_QUOTAS: {row: QuotaPeriods(50, 47, 2_400_000, 0, 900_000)}}
     (finding,) = found(RULE, lasting(12, histograms=timed("loop0", ((200, {"hba": 98_000}),)), tables=tables))
     assert finding.summary == (
         "volume-daemon of cgroup /volsvc used up its CPU quota (4 ms of 100 ms) in 94% of the periods: "

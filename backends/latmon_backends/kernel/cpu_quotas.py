@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from latmon.model.measurements import CPU_QUOTAS
-from latmon.model.measurements.cpu_quotas import FUSE, CpuQuota, QuotaPeriods
+from latmon.model.measurements.cpu_quotas import CpuQuota, QuotaPeriods
 from latmon.model.table import Tables
 from latmon.support.paths import content
 from latmon.support.text import clean
@@ -49,10 +49,10 @@ class _Counters(NamedTuple):
 
 
 class _Process(NamedTuple):
-    """A process, NAME/PID, and what waits for it: FUSE or nothing."""
+    """A process, NAME/PID."""
 
     name: str
-    serves: str = ""
+    serves_fuse: bool = False
 
 
 _NO_PROCESS = _Process("")
@@ -97,6 +97,7 @@ def _minus(now: QuotaPeriods, was: QuotaPeriods | None) -> QuotaPeriods:
         now.throttled - was.throttled,
         now.throttled_us - was.throttled_us,
         now.io_bytes - was.io_bytes,
+        now.served_bytes - was.served_bytes,
     )
 
 
@@ -136,6 +137,7 @@ def _plus(gain: QuotaPeriods, total: QuotaPeriods | None) -> QuotaPeriods:
         total.throttled + gain.throttled,
         total.throttled_us + gain.throttled_us,
         total.io_bytes + gain.io_bytes,
+        total.served_bytes + gain.served_bytes,
     )
 
 
@@ -152,8 +154,9 @@ def _gains(before: Look, now: Look) -> Iterator[tuple[CpuQuota, QuotaPeriods]]:
         most = max(ios, key=lambda process: ios[process], default=_NO_PROCESS)
         size = max(0, ios.get(most, 0))
         process = most if size else _NO_PROCESS
-        key = CpuQuota(cgroup, process.name, reading.quota_us, reading.period_us, process.serves)
-        yield key, QuotaPeriods(*gained, size)
+        io_bytes, served_bytes = (0, size) if process.serves_fuse else (size, 0)
+        key = CpuQuota(cgroup, process.name, reading.quota_us, reading.period_us)
+        yield key, QuotaPeriods(*gained, io_bytes, served_bytes)
 
 
 def look(proc: Path, mono_us: int, before: Look | None = None) -> Look:
@@ -200,11 +203,11 @@ def _ios(proc: Path, path: Path) -> dict[_Process, int]:
     sizes = {}
     for pid in pids_of(path):
         counters = content(proc / pid / "io") if pid.isdecimal() else b""
-        serves = FUSE if counters and _serves_fuse(proc / pid / "fd") else ""
-        values = (_CALLS if serves else _IO).findall(counters)
+        serves_fuse = bool(counters) and _serves_fuse(proc / pid / "fd")
+        values = (_CALLS if serves_fuse else _IO).findall(counters)
         if values:
             name = clean(content(proc / pid / "comm").rstrip(b"\n"), _MAX_NAME).replace("/", "_")
-            sizes[_Process(f"{name}/{pid}", serves)] = sum(map(int, values))
+            sizes[_Process(f"{name}/{pid}", serves_fuse)] = sum(map(int, values))
     return sizes
 
 

@@ -27,7 +27,7 @@ from latmon.findings.rule import (
     within,
 )
 from latmon.model.measurements import CPU_QUOTAS, ISSUERS
-from latmon.model.measurements.cpu_quotas import FUSE, CpuQuota, QuotaPeriods
+from latmon.model.measurements.cpu_quotas import CpuQuota, QuotaPeriods
 from latmon.support.units import part, show_size, spelled
 
 ID = "cpu-throttled"
@@ -45,6 +45,7 @@ class _Throttled(NamedTuple):
     throttled: int
     throttled_us: int
     io_bytes: int
+    serves_fuse: bool
 
     @property
     def share(self) -> float:
@@ -74,8 +75,8 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
 def _throttled(rows: Mapping[CpuQuota, QuotaPeriods], cgroup: str) -> _Throttled | None:
     """Return the sums of a cgroup; None where its programs did no I/O."""
     own = {row: periods for row, periods in rows.items() if row.cgroup == cgroup}
-    most = max(own, key=lambda row: own[row].io_bytes)
-    if not own[most].io_bytes:
+    most = max(own, key=lambda row: own[row].moved_bytes)
+    if not own[most].moved_bytes:
         return None
     return _Throttled(
         cgroup,
@@ -83,7 +84,8 @@ def _throttled(rows: Mapping[CpuQuota, QuotaPeriods], cgroup: str) -> _Throttled
         sum(row.periods for row in own.values()),
         sum(row.throttled for row in own.values()),
         sum(row.throttled_us for row in own.values()),
-        sum(row.io_bytes for row in own.values()),
+        sum(row.moved_bytes for row in own.values()),
+        own[most].served_bytes > 0,
     )
 
 
@@ -120,7 +122,7 @@ def _finding(facts: Facts, several: list[_Throttled]) -> Finding:
     who = worst.process or "the programs"
     periods = f"{part(worst.share)} of the periods"
     used_up = f"{who} of cgroup {worst.cgroup} used up its CPU quota ({_quota(worst)}) in {periods}"
-    if worst.quota.serves == FUSE:
+    if worst.serves_fuse:
         summary = f"{used_up}: it serves a FUSE file system, so that all I/O of that file system waits for it"
         program, harm = f"FUSE server {within(who)}", ", so all its I/O waits"
     else:

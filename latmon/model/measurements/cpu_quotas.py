@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from latmon.model.table import CGROUP, Meaning, Part, Table, Unit, record
+from latmon.model.table import CGROUP, Cell, Meaning, Part, Table, Unit, record
 
 _MOST_US = 1 << 62
-FUSE = "fuse"
-"""A process that serves a file system of FUSE."""
 
 
 class CpuQuota(NamedTuple):
@@ -20,8 +18,6 @@ class CpuQuota(NamedTuple):
     """NAME/PID of the process in it with most bytes of I/O; empty: none had I/O, or it may not be read."""
     quota_us: int
     period_us: int
-    serves: str = ""
-    """What waits for the process: FUSE, or empty for its own programs alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,19 +30,27 @@ class QuotaPeriods:
     throttled_us: int
     """The time of these waits, of each CPU."""
     io_bytes: int
-    """Bytes that the process read from and wrote to devices; of a server those of its system calls."""
+    """Bytes that the process read from and wrote to devices."""
+    served_bytes: int = 0
+    """Of a process that serves FUSE, instead: the bytes of its system calls."""
+
+    @property
+    def moved_bytes(self) -> int:
+        """Return the bytes of either kind."""
+        return self.io_bytes + self.served_bytes
 
 
 CPU_QUOTAS = Table(
     "cpu_quotas",
     CpuQuota,
-    (CGROUP, Part(Meaning.PROCESS), Part(highest=_MOST_US), Part(highest=_MOST_US), Part(names=("", FUSE))),
+    (CGROUP, Part(Meaning.PROCESS), Part(highest=_MOST_US), Part(highest=_MOST_US)),
     record(
         QuotaPeriods,
         periods=Unit.EVENTS,
         throttled=Unit.EVENTS,
         throttled_us=Unit.MICROSECONDS,
         io_bytes=Unit.BYTES,
+        served_bytes=Cell("served_bytes", Unit.BYTES, is_optional=True),
     ),
     group="cpu",
     export_name="cpu_quota",
