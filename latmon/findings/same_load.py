@@ -14,7 +14,6 @@ from latmon.findings.evidence import hardware_steps
 from latmon.findings.facts import Facts
 from latmon.findings.rule import Fact, Step, Threshold, Thresholds, plain
 from latmon.findings.span_load import SpanLoad
-from latmon.model.frame import Device
 from latmon.model.histogram import Histogram, bucket_bounds
 from latmon.model.stages import plural_of_op
 from latmon.support.units import part
@@ -36,7 +35,6 @@ THRESHOLDS: Mapping[str, Threshold] = MappingProxyType(
         "order": Threshold(0.25, "share", "of the I/Os at most that are not sequential, or ascending, any more"),
         "paced": Threshold(0.7, "share", "of the IOPS before at least, where order and pattern were not traced"),
         "random": Threshold(50, "ios", "per second of busy time at least, of random ones of a disk that works"),
-        "random_flash": Threshold(500, "ios", "the same of a device that does not rotate, by the kernel"),
         "rate": Threshold(1.25, "times", "as many I/Os per second of busy time before, at least"),
     }
 )
@@ -87,22 +85,17 @@ def is_far_less(shift: LevelShift, before: SpanLoad, after: SpanLoad, limits: Th
     return after.iops * factor * limits["load"] < before.iops
 
 
-def least_random_rate(device: Device, limits: Thresholds) -> float:
-    """Return the random I/Os per second of busy time that a working device of this kind does at least.
+def order_of(before: SpanLoad, after: SpanLoad, limits: Thresholds) -> str:
+    """Return how the order of the I/Os compares with before.
 
-    A random I/O of a disk waits for a seek and half a turn, some 18 ms with 5,400 turns a minute; flash has neither.
+    A random I/O of a disk waits for a seek and half a turn, some 18 ms with 5,400 turns a minute. That a device does
+    not rotate, by the kernel, is no proof of flash: nvme and nbd say so of all, also of a cloud's volume on disks.
     """
-    rotates = next((limit.value for limit in device.limits if limit.name == "rotational"), None)
-    return limits["random_flash"] if str(rotates) == "0" else limits["random"]
-
-
-def order_of(before: SpanLoad, after: SpanLoad, limits: Thresholds, random_rate: float) -> str:
-    """Return how the order of the I/Os compares with before; `random_rate`: least_random_rate of the device."""
     if _shares(before, after):
         return OTHER if is_other_order(before, after, limits) else SAME
     if after.iops >= limits["paced"] * before.iops:
         return PACED
-    is_slow = bool(after.busy) and after.iops < random_rate * (after.busy or 0)
+    is_slow = bool(after.busy) and after.iops < limits["random"] * (after.busy or 0)
     return TOO_SLOW if is_slow and after.mean_bytes <= _MIB else UNKNOWN
 
 
@@ -125,9 +118,9 @@ def order_text(before: SpanLoad, after: SpanLoad) -> str:
     return ", ".join(f"{name}: {part(was)} -> {part(now)}" for name, was, now in _shares(before, after))
 
 
-def order_fact(before: SpanLoad, after: SpanLoad, limits: Thresholds, random_rate: float) -> Fact:
+def order_fact(before: SpanLoad, after: SpanLoad, limits: Thresholds) -> Fact:
     """Return the evidence that the I/Os are as sequential as before, or why that is not known."""
-    order = order_of(before, after, limits, random_rate)
+    order = order_of(before, after, limits)
     if order in (SAME, OTHER):
         text = order_text(before, after)
     else:
@@ -136,7 +129,7 @@ def order_fact(before: SpanLoad, after: SpanLoad, limits: Thresholds, random_rat
         if order == PACED:
             text += f"; {kept} of the IOPS are left, so hardly any program waits for its last I/O to issue the next"
         elif order == TOO_SLOW:
-            text += f"; it does fewer than {random_rate:.0f} per second of its busy time, slower than random I/Os"
+            text += f"; it does fewer than {limits['random']:.0f} per second of its busy time, slower than random I/Os"
         else:
             text += f"; {kept} of the IOPS are left, as with programs that wait for random I/Os"
     return Fact("order", order, text)

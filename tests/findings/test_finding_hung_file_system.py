@@ -120,7 +120,13 @@ def test_without_its_mount_it_has_a_placeholder():
 def test_calls_with_paths_are_no_file_system_of_their_own_where_one_is_frozen():
     unknown = OTHER._replace(device="", mount="", kind="")
     assert [one.device for one in found(RULE, of_blocks(3, WRITER, unknown))] == ["loop0"]
-    assert [one.device for one in found(RULE, of_blocks(3, REMOTE, unknown._replace(process="x/1")))] == [""]
+    both = found(RULE, of_blocks(3, REMOTE, unknown._replace(process="x/1")))
+    assert {finding.state[0] for finding in both} == {"", "/mnt/nfs"}
+
+
+def test_two_silent_servers_are_two_findings():
+    both = found(RULE, of_blocks(3, REMOTE, REMOTE._replace(mount="/mnt/backup", kind="fuse.sshfs", process="tar/6")))
+    assert {finding.state[0] for finding in both} == {"/mnt/nfs", "/mnt/backup"}
 
 
 def test_a_suspended_mapping_has_steps_of_its_own():

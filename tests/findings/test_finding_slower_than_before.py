@@ -187,16 +187,6 @@ def test_a_closed_loop_slower_than_random_ios_of_any_disk_is_a_warning():
     assert "fewer than 50 per second" in facts_by_name(engine.current[0])["order"].text
 
 
-@pytest.mark.parametrize(("rotational", "severity"), [(0, "warning"), (1, "notice")])
-def test_a_closed_loop_on_flash_is_no_slower_for_random_ios(rotational, severity):
-    """A write cache that is off: 0.3 -> 8 ms. A disk that rotates may take as long for a random I/O."""
-    disk = Device("sda", 8, 0, limits=(Limit("rotational", rotational, "queue/rotational"),))
-    frames = (replace(frame, devices=(disk,)) if frame.seq == 0 else frame for frame in scanned(8_000))
-    engine, _ = watched(frames)
-    (finding,) = engine.current
-    assert finding.severity == severity
-
-
 def test_flushes_come_first_where_other_ios_wait_for_them():
     """A volume whose cache flush became slow: reads behind it took 160 times as long, flushes 127 times."""
     engine, _ = watched(

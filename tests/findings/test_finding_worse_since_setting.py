@@ -72,6 +72,17 @@ def test_ios_that_take_longer_since_then():
     assert finding.short == "sda: scheduler 128 -> bfq: reads take 4.5x as long"
 
 
+def test_other_settings_make_no_smaller_ios():
+    """A scan that ended, and random reads since then, while somebody set a scheduler."""
+    setting = {"name": "scheduler", "source": "queue/scheduler", "now": "none"}
+    assert findings(seconds((200, 1 << 20, 4_000), (8_000, 4_096, 120), **setting))[0] == ()
+
+
+def test_a_link_that_fell_is_nobodys_setting():
+    link = {"name": "link_speed", "source": "", "now": "2.5 GT/s"}
+    assert findings(seconds((200, 4_096, 2_000), (150, 4_096, 9_000), **link))[0] == ()
+
+
 @pytest.mark.parametrize(
     ("before", "after", "now"),
     [
@@ -89,6 +100,6 @@ def test_no_finding(before, after, now):
 
 
 def test_a_value_that_a_shell_would_read_is_in_no_command():
-    frames = seconds(WITH_READ_AHEAD, WITHOUT, now=0, name="scheduler", source="queue/$(id)")
+    frames = seconds(WITH_READ_AHEAD, WITHOUT, now=0, source="queue/$(id)")
     (finding,), _ = findings(frames)
     assert not any(step.commands for step in finding.steps)

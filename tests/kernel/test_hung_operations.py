@@ -17,6 +17,8 @@ MOUNTS = """\
 44 27 7:0 / /srv/db rw - ext4 /dev/loop0 rw
 45 27 0:40 / /mnt/remote rw - fuse.sshfs host: rw
 46 27 0:41 / /mnt/nfs rw - nfs4 host:/x rw
+47 27 0:42 / /sys/fs/fuse/connections rw - fusectl fusectl rw
+48 27 0:43 / /proc/fs/nfsd rw - nfsd nfsd rw
 """
 
 
@@ -219,11 +221,20 @@ def test_a_frozen_file_system_that_is_not_known_has_no_name(host, call):
     assert set(host.rows()) == {HungOperation("", "", "", "frozen", "postgres/7")}
 
 
-def test_a_mount_of_another_namespace_is_found_in_the_process(host):
+def test_a_mount_of_another_namespace_is_named_as_in_that_of_latmon(host):
+    """A container's path is another file system's here, or nobody's: commands are for this host."""
     host.thread(7, 7, FROZEN_WRITE)
     host.file(7, 4, 90)
     put(host.proc / "7/mountinfo", "90 27 7:0 / /data rw - ext4 /dev/loop0 rw\n")
-    assert {(key.device, key.mount) for key in host.rows()} == {("loop0", "/data")}
+    assert {(key.device, key.mount) for key in host.rows()} == {("loop0", "/srv/db")}
+
+
+@pytest.mark.parametrize(("call", "mounts"), [(72, set()), (73, set()), (0, {"/mnt/remote"})])
+def test_a_wait_for_a_lock_that_another_program_has_is_no_silence(host, call, mounts):
+    """fcntl() and flock() of a file on FUSE wait in request_wait_answer, as long as the lock is taken."""
+    host.thread(7, 7, ("request_wait_answer", "fuse_simple_request", "fuse_setlk"), call=f"{call} 0x4 0x7")
+    host.file(7, 4, 45)
+    assert {key.mount for key in host.rows()} == mounts
 
 
 @pytest.mark.parametrize(

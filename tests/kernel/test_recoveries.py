@@ -54,7 +54,7 @@ from latmon_backends.kernel.recoveries import TimeOutCounters, events_of, marks_
         ("sd 6:0:2:0: attempting device reset! scmd(0x00000000f2f4b8d5)", (RESET,)),
         ("hpsa 0000:05:00.0: scsi 0:0:0:0: resetting logical  Direct-Access", (RESET,)),
         ("ata1: hard resetting link", (RESET,)),
-        ("ata1.00: disabled", (GIVEN_UP,)),
+        ("ata1.00: disabled", ()),  # after a planned removal, too
         ("device-mapper: multipath: 253:7: Failing path 8:0.", (PATH_FAILED,)),
         ("block nbd0: Connection timed out", (TIMED_OUT,)),
         ("I/O error, dev sda, sector 86080 op 0x0:(READ) flags 0x0 phys_seg 1 prio class 2", ()),

@@ -12,7 +12,7 @@ import heapq
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -26,7 +26,7 @@ from latmon.support.text import clean
 from latmon_backends.kernel.cgroups import LimitedCgroup, cgroups_below, hierarchies, pids_of
 from latmon_backends.kernel.paced_looks import PacedLooks, Run
 
-_MOST_CGROUPS, _MOST_ROWS = 5_000, 16
+_MOST_CGROUPS, _MOST_ROWS, _MOST_SUMS = 5_000, 16, 256
 _MOST_THROTTLED = 50
 """Cgroups whose processes are looked at; each takes 20 us a process, of which there are 200 at most."""
 _MAX_NAME = 256
@@ -125,7 +125,9 @@ class QuotaReader:
             return
         sums = dict(self._sums)
         for key in heapq.nlargest(_MOST_ROWS, gains, key=lambda key: (gains[key].throttled, gains[key].periods)):
-            sums[key] = _plus(gains[key], sums.get(key))
+            sums[key] = _plus(gains[key], sums.pop(key, None))
+        while len(sums) > _MOST_SUMS:
+            del sums[next(iter(sums))]  # the one that has not grown for longest
         self._sums = sums
 
 
@@ -174,7 +176,8 @@ def look(proc: Path, mono_us: int, before: Look | None = None) -> Look:
             cgroup = LimitedCgroup(root, path, version).name
             was = known.get(cgroup)
             is_used_up = was is not None and counters.throttled > was.counters.throttled
-            ios = _ios(proc, path) if is_used_up and looked < _MOST_THROTTLED else {}
+            known_processes = was.ios if was is not None else {}
+            ios = _ios(proc, path, known_processes) if is_used_up and looked < _MOST_THROTTLED else {}
             looked += is_used_up
             readings[cgroup] = _QuotaReading(*quota, counters, ios)
     return Look(mono_us, (time.thread_time_ns() - begun_ns) // 1000, readings)
@@ -198,16 +201,22 @@ def _counters(path: Path) -> _Counters | None:
     return _Counters(found[b"nr_periods"], found.get(b"nr_throttled", 0), throttled_us)
 
 
-def _ios(proc: Path, path: Path) -> dict[_Process, int]:
-    """Return the bytes of I/O of the first processes of a cgroup; without those that may not be read."""
+def _ios(proc: Path, path: Path, known: Iterable[_Process]) -> dict[_Process, int]:
+    """Return the bytes of I/O of the first processes of a cgroup; without those that may not be read.
+
+    `known`: those of the last look. What a process serves is read once: its descriptors take 270 us.
+    """
     sizes = {}
+    serving = {process.name: process.serves_fuse for process in known}
     for pid in pids_of(path):
         counters = content(proc / pid / "io") if pid.isdecimal() else b""
-        serves_fuse = bool(counters) and _serves_fuse(proc / pid / "fd")
+        if not counters:
+            continue
+        name = clean(content(proc / pid / "comm").rstrip(b"\n"), _MAX_NAME).replace("/", "_") + f"/{pid}"
+        serves_fuse = serving[name] if name in serving else _serves_fuse(proc / pid / "fd")
         values = (_CALLS if serves_fuse else _IO).findall(counters)
         if values:
-            name = clean(content(proc / pid / "comm").rstrip(b"\n"), _MAX_NAME).replace("/", "_")
-            sizes[_Process(f"{name}/{pid}", serves_fuse)] = sum(map(int, values))
+            sizes[_Process(name, serves_fuse)] = sum(map(int, values))
     return sizes
 
 

@@ -40,19 +40,21 @@ _MOST_PAGE_WAITS = 100
 _WALK_SHARE = 200
 """All threads are looked at after so many times the CPU time that it takes: 0.5 % of a CPU."""
 _MAX_NAME, _MAX_MOUNT = 256, 1024
-_SERVERS: Mapping[bytes, str] = MappingProxyType(
+_FUSE, _NFS = re.compile(r"fuse|fuseblk|fuse\..*"), re.compile(r"nfs|nfs4")
+_CEPH, _9P = re.compile("ceph"), re.compile("9p")
+_SERVERS: Mapping[bytes, re.Pattern[str]] = MappingProxyType(
     {
-        b"request_wait_answer": "fuse",
-        b"rpc_wait_bit_killable": "nfs",
-        b"nfs_wait_bit_killable": "nfs",
-        b"wait_for_response": "cifs",
-        b"ceph_mdsc_wait_request": "ceph",
-        b"ceph_osdc_wait_request": "ceph",
-        b"p9_client_rpc": "9p",
-        b"p9_virtio_request": "9p",
+        b"request_wait_answer": _FUSE,
+        b"rpc_wait_bit_killable": _NFS,
+        b"nfs_wait_bit_killable": _NFS,
+        b"wait_for_response": re.compile(r"cifs|smb3"),
+        b"ceph_mdsc_wait_request": _CEPH,
+        b"ceph_osdc_wait_request": _CEPH,
+        b"p9_client_rpc": _9P,
+        b"p9_virtio_request": _9P,
     }
 )
-"""Function in which a thread waits for a server -> the beginning of the type of its file system."""
+"""Function in which a thread waits for a server -> the types of its file systems."""
 _PAGE_WAITS = frozenset(
     (
         b"folio_wait_bit_common",
@@ -82,9 +84,11 @@ _WITHOUT_FILE: Mapping[str, frozenset[int]] = MappingProxyType(
 )
 """Machine -> io_submit, io_uring_enter, page fault: the file is one that is open."""
 _OF_TWO_FILES: Mapping[str, frozenset[int]] = MappingProxyType(
-    {"x86_64": frozenset((275, 326)), "aarch64": frozenset((76, 285))}
+    {"x86_64": frozenset((40, 275, 326)), "aarch64": frozenset((71, 76, 285))}
 )
-"""Machine -> splice, copy_file_range: which of the files it waits for is not known."""
+"""Machine -> sendfile, splice, copy_file_range: which of the files it waits for is not known."""
+_LOCKS: Mapping[str, frozenset[int]] = MappingProxyType({"x86_64": frozenset((72, 73)), "aarch64": frozenset((25, 32))})
+"""Machine -> fcntl, flock: they wait for a server as long as another program has the lock, which is no silence."""
 _Thread = tuple[str, str]
 """Numbers of the process and of the thread."""
 
@@ -268,6 +272,8 @@ def _row(proc: Path, thread: _Thread, function: bytes, mounts: _Mounts) -> HungO
     if is_frozen and not _is_of_files(content(f"{proc}/{pid}/task/{tid}/stack")):
         return None
     call = content(f"{proc}/{pid}/task/{tid}/syscall")
+    if _is_lock(call):
+        return None
     mount = mounts.of_call(pid, call)
     if function in _SERVERS:
         mount = mounts.with_server(mount, _SERVERS[function])
@@ -279,6 +285,12 @@ def _row(proc: Path, thread: _Thread, function: bytes, mounts: _Mounts) -> HungO
     name = clean(content(f"{proc}/{pid}/comm").rstrip(b"\n"), _MAX_NAME).replace("/", "_")
     cause = FROZEN if is_frozen else SERVER
     return HungOperation(file_system.device, file_system.mount, file_system.kind, cause, f"{name}/{pid}")
+
+
+def _is_lock(call: bytes) -> bool:
+    """Return whether a system call may wait for a lock of a file."""
+    found = _CALL.match(call)
+    return found is not None and int(found[1]) in _LOCKS.get(platform.machine(), ())
 
 
 def _is_of_files(stack: bytes) -> bool:
@@ -305,9 +317,9 @@ class _Mounts:
             return None
         return self._of_file(pid, int(found[2], 16))
 
-    def with_server(self, mount: target.Mount | None, kind: str) -> target.Mount | None:
+    def with_server(self, mount: target.Mount | None, kinds: re.Pattern[str]) -> target.Mount | None:
         """Return the mount where it is of a kind of server, else the only one of the kind; None: not known."""
-        return mount if mount is not None and mount.kind.startswith(kind) else self._only_one(kind)
+        return mount if mount is not None and kinds.fullmatch(mount.kind) else self._only_one(kinds)
 
     def file_system(self, mount: target.Mount) -> FileSystem:
         """Return the file system of a mount."""
@@ -323,9 +335,11 @@ class _Mounts:
             return None
         number = int(found[1])
         mount = self._all().get(number)
-        if mount is None:  # of another mount namespace
+        if mount is None:  # of another mount namespace: its path there is another one, or another file system's, here
             others = target.mounts(self._proc, pid)
-            mount = next((other for other in others if other.number_of_mount == number), None)
+            there = next((other for other in others if other.number_of_mount == number), None)
+            own = self._all().values()
+            mount = next((other for other in own if there is not None and other.number == there.number), None)
         return mount
 
     def _of_open_files(self, pid: str) -> target.Mount | None:
@@ -343,9 +357,9 @@ class _Mounts:
                 mounts[mount.number_of_mount] = mount
         return next(iter(mounts.values())) if len(mounts) == 1 and len(numbers) <= _MOST_FILES else None
 
-    def _only_one(self, kind: str) -> target.Mount | None:
-        """Return the only mount of a kind; None where there are several."""
-        mounts = {mount.number: mount for mount in self._all().values() if mount.kind.startswith(kind)}
+    def _only_one(self, kinds: re.Pattern[str]) -> target.Mount | None:
+        """Return the only mount of some kinds; None where there are several."""
+        mounts = {mount.number: mount for mount in self._all().values() if kinds.fullmatch(mount.kind)}
         return next(iter(mounts.values())) if len(mounts) == 1 else None
 
     def _all(self) -> Mapping[int, target.Mount]:

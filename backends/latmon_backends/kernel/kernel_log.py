@@ -48,7 +48,7 @@ _WARNING = 4
 """Less urgent levels have lines about healthy devices, too."""
 _TROUBLE = re.compile(
     r"error(?!s=)|fail|reset|abort|time[ d-]?out(?! set)|offline|dead|sense key|add\. sense|retr[iy]|fault|lost"
-    r"|remov(?!able)|detach|disconnect|link.* down",
+    r"|remov(?!able)|detach|disconnect|link.* down|stuck request",
     re.IGNORECASE,
 )
 _OF_PROGRAM = re.compile(r".{0,15}?(?:\[\d+\]| ?\(\d+\)[: ])|.*, mode:0x[0-9a-f]+\(")

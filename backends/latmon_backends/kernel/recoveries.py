@@ -39,7 +39,7 @@ _LINES: tuple[tuple[re.Pattern[str], tuple[str, ...]], ...] = tuple(
         (r"nvme nvme\d+: Abort status: ", (ABORTED,)),
         (r"nvme nvme\d+: controller is down; will reset", (RESET,)),
         (r"nvme nvme\d+: frozen state error detected, reset controller", (RESET,)),
-        # rdma.c, tcp.c, fc.c
+        # rdma.c, tcp.c
         (r"nvme nvme\d+: (?:I/O|queue \d+:) .*\btimeout\b", (TIMED_OUT,)),
         (r"nvme nvme\d+: starting error recovery", (RESET,)),
         (r"nvme nvme\d+: (?:Disabling device after reset failure|Removing after probe failure)", (GIVEN_UP,)),
@@ -54,7 +54,6 @@ _LINES: tuple[tuple[re.Pattern[str], tuple[str, ...]], ...] = tuple(
         (r"hpsa [\da-f:.]+: scsi \d+:\d+:\d+:\d+: resetting ", (RESET,)),
         # drivers/ata/libata-eh.c
         (r"ata\d+(?:\.\d+)?: (?:hard|soft) resetting (?:link|port)", (RESET,)),
-        (r"ata\d+\.\d+: disable(?:d| device)$", (GIVEN_UP,)),
         # drivers/block/nbd.c, drivers/md/dm-mpath.c
         (r"block nbd\d+: (?:Connection timed out|Possible stuck request)", (TIMED_OUT,)),
         (r"device-mapper: multipath: \d+:\d+: Failing path ", (PATH_FAILED,)),

@@ -72,16 +72,18 @@ class _Hung(NamedTuple):
 
 
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
-    """Yield a finding per device, about its file system on which operations have hung longest."""
-    longest: dict[str, _Hung] = {}
-    every = [*_lasting(facts, limits), *_repeated(facts, limits)]
-    is_frozen_known = any(hung.is_frozen and hung.file_system.mount for hung in every)
-    for hung in every:
-        if is_frozen_known and not hung.file_system.mount:  # most likely calls with paths on that one
+    """Yield a finding per server's mount, and per device about the file system on which operations hung longest."""
+    longest: dict[tuple[str, str], _Hung] = {}
+    hung_file_systems = [*_lasting(facts, limits), *_repeated(facts, limits)]
+    is_frozen_known = any(hung.is_frozen and hung.file_system.mount for hung in hung_file_systems)
+    for hung in hung_file_systems:
+        file_system = hung.file_system
+        if is_frozen_known and not file_system.mount:  # most likely calls with paths on that one
             continue
-        before = longest.get(hung.file_system.device)
+        key = file_system.device, "" if file_system.device else file_system.mount
+        before = longest.get(key)
         if before is None or _weight(hung) > _weight(before):
-            longest[hung.file_system.device] = hung
+            longest[key] = hung
     return [_finding(hung, limits) for _, hung in sorted(longest.items())]
 
 

@@ -38,6 +38,8 @@ _QUIET = 0.1
 """Greatest share of the device's time in a block in which the neighbour counts as quiet."""
 _OF_PEAK = 0.85
 """Share of its highest mean number of I/Os in flight from which on a cgroup is busy in all of a block."""
+_NEARLY = 0.95
+"""Two blocks of 5 s may be some milliseconds short of 10 s."""
 _MORE = 2.0
 """How many times as many, or as large, the others' own I/Os may become."""
 _MEDIAN = 1.5
@@ -170,7 +172,7 @@ def _neighbour(group: str, parts: list[_Part], limits: Thresholds) -> _Neighbour
             quiet.append(here)
     if _length_us(busy) < limits["lasting_us"] or _length_us(quiet) < limits["lasting_us"] / 2:
         return None
-    busy = _wholly_busy(busy, group)
+    busy = _wholly_busy(busy, group, _NEARLY * limits["lasting_us"])
     busy_us, quiet_us = _length_us(busy), _length_us(quiet)
     others = dict.fromkeys(name for here in busy for name in here.groups if name not in (group, OTHERS))
     victims = []
@@ -192,13 +194,14 @@ def _length_us(blocks: Iterable[_Part]) -> int:
     return sum(here.us for here in blocks)
 
 
-def _wholly_busy(busy: list[_Part], group: str) -> list[_Part]:
-    """Return the blocks in which a cgroup is busy all the time: those in which it has the most I/Os in flight.
+def _wholly_busy(busy: list[_Part], group: str, enough_us: float) -> list[_Part]:
+    """Return the blocks in which a cgroup has the most I/Os in flight, where these are enough; else all of them.
 
     A block in which it begins or ends has I/Os of both times: others that had waited issue many fast ones at once.
     """
     in_flight = [sum(done.time_us for done in here.groups.get(group, {}).values()) / here.us for here in busy]
-    return [here for here, mean in zip(busy, in_flight, strict=True) if mean >= _OF_PEAK * max(in_flight)]
+    whole = [here for here, mean in zip(busy, in_flight, strict=True) if mean >= _OF_PEAK * max(in_flight)]
+    return whole if _length_us(whole) >= enough_us else busy
 
 
 def _share_behind(busy: Iterable[_Part], slow: _Done, group: str) -> float | None:

@@ -108,7 +108,7 @@ def _finding(facts: Facts, device: str, commits: Commits, longest: _Waiter) -> F
     most = f"{part(phases[worst] / commits.total_us)} of it {_PHASES[worst]}"
     flush_us = _slow_flush_us(facts, device, commits)
     if worst == _LOGGING and flush_us is not None:
-        most = f"most of it flushing the device's cache ({spelled(flush_us)})"
+        most = f"with flushes of the device's cache, {spelled(flush_us)} each"
     elif worst != _LOCKED and _is_data(facts, device, commits):
         most = f"while {rate(_bytes_per_commit(facts, device, commits) or 0)}B of files' data are written"
     return Finding(

@@ -133,8 +133,7 @@ def _than_baseline(
     worst = rows[0]
     before_us, now_us = _medians(worst.shift)
     factor = worst.shift.ratio.value
-    random_rate = same_load.least_random_rate(facts.device(device), limits)
-    order = same_load.order_of(worst.before, worst.now, limits, random_rate)
+    order = same_load.order_of(worst.before, worst.now, limits)
     is_much = factor >= limits["much"] and now_us - before_us >= limits["slow_us"] and order != same_load.UNKNOWN
     end = same_load.OR_RANDOM if order == same_load.UNKNOWN else ", under the same load"
     took = f"{spelled(before_us)} -> {spelled(now_us)}"
@@ -152,7 +151,7 @@ def _than_baseline(
     text = f"load then and now: {_load_text(worst.before)}, {_load_text(worst.now)}"
     evidence += [
         Fact("iops", round(worst.now.iops, 1), text, "per_s"),
-        same_load.order_fact(worst.before, worst.now, limits, random_rate),
+        same_load.order_fact(worst.before, worst.now, limits),
     ]
     if baseline.remark:
         evidence.append(Fact("damage", baseline.remark, f"of the recording not all can be read: {baseline.remark}"))

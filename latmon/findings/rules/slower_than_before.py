@@ -96,7 +96,6 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
 
 def _of_device(facts: Facts, device: str, changes: Iterable[Change], limits: Thresholds) -> list[_Slower]:
     """Return the device's ops that are slower than before, the one with the largest factor first."""
-    random_rate = same_load.least_random_rate(facts.device(device), limits)
     by_op: dict[str, list[Change]] = {}
     for change in changes:
         if is_slower(change, limits):
@@ -117,7 +116,7 @@ def _of_device(facts: Facts, device: str, changes: Iterable[Change], limits: Thr
             now=now,
             load=load,
             is_other_load=is_other,
-            order=_order_of(steps, limits, random_rate),
+            order=_order_of(steps, limits),
         )
         if row.is_known and row.factor >= limits["times"] and row.now_us - row.before_us >= limits["added_us"]:
             slower.append(row)
@@ -139,10 +138,10 @@ def _is_other_load(first: Change, last: Change, load: SpanLoad, limits: Threshol
     return bool(load.depth and last.after.depth and load.depth > limits["load"] * last.after.depth)
 
 
-def _order_of(steps: Sequence[Change], limits: Thresholds, random_rate: float) -> str:
+def _order_of(steps: Sequence[Change], limits: Thresholds) -> str:
     """Return the order of the I/Os as far as it is known of all steps: that of the least known one."""
     sides = [(step.before, step.after) for step in steps]
-    orders = [same_load.order_of(before, after, limits, random_rate) for before, after in sides if before and after]
+    orders = [same_load.order_of(before, after, limits) for before, after in sides if before and after]
     return same_load.UNKNOWN if same_load.UNKNOWN in orders else orders[0]
 
 
@@ -227,7 +226,7 @@ def _evidence(
     if first.hour_us > 0:
         text = f"in the {spelled(first.hour_us)} before, medians of {plural_of_op(first.op)} were {bounds_text(first)}"
         yield Fact("hour_before", round(2 ** first.hour[1]), text, "us")
-    yield from _load_facts(facts.device(device), rows, first, limits)
+    yield from _load_facts(rows, first, limits)
     yield from _at_the_same_time(facts, device, slower, first)
 
 
@@ -235,14 +234,14 @@ def _step_text(change: Change) -> str:
     return f"{plural_of_op(change.op)} {same_load.factor_text(change.factor)} at {clock(change.wall)}"
 
 
-def _load_facts(device: Device, rows: list[_Slower], first: Change, limits: Thresholds) -> Iterator[Fact]:
+def _load_facts(rows: list[_Slower], first: Change, limits: Thresholds) -> Iterator[Fact]:
     before, after = first.before, first.after
     if before is None or after is None:
         return
     text = f"load before -> after: {rate(before.iops)} -> {rate(after.iops)} IOPS"
     text += f", mean size {same_load.size_text(before.mean_bytes)} -> {same_load.size_text(after.mean_bytes)}"
     yield Fact("iops", round(after.iops, 1), text, "per_s")
-    yield same_load.order_fact(before, after, limits, same_load.least_random_rate(device, limits))
+    yield same_load.order_fact(before, after, limits)
     if rows[0].is_other_load:
         now = rows[0].load
         depth = "" if now.depth is None else f", {now.depth:.1f} in flight"

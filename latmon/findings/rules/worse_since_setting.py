@@ -36,6 +36,10 @@ from latmon.support.units import clock, part, rate, spelled
 
 ID = "worse-since-setting"
 _OPS = ("read", "write")
+_OF_SIZES = ("read_ahead_kb", "max_sectors_kb", "nomerges")
+"""Settings that make I/Os smaller: with others fewer bytes are another load's."""
+_LINK = "link_"
+"""Beginning of the names of what a device reports of its link, which nobody sets."""
 _UNREAD_US = 11_000_000
 """Settings are read every 10 s: a change may be so much older."""
 _BLOCKS = 2
@@ -86,14 +90,18 @@ class _Worse(NamedTuple):
 
 
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
-    """Yield a finding per device, about its newest change after which I/Os got worse."""
+    """Yield a finding per device, about its newest change, if I/Os got worse with it."""
     if facts.history is None:
         return
     begin_us, end_us = facts.window[0].begin_us, facts.window[-1].end_us
-    changes = facts.history.device_changes(begin_us, end_us)
-    newest = {change.device: change for change in changes if change.is_setting}
-    for device, change in sorted(newest.items()):
-        worse = _worse(facts, change, limits) if facts.has_io(device) else None
+    changes: dict[str, list[DeviceChange]] = {}
+    for change in facts.history.device_changes(begin_us, end_us):
+        if change.is_setting and not change.name.startswith(_LINK):
+            changes.setdefault(change.device, []).append(change)
+    for device, (change, *others) in sorted(changes.items()):
+        if others or not facts.has_io(device):  # of several changes it is not known which one did it
+            continue
+        worse = _worse(facts, change, limits)
         if worse is not None:
             yield _finding(facts, change, worse)
 
@@ -108,7 +116,7 @@ def _worse(facts: Facts, change: DeviceChange, limits: Thresholds) -> _Worse | N
     for op in _OPS:
         old, new = _side(before, change.device, op), _side(after, change.device, op)
         if min(old.ios, new.ios) >= limits["ios"] and old.mean_us and new.bytes:
-            found += _compared(op, old, new, limits)
+            found += _compared(op, old, new, limits) if change.name in _OF_SIZES else _slower(op, old, new, limits)
     return max(found, key=lambda worse: worse.factor, default=None)
 
 
@@ -121,8 +129,12 @@ def _side(blocks: Sequence[Block], device: str, op: str) -> _Side:
 
 def _compared(op: str, before: _Side, after: _Side, limits: Thresholds) -> Iterator[_Worse]:
     fewer = _Worse(op, before, after, is_slower=False)
-    if fewer.factor >= limits["times"] and after.in_flight >= limits["in_flight"]:
+    if fewer.factor >= limits["times"] and after.in_flight >= limits["in_flight"] and after.size < before.size:
         yield fewer
+    yield from _slower(op, before, after, limits)
+
+
+def _slower(op: str, before: _Side, after: _Side, limits: Thresholds) -> Iterator[_Worse]:
     slower = _Worse(op, before, after, is_slower=True)
     is_alike = after.size <= limits["alike"] * before.size and after.iops <= limits["alike"] * before.iops
     if slower.factor >= limits["times"] and after.mean_us - before.mean_us >= limits["added_us"] and is_alike:
