@@ -38,22 +38,22 @@ def of_events(*rows, device="sda", blocks=1, known=None):
 @pytest.mark.parametrize(
     ("rows", "severity", "summary"),
     [
-        ([(TIMED_OUT, 1)], "warning", "1 command timed out"),
-        ([(TIMED_OUT, 17), (ABORTED, 17)], "warning", "17 commands timed out and 17 were aborted"),
+        ([(TIMED_OUT, 1)], "warning", "1 time-out of commands"),
+        ([(TIMED_OUT, 17), (ABORTED, 17)], "warning", "17 time-outs of commands and 17 aborts were tried"),
         (
             [(TIMED_OUT, 8), (ABORTED, 1), (RESET, 2)],
             "warning",
-            "8 commands timed out, 1 was aborted and the kernel reset it twice",
+            "8 time-outs of commands, 1 abort was tried and the kernel reset it twice",
         ),
         (
             [(TIMED_OUT, 12), (REPORTED_RESET, 3), (GIVEN_UP, 1)],
             "critical",
-            "12 commands timed out, it reported a reset 3 times and the kernel gave it up",
+            "12 time-outs of commands, it reported a reset 3 times and the kernel gave it up",
         ),
         (
             [(TIMED_OUT, 2), (POLLED, 1)],
             "warning",
-            "2 commands timed out and 1 of them was completed without an interrupt",
+            "2 time-outs of commands and 1 of them was completed without an interrupt",
         ),
         ([(REPORTED_RESET, 1)], "notice", "it reported a reset once"),
         ([(PATH_FAILED, 1)], "warning", "it failed as a path once"),

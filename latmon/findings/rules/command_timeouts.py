@@ -100,13 +100,13 @@ def _severity(events: Mapping[str, int]) -> Severity:
 
 
 def _clause(event: str, count: int) -> str:
-    """Return a clause of the summary: `2 commands timed out`, `the kernel reset it twice`."""
+    """Return a clause of the summary: `2 time-outs of commands`, `the kernel reset it twice`."""
     were = "was" if count == 1 else "were"
     times = {1: "once", 2: "twice"}.get(count, f"{count:,} times")
     clauses = {
-        recoveries.TIMED_OUT: f"{counted(count, 'command')} timed out",
+        recoveries.TIMED_OUT: f"{counted(count, 'time-out')} of commands",
         recoveries.POLLED: f"{count:,} of them {were} completed without an interrupt",
-        recoveries.ABORTED: f"{count:,} {were} aborted",
+        recoveries.ABORTED: f"{counted(count, 'abort')} {were} tried",
         recoveries.RESET: f"the kernel reset it {times}",
         recoveries.REPORTED_RESET: f"it reported a reset {times}",
         recoveries.PATH_FAILED: f"it failed as a path {times}",
