@@ -7,6 +7,7 @@ bounded length. Brackets stay, because drawn text is never parsed as markup.
 
 from __future__ import annotations
 
+import os
 import textwrap
 import unicodedata
 from collections.abc import Sequence
@@ -16,6 +17,8 @@ from latmon.support.units import NO_BREAK, unbroken
 MAX_CELLS = 64
 WIDTH = 79
 """Characters of a line of a report."""
+_MAX_PATH = 4 * 4096
+"""Characters of the longest path (PATH_MAX) when each of its bytes is escaped."""
 _WIDE = "WF"
 """East Asian Width (UAX #11): wide and fullwidth take two cells."""
 _SECOND = "\0"
@@ -30,6 +33,12 @@ def clean(raw: str | bytes, limit: int = MAX_CELLS) -> str:
     text = raw.decode("utf-8", "backslashreplace") if isinstance(raw, bytes) else raw
     shown = text if text.isprintable() else "".join(c if c.isprintable() else _escape(c) for c in text)
     return shown if len(shown) <= limit else shown[: limit - 1] + "…"
+
+
+def clean_path(path: str, limit: int) -> str:
+    """Return a path as printable text of at most `limit` characters; of a longer one its end, which tells it apart."""
+    shown = clean(os.fsencode(path), _MAX_PATH)
+    return shown if len(shown) <= limit else "…" + shown[1 - limit :]
 
 
 def is_clean(text: str) -> bool:

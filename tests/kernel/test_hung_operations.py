@@ -7,6 +7,7 @@ from cgroup_host import at_once, put
 
 from latmon.model.measurements import HUNG_OPERATIONS
 from latmon.model.measurements.hung_operations import HungOperation, HungTime
+from latmon.recording.validate import MAX_LABEL
 from latmon_backends.kernel import hung_operations
 from latmon_backends.kernel.hung_operations import HangReader
 
@@ -219,6 +220,17 @@ def test_a_frozen_file_system_that_is_not_known_has_no_name(host, call):
     host.thread(7, 7, ("percpu_rwsem_wait", "mnt_want_write", "path_openat"), call)
     host.file(7, 4, 44)
     assert set(host.rows()) == {HungOperation("", "", "", "frozen", "postgres/7")}
+
+
+def test_a_long_mount_keeps_its_end_and_is_read_again(host):
+    """A recording has names of 256 characters at most: a longer one cost its whole window."""
+    put(host.proc / "self/mountinfo", MOUNTS.replace("/srv/db", f"/srv/{'x' * 400}/db"))
+    host.thread(7, 7, FROZEN_WRITE)
+    host.file(7, 4, 44)
+    (row,) = host.rows()
+    assert len(row.mount) == MAX_LABEL
+    assert row.mount.startswith("…x")
+    assert row.mount.endswith("/db")
 
 
 def test_a_mount_of_another_namespace_is_named_as_in_that_of_latmon(host):

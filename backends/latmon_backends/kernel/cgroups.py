@@ -27,7 +27,7 @@ from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import Issuer, container_id
 from latmon.support.paths import content, matching, regular, text
 from latmon.support.process import run_aside
-from latmon.support.text import clean
+from latmon.support.text import clean, clean_path
 from latmon_backends.kernel.diskstats import MOST_GAINED, has_restarted
 
 LEAST_WALK_US, WALK_US = 2_000_000, 30_000_000
@@ -45,8 +45,6 @@ MAX_COUNTED = 500
 MAX_LIMITED = 500
 """Cgroups with a limit that a sample reads."""
 _MAX_NAME = 256
-_MAX_ESCAPED = 4 * 4096
-"""Characters of the longest path (PATH_MAX) when each of its bytes is escaped."""
 _PATIENCE_S = 0.02
 """Longest time for which a frame waits for the name of a new cgroup."""
 _LOOK_US = 5_000_000
@@ -70,8 +68,7 @@ def cgroup_name(path: str) -> str:
 
     The end names the container. All readers name a cgroup by this, because findings join their rows by the name.
     """
-    shown = clean(os.fsencode(path), _MAX_ESCAPED)
-    return shown if len(shown) <= _MAX_NAME else "…" + shown[1 - _MAX_NAME :]
+    return clean_path(path, _MAX_NAME)
 
 
 class LimitedCgroup(NamedTuple):

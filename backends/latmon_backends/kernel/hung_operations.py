@@ -31,7 +31,7 @@ from latmon.model.measurements import HUNG_OPERATIONS
 from latmon.model.measurements.hung_operations import HungOperation, HungTime
 from latmon.model.table import Tables
 from latmon.support.paths import content
-from latmon.support.text import clean
+from latmon.support.text import clean, clean_path
 from latmon_backends.kernel.paced_looks import LEAST_US, PacedLooks, Run
 
 _MOST_THREADS, _MOST_WAITS, _MOST_FILES, _MOST_ROWS, _MOST_SUMS = 20_000, 200, 256, 16, 256
@@ -39,7 +39,7 @@ _MOST_PAGE_WAITS = 100
 """Threads on local disks wait for pages, too: they leave room for the others."""
 _WALK_SHARE = 200
 """All threads are looked at after so many times the CPU time that it takes: 0.5 % of a CPU."""
-_MAX_NAME, _MAX_MOUNT = 256, 1024
+_MAX_NAME = 256
 _FUSE, _NFS = re.compile(r"fuse|fuseblk|fuse\..*"), re.compile(r"nfs|nfs4")
 _CEPH, _9P = re.compile("ceph"), re.compile("9p")
 _SERVERS: Mapping[bytes, re.Pattern[str]] = MappingProxyType(
@@ -323,7 +323,7 @@ class _Mounts:
 
     def file_system(self, mount: target.Mount) -> FileSystem:
         """Return the file system of a mount."""
-        return FileSystem(clean(os.fsencode(mount.point), _MAX_MOUNT), mount.kind, self._disk(mount))
+        return FileSystem(clean_path(mount.point, _MAX_NAME), mount.kind, self._disk(mount))
 
     def _of_file(self, pid: str, number: int) -> target.Mount | None:
         info = content(f"{self._proc}/{pid}/fdinfo/{number}") if number < 1 << 31 else b""
