@@ -104,7 +104,9 @@ def test_every_request_is_traced_and_its_stages_add_up(recorded):
     assert {frame.traced.one_in for frame in traced} == {1}
     assert [set(frame.traced.devices) for frame in traced] == [both] * len(traced)
     notices = [frame.health.notice for frame in frames if frame.health.notice]
-    assert any("tracing stages" in notice for notice in notices), notices
+    # Of a tracer that had begun before the first frame, on a crowded host, that is what is said.
+    began = ("tracing stages", "the tracer's output was late")
+    assert any(words in notice for notice in notices for words in began), notices
     assert not any("lost" in notice or "ended" in notice for notice in notices), notices
     assert sum(frame.health.lost_events + frame.health.map_full for frame in frames) == 0
     assert any(frame[SOFTIRQS] for frame in traced)
