@@ -79,6 +79,8 @@ class Look:
 
 QuotaSums = Mapping[CpuQuota, QuotaPeriods]
 """Sums since the capture began."""
+_NONE = QuotaPeriods(0, 0, 0, 0)
+_add_periods = CPU_QUOTAS.value.add
 
 
 def difference(before: QuotaSums, after: QuotaSums) -> Tables:
@@ -125,22 +127,10 @@ class QuotaReader:
             return
         sums = dict(self._sums)
         for key in heapq.nlargest(_MOST_ROWS, gains, key=lambda key: (gains[key].throttled, gains[key].periods)):
-            sums[key] = _plus(gains[key], sums.pop(key, None))
+            sums[key] = _add_periods(sums.pop(key, _NONE), gains[key])
         while len(sums) > _MOST_SUMS:
             del sums[next(iter(sums))]  # the one that has not grown for longest
         self._sums = sums
-
-
-def _plus(gain: QuotaPeriods, total: QuotaPeriods | None) -> QuotaPeriods:
-    if total is None:
-        return gain
-    return QuotaPeriods(
-        total.periods + gain.periods,
-        total.throttled + gain.throttled,
-        total.throttled_us + gain.throttled_us,
-        total.io_bytes + gain.io_bytes,
-        total.served_bytes + gain.served_bytes,
-    )
 
 
 def _gains(before: Look, now: Look) -> Iterator[tuple[CpuQuota, QuotaPeriods]]:

@@ -32,7 +32,7 @@ class QuotaPeriods:
     io_bytes: int
     """Bytes that the process read from and wrote to devices."""
     served_bytes: int = 0
-    """Of a process that serves FUSE, instead: the bytes of its system calls."""
+    """Counts the bytes of system calls instead, of a process that serves FUSE."""
 
     @property
     def moved_bytes(self) -> int:
