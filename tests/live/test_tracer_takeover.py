@@ -8,6 +8,8 @@ import asyncio
 import mmap
 import os
 import shutil
+import subprocess
+import sys
 import threading
 import time
 
@@ -53,6 +55,16 @@ class Reads(threading.Thread):
     def end(self):
         self._ends.set()
         self.join()
+
+
+READS_A_FILE = """
+import time
+while True:
+    with open(__file__) as file:
+        file.read()
+    time.sleep(0.05)
+"""
+"""Another process whose operations on files are timed: a capture leaves out those of latmon itself."""
 
 
 class Takeover:
@@ -110,11 +122,14 @@ class Takeover:
 @each_bpftrace
 def test_another_tracer_takes_over_and_counts_no_request_twice(suite, tmp_path, monkeypatch):
     monkeypatch.setenv(bpftrace_program.VARIABLE, tool(suite, tmp_path).path)
-    with LoopDevice(tmp_path / "image", 16 << 20) as device:
+    script = tmp_path / "reads_a_file.py"
+    script.write_text(READS_A_FILE)
+    with LoopDevice(tmp_path / "image", 16 << 20) as device, subprocess.Popen([sys.executable, script]) as reader:
         takeover = Takeover(device)
         try:
             asyncio.run(takeover.play())
         finally:
+            reader.kill()
             if takeover.reads.is_alive():
                 takeover.reads.end()
     frames = takeover.frames
