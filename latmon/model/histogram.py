@@ -147,7 +147,7 @@ class Histogram:
     def nearest_sum(self) -> float:
         """Return the sum in us; of unmeasured ones as of I/Os in the middles of their buckets: 7 % off.
 
-        For formats in which a sum can't be unknown.
+        For formats in which a sum can't be unknown, and where a sign or a limit needs no more than an estimate.
         """
         if self.sum is not None:
             return self.sum

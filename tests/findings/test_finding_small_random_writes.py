@@ -119,6 +119,16 @@ def test_no_such_load(rows, more):
     assert found(RULE, load(*rows, **more), [SDA]) == []
 
 
+def test_latencies_without_sums_are_estimated_from_their_buckets():
+    frames = [
+        replace(one, histograms={series: replace(latency, sum=None) for series, latency in one.histograms.items()})
+        for one in load(PAGES, LARGE, READS)
+    ]
+    (one,) = found(RULE, frames, [SDA])
+    waiting = {fact.name: fact for fact in one.facts}["waiting"].value
+    assert waiting == pytest.approx(600 * 8_000 / 5e6, rel=0.07)
+
+
 def test_without_the_order_of_writes_it_is_not_evaluated():
     assert RULE in not_evaluated(facts_of(load(PAGES, pattern=False)))["patterns"]
     assert "patterns" not in not_evaluated(facts_of(load(PAGES)))

@@ -3,6 +3,8 @@
 import re
 from dataclasses import replace
 
+import pytest
+
 from latmon.model.frame import Completed, Device, Flow, Frame, Outstanding, Series
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import InFlight, InFlightList
@@ -140,3 +142,12 @@ def test_the_busiest_disk_is_traced_with_a_device_on_a_file():
     assert [one.device for one in alone.suspects()] == ["loop0"]
     both = noted(*(frame(n, above=["loop0", "vdb"], p99_us=took) for n in range(ABOVE_IN)))
     assert Demand("auto").wanted(both.suspects(), 0.0).devices == ("loop0", "vda", "vdb")
+
+
+@pytest.mark.parametrize(("ios", "us", "suspects"), [(179, 5_500, ["loop0"]), (179, 500, []), (6_000, 5_500, [])])
+@pytest.mark.parametrize("has_sum", [True, False])
+def test_few_writes_that_keep_a_device_busy_are_known_without_sums_too(has_sum, ios, us, suspects):
+    exact = Histogram.record([us] * ios)
+    latency = exact if has_sum else replace(exact, sum=None)
+    frames = (replace(frame(n), histograms={Series("loop0", "write", "total"): latency}) for n in range(ABOVE_IN))
+    assert [suspect.device for suspect in noted(*frames).suspects()] == suspects

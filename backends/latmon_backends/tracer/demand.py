@@ -96,14 +96,15 @@ class Suspicion:
         signs = {**_beside(self._signs, self._busy_us), **self._signs}
         return tuple(Suspect(name, sign.why) for name, sign in sorted(signs.items()))
 
-    def _busy_us(self) -> Counter[str]:
+    def _busy_us(self) -> Mapping[str, float]:
         """Return the time of each device's I/Os in the last intervals, completed and in flight."""
-        busy = Counter[str]()
+        busy = defaultdict[str, float](float)
         for frame in self._frames:
             for series, histogram in frame.histograms.items():
                 if _is_total(series):
-                    busy[series.device] += histogram.sum or 0
-        busy.update(in_flight_us(self._waiting.ages.oldest, STAYS_US))
+                    busy[series.device] += histogram.nearest_sum
+        for name, us in in_flight_us(self._waiting.ages.oldest, STAYS_US).items():
+            busy[name] += us
         return busy
 
     def _often_above(self, frame: Frame) -> Iterator[tuple[_Sign, str]]:
@@ -134,7 +135,7 @@ class Suspicion:
             yield _Sign(frame.mono_us, f"I/Os in flight for more than {IN_FLIGHT_US // 1_000_000} s"), device
 
 
-def _beside(signs: Mapping[str, _Sign], busy_us: Callable[[], Mapping[str, int]]) -> dict[str, _Sign]:
+def _beside(signs: Mapping[str, _Sign], busy_us: Callable[[], Mapping[str, float]]) -> dict[str, _Sign]:
     """Return the busiest disk with the sign of a device on a file, since the I/O of that may be the disk's."""
     own = [sign for name, sign in signs.items() if is_on_another(name)]
     disks = {name: us for name, us in busy_us().items() if us and not is_on_another(name)} if own else {}
@@ -150,11 +151,14 @@ def _by_device(frame: Frame) -> dict[str, int]:
 
 
 def _busy_with_writes(frame: Frame) -> frozenset[str]:
-    """Return the devices that few writes and flushes keep busy in an interval."""
-    us, ios = Counter[str](), Counter[str]()
+    """Return the devices that few writes and flushes keep busy in an interval.
+
+    Their time is estimated from the buckets where the probe has no sum (tier C).
+    """
+    us, ios = defaultdict[str, float](float), Counter[str]()
     for series, histogram in frame.histograms.items():
         if series.stage == "total" and series.op in _WRITING:
-            us[series.device] += histogram.sum or 0
+            us[series.device] += histogram.nearest_sum
             ios[series.device] += histogram.count
     least_us, most = BUSY_WITH_WRITES * frame.dt_us, MOST_WRITES * frame.dt_us / 1e6
     return frozenset(name for name in us if us[name] >= least_us and ios[name] <= most)

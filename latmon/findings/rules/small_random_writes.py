@@ -98,7 +98,7 @@ def _small(facts: Facts, name: str, sizes: dict[SizeClass, IssuedIO]) -> _Small 
     assert completed is not None  # noqa: S101
     small = IssuedIO(count, sum(done.bytes for done in small_writes), merge(done.latency for done in small_writes))
     share = (small.latency.sum or 0) / every_us
-    in_flight = (facts.latency(name).sum or 0) / facts.span_us
+    in_flight = facts.latency(name).nearest_sum / facts.span_us
     rotates = number(limit_values(facts.device(name)).get("rotational", ""))
     return _Small(
         name,
