@@ -14,7 +14,7 @@ from functools import cached_property
 from latmon.model.histogram import BITS, Histogram, bucket_bounds, bucket_index
 from latmon.model.stages import COLUMNS, FACTS, FACTS_OF, LETTERS, UNACCOUNTED, colour_number, drawn_as
 from latmon.views.device_table import RAMP_SPARKS, SPARKS
-from latmon.views.heatmap import Ink, nominal
+from latmon.views.heatmap import TAIL, Ink, nominal
 from latmon.views.lines import Line, Span, runs
 from latmon.views.lines import width as line_width
 
@@ -91,6 +91,53 @@ def share_bar(share: float | None, cells: int, role: str = "text") -> Line:
         return (Span(" " * max(cells, 0)),)
     text = BAR * round(min(share, 1.0) * cells) or THIN
     return (Span(f"{text:<{cells}}", role),)
+
+
+_AGE_FROM_US = 1 << 18
+"""Age at the right end of an axis of ages: no younger one is listed."""
+_AGE_OCTAVES = 8
+"""Octaves of the shortest axis of ages: to a minute."""
+
+
+@dataclass(frozen=True)
+class AgeAxis:
+    """A logarithmic axis of ages that ends now, at its right end: a bar begins where its I/O began."""
+
+    cells: int
+    octaves: int
+
+    @classmethod
+    def until(cls, cells: int, oldest_us: int) -> AgeAxis:
+        """Return the axis that the oldest I/O fits on, of an even number of octaves, so that it is seldom another."""
+        octaves = math.ceil(math.log2(max(oldest_us, 1) / _AGE_FROM_US))
+        return cls(cells, max(octaves + octaves % 2, _AGE_OCTAVES))
+
+    def length(self, us: int) -> int:
+        """Return the cells from the place of an age to now, at least 1."""
+        octaves = math.log2(max(us, _AGE_FROM_US) / _AGE_FROM_US)
+        return min(max(round(octaves * self.cells / self.octaves), 1), self.cells)
+
+    @property
+    def title(self) -> str:
+        """Return the labels as a text of exactly `cells`: 16s 4s 1s now."""
+        text = "now"
+        for octave in range(2, self.octaves + 1, 2):
+            label = nominal(_AGE_FROM_US << octave)
+            at = self.length(_AGE_FROM_US << octave)
+            if at >= len(text) + len(label) + 1:
+                text = f"{label}{text:>{at - len(label)}}"
+        return f"{text:>{self.cells}}"
+
+    def bar(self, age_us: int, old_us: int) -> Line:
+        """Return the bar of an age: the part from `old_us` on has the alarm colour."""
+        size = self.length(age_us)
+        young = min(self.length(old_us) if old_us > _AGE_FROM_US else 0, size) if age_us >= old_us else size
+        spans = (
+            Span(" " * (self.cells - size)),
+            Span(BAR * (size - young), TAIL),
+            Span(BAR * young, "area"),
+        )
+        return tuple(span for span in spans if span.text)
 
 
 @dataclass(frozen=True)

@@ -701,7 +701,10 @@ _TALL = 4
 def depth_map(
     timeline: Timeline, device: str, size: tuple[int, int], ink: Ink, *, limit: int | None, busy: bool = False
 ) -> list[Line]:
-    """Return title, rows with their share of the time, and the time axis. `busy`: without the time at 0."""
+    """Return title, rows with their share of the time, and the time axis; no I/O is dark, whatever its share.
+
+    `limit`: a band ends there, as one of the bars does, which have its line; `busy`: without the time at 0.
+    """
     width, height = size
     sums = timeline.counts(device)
     if height < 4 or not sums:  # noqa: PLR2004  a title, two rows and an axis
@@ -710,12 +713,15 @@ def depth_map(
     scale = depth_scale(bucket_bounds(highest)[1] - 1, height - 2, limit, busy=busy)
     shown = timeline if not busy else _without_idle(timeline, device)
     sums = shown.counts(device)
-    line = limit if limit is not None and limit <= scale.cut[-1].high else None
-    fullest = max((n for c in shown.columns for n in c.counts(device).values()), default=1)
-    style = MapStyle(scale, max(fullest, 64), max(1, room(width) // timeline.slots), ink, line)
+    fullest = max((n for c in shown.columns for index, n in c.counts(device).items() if index), default=1)
+    style = MapStyle(scale, max(fullest, 64), max(1, room(width) // timeline.slots), ink)
     total = sum(sums.values())
     rows = [
-        (_label(scale, row, style), *cells, Span(f"{part(n / total) if n and total else '':>{TOTALS}}", "dim"))
+        (
+            Span(f"{rounded(scale.cut[row].low):>{LABEL - 1}}│", "dim"),
+            *(cells if scale.cut[row].high else map(_dark, cells)),
+            Span(f"{part(n / total) if n and total else '':>{TOTALS}}", "dim"),
+        )
         for row, cells, n in zip(
             reversed(range(scale.rows)), body(shown, device, style), reversed(rows_of(sums, scale)), strict=True
         )
@@ -723,9 +729,14 @@ def depth_map(
     tall = min((height - 2) // len(rows), _TALL)  # few numbers fill the height too; a label is at the lower edge
     edge = Span(" " * (LABEL - 1) + "│", "dim")
     rows = [line for row in rows for line in (*[(edge, *map(_wordless, row[1:-1]))] * (tall - 1), row)]
-    text = f"  {ink.line} limit {line}" if line is not None else ""
-    title = heading((Span(" in the driver over time", "strong"), Span(text, "limit")), width)
+    title = heading((Span(" in the driver over time", "strong"),), width)
     return [fit(line, width) for line in (title, *rows, axis(timeline, style))]
+
+
+def _dark(span: Span) -> Span:
+    """Return blanks in place of a count; words and signs of missing data stay."""
+    is_count = span.role == "text" or span.role.startswith("heat")
+    return Span(" " * cell_len(span.text)) if is_count else span
 
 
 def _wordless(span: Span) -> Span:
@@ -757,8 +768,3 @@ def _without_idle(timeline: Timeline, device: str) -> Timeline:
         busy = {index: n for index, n in one.counts(device).items() if index}
         found.columns.append(replace(one, frames=[], sums={device: busy}, drawn={}, _rows={}))
     return found
-
-
-def _label(scale: DepthScale, row: int, style: MapStyle) -> Span:
-    at_limit = row == style.limit_row
-    return Span(f"{rounded(scale.cut[row].low):>{LABEL - 1}}{'┤' if at_limit else '│'}", "limit" if at_limit else "dim")

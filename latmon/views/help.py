@@ -55,6 +55,8 @@ _OUTSTANDING = (
         "Little's law, from three measurements; `+ 2 stuck`: in flight, and older than any I/O that completed",
     ),
     ("age", "since its begin; WSF are op and flags; the list is of all devices, oldest first"),
+    ("4s 1s now", "a bar from an I/O's begin to now, logarithmic; in the alarm colour from the threshold on, else"),
+    ("", "where it is longer than each I/O of its device that completed, and than 1 s"),
     ("≥", "at least this long: nothing completed since; no probe follows it, or it began earlier (see latmon doctor)"),
     ("30x", "30 equal I/Os, with the age of the oldest; PgDn lists each"),
     ("overtaken by", "I/Os of the device that began later and have completed"),

@@ -23,9 +23,10 @@ from latmon.views.axes import Timeline
 from latmon.views.device_table import Subject, of_limit, order
 from latmon.views.heatmap import RAMP, DepthBand, Ink, depth_frames, ops
 from latmon.views.history import DepthWindow
-from latmon.views.lines import plain, width
+from latmon.views.lines import BLANK, plain, width
 from latmon.views.panels.inflight import counted, in_words
 from latmon.views.panels.outstanding import DepthView, depth_bars, depth_columns, outstanding
+from latmon.views.screen import screen_lines
 from latmon.views.selection import Selection
 
 CROWDED, FREE = "nvme0n1", "nvme1n1"
@@ -238,26 +239,63 @@ def test_what_latmon_itself_waits_for_says_so():
     assert "own: ora_lgwr" not in output
 
 
+WIDE = 116, 24
+"""The least width with sectors."""
+
+
 def test_many_alike_are_one_line_until_the_list_is_scrolled():
     held = tuple(HELD._replace(began_us=i, sector=1000 * i) for i in range(12))
     frames = [replace(one, in_flight=InFlightList(held, {1: 12, 10: 12, 60: 0})) for one in FRAMES]
-    assert "12x driver - several ora_lgwr/4211" in words(shown(frames=frames))
+    assert "12x the driver - several ora_lgwr/4211" in words(shown(frames=frames, size=WIDE))
     made = scene(frames, OPEN)
-    pages = [press(made, "through:1") for _ in range(16)]
+    pages = [press(made, "through:1", size=WIDE) for _ in range(16)]
     assert "more lines: PgDn" in pages[0]
     assert all(any(f" {1000 * i:,} ora_lgwr" in page for page in pages) for i in range(12))
     assert "PgUp: back" in pages[-1]
     for _ in range(11):
-        output = press(made, "through:-1")
-    assert "12x driver" in output
+        output = press(made, "through:-1", size=WIDE)
+    assert "12x the driver" in output
     others = tuple(one._replace(pid=i) for i, one in enumerate(held))
     many = [replace(one, in_flight=replace(one.in_flight, oldest=others)) for one in frames]
-    assert "12x driver - several ora_lgwr" in words(shown(frames=many))
+    assert "12x the driver - several ora_lgwr" in words(shown(frames=many, size=WIDE))
     others = tuple(one._replace(comm=f"dd{i}") for i, one in enumerate(held))
     unlike = scene([replace(one, in_flight=replace(one.in_flight, oldest=others)) for one in frames], OPEN)
     assert press(unlike, "through:1") != press(unlike, "through:-1")
     mixed = [replace(one, in_flight=replace(one.in_flight, oldest=(*held[:3], HELD))) for one in frames]
-    assert "81,920,448" in shown(frames=mixed)
+    assert "81,920,448" in shown(frames=mixed, size=WIDE)
+
+
+def test_bars_of_age_end_now_and_are_in_the_alarm_colour_from_the_threshold_on():
+    """On an axis of eight octaves from 0.26 s: 39 s are 7.2 of them, and 4 s as well as the threshold 3.9."""
+    alarm = {}
+    for threshold_us in (4_000_000, 100_000, None, 60_000_000):
+        made = scene(FRAMES, replace(OPEN, threshold_us=threshold_us))
+        lines = screen_lines(made, BLANK, 120, 24)
+        line = next(line for line in lines if "39.0s" in plain(line))
+        bar = [(role, len(text)) for text, role in line if text.startswith("▆")]
+        assert sum(cells for _, cells in bar) == 22
+        age = next(span for span in line if "39.0s" in span.text)
+        alarm[threshold_us] = age.role, dict(bar)
+    assert alarm[4_000_000] == ("tail", {"tail": 10, "area": 12})
+    assert alarm[100_000] == ("tail", {"tail": 22})
+    assert alarm[None] == ("tail", {"tail": 16, "area": 6}), "longer than all that completed, and than a second"
+    assert alarm[60_000_000] == ("strong", {"area": 22})
+    heads = next(plain(line) for line in lines if "waits in" in plain(line)).split()
+    assert heads[heads.index("process") + 1 :] == ["1min", "16s", "4s", "1s", "now"]
+
+
+def test_the_oldest_comes_before_depths_and_no_io_is_dark():
+    lines = screen_lines(scene(FRAMES, OPEN), BLANK, 120, 40)
+    texts = [plain(line) for line in lines]
+    at = [next(i for i, text in enumerate(texts) if words in text) for words in ("39.0s", "outstanding now", "mode 3")]
+    assert at == sorted(at)
+    assert sum("limit 3" in text for text in texts) == 1
+    over_time = next(i for i, text in enumerate(texts) if "in the driver over time" in text)
+    idle = [line for line in lines[over_time:] if plain(line).lstrip("│ ").startswith("0│")]
+    assert idle
+    assert not any(role.startswith("heat") for line in idle for _, role in line)
+    bar = next(line for line in lines if plain(line).lstrip("│ ").startswith("0  10%"))
+    assert next(role for text, role in bar if text.startswith("▆")) == "frame"
 
 
 def test_what_overtook_it_has_a_column():
@@ -313,6 +351,7 @@ def test_a_row_that_the_filter_hides_is_not_denied():
     assert "15 in flight, none of them older than 0.5 s; others than the filter's devices have older ones" in output
     idle = words(shown(frames=frames, selection=replace(OPEN, pattern="nvme2n1")))
     assert "nothing is in flight on any of the filter's devices; others" in idle
+    assert "idle now: nvme2n1" in words(shown(frames=frames, selection=replace(OPEN, pattern="nvme2n1"), size=WIDE))
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
 
+from latmon.analysis.peers import natural
+from latmon.analysis.threshold import LEAST_OLD_US, old_from_us
 from latmon.model.devices import is_volume
-from latmon.model.frame import TRACER_STARTING
+from latmon.model.frame import OPS, TRACER_STARTING
 from latmon.model.inflight import Aged, Ages
 from latmon.support.text import listed
 from latmon.support.units import UNKNOWN, duration, spelled
+from latmon.views.bars import AgeAxis
 from latmon.views.context import MEASURING, OFF, ViewState
+from latmon.views.heatmap import TAIL
 from latmon.views.lines import TIME, Field, Line, Placed, Span, cell, cut, fit, heading, heads, layout, paragraph, row
 from latmon.views.panels.outliers import OWN, letters
 from latmon.views.selection import shown
@@ -26,8 +30,12 @@ STEP = 3
 """Lines that a key scrolls the list: the least height of the list."""
 _HEADS = 2
 """Lines above the rows: a title and the column titles."""
+_REASON = 3
+"""Lines of the reason for an empty list."""
 _SHORT = 3
 """At most this height, rows have precedence over the column titles."""
+_IDLE_NAMED = 6
+"""Idle devices that are named."""
 _ABOVE = {1: "> 1 s", 10: "> 10 s", 60: "> 1 min"}
 
 
@@ -40,11 +48,13 @@ def in_flight_lines(
     top: int = 0,
     why: str = "",
     least: Callable[[str], str] = lambda _device: "",
+    old_from_us: Callable[[str], int] = lambda _device: LEAST_OLD_US,
 ) -> list[Line]:
-    """Return a title, column titles and the I/Os.
+    """Return a title, column titles and the I/Os, each with a bar from its begin to now on a logarithmic axis.
 
     Equal I/Os are folded into one line where there is no room for each, until the list is scrolled. `some`: the I/Os
-    that pass the filter; `why`: the reason for an empty list; `least`: device -> why only a least age is known.
+    that pass the filter, the oldest first; `why`: the reason for an empty list; `least`: device -> why only a least age
+    is known; `old_from_us`: device -> the age from which on an I/O has the alarm colour.
     """
     if height < 1:
         return []
@@ -55,7 +65,7 @@ def in_flight_lines(
         reason = paragraph(why, width, "dim", margin=2)
         headed = [heading(title, width), *reason] if height > 1 else reason
         return [fit(line, width) for line in cut(headed, height)]
-    placed = layout(_fields(width, some), width)
+    placed = _with_axis(layout(_fields(width, some, old_from_us), width), some[0].age_us)
     begin = max(top - STEP * (len(folded(some)) < len(some)), 0)
     if top:
         title = (*title, Span("  PgUp: back", "dim"))
@@ -64,7 +74,10 @@ def in_flight_lines(
     with_heads = any(one.request for one in some) and (height > _SHORT or len(some) + 1 < height)
     titled = [heads(placed)] if with_heads else []
     room = height - 1 - len(titled)
-    lines = [row(placed, one) if one.request else _least(placed, one, least(one.device)) for one in some]
+    lines = [
+        row(placed, one) if one.request else _least(placed, one, least(one.device), old_from_us(one.device))
+        for one in some
+    ]
     return [fit(line, width) for line in (heading(title, width), *titled, *_from(lines, room, begin))][:height]
 
 
@@ -107,12 +120,12 @@ def _from(lines: list[Line], room: int, begin: int) -> list[Line]:
     return shown
 
 
-def _least(placed: Placed[Aged], one: Aged, why: str) -> Line:
+def _least(placed: Placed[Aged], one: Aged, why: str, old_us: int) -> Line:
     """Return the line of I/Os of which only the device and a least age are known, with the reason."""
     cells = {field.title: room for field, room in placed}
     text = f"{count(one.count)} I/O{'s' * (one.count > 1)}, at least"
     return (
-        Span(f" {cell(_age(one, 0), cells['age'], right=True)} ", "strong"),
+        Span(f" {cell(_age(one), cells['age'], right=True)} ", _age_role(one, old_us)),
         Span(f"{cell(one.device, cells.get('device', len(one.device)))} {text}"),
         Span(f"; {why}" if why else "", "dim"),
     )
@@ -155,8 +168,12 @@ def in_words(ages: Ages) -> tuple[str, ...]:
     )
 
 
-def _age(one: Aged, _cells: int) -> str:
+def _age(one: Aged) -> str:
     return f"{'≥' if one.at_least else ''}{duration(one.age_us)}"
+
+
+def _age_role(one: Aged, old_us: int) -> str:
+    return TAIL if one.age_us >= old_us else "strong"
 
 
 def _op(one: Aged, _cells: int) -> str:
@@ -192,19 +209,39 @@ _WIDE, _LONG = 90, 16
 """Width from which on there is room for a long title; cells of a device's name at most."""
 
 
-def _fields(width: int, some: Sequence[Aged]) -> tuple[Field[Aged], ...]:
+_AXIS = "axis"
+"""Title of the column of bars before it has the labels of its axis."""
+
+
+def _with_axis(placed: Placed[Aged], oldest_us: int) -> Placed[Aged]:
+    """Return the columns with the labels of the axis as the title of the bars."""
+    return tuple(
+        (replace(field, title=AgeAxis.until(cells, oldest_us).title) if field.title == _AXIS else field, cells)
+        for field, cells in placed
+    )
+
+
+def _fields(width: int, some: Sequence[Aged], old_from_us: Callable[[str], int]) -> tuple[Field[Aged], ...]:
     """Return the columns; one title is shorter on a narrow screen, where the process needs the cells."""
     by = " by" if width >= _WIDE else ""
     name = min(max(9, *(len(one.device) for one in some)), _LONG)
+
+    def age(one: Aged, cells: int) -> Line:
+        return (Span(cell(_age(one), cells, right=True), _age_role(one, old_from_us(one.device))),)
+
+    def bar(one: Aged, cells: int) -> Line:
+        return AgeAxis.until(cells, some[0].age_us).bar(one.age_us, old_from_us(one.device))
+
     return (
-        Field("age", TIME + 1, _age, role="strong"),
+        Field("age", TIME + 1, age),
         Field("device", 8, lambda one, _: one.device, right=False, most=name),
         Field("op", 4, _op, right=False),
         Field("size", 5, lambda one, _: size(one.request.bytes if one.request else None)),
         Field("waits in", 10, _where, right=False, most=14),
         Field(f"overtaken{by}", 9 + len(by), _overtaken),
-        Field("sector", 15, lambda one, _: _sector(one), rank=1),
+        Field("sector", 15, lambda one, _: _sector(one), rank=2),
         Field("process", 13, _issuer, rank=1, right=False, most=20, role="dim"),
+        Field(_AXIS, 14, bar, rank=1, right=False, most=60),
     )
 
 
@@ -225,10 +262,20 @@ def no_ages(view: ViewState) -> str:
     now = {name: n for name, n in known.items() if not is_volume(history.store.devices.get(name), busy)}
     count_now, others = sum(now.values()), any(one.device not in names for one in history.ages.oldest)
     elsewhere = "; others than the filter's devices have older ones" if others else ""
+    idle = _idle(sorted((name for name, n in known.items() if not n), key=natural))
     if not count_now:
         whose = "of the filter's devices" if others else "device"
-        return f"nothing is in flight on any {whose}{elsewhere}{_uncounted(view, names)}"
-    return f"{count_now} in flight, {_of_no_age(view, now)}{elsewhere}{_uncounted(view, names)}"
+        return f"nothing is in flight on any {whose}{elsewhere}{_uncounted(view, names)}{idle}"
+    return f"{count_now} in flight, {_of_no_age(view, now)}{elsewhere}{_uncounted(view, names)}{idle}"
+
+
+def _idle(names: Sequence[str]) -> str:
+    """Return which devices have nothing in flight; empty without any."""
+    if not names:
+        return ""
+    more = f" and {count(len(names) - _IDLE_NAMED)} more" if len(names) > _IDLE_NAMED else ""
+    shown_names = ", ".join(names[:_IDLE_NAMED]) if more else listed(names)
+    return f"; idle now: {shown_names}{more}"
 
 
 def _uncounted(view: ViewState, names: Collection[str]) -> str:
@@ -283,6 +330,11 @@ def _no_probe(view: ViewState) -> str:
     return f"no probe follows requests{': stages are off' if view.tracing.startswith(OFF) else ' here'}"
 
 
+def old_age_us(view: ViewState, device: str) -> int:
+    """Return the age from which on the I/Os in flight of a device have the alarm colour."""
+    return old_from_us(view.selection.threshold_us, view.history.window.latency(device, OPS))
+
+
 def age_list(view: ViewState) -> tuple[Callable[[int, int], list[Line]], tuple[int, int]]:
     """Return the function that draws the list in (width, height), and how many lines it takes.
 
@@ -292,8 +344,16 @@ def age_list(view: ViewState) -> tuple[Callable[[int, int], list[Line]], tuple[i
 
     def draw(cells: int, height: int) -> list[Line]:
         return in_flight_lines(
-            view.history.ages, rows, cells, height, top=top, why=why, least=lambda name: no_more(view, name)
+            view.history.ages,
+            rows,
+            cells,
+            height,
+            top=top,
+            why=why,
+            least=lambda name: no_more(view, name),
+            old_from_us=lambda name: old_age_us(view, name),
         )
 
     brief = rows if top else folded(rows)
-    return draw, (max(len(rows), 1) + _HEADS, max(len(brief), 1) + _HEADS)
+    least_lines = 1 if rows else _REASON - _HEADS + 1
+    return draw, (max(len(rows), least_lines) + _HEADS, max(len(brief), least_lines) + _HEADS)

@@ -1,4 +1,4 @@
-"""The outstanding panel: the gauge, depth bars, limit and depth map of a device, the I/Os in flight, its asides. Pure.
+"""The outstanding panel: the I/Os in flight, the gauge, depth bars, limit and depth map of a device, its asides. Pure.
 
 `DepthView` is what is known of the selected device; `outstanding` distributes the lines among the parts. The depth map
 is drawn by views/heatmap.py, the list of I/Os in flight by panels/inflight.py.
@@ -348,6 +348,8 @@ _PERCENT, _SMALL, _LARGE = 4, 6, 30
 _NARROW, _NARROWEST = 60, 48
 """Widths in cells: below the first the bars of the queue are left out, below the second those at issue as well."""
 _MARK = 5
+_IDLE = "frame"
+"""Role of the bar of the time without an I/O, which is dark: it is no work."""
 _LATENCY = (("mean latency by outstanding", 130), ("mean latency", 76), ("latency", 0))
 """Titles of the latency column, each with the least width of the screen for it."""
 _INDENT = "  "
@@ -475,13 +477,13 @@ def _bar_columns(shown: DepthColumns, cut: Sequence[DepthBand], width: int, *, m
     driver = left - small * (issue + queued) + figure + _MARK
     fields = [_band_field(shown, cut), _driver_field(shown, cut, driver, most=most, over=over)]
     if issue:
-        fields.append(_bar_field("at issue", small + figure, heatmap.of(shown.at_issue.counts, cut)))
+        fields.append(_bar_field("at issue", small + figure, heatmap.of(shown.at_issue.counts, cut), cut))
     if latency:
         fields.append(_latency_field(latency, shown.latency, cut))
     if queued:
         title = next((t for t in ("queued or finishing", "queued") if len(t) <= small + figure), "queue")
         counts = heatmap.of(shown.queued.counts, cut)
-        fields.append(_bar_field(_INDENT + title, small + figure + len(_INDENT), counts, _INDENT))
+        fields.append(_bar_field(_INDENT + title, small + figure + len(_INDENT), counts, cut, _INDENT))
     return as_wide(fields)
 
 
@@ -507,7 +509,8 @@ def _driver_field(shown: DepthColumns, cut: Sequence[DepthBand], width: int, *, 
     def make(i: int, cells: int) -> Line:
         is_mode, is_max = _is_mode(shown, cut[i]), cut[i].low <= highest <= cut[i].high and highest > 0
         mark = " mode" if is_mode else " max" if is_max else ""
-        bar = _bar(counts, i, cells - _MARK, "accent" if is_mode else "depth")
+        role = _IDLE if not cut[i].high else "accent" if is_mode else "depth"
+        bar = _bar(counts, i, cells - _MARK, role)
         return (*bar, Span(f"{mark:<{_MARK}}", "accent" if is_mode else "strong"))
 
     return Field(title, width, make, right=False)
@@ -520,9 +523,9 @@ def _latency_field(title: str, took: Mapping[int, Took], cut: Sequence[DepthBand
     return Field(title, len(title) + 1, lambda i, _: duration(times_us[i] / ios[i]) if ios[i] else "")
 
 
-def _bar_field(title: str, width: int, counts: Sequence[int], indent: str = "") -> Field[int]:
+def _bar_field(title: str, width: int, counts: Sequence[int], cut: Sequence[DepthBand], indent: str = "") -> Field[int]:
     def make(i: int, cells: int) -> Line:
-        return (Span(indent), *_bar(counts, i, cells - len(indent)))
+        return (Span(indent), *_bar(counts, i, cells - len(indent), "depth" if cut[i].high else _IDLE))
 
     return Field(title, width, make, right=False)
 
@@ -550,7 +553,6 @@ _SOURCES = {
 }
 _SHORT = {PROBE: "by a probe", SYSFS: "sampled", MEANS: "by means"}
 _SECOND_US = 1_000_000
-_GAUGE = 20
 _MAP_FROM, _MAP_MOST = 6, 18
 _BARS_FROM, _BARS_MOST = 6, 12
 """Lines of the bars, least and most, where the age list is shown too."""
@@ -606,13 +608,13 @@ def outstanding(
     found = shown.columns
     if found is None:
         text = paragraph(shown.why, cells, margin=2)
-        below = ages(cells, max(left - len(text) - 1, 0))
-        return cut([*head, *text, *([()] if below else []), *below], height)
+        return cut([*ages(cells, max(left - len(text), 0)), *head, *text], height)
     most = shown.depths.highest if shown.depths else 0
     listed, chart, map_ = _line_shares(left, age_lines, _rows(found, most, shown.bound), _least(found, shown.bound))
     bars = depth_bars(found, shown.bound, cells, chart, ink, most=most, over=shown.over)
-    map_ += (chart - len(bars)) * (map_ > 0)
-    lines = [*head, *bars, *ages(cells, listed)]
+    in_flight = ages(cells, listed)
+    map_ += (chart - len(bars) + listed - len(in_flight)) * (map_ > 0)
+    lines = [*in_flight, *head, *bars]
     return cut([*lines, *(over_time(cells, map_) if map_ else [])], height)
 
 
@@ -661,12 +663,10 @@ def _gauge(shown: DepthView, cells: int) -> Line:
             cells,
         )
     number = Span(f"{driver} of {count(bound)} {where}", "bad" if full else "strong")
-    bar = share_bar((now.in_driver or 0) / bound, _GAUGE, "bad" if full else "accent") if bound else ()
     source = Span(f"  limit: {limit.name}", "dim")
     where_from = Span(f" ({limit.source})", "dim")
     brief = (left[0], Span(" "), number, Span(queued))
     several: list[Line] = [
-        (*left, number, Span(queued), Span("  ▕"), *bar, Span("▏"), source, where_from),
         (*left, number, Span(queued), source, where_from),
         (*brief, source, where_from),
         (*brief, source),
