@@ -31,7 +31,7 @@ from latmon.recording.json_line import parse
 from latmon.recording.writer import private_frame, private_origin
 from latmon.support import imports, signals
 from latmon.support.errors import EXIT_FAILED, EXIT_UNAVAILABLE, LatmonError, UnavailableError
-from latmon.support.process import module_path, notify, widen
+from latmon.support.process import module_path, notify, signal_name, widen
 from latmon.support.streams import Log
 from latmon.support.text import clean
 
@@ -205,7 +205,7 @@ class Session:
         self._listener.join(0.5)
         status = self._process.poll()
         if status is not None and status < 0:
-            return f"the collector was killed by {_signal_name(-status)}"
+            return f"the collector was killed by {signal_name(-status)}"
         last = next((line for line in reversed(self._output) if line.strip()), "it printed no reason")
         return f"the collector failed: {last}"
 
@@ -299,13 +299,6 @@ def _large_pipe() -> tuple[int, int]:
     os.set_blocking(writing, False)
     widen(writing)
     return reading, writing
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 async def until_signal(work: Coroutine[Any, Any, None]) -> str:

@@ -22,6 +22,7 @@ from typing import NoReturn
 
 from latmon.support.errors import LatmonError
 from latmon.support.privileges import Invoker, become
+from latmon.support.process import signal_name
 from latmon.support.text import clean
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
@@ -53,7 +54,9 @@ class Workload:
         self._begun = 0.0
         self._unread = b""
         self.code: int | None = None
-        """Its exit code, as a shell reports it, once it has ended."""
+        """Its exit code, as a shell reports it, once it has ended: 128 and the number of the signal that killed it."""
+        self._killed_by = 0
+        """The number of that signal."""
         self.failure: CommandError | None = None
         """Why it could not be started."""
         self.ended = asyncio.Event()
@@ -76,7 +79,7 @@ class Workload:
         word = self._words[0]
         if shutil.which(word, path=environ.get("PATH", os.defpath)) is None:
             is_there = "/" in word and os.path.exists(word)  # noqa: PTH110 - a word
-            raise _failed(self.name, errno.EACCES if is_there else errno.ENOENT)
+            raise self._failed(errno.EACCES if is_there else errno.ENOENT)
 
     def fork(self, user: Invoker | None, umask: int) -> None:
         """Fork the supervisor, which starts the command once it is released; not at all where latmon ends before."""
@@ -119,7 +122,17 @@ class Workload:
         """Return how it ended: `exit code 0 after 10.2 s`."""
         if self.code is None:
             return "still running"
-        return f"exit code {self.code} after {time.monotonic() - self._begun:.1f} s"
+        seconds = time.monotonic() - self._begun
+        if self._killed_by:
+            return f"killed by {signal_name(self._killed_by)} after {seconds:.1f} s (exit code {self.code})"
+        return f"exit code {self.code} after {seconds:.1f} s"
+
+    def _failed(self, number: int) -> CommandError:
+        """Return the error of an errno, with the command's path as it was typed."""
+        word = clean(self._words[0], _MAX_LINE) if self._is_named else "the command"
+        if number in (errno.ENOENT, errno.ENOTDIR):
+            return CommandError(f"{word}: command not found: nothing was run", NOT_FOUND)
+        return CommandError(f"{word} can't be run: {os.strerror(number)}", NOT_EXECUTABLE)
 
     def _close_release(self) -> None:
         if self._release >= 0:
@@ -127,7 +140,7 @@ class Workload:
             self._release = -1
 
     def _read(self, on_end: Callable[[], None]) -> None:
-        """Take what the supervisor reports: the command's pid, its exit code, or why it can't be started."""
+        """Take what the supervisor reports: the command's pid, its exit code or signal, or why it can't be started."""
         try:
             portion = os.read(self._status, _PORTION)
         except BlockingIOError:
@@ -138,21 +151,18 @@ class Workload:
             if kind == b"pid":
                 self._pid = int(number)
             elif kind == b"error":
-                self.failure = _failed(self.name, int(number))
+                self.failure = self._failed(int(number))
                 self.code = self.failure.exit_code
             elif kind == b"code":
                 self.code = int(number) if self.code is None else self.code
+            elif kind == b"signal":
+                self._killed_by = int(number)
+                self.code = 128 + self._killed_by
         if not portion:
             asyncio.get_running_loop().remove_reader(self._status)
             self.code = 1 if self.code is None else self.code  # the supervisor was killed
             self.ended.set()
             on_end()
-
-
-def _failed(name: str, number: int) -> CommandError:
-    if number in (errno.ENOENT, errno.ENOTDIR):
-        return CommandError(f"{name}: command not found: nothing was run", NOT_FOUND)
-    return CommandError(f"{name} can't be run: {os.strerror(number)}", NOT_EXECUTABLE)
 
 
 def _is_in_foreground() -> bool:
@@ -173,7 +183,7 @@ def _is_in_foreground() -> bool:
 
 
 def _supervise(words: Sequence[str], may_begin: int, status: int, user: Invoker | None, umask: int) -> NoReturn:
-    """Start the command when a byte comes, and report its pid and its exit code."""
+    """Start the command when a byte comes, and report its pid and its exit code, or the signal that killed it."""
     code = 1
     try:
         if os.fork():
@@ -198,7 +208,7 @@ def _run(words: Sequence[str], status: int, ignored: Sequence[int], umask: int) 
     os.write(status, f"pid {pid}\n".encode())
     _, ended = os.waitpid(pid, 0)
     code = os.waitstatus_to_exitcode(ended)
-    os.write(status, f"code {code if code >= 0 else 128 - code}\n".encode())
+    os.write(status, (f"code {code}\n" if code >= 0 else f"signal {-code}\n").encode())
 
 
 def _execute(words: Sequence[str], status: int, ignored: Sequence[int], umask: int) -> NoReturn:

@@ -815,7 +815,7 @@ OPTIONS += _declared(
         is_behind_dashes=True,
         needs=(Rule(("--record",), "a command behind -- needs {parts}"),),
         excludes=(
-            Rule(("--record -",), "COMMAND writes to standard output: {option} needs --record FILE"),
+            Rule(("--record -",), "COMMAND writes to standard output: it goes without {part}, and needs --record FILE"),
             Rule(("--tui", "--inline", "--once"), "COMMAND has the terminal: it goes without {part}"),
             Rule(("--duration",), "COMMAND ends the recording: it goes without {part}"),
             Rule((f"--backend {PROMETHEUS}",), "COMMAND runs on this host: it goes without {part}"),

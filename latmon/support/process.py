@@ -12,6 +12,7 @@ import fcntl
 import gc
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -29,6 +30,14 @@ from latmon.support.errors import UnavailableError
 from latmon.support.paths import content, link_target, matching, text
 from latmon.support.trust import environment
 from latmon.support.units import show_duration
+
+
+def signal_name(number: int) -> str:
+    """Return `SIGKILL` of 9; real-time signals have no name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def module_path() -> str:
