@@ -35,6 +35,13 @@ def slower(histogram: Histogram, threshold_us: int, exactly: int | None = None) 
     return Slower(ios, bound_us)
 
 
+def time_from(histogram: Histogram, threshold_us: int) -> float:
+    """Return the sum of the times from the threshold's bucket on, in us, by the middles of their buckets."""
+    first, bits, most = bucket_index(threshold_us, histogram.bits), histogram.bits, histogram.max_bound or 0
+    several = ((bucket_bounds(index, bits), count) for index, count in histogram.buckets if index >= first)
+    return sum(min((low + high) / 2, most) * count for (low, high), count in several)
+
+
 def old_from_us(threshold_us: int | None, completed: Histogram) -> int:
     """Return the age in us from which on an I/O in flight of a device is old.
 

@@ -51,6 +51,8 @@ BLANK: Line = ()
 FRAME = "frame"
 """Role of frame lines. Blanks in this role are the part of a heading where its frame line is seen."""
 _SELECTED = "/sel"
+_TEXTS = ("text", "strong", "bad")
+"""Roles that are dim in a row of no importance."""
 _FRAMED_FROM = (120, 36)
 """Least size, in cells and lines, of a screen whose panels have frames."""
 
@@ -120,6 +122,11 @@ def _truncated(line: Line, cells: int) -> Line:
 def highlighted(line: Line) -> Line:
     """Return a line on the background of a selected row; `fit` extends the background to the line's end."""
     return backed(line, "sel")
+
+
+def dimmed(line: Line) -> Line:
+    """Return a line whose texts are dim; a cell of a heat map, and the mark of the selected row, keep their colour."""
+    return tuple(span._replace(role="dim") if span.role in _TEXTS else span for span in line)
 
 
 def backed(line: Line, background: str) -> Line:
@@ -328,15 +335,27 @@ def row(placed: Placed[T], value: T, *, selected: bool = False) -> Line:
 
 
 def table(
-    fields: Sequence[Field[T]], some: Sequence[T], selected: int, size: tuple[int, int], *, why: str
+    fields: Sequence[Field[T]],
+    some: Sequence[T],
+    selected: int,
+    size: tuple[int, int],
+    *,
+    why: str,
+    is_dim: Callable[[T], bool] = lambda _: False,
 ) -> list[Line]:
-    """Return titles and the rows that fit around the selected one; `why`: the reason for an empty table."""
+    """Return titles and the rows that fit around the selected one.
+
+    `why`: the reason for an empty table; `is_dim`: whether a row that is not selected is of no importance.
+    """
     cells, height = size
     if not some:
         return cut(paragraph(why, cells, "dim", margin=2), height)
     placed = layout([_as_long(one, some) if one.is_first or one is not fields[-1] else one for one in fields], cells)
     seen = around(len(some), selected, height - 1)
-    lines = [heads(placed, above=seen.start), *(row(placed, some[i], selected=i == selected) for i in seen)]
+    lines = [heads(placed, above=seen.start)]
+    for i in seen:
+        line = row(placed, some[i], selected=i == selected)
+        lines.append(dimmed(line) if is_dim(some[i]) and i != selected else line)
     return [fit(line, cells) for line in lines][:height]
 
 

@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from latmon.aggregate.accumulator import TaskqSum, summed
 from latmon.analysis.attribution import by_vector
+from latmon.analysis.threshold import time_from
 from latmon.model.frame import pid_of
 from latmon.model.histogram import EMPTY, Histogram
 from latmon.model.measurements import HANDLERS, SOFTIRQS, WAKEUPS
@@ -35,6 +36,7 @@ from latmon.views.lines import (
     Span,
     around,
     cut,
+    dimmed,
     empty_panel,
     ends,
     fit,
@@ -47,6 +49,7 @@ from latmon.views.lines import (
     table,
     width,
 )
+from latmon.views.panels.culprit import LATE_US, culprit, culprit_lines, is_late
 from latmon.views.units import maximum, quantile
 
 CONTEXTS = (("irq_exit", "irq"), ("timer", "tick"), ("ksoftirqd", "ksd"), ("other", "other"))
@@ -77,9 +80,9 @@ class Vector:
 
 
 def vectors(softirqs: Mapping[SoftirqCpu, SoftirqRuns], seconds: float) -> tuple[Vector, ...]:
-    """Return the vectors, the one with the longest delay first."""
+    """Return the vectors, the one with the most time of late runs first, then the one with the longest delay."""
     found = [_softirq_vector(name, runs, softirqs, seconds) for name, runs in by_vector(softirqs).items()]
-    return tuple(sorted(found, key=lambda v: (-(v.delay.max_bound or 0), v.name)))
+    return tuple(sorted(found, key=lambda v: (-time_from(v.delay, LATE_US), -(v.delay.max_bound or 0), v.name)))
 
 
 def matrix(
@@ -100,6 +103,7 @@ def matrix(
     lines = [(*heads(placed, above=seen.start), *_titles(shown, cpus, each))]
     for i in seen:
         line = (*row(placed, some[i], selected=i == selected), *_softirq_row(some[i], shown, each, ink))
+        line = line if is_late(some[i].delay) else dimmed(line)
         lines.append(highlighted(line) if i == selected else line)
     return [fit(line, cells) for line in lines][:height]
 
@@ -236,6 +240,15 @@ def _handler_row(handler: Handler, runs: HandlerRuns, seconds: float) -> Handler
     return HandlerRow(handler, runs, runs.run.count * per, not_handled, runs.before_us * per)
 
 
+def _is_harmless(one: HandlerRow) -> bool:
+    """Return whether a handler neither ran for long nor waited, and handles what it is called for."""
+    return not is_late(one.runs.run) and one.waited_us < LATE_US and not one.is_mostly_not_handled
+
+
+def _is_prompt(one: Wakeups) -> bool:
+    return not is_late(one.delay)
+
+
 def _not_handled(one: HandlerRow, cells: int) -> Line:
     return (Span(f"{part_text(one.not_handled):>{cells}}", "bad" if one.is_mostly_not_handled else "text"),)
 
@@ -282,8 +295,18 @@ _NICE_0 = 120
 
 
 def wakeup_rows(threads: Iterable[Wakeups]) -> tuple[Wakeups, ...]:
-    """Return the threads, the one with the longest delay first."""
-    return tuple(sorted(threads, key=lambda w: (-(w.delay.max_bound or 0), -w.delay.count, w.thread.pid)))
+    """Return the threads, the one with the most time of late runs first, then the one with the longest delay."""
+    return tuple(
+        sorted(
+            threads,
+            key=lambda w: (
+                -time_from(w.delay, LATE_US),
+                -(w.delay.max_bound or 0),
+                -w.delay.count,
+                w.thread.pid,
+            ),
+        )
+    )
 
 
 def policy(one: Wakeups) -> str:
@@ -445,9 +468,10 @@ def interrupts(
                 shown.vectors, at, size, ink, first_cpu=first_cpu, why=no_softirqs or reasons.get(part, why)
             )
         elif part == "handlers":
-            lines += table(handler_fields(shown.handlers), shown.handlers, at, size, why=reasons.get(part, why))
+            fields = handler_fields(shown.handlers)
+            lines += table(fields, shown.handlers, at, size, why=reasons.get(part, why), is_dim=_is_harmless)
         elif part == "wake-ups":
-            lines += table(WAKEUP_FIELDS, shown.threads, at, size, why=reasons.get(part, why))
+            lines += table(WAKEUP_FIELDS, shown.threads, at, size, why=reasons.get(part, why), is_dim=_is_prompt)
         else:
             lines += table(_TASKQ_FIELDS, shown.taskqs or (), at, size, why=IDLE)
     return [fit(line, width) for line in cut(lines, height)]
@@ -498,6 +522,8 @@ def _title(part: str, total: int, rows: int, width: int, about: Sequence[str], *
 
 _SECOND_US = 1e6
 _MIN_MAP = 10
+_CULPRIT_FROM = 12
+"""Lines from which on the culprit is above the tables."""
 
 
 def tables(view: ViewState) -> InterruptTables:
@@ -544,6 +570,8 @@ def interrupts_panel(view: ViewState, width: int, room: int) -> list[Line]:
     if selection.opened:
         return _delays(view, str(selection.row), width, room)
     shown = tables(view)
+    above = _culprit(view, shown, width) if room >= _CULPRIT_FROM and shown.traced else []
+    room -= len(above)
     left = room - needed(shown) - 1
     lines = interrupts(
         shown,
@@ -558,9 +586,17 @@ def interrupts_panel(view: ViewState, width: int, room: int) -> list[Line]:
         no_softirqs=no_softirqs(origin),
         kernel=origin.kernel,
     )
+    lines = [*above, *lines]
     if left < _MIN_MAP or not shown.vectors:
         return lines
     return [*lines, BLANK, *_delays(view, _vector(shown, selection.row), width, left)]
+
+
+def _culprit(view: ViewState, shown: InterruptTables, width: int) -> list[Line]:
+    """Return the lines of what delayed I/O most."""
+    seconds = max(view.history.window.covered_us, 1) / _SECOND_US
+    found = view.history.made("culprit", lambda: culprit(shown.vectors, shown.handlers, shown.threads, seconds))
+    return culprit_lines(found, width, view.selection.threshold_us)
 
 
 def _why(view: ViewState, what: str, *parts: str) -> str:

@@ -1,0 +1,95 @@
+"""The head of the interrupts screen: what delayed I/O most, and what ran meanwhile."""
+
+import pytest
+from traced import HANDLERS, runs, softirqs, wakeups
+
+from latmon.model.frame import NOT_KNOWN, Thread
+from latmon.model.histogram import Histogram
+from latmon.model.measurements.wakeups import Wakeups
+from latmon.views.heatmap import RAMP
+from latmon.views.lines import plain, width
+from latmon.views.panels.culprit import culprit, culprit_lines
+from latmon.views.panels.interrupts import handler_rows, interrupts, interrupts_of, vectors, wakeup_rows
+
+LATE = Wakeups(
+    Thread(7, "late_thread", "other", 120), runs(*[9_000] * 10, 20), {}, {"a (prio 49)": 60_000, "b": 20_000}
+)
+
+
+def drawn(found, cells=100, threshold_us=None):
+    return [plain(line).rstrip() for line in culprit_lines(found, cells, threshold_us)]
+
+
+def roles(found, threshold_us=None):
+    return {role: len(text) for text, role in culprit_lines(found, 100, threshold_us)[1] if text.startswith("▆")}
+
+
+def test_a_late_thread_has_a_bar_from_woken_to_ran_of_what_ran_instead():
+    found = culprit((), (), [LATE], 10)
+    assert found.lost_us == pytest.approx(10 * 9_000 / 10, rel=0.1)
+    head, bar, legend = drawn(found)
+    assert head.startswith(" culprit late_thread  10 waits ≥ 1 ms for a CPU, up to 9ms, 87 ms in all")
+    assert bar.startswith(" woken ▆")
+    assert bar.endswith("▆ ran")
+    assert legend == " ■ a (prio 49) 75% 60.0ms  ■ b 25% 20.0ms"
+    cells = roles(found)
+    assert cells["tail"] == 3 * cells["area"]
+
+
+def test_the_alarm_colour_is_for_waits_that_can_exceed_the_threshold():
+    found = culprit((), (), [LATE], 10)
+    assert "tail" in roles(found, 9_000)
+    assert "tail" not in roles(found, 20_000)
+
+
+def test_idle_time_is_last_and_many_threads_are_others():
+    ran = {NOT_KNOWN: 90_000} | {f"t{number}": 1_000 * (9 - number) for number in range(7)}
+    found = culprit((), (), [Wakeups(LATE.thread, LATE.delay, {}, ran)], 10)
+    assert drawn(found, 120)[2].split("■")[1:] == [
+        " t0 7% 9.00ms  ",
+        " t1 6% 8.00ms  ",
+        " t2 5% 7.00ms  ",
+        " t3 5% 6.00ms  ",
+        " others 9% 12.0ms  ",
+        " idle or not known 68% 90.0ms",
+    ]
+    counted = culprit((), (), [Wakeups(LATE.thread, LATE.delay, {"a": 9, "b": 1})], 10)
+    assert drawn(counted)[2] == " ■ after a 90% x9  ■ after b 10% x1"
+    assert "not known" in drawn(culprit((), (), [Wakeups(LATE.thread, LATE.delay)], 10))[1]
+
+
+def test_the_most_time_per_second_is_the_culprit():
+    rows = handler_rows(HANDLERS, 60)
+    late = vectors(softirqs(), 60)
+    assert culprit((), rows, (), 60).name == "slow_none"
+    said = "irq 11: handled nothing in 100% of its runs, nvme0q0 waited for it 1.36 ms of each second"
+    assert said in drawn(culprit((), rows, (), 60), 120)[0]
+    found = culprit(late, rows, (), 60)
+    assert (found.name, found.begin) == ("BLOCK softirq", "raised")
+    assert "60 waits ≥ 1 ms on CPU 2" in drawn(found)[0]
+    assert "at the end of an interrupt 92%" in drawn(found)[2]
+    assert culprit(late, rows, wakeups(), 60).name == "emlxs_thread"
+
+
+def test_nothing_late_is_stated_and_its_rows_are_dim():
+    prompt = Wakeups(Thread(8, "prompt", "other", 120), runs(20, 30))
+    assert culprit((), (), [prompt], 60) is None
+    assert drawn(None) == [" culprit  none: nothing waited for 1 ms"]
+    lines = interrupts(interrupts_of({}, {}, [LATE, prompt], 60), 100, 20, RAMP, focus="softirqs")
+    by_name = {name: next(line for line in lines if name in plain(line)) for name in ("late_thread", "prompt")}
+    assert {role for text, role in by_name["prompt"] if text.strip()} == {"dim"}
+    assert "text" in {role for text, role in by_name["late_thread"] if text.strip()}
+
+
+def test_rows_are_by_the_time_of_late_waits():
+    once = Wakeups(Thread(9, "once", "other", 120), runs(50_000))
+    assert [one.thread.comm for one in wakeup_rows([once, LATE])] == ["late_thread", "once"]
+    timer = culprit((one for one in vectors(softirqs(), 60) if one.name != "BLOCK"), (), (), 60)
+    assert timer is None
+
+
+@pytest.mark.parametrize("cells", [20, 40, 80, 200])
+def test_it_fits(cells):
+    huge = Wakeups(Thread(1, "日本語" * 9, "other", 1), Histogram.record([10**9] * 3), {}, {"x" * 90: 10**9})
+    for found in (None, culprit((), (), [huge], 1), culprit((), handler_rows(HANDLERS, 60), (), 60)):
+        assert all(width(line) <= cells for line in culprit_lines(found, cells, None))
