@@ -26,7 +26,18 @@ from latmon.capture.registry import Request
 from latmon.cli import arguments, config, options
 from latmon.cli.declaration import Option
 from latmon.model.redaction import Redaction
-from latmon.support import failures, host, memory, output_files, paths, privileges, process, streams, trust
+from latmon.support import (
+    failures,
+    first_picture,
+    host,
+    memory,
+    output_files,
+    paths,
+    privileges,
+    process,
+    streams,
+    trust,
+)
 from latmon.support.errors import EXIT_DONE, LatmonError, RecordingError, ThemeError, UnavailableError, UsageError
 from latmon.support.streams import STANDARD, ServiceLog
 from latmon.support.text import clean
@@ -181,6 +192,7 @@ def _prometheus(args: argparse.Namespace, defaults: config.Config, user: privile
 
         code = strip.run(registry.load("prometheus")(**store), screen)
         return EXIT_DONE if code is None else code
+    first_picture.show("asking the Prometheus")
     from latmon.tui.app import run
 
     return run(registry.load("prometheus")(**store, quick=True), screen, visit=_visit)
@@ -323,6 +335,8 @@ def _watch(
     except UnavailableError:
         screen()  # an option that can't be used is reported first
         raise
+    if not inline:
+        first_picture.show("opening the backend")
     from latmon.capture.session import SCREEN_COMMANDS, Session
 
     session = Session(request if inline else replace(request, commands=SCREEN_COMMANDS))
@@ -388,6 +402,8 @@ def _replay(args: argparse.Namespace) -> int:
     screen = _screen(args, config.load(os.environ), "REPLAY")
     if args.once:
         return _replay_once(args, screen)
+    if not args.inline and sys.stderr.isatty():
+        first_picture.show("reading the recording")
     if STANDARD in args.files:
         streams.keys_from_terminal()
     files = _readable(args.files)

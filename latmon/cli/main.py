@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import NoReturn
 
 from latmon import __version__
-from latmon.support import failures, imports, output_files, paths, signals, streams
+from latmon.support import failures, first_picture, imports, output_files, paths, signals, streams
 from latmon.support.errors import EXIT_DONE, LatmonError, UnavailableError
 from latmon.support.text import clean
 
@@ -120,6 +120,7 @@ def run(argv: list[str]) -> int:
             signals.leave_if_received()
             return commands.run(args)
         finally:
+            first_picture.end()
             sys.stdout.flush()
     except LatmonError as error:
         return _refused(error)

@@ -54,7 +54,7 @@ from textual.events import CursorPosition, Key, Resize
 from textual.keys import Keys
 from textual.message import Message
 
-from latmon.support import signals
+from latmon.support import first_picture, signals
 from latmon.support.errors import EXIT_DONE
 from latmon.views.lines import PLAIN, SGR_OFF, UNKNOWN_CELL, Cell, Pen, Row, cells_of, change, encode
 
@@ -74,6 +74,8 @@ RESTORE = (
     b"\x1b[?2004l\x1b[?2048l\x1b[?2026l\x1b[?1004l\x1b[?7h\x1b[<u\x1b[0m\x1b[?1049l\x1b[?25h"
 )
 """Switches off what Textual switches on: paste, resize and focus reports, synchronised output, keys, screen, cursor."""
+_CLEAR = "\x1b[0m\x1b[2J"
+"""Before the alternate screen is left: a tmux window that has grown since would keep rows of it."""
 _MOUSE, _NO_MOUSE = "\x1b[?1000h\x1b[?1002h\x1b[?1006h", "\x1b[?1000l\x1b[?1002l\x1b[?1006l\x1b[?1016l"
 """Button events, motion with a button down, coordinates without a limit."""
 LEAVING = {signal.SIGINT: EXIT_DONE} | {
@@ -682,6 +684,7 @@ class TerminalDriver(LinuxDriver):
         self.link.reset()
         self._writes = 0
         self._file.restart()
+        first_picture.end()
         super().start_application_mode()  # type: ignore[no-untyped-call]
 
     def disable_input(self) -> None:
@@ -710,6 +713,7 @@ class TerminalDriver(LinuxDriver):
         if not self._suspended:  # the exit
             for number in (signal.SIGTSTP, signal.SIGCONT):
                 self._loop.remove_signal_handler(number)
+        self.write(_CLEAR)
         super().stop_application_mode()
 
     def suspend(self) -> bool:
