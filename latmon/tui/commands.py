@@ -169,12 +169,12 @@ def issuer(view: ViewState, by: int) -> Selection:
 
 def processes(view: ViewState, _by: int) -> Selection:
     """Toggle between a row per cgroup and a row per process."""
-    return replace(view.selection, processes=not view.selection.processes, row=None)
+    return replace(view.selection, processes=not view.lists_processes, row=None)
 
 
 def its_devices(view: ViewState, _by: int) -> Selection:
     """Open the selected cgroup or process: its devices."""
-    return replace(issuer(view, 0), opened=bool(issuers(view)), top=0)
+    return replace(issuer(view, 0), opened=bool(issuers(view)), processes=view.lists_processes, top=0)
 
 
 def its_outliers(view: ViewState, _by: int) -> Selection:

@@ -580,7 +580,7 @@ def foot(
         "zoom": "open" if selection.lists_groups else "unzoom" if selection.panel == "zoom" else "zoom",
         "group": selection.next_group or "devices",
         "apart": "together" if selection.splits else "apart",
-        "processes": "cgroups" if selection.processes else "processes",
+        "processes": "cgroups" if view.lists_processes else "processes",
         "busy": "idle too" if selection.busy else "busy",
         "mark": "release" if selection.cursor and selection.cursor.corner else "pin" if selection.cursor else "mark",
         "hold": "go on" if view.away else "pause",

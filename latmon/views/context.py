@@ -15,7 +15,9 @@ from latmon.analysis.peers import Order, in_flight_us, natural
 from latmon.capture.registry import compiling
 from latmon.model.frame import OPS, PROBES_STARTING, TRACER_STARTING, Device, Frame, Origin, Traced
 from latmon.model.histogram import Histogram
-from latmon.model.measurements import ERRORS
+from latmon.model.measurements import ERRORS, ISSUERS
+from latmon.model.measurements.issued_io import IssuedIO
+from latmon.model.measurements.issuers import Issuer
 from latmon.recording.archive import Past, TimelineEvent
 from latmon.views.device_table import Group, Subject, group_names, groups, order
 from latmon.views.findings_state import NOTHING, CurrentFindings
@@ -137,6 +139,12 @@ def _untimed(device: Device) -> str:
     return f"{device.name} ({device.kind}) isn't timed itself: {where}"
 
 
+def _only_processes(issuers: Mapping[Issuer, IssuedIO]) -> bool:
+    """Return whether processes are known, and no I/O is timed by cgroup."""
+    is_timed = any(done.latency and not one.is_process for one, done in issuers.items())
+    return not is_timed and any(one.is_process for one in issuers)
+
+
 OFF = "off"
 
 
@@ -181,6 +189,18 @@ class ViewState:
         if not self.selection.splits:
             return {self.selection.op: self.latency_map}
         return dict(zip(APART, (self.latency_map, self.write_map), strict=True))
+
+    @property
+    def lists_processes(self) -> bool:
+        """Return whether the screen of issuers has a row per process.
+
+        Without a choice of the user it has wherever processes are known and no I/O is timed by cgroup.
+        """
+        if self.selection.processes is not None:
+            return self.selection.processes
+        if self.selection.screen != "who":
+            return False
+        return self.history.made("lists processes", lambda: _only_processes(self.history.on_demand[ISSUERS]))
 
     def _oldest_us(self) -> dict[str, int]:
         """Return device -> the greatest known age of its I/Os in flight, of the selected ops."""

@@ -346,8 +346,8 @@ class Selection:
     row: Hashable | None = None
     """The selected table of the interrupts screen, and the key of its selected row."""
     first_cpu: int = 0
-    processes: bool = False
-    """A row per process instead of one per cgroup, on the screen of who issued the I/Os."""
+    processes: bool | None = None
+    """A row per process instead of one per cgroup, on the screen of who issued the I/Os; None: as `lists_processes`."""
     busy: bool = False
     """Depths of busy time only."""
     aside: str = ""

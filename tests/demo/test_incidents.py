@@ -11,7 +11,7 @@ import pytest
 
 from latmon.cli import check, headless
 from latmon.model.frame import STAGES, UNACCOUNTED, Flow, Frame
-from latmon.model.measurements import ABOVE
+from latmon.model.measurements import ABOVE, ISSUERS
 from latmon.support.text import is_clean
 from latmon_backends.demo.backend import INCIDENTS, SCENARIOS, DemoBackend
 
@@ -123,3 +123,12 @@ def test_a_stage_that_its_scripts_do_not_measure_is_absent_with_its_reason(name,
     for frame in first(name):
         assert {one.name for one in frame.traced.absent} == absent
         assert all(one.reason for one in frame.traced.absent)
+
+
+@pytest.mark.parametrize(("name", "comm"), [("e810", "fio"), ("qumulo", "fsd")])
+def test_incidents_of_linux_have_the_processes_that_their_scripts_count(name, comm):
+    """With I/Os and bytes; only the scripts of tier A time them."""
+    last = list(islice(INCIDENTS[name].frames(Random(1)), 3))[-1]
+    some = {one: done for one, done in last[ISSUERS].items() if one.is_process and one.pid}
+    assert {one.comm for one in some} == {comm}
+    assert all(done.count and done.bytes and bool(done.latency) == (name == "qumulo") for done in some.values())

@@ -187,7 +187,8 @@ def test_processes_of_a_cgroup_and_all_of_them():
     made.choose(STEPS["processes"](made.view, 0))
     shown = text(made, (140, 30)).splitlines()
     assert shown[1].startswith("─ who  1 process with I/O")
-    assert shown[3].split()[:4] == ["▸fio", "4711", "24", "0.1"]
+    words = [word for word in shown[3].split() if "▆" not in word]
+    assert words[:4] == ["▸fio", "4711", "24", "0.1"]
     assert "web-1" in shown[3]
     assert "other processes" in shown[4]
     made.choose(STEPS["its_devices"](made.view, 0))
@@ -232,7 +233,7 @@ def test_without_processes_it_says_why(frames, missing, says):
     ],
 )
 def test_an_empty_panel_says_why(frames, origin, says):
-    assert says in " ".join(text(scene(frames, origin)).split())
+    assert says in " ".join(text(scene(frames, origin, processes=False)).split())
 
 
 @pytest.mark.parametrize("size", [(40, 10), (80, 24), (120, 36), (160, 50), (200, 60)])
@@ -302,9 +303,50 @@ def test_bytes_of_processes_without_a_probe_are_marked_so():
     one = {Issuer("", "read", SERVICE, "", 7, "dd"): IssuedIO(0, 5_000_000)}
     frames = [replace(frame(0), tables={**frame(0).tables, measurements.ISSUERS: one})]
     shown = text(scene(frames, processes=True), (160, 50))
-    assert "bytes by /proc/PID/io: no I/Os, devices or latencies" in shown
+    assert "bytes by /proc/PID/io of processes only: the tracer times them, and has not run in this window" in shown
     (line,) = [one for one in shown.splitlines() if "dd 7" in one and "5" in one][:1]
-    assert line.split("dd 7")[1].split()[:3] == ["-", "5.00", "-"], line
+    assert line.split("dd 7")[1].split()[0] == "5.00", line
+    heads = next(one for one in shown.splitlines() if one.lstrip("│ ").startswith("process"))
+    assert not {"I/Os", "p99", "max", "share", "on"} & set(heads.split())
     assert "dd 7" not in text(scene(frames, processes=True, pattern="sda"), (160, 50)), "its device is not known"
     opened = scene(frames, processes=True, opened=True, row=(SERVICE, 7, "dd"))
     assert "not known" in text(opened, (160, 50))
+
+
+COUNTED = {
+    Issuer(ODD, "read", SERVICE): IssuedIO(10, 4096),
+    Issuer(ODD, "read", OTHERS, "", 7, "fio"): IssuedIO(30, 8192),
+    Issuer(ODD, "read", OTHERS, "", 8, "dd"): IssuedIO(10, 40_960),
+}
+
+
+def test_processes_are_listed_where_no_io_is_timed_by_cgroup():
+    """Columns without any value are left out, and a line says why."""
+    tier_c = replace(ORIGIN, tier="C")
+    made = scene([one.with_tables({measurements.ISSUERS: COUNTED}) for one in FRAMES], tier_c)
+    shown = text(made, (100, 30))
+    assert "2 processes with I/O" in shown
+    assert "I/Os and bytes of processes only: to time I/Os of a process needs tier A, bpftrace 0.19 or newer" in shown
+    heads = next(one for one in shown.splitlines() if one.startswith(" process"))
+    assert heads.split() == ["process", "I/Os", "MB", "on"]
+    first, second = (next(one for one in shown.splitlines() if name in one) for name in ("fio 7", "dd 8"))
+    assert first.count("▆") > second.count("▆") / 2
+    made.choose(STEPS["processes"](made.view, 0))
+    shown = text(made, (100, 30))
+    assert "1 cgroup with I/O" in shown
+    assert "times no I/O of a cgroup: to time that needs tier A, bpftrace 0.19 or newer" in " ".join(shown.split())
+    assert " - " not in shown
+    made.choose(STEPS["processes"](made.view, 0))
+    assert "2 processes" in text(made, (100, 30))
+
+
+def test_an_opened_process_stays_one_when_cgroups_become_timed():
+    made = scene([one.with_tables({measurements.ISSUERS: COUNTED}) for one in FRAMES])
+    made.choose(STEPS["its_devices"](made.view, 0))
+    assert made.selection.processes is True
+    assert "fio 7  its devices" in text(made)
+
+
+def test_cgroups_are_listed_where_they_are_timed():
+    assert scene(traced()).view.lists_processes is False
+    assert scene(FRAMES).view.lists_processes is False

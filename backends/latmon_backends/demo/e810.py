@@ -96,7 +96,7 @@ def _devices() -> tuple[Device, ...]:
 @cache
 def host() -> HostFacts:
     """Return the facts of the host, which are the same with both cards: no setting names the card."""
-    probes = scenario.scripts("block_c", "stages_c", "irqs_c", "softirqs_c", "wakeups_c")
+    probes = scenario.scripts("block_c", "stages_c", "irqs_c", "softirqs_c", "wakeups_c", "processes_c")
     queue = {"scheduler": "none", "rq_affinity": "1", "nomerges": "0", "io_poll": "0"}
     origin = scenario.origin(
         "demo-hygon-03",
@@ -122,7 +122,9 @@ def host() -> HostFacts:
     thresholds = dict.fromkeys((REMOTE, LOCAL), THRESHOLD_US)
     flags = {"write": ("sync",)}
     programs = {REMOTE: _FIO}
-    return HostFacts(origin, _devices(), thresholds, programs, probes, threads=(_WORKER,), flags=flags)
+    threads = (_WORKER, Thread(_FIO[1], _FIO[0], "other", 120, kernel=False))
+    cgroups = {REMOTE: ("/user.slice/user-0.slice/session-1.scope", "")}
+    return HostFacts(origin, _devices(), thresholds, programs, probes, threads=threads, flags=flags, cgroups=cgroups)
 
 
 def _limits(requests: int, queues: int) -> tuple[Limit, ...]:

@@ -19,7 +19,7 @@ from random import Random
 from types import MappingProxyType
 
 from latmon import __version__
-from latmon.model.frame import Device, Flow, Frame, Mark, Settings
+from latmon.model.frame import Device, Flow, Frame, Mark, Settings, Thread
 from latmon.model.measurements.handlers import Handler, HandlerRuns
 from latmon_backends.demo import inflight, scenario
 from latmon_backends.demo.probed_host import HostVectors, ProbedHost
@@ -95,12 +95,15 @@ _VECTORS = HostVectors(Vectors({}, {**_FUNCTIONS, _SWITCH_IRQ: (_SWITCH_ADDRESS,
 @cache
 def host() -> HostFacts:
     """Return the facts of the host, with the switch's module or without it."""
-    probes = scenario.scripts("block_a", "stages_a", "who_ap", "irqs_a", "softirqs_a")
+    probes = scenario.scripts("block_a", "stages_a", "who_ap", "irqs_a", "softirqs_a", "processes_ap")
     origin = scenario.origin(
         "demo-nvme-24", "5.3.0-demo", probes, settings=_settings(), hz=250, threshold_us=_THRESHOLD_US
     )
     thresholds = {one.name: _THRESHOLD_US for one in DEVICES}
-    return HostFacts(origin, DEVICES, thresholds, {one.name: ("fsd", 3120) for one in DEVICES}, probes, _CPUS)
+    server = Thread(3120, "fsd", "other", 120, kernel=False)
+    programs = {one.name: (server.comm, server.pid) for one in DEVICES}
+    cgroups = {one.name: ("/system.slice/fsd.service", "") for one in DEVICES}
+    return HostFacts(origin, DEVICES, thresholds, programs, probes, _CPUS, threads=(server,), cgroups=cgroups)
 
 
 def _settings() -> Settings:

@@ -405,7 +405,7 @@ def _tables(manifest: Manifest, ios: FlowIos) -> IoTables:
         elif spec.role == "path":
             counts = {_path(manifest, path): n for path, n in ios.paths.items()}
         else:
-            untimed = spec.role == "started" and manifest.group == PROCESSES  # its other maps time all I/Os
+            untimed = spec.role == "started" and manifest.group == PROCESSES and whole  # other maps time all I/Os
             counts = {0: value} if not untimed and (value := _value(spec, ios, times, stage)) else {}
         if counts:
             shifted = _packed(spec, {"op": op})

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
 
 from latmon.analysis.attribution import IssuerRow, issuer_rows
 from latmon.model import measurements
@@ -20,6 +21,7 @@ from latmon.views.lines import (
     Placed,
     Span,
     around,
+    cell_len,
     empty_panel,
     fit,
     heading,
@@ -31,9 +33,12 @@ from latmon.views.lines import (
 from latmon.views.selection import Picked, issued_by, shown
 from latmon.views.units import count, maximum, quantile, sampled_as, span
 
-_BAR = 8
+_BAR = 6
+_NAME_CELLS, _MOST_NAME, _MOST_ON = 18, 40, 18
 _LEAST = 5
 """Lines below the table from which on they have the devices of the selected cgroup."""
+_TIMED_TIER = "A"
+"""The tier whose scripts time the I/Os of processes and cgroups."""
 _NAMED = 4
 """Cgroups in the sentence on those that another one is behind."""
 _UNCOUNTED = (
@@ -51,52 +56,79 @@ class _IssuerLine:
         self.of, self.name, self.seconds = of, name, seconds
 
 
-def _share(one: _IssuerLine, cells: int) -> Line:
-    return share_bar(one.of.share, cells)
+def _fields(rows: Sequence[_IssuerLine], name: Field[_IssuerLine], *, rates: bool) -> list[Field[_IssuerLine]]:
+    """Return the columns of which any row has a value: I/Os, bytes and share of the time, each with a bar, and times.
+
+    `rates`: per second; else sums, since the tracer may have run for a part of the window only.
+    """
+    most_ios = max((one.of.ios for one in rows), default=0)
+    most_bytes = max((one.of.bytes for one in rows), default=0)
+    fields = [name]
+    if most_ios:
+        fields += [_IOPS if rates else _IOS, _bar(lambda one: one.of.ios / most_ios, "area")]
+    if most_bytes:
+        fields += [_MB_S if rates else _MB, _bar(lambda one: one.of.bytes / most_bytes, "area")]
+    if any(one.of.share is not None for one in rows):
+        fields += [_SHARE, _bar(lambda one: one.of.share, "text")]
+    fields += [one for one, q in _QUANTILES if any(_has(row.of, q) for row in rows)]
+    if any(one.of.latency for one in rows):
+        fields.append(_MAX)
+    return fields
 
 
-_RATES: tuple[Field[_IssuerLine], ...] = (
-    Field("IOPS", 5, lambda r, _: rate(r.of.ios / r.seconds)),
-    Field("MB/s", 5, lambda r, _: rate(r.of.bytes / r.seconds / 1e6)),
+def _has(row: IssuerRow, q: float) -> bool:
+    """Return whether a quantile of a row is known; 0: its mean."""
+    return (row.latency.quantile(q) if q else row.latency.mean) is not None
+
+
+def _bar(share: Callable[[_IssuerLine], float | None], role: str) -> Field[_IssuerLine]:
+    return Field("", _BAR, lambda one, cells: share_bar(share(one), cells, role), right=False, most=24)
+
+
+_IOPS: Field[_IssuerLine] = Field("IOPS", 5, lambda r, _: rate(r.of.ios / r.seconds))
+_MB_S: Field[_IssuerLine] = Field("MB/s", 5, lambda r, _: rate(r.of.bytes / r.seconds / 1e6))
+_IOS: Field[_IssuerLine] = Field("I/Os", 5, lambda r, _: whole(r.of.ios) if r.of.ios else UNKNOWN)
+_MB: Field[_IssuerLine] = Field("MB", 5, lambda r, _: rate(r.of.bytes / 1e6))
+_SHARE: Field[_IssuerLine] = Field(
+    "share", 5, lambda r, _: UNKNOWN if r.of.share is None else part(r.of.share), role="strong"
 )
-_SUMS: tuple[Field[_IssuerLine], ...] = (
-    Field("I/Os", 6, lambda r, _: whole(r.of.ios) if r.of.ios else UNKNOWN),
-    Field("MB", 5, lambda r, _: rate(r.of.bytes / 1e6)),
+_MAX: Field[_IssuerLine] = Field("max", TIME, lambda r, _: maximum(r.of.latency))
+_QUANTILES: tuple[tuple[Field[_IssuerLine], float], ...] = (
+    (Field("mean", TIME, lambda r, _: UNKNOWN if r.of.latency.mean is None else duration(r.of.latency.mean), 3), 0),
+    (Field("p50", TIME, lambda r, _: quantile(r.of.latency, 0.5), rank=2), 0.5),
+    (Field("p99", TIME, lambda r, _: quantile(r.of.latency, 0.99)), 0.99),
+    (Field("p99.9", TIME, lambda r, _: quantile(r.of.latency, 0.999), rank=2), 0.999),
 )
-"""In place of rates: the tracer may have run for a part of the window."""
-_TIMES: tuple[Field[_IssuerLine], ...] = (
-    Field("mean", TIME, lambda r, _: UNKNOWN if r.of.latency.mean is None else duration(r.of.latency.mean), rank=3),
-    Field("p50", TIME, lambda r, _: quantile(r.of.latency, 0.5)),
-    Field("p99", TIME, lambda r, _: quantile(r.of.latency, 0.99)),
-    Field("p99.9", TIME, lambda r, _: quantile(r.of.latency, 0.999), rank=2),
-    Field("max", TIME, lambda r, _: maximum(r.of.latency)),
-    Field("share", 5, lambda r, _: UNKNOWN if r.of.share is None else part(r.of.share), role="strong"),
-    Field("", _BAR, _share, right=False, most=41),
-)
-_ON: Field[_IssuerLine] = Field(
-    "on", 9, lambda r, _: ", ".join(r.of.devices) or UNKNOWN, rank=1, right=False, most=40, role="dim"
-)
-_CGROUPS: tuple[Field[_IssuerLine], ...] = (
-    Field("cgroup", 22, lambda r, _: r.name, right=False, most=40),
-    *_RATES,
-    *_TIMES,
-    _ON,
-)
-_PROCESSES: tuple[Field[_IssuerLine], ...] = (
-    Field("process", 22, lambda r, _: r.name, right=False, most=40),
-    *_SUMS,
-    *_TIMES,
-    Field("cgroup", 12, lambda r, _: r.of.issuer.name, rank=1, right=False, most=40, role="dim"),
-    _ON,
-)
-_DEVICES, _DEVICES_OF_PROCESS = (
-    (Field("device", 12, lambda r, _: r.name, right=False, most=24), *numbers, *_TIMES) for numbers in (_RATES, _SUMS)
-)
+
+
+def _words(
+    title: str, rows: Sequence[_IssuerLine], make: Callable[[_IssuerLine], str], cells: int, most: int, **changed: Any
+) -> Field[_IssuerLine]:
+    """Return a column of words that grows to its longest one, at most `most` cells, before the bars grow."""
+    longest = max((cell_len(make(one)) for one in rows), default=0)
+    wanted = min(max(longest, cells), most)
+    return Field(title, cells, lambda one, _: make(one), right=False, most=wanted, is_first=True, **changed)
+
+
+def _name_column(title: str, rows: Sequence[_IssuerLine]) -> Field[_IssuerLine]:
+    return _words(title, rows, lambda one: one.name, _NAME_CELLS, _MOST_NAME)
+
+
+def _columns(rows: Sequence[_IssuerLine], *, processes: bool) -> list[Field[_IssuerLine]]:
+    """Return the columns of cgroups or of processes."""
+    fields = _fields(rows, _name_column("process" if processes else "cgroup", rows), rates=not processes)
+    if processes and any(one.of.issuer.name not in ("", OTHERS) for one in rows):
+        fields.append(_words("cgroup", rows, lambda one: one.of.issuer.name, 12, _MOST_ON, rank=1, role="dim"))
+    if any(device for one in rows for device in one.of.devices):
+        fields.append(
+            _words("on", rows, lambda one: ", ".join(one.of.devices) or UNKNOWN, 9, _MOST_ON, rank=1, role="dim")
+        )
+    return fields
 
 
 def issuers(view: ViewState) -> Sequence[IssuerRow]:
     """Return the rows as they are shown."""
-    return _rows(view, processes=view.selection.processes)
+    return _rows(view, processes=view.lists_processes)
 
 
 def _rows(view: ViewState, *, processes: bool) -> Sequence[IssuerRow]:
@@ -151,40 +183,60 @@ def who_panel(view: ViewState, width: int, room: int) -> list[Line]:
         return empty_panel(_why_none(view, view.origin), width, room)
     at = issuer_position(some, selection.row)
     if selection.opened and some[at].key != selection.row:
-        over, what = span(selection.window_us), "process" if selection.processes else "cgroup"
+        over, what = span(selection.window_us), "process" if view.lists_processes else "cgroup"
         return empty_panel(f"no I/O of this {what} completed in the last {over}; Esc shows all of them", width, room)
     if selection.opened:
         return _opened(view, some[at], selection.top, width, room)
     seconds = _seconds(view)
     rows = [_IssuerLine(one, _name(one), seconds) for one in some]
     lines = [_heading(view, some, width)]
-    lines += _table(_PROCESSES if selection.processes else _CGROUPS, rows, at, width, room - 1)
+    why = _why_untimed(view, view.origin) if not any(one.latency for one in some) else ""
+    lines += paragraph(why, width, "dim") if why else []
+    lines += _table(_columns(rows, processes=view.lists_processes), rows, at, width, room - len(lines))
     below = _opened(view, some[at], 0, width, room - len(lines) - 1, selected=False)
     return [*lines, BLANK, *below] if room - len(lines) > _LEAST else lines
 
 
 def _heading(view: ViewState, some: Sequence[IssuerRow], width: int) -> Line:
     named = sum(not _is_others(one) for one in some)
-    what = "process" if view.selection.processes else "cgroup"
-    total = f"  {count(named)} {what}{('es' if view.selection.processes else 's') * (named != 1)}"
-    about: tuple[str, ...] = (
-        "share: of the time of all I/Os, so of those in flight ",
-        "share: of the time of all I/Os ",
-    )
-    if view.selection.processes:
+    what = "process" if view.lists_processes else "cgroup"
+    total = f"  {count(named)} {what}{('es' if view.lists_processes else 's') * (named != 1)}"
+    about: tuple[str, ...] = ()
+    if any(one.latency for one in some):
+        about = (
+            "share: of the time of all I/Os, so of those in flight ",
+            "share: of the time of all I/Os ",
+        )
+    if view.lists_processes:
         sample = sampled_as(*view.history.on_demand.traced.sampled)
         of = f", {sample}" if sample else ""
-        if not any(one.latency or one.ios for one in some):
-            about = ("bytes by /proc/PID/io: no I/Os, devices or latencies ", "bytes alone, by /proc/PID/io ")
-        else:
+        if any(one.latency for one in some):
             about = (f"counted while traced{of}; share: of the time of these I/Os ", f"counted while traced{of} ")
-    elif not any(one.latency for one in some):
-        about = ("counted by the kernel, which times no I/O of a cgroup ", "no latency by cgroup here ")
+        elif any(one.ios for one in some):
+            about = (f"counted while traced{of} ",)
     return heading(
         (Span(" who", "strong"), Span(f"{total} with I/O"), Span(_only(view), "dim")),
         width,
         *((Span(f" {text}", "dim"),) for text in about),
     )
+
+
+def _why_untimed(view: ViewState, origin: Origin) -> str:
+    """Return why the rows have no times, so that columns are left out."""
+    if view.lists_processes:
+        rows = _rows(view, processes=True)
+        known = "I/Os and bytes" if any(one.ios for one in rows) else "bytes by /proc/PID/io"
+        return f"{known} of processes only: {_needs(view, origin, 'I/Os of a process')}"
+    return f"counted by the kernel, which times no I/O of a cgroup: {_needs(view, origin, 'that')}"
+
+
+def _needs(view: ViewState, origin: Origin, what: str) -> str:
+    """Return what times by cgroup or process need."""
+    if origin.tier == _TIMED_TIER:
+        return view.tracing or "the tracer times them, and has not run in this window"
+    if origin.tool.startswith("bpftrace") or origin.tier:
+        return f"to time {what} needs tier A, bpftrace 0.19 or newer"
+    return f"nothing here times {what}"
 
 
 def _seconds(view: ViewState) -> float:
@@ -205,11 +257,12 @@ def _opened(view: ViewState, one: IssuerRow, top: int, width: int, room: int, *,
     name, seconds, of_process = _name(one), _seconds(view), one.issuer.is_process
     rows = [_IssuerLine(each, device or "not known", seconds) for device, each in one.devices.items()]
     path = "" if name == one.issuer.cgroup or _is_others(one) else one.issuer.cgroup
-    about = (Span("share: of the device's I/O time ", "dim"),)
+    is_timed = any(each.share is not None for each in one.devices.values())
+    about = (Span("share: of the device's I/O time ", "dim"),) if is_timed else ()
     head = heading((Span(f" {name}", "strong"), Span("  its devices")), width, about)
     text: list[Line] = [(Span(f" cgroup {path}", "dim"),)] if path else []
     at = min(top, len(rows) - 1) if selected else -1
-    fields = _DEVICES_OF_PROCESS if of_process else _DEVICES
+    fields = _fields(rows, _words("device", rows, lambda line: line.name, 12, _MOST_ON), rates=not of_process)
     lines = [head, *(fit(line, width) for line in text), *_table(fields, rows, at, width, room - 1 - len(text))]
     if one.behind:
         names = {each.issuer.cgroup: _name(each) for each in _rows(view, processes=False)}
@@ -219,7 +272,8 @@ def _opened(view: ViewState, one: IssuerRow, top: int, width: int, room: int, *,
         return lines
     head = heading((Span(f" {name}", "strong"), Span("  its processes, while they are traced")), width)
     rows = [_IssuerLine(each, _name(each), seconds) for each in its]
-    return [*lines, BLANK, head, *_table(_PROCESSES, rows, -1, width, room - len(lines) - 2)]
+    fields = _columns(rows, processes=True)
+    return [*lines, BLANK, head, *_table(fields, rows, -1, width, room - len(lines) - 2)]
 
 
 def _behind(one: IssuerRow, names: Mapping[str, str]) -> str:
@@ -255,20 +309,21 @@ def _only(view: ViewState) -> str:
 
 def _why_none(view: ViewState, origin: Origin) -> str:
     """Return why the table is empty."""
-    if view.selection.processes and not any(one.is_process for one in view.history.on_demand[measurements.ISSUERS]):
+    if view.lists_processes and not any(one.is_process for one in view.history.on_demand[measurements.ISSUERS]):
         return _why_no_process(view, origin)
     if why := origin.why_untraced(ISSUERS):
         return f"not measured here: I/Os are not counted by cgroup: {why}"
     over = span(view.selection.window_us)
     if view.selection.op != "all" or view.selection.pattern:
-        what = "process" if view.selection.processes else "cgroup"
+        what = "process" if view.lists_processes else "cgroup"
         return f"no I/O of a {what} in the last {over} passes the filter"
     window = view.history.window
     ios = sum(c.count for d in view.history.devices() for op in OPS if (c := window.completed(d.name, op)))
     kinds = {one.is_process for one in view.history.on_demand[measurements.ISSUERS]}
-    if ios and view.selection.processes not in kinds:
+    if ios and view.lists_processes not in kinds:
         known = "; Tab shows those of processes" * (True in kinds)
-        return f"{count(ios)} I/Os completed in the last {over}, and {_UNCOUNTED[view.recorded]}{known}"
+        needs = "" if origin.tier in ("", _TIMED_TIER) else f"; {_needs(view, origin, 'them')}"
+        return f"{count(ios)} I/Os completed in the last {over}, and {_UNCOUNTED[view.recorded]}{known}{needs}"
     return f"no I/O completed in the last {over}"
 
 
