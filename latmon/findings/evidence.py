@@ -73,6 +73,15 @@ class SlowIos:
         total = sum(self.us.values())
         return sum(self.us.get(stage, 0) for stage in stages) / total if total else 0.0
 
+    def share_of_all(self, facts: Facts, *stages: str) -> float:
+        """Return the share of these stages of slow I/Os in the time of all I/Os of the device, 0..1.
+
+        It ranks findings: all of the time of a few slow I/Os may be little of the device's.
+        """
+        all_us = facts.traced_stage("total", self.device).nearest_sum or facts.latency(self.device).nearest_sum
+        us = sum(self.us.get(stage, 0) for stage in stages)
+        return min(1.0, us / all_us) if all_us else self.share(*stages)
+
     def share_text(self, *stages: str) -> str:
         """Return the share of stages as the beginning of a sentence: `97 % of the time of I/Os above 10 ms`."""
         return f"{part(self.share(*stages))} of the time of I/Os above {spelled(self.cut_us)}"

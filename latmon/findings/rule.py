@@ -220,7 +220,7 @@ class Finding:
     refuted_by: str
     """An observation that would show that the cause is another one."""
     share: float = 0.0
-    """The share of the affected I/Os' time that it explains, 0..1."""
+    """The share of the device's or the program's time that it explains, 0..1."""
     also: tuple[str, ...] = ()
     """Other affected devices: findings on them that it explains are left out as well."""
     short: str = ""

@@ -62,6 +62,13 @@ def test_a_drain_of_a_second_is_critical_and_named():
     assert "bug 23075272" in of_hba.text
 
 
+def test_it_is_ranked_by_its_share_of_the_device_s_time_not_by_that_of_the_slow_ios():
+    (short,), (long,) = once(200_000, 8), once(1_238_738, 8)
+    assert ">99% of the time of I/Os above" in short.summary
+    assert short.share == pytest.approx(8 * 200_015 / (12_008 * 115 + 8 * 200_000), rel=0.1)
+    assert long.share > 0.8
+
+
 @pytest.mark.parametrize(
     "labels",
     [

@@ -224,8 +224,8 @@ class _LateBeside(NamedTuple):
     """Slow I/Os of a device, and the late wake-ups of a kernel thread that does such I/Os."""
 
     slow: SlowIos
-    share: float
-    """Of their time, that of the stages that contain such waits."""
+    stages: tuple[str, ...]
+    """Those that contain such waits."""
     wakeups: int
     """The late ones."""
     woken: LateThread
@@ -283,7 +283,7 @@ def _beside(facts: Facts, device: str, limits: Thresholds) -> _LateBeside | None
         if wakeups:
             worst = max(late, key=lambda waits: (waits.us, waits.row.thread.pid))
             is_cause = wakeups >= limits["ios"] and _explains(facts, slow, sum(waits.us for waits in late))
-            return _LateBeside(slow, share, wakeups, worst.thread, is_cause)
+            return _LateBeside(slow, stages, wakeups, worst.thread, is_cause)
     return None
 
 
@@ -353,7 +353,7 @@ def _finding_beside(facts: Facts, beside: _LateBeside) -> Finding:
         Where("stages", device, low_us=slow.cut_us),
         tuple(_steps(facts, device, woken)),
         _REFUTED,
-        beside.share,
+        beside.slow.share_of_all(facts, *beside.stages),
         short=_short_late(device, woken),
     )
 
@@ -442,7 +442,7 @@ def _finding(facts: Facts, group: list[_DelayedIos], woken: LateThread | None, l
         Where("stages", delayed.device, low_us=delayed.slow.cut_us),
         tuple(_steps(facts, delayed.device, woken)),
         _REFUTED,
-        delayed.share,
+        delayed.slow.share_of_all(facts, delayed.stage, *delayed.joined),
         tuple(member.device for member in group[1:]),
         short=_short(delayed, woken),
     )
