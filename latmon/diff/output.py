@@ -7,8 +7,9 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
+from latmon.analysis.neighbours import UNITS
 from latmon.diff import verdict
-from latmon.diff.comparison import COLUMNS, SweepRow, SweepTable, devices_of, is_number
+from latmon.diff.comparison import COLUMNS, Shift, SweepRow, SweepTable, devices_of, is_number
 from latmon.diff.conditions import (
     CgroupDifference,
     DeviceLoad,
@@ -19,8 +20,10 @@ from latmon.diff.conditions import (
     ProcessDifference,
     UserView,
 )
+from latmon.diff.hypotheses import FEWEST_EXTREME
 from latmon.diff.report import Capture, Change, DiffReport, PairReport, Runs, SweepReport
 from latmon.model.histogram import MAX_US
+from latmon.model.stages import called
 from latmon.support.units import MINUTE_US, UNKNOWN, counted, duration, in_words, part, rate, spelled, whole
 
 USERS, SIDES, METHOD = "For the users", "Captures", "Method"
@@ -39,6 +42,10 @@ _SAME = 2
 _BAR_CELLS = 12
 _LEAST_FOR_A_RATE = 20
 """Slow I/Os that are said per day: 13 of 20 s were 51,900 a day, as many as one burst has."""
+_FEW_PER_UNIT = 10
+"""A rate below this has a decimal."""
+_MOST_OF_IT = 0.5
+"""Share of the time of very long I/Os from which on a stage explains them."""
 _DEVICE = "device "
 """Begin of the names of a device's settings."""
 _TIMES = {"p50", "p99", "p99.9", "max"}
@@ -64,15 +71,17 @@ def _pair_lines(report: PairReport) -> Iterator[str]:
     yield from _table(report)
 
 
-def paragraphs(report: PairReport) -> list[tuple[str, list[str]]]:
+def paragraphs(report: PairReport, device: str = "") -> list[tuple[str, list[str]]]:
     """Return the paragraphs in their order: a heading, which the text leaves out, and sentences.
 
-    A sentence that begins with blanks belongs to the one before it. What changed for the users comes first, then the
-    stage, then the settings; tails come before the body of the distributions.
+    A sentence that begins with blanks belongs to the one before it. The verdict comes first, then what changed for the
+    users, the stage, the settings; tails come before the body of the distributions. `device`: comes before others.
     """
     a, b = report.captures
+    lengths = [capture.measured_s for capture in report.captures]
+    users = for_users(report.users, lengths)
     parts = [
-        (USERS, [for_users(report.users), *_raised_limits(report.raised_limits)]),
+        (USERS, [in_a_sentence(report, device), users, *_raised_limits(report.raised_limits)]),
         (SIDES, [f"A  {_named(a)}", f"B  {_named(b)}"]),
         ("Longest I/Os and causes", list(report.lead)),
         (SETTINGS, _settings(report)),
@@ -81,18 +90,107 @@ def paragraphs(report: PairReport) -> list[tuple[str, list[str]]]:
         ("Cgroups, processes and files", _who(report)),
         (WARNINGS, list(report.warnings)),
         ("Runs", _runs(report.runs)),
-        (VERDICTS, _verdicts(report)),
+        (VERDICTS, _verdicts(report, device)),
         ("Devices of one side", _only(report)),
         (METHOD, _how(report)),
     ]
     return [(heading, sentences) for heading, sentences in parts if sentences]
 
 
-def for_users(views: Sequence[UserView]) -> str:
+def in_a_sentence(report: PairReport, device: str = "") -> str:
+    """Return the verdict: whether a difference is proven, and the stage that explains the largest one.
+
+    `device`: its change is named where it has one, else the largest of all.
+    """
+    totals = _totals(report)
+    if not report.method.tested:
+        return f"no difference proven: {_too_little(report)}"
+    changed = _worst(totals, device)
+    longest = _longest_of_one_side(totals, device)
+    if longest is not None:
+        return _on_the_longest(longest, changed)
+    if not changed:
+        is_known = any(change.where == "none" for change in totals)
+        return "no difference found" if is_known else "nothing proven: not enough data"
+    first = changed[0]
+    left = len(changed) - 1
+    more = f"; {counted(left, 'more difference')}" if left else ""
+    way = "slower" if _is_slower(first) else "faster"
+    cause = first.cause
+    explains = ""
+    if cause is not None and None not in cause.us_per_io:
+        explains = f", {called(cause.stage, cause.includes).sentence} explains it"
+    return f"B is {way}{explains}: {_moved(first, _furthest(first))}{more}"
+
+
+def _longest_of_one_side(totals: Sequence[Change], device: str) -> Change | None:
+    """Return the change with the longest of the I/Os that one side alone has; None without any."""
+    several = [one for one in totals if one.extreme and one.extreme.count[one.extreme.slower] >= FEWEST_EXTREME]
+    return max(
+        several,
+        key=lambda one: (one.series.device == device, max(one.extreme.max_us) if one.extreme else 0),
+        default=None,
+    )
+
+
+def _on_the_longest(change: Change, changed: Sequence[Change]) -> str:
+    """Return the verdict where one side alone has very long I/Os, and a change in the other direction."""
+    extreme = change.extreme
+    assert extreme is not None  # noqa: S101  chosen by it
+    is_slower = extreme.slower == 1
+    stage = max(extreme.stages, key=lambda name: extreme.stages[name], default="")
+    explains = ""
+    if stage and extreme.stages[stage] >= _MOST_OF_IT:
+        explains = f", {called(stage, extreme.includes.get(stage, ())).sentence} explains it"
+    longest = " -> ".join(map(spelled, extreme.max_us))
+    text = f"B's longest I/Os are {'longer' if is_slower else 'shorter'}{explains}: {change.subject} max {longest}"
+    against = next((one for one in changed if _is_slower(one) != is_slower), None)
+    if against is None:
+        return text
+    return f"{text}; but {'faster' if is_slower else 'slower'}: {_moved(against, _furthest(against))}"
+
+
+def _too_little(report: PairReport) -> str:
+    """Return which side has too few windows, or why else nothing was tested."""
+    few = [
+        f"{name} has {capture.windows} of {UNITS} windows"
+        for name, capture in zip("AB", report.captures, strict=True)
+        if capture.windows < UNITS
+    ]
+    return " and ".join(few) or report.method.why_untested
+
+
+def _is_slower(change: Change) -> bool:
+    moved = _furthest(change)
+    return (moved.b_us or 0) > (moved.a_us or 0)
+
+
+def _furthest(change: Change) -> Shift:
+    """Return the quantile that moved the furthest, up or down."""
+    return max(change.shift_us.values(), key=lambda shift: _factor(shift.ratio))
+
+
+def _moved(change: Change, moved: Shift) -> str:
+    """Return `sdd write p99 691 ms -> 2 ms`."""
+    a, b = (UNKNOWN if text == UNKNOWN else in_words(text) for text in verdict.sides(moved))
+    return f"{change.subject} {moved.name} {a} -> {b}"
+
+
+_UNITS_S = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
+"""Units of rates, with their seconds."""
+
+
+def _unit_of(lengths_s: Sequence[float | None]) -> tuple[str, int]:
+    """Return the largest unit that each measured span has at least one of: seconds say nothing about a day."""
+    shortest = min((length for length in lengths_s if length is not None), default=0.0)
+    return next((unit for unit in _UNITS_S if shortest >= unit[1]), _UNITS_S[-1])
+
+
+def for_users(views: Sequence[UserView], lengths_s: Sequence[float | None] = ()) -> str:
     """Return what changed for the users of the spans, from the first to the last, in one sentence.
 
     Left out are slow I/Os where no span has any, those in flight where none is older than any that completed, and rates
-    where no span has a measured length.
+    where no span has a measured length. `lengths_s`: those of the spans; rates are per the largest unit in all of them.
     """
     parts = []
     if any(view.above for view in views):
@@ -100,8 +198,9 @@ def for_users(views: Sequence[UserView]) -> str:
         counts = ["-" if view.above is None else f"{view.above:,}" for view in views]
         most = max(view.above or 0 for view in views)
         if most >= _LEAST_FOR_A_RATE and any(view.per_day is not None for view in views):
-            rates = " -> ".join(map(_per_day, views))
-            parts.append(f"I/Os of {bar} or more per day: {rates} (counted: {', '.join(counts)})")
+            unit, seconds = _unit_of(lengths_s)
+            rates = " -> ".join(_slow_rate(view, seconds) for view in views)
+            parts.append(f"I/Os of {bar} or more per {unit}: {rates} (counted: {', '.join(counts)})")
         else:
             parts.append(f"I/Os of {bar} or more: {' -> '.join(counts)}")
     if any(view.failed for view in views):
@@ -134,10 +233,14 @@ def _findings(change: FindingsChange | None) -> list[str]:
     return _capped([*lines, *(f"finding of one side: {subject}" for subject in change.unknown)])
 
 
-def _per_day(view: UserView) -> str:
+def _slow_rate(view: UserView, seconds: int) -> str:
+    """Return the slow I/Os in so many seconds."""
     if view.above is None:
         return "not timed"
-    return "not known" if view.per_day is None else whole(round(view.per_day))
+    if view.per_day is None:
+        return "not known"
+    per_unit = view.per_day * seconds / _UNITS_S[0][1]
+    return whole(round(per_unit)) if per_unit >= _FEW_PER_UNIT or not per_unit else rate(per_unit)
 
 
 def _longest(view: UserView) -> str:
@@ -296,13 +399,14 @@ def sweep_cell(column: str, value: float | None) -> str:
     return duration(value) if column in _TIMES else rate(value)
 
 
-def _verdicts(report: PairReport) -> list[str]:
+def _verdicts(report: PairReport, device: str = "") -> list[str]:
     """Return sentences: devices that changed, those with too little data, the rest in one sentence."""
     if not report.method.tested:
-        return _capped([change.sentence for change in report.changes])
+        in_order = sorted(report.changes, key=lambda change: change.series.device != device)
+        return _capped([change.sentence for change in in_order])
     totals = _totals(report)
-    stages = _worst([change for change in report.changes if change.series.stage != "total"])
-    sentences = [change.sentence for change in (*_worst(totals), *stages[:_STAGES])]
+    stages = _worst([change for change in report.changes if change.series.stage != "total"], device)
+    sentences = [change.sentence for change in (*_worst(totals, device), *stages[:_STAGES])]
     left = len(stages) - _STAGES
     sentences += [f"... and {left} more stages changed (--json has all)"] if left > 0 else []
     unknown = [change for change in totals if change.where == "unknown"]
@@ -327,16 +431,26 @@ def _subjects(changes: Sequence[Change]) -> str:
     return ", ".join(change.subject for change in changes[:_MOST])
 
 
-def _worst(changes: Sequence[Change]) -> list[Change]:
-    """Return the series that changed: those whose tail did before the others, those that changed most first."""
+def _worst(changes: Sequence[Change], device: str = "") -> list[Change]:
+    """Return the series that changed: those whose tail did before the others, those that changed most first.
+
+    `device`: its series come before all others.
+    """
     changed = [change for change in changes if change.changed]
-    return sorted(changed, key=lambda change: (change.where != "body", _largest_factor(change)), reverse=True)
+    return sorted(
+        changed,
+        key=lambda change: (change.series.device == device, change.where != "body", _largest_factor(change)),
+        reverse=True,
+    )
 
 
 def _largest_factor(change: Change) -> float:
     """Return how far a quantile moved at most, up or down; 1 where no ratio is known."""
-    ratios = [shift.ratio for shift in change.shift_us.values() if shift.ratio is not None]
-    return max((max(ratio, 1 / ratio) for ratio in ratios), default=1.0)
+    return max((_factor(shift.ratio) for shift in change.shift_us.values()), default=1.0)
+
+
+def _factor(ratio: float | None) -> float:
+    return max(ratio, 1 / ratio) if ratio else 1.0
 
 
 def _settings(report: PairReport) -> list[str]:
@@ -416,7 +530,7 @@ def _only(report: PairReport) -> list[str]:
 def _how(report: PairReport) -> list[str]:
     method = report.method
     if not method.tested:
-        return [f"{method.why_untested} of each: the differences above are not tested."]
+        return []  # the verdict says so
     how = "; ".join(f"{in_a} and {in_b} blocks for the {name}" for name, (in_a, in_b) in method.blocks.items())
     text = f"{method.questions} tests, {how}: the chance of any false alarm in all of this is {method.alpha:.0%}."
     return [f"{text} Each interval is for its own number. docs/DIFF.md"]

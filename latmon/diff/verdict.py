@@ -30,7 +30,7 @@ def subject(change: SeriesChange) -> str:
 def sentence(change: SeriesChange, comparison: Comparison) -> str:
     """Return the verdict on one series, its subject first."""
     if not comparison.tested:
-        return f"{subject(change)}: {untested(change)} ({too_few(comparison)})"
+        return f"{subject(change)}: {untested(change)}"  # the verdict above has the reason, once
     text = {
         "whole": _whole,
         "opposed": _opposed,

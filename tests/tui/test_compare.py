@@ -87,7 +87,8 @@ def test_a_setting_from_a_mark_is_named(both):
 def test_the_sentences_are_those_of_the_text_in_its_order(both):
     """What changed for the users comes first, then settings, then verdicts: in one order with `latmon diff`."""
     lines = list(map(plain, both[0].draw(160, 50).body))
-    assert lines[1].startswith(" I/Os of 131 ms or more per day: 0 -> ")
+    assert lines[1].startswith(" B is slower: nvme1n1 write p99 360 us -> 393 ms")
+    assert lines[2].startswith(" I/Os of 131 ms or more per second: 0 -> ")
     text = "\n".join(lines)
     sentences = [one.strip()[:40] for _, some in output.paragraphs(both[0].comparison) for one in some]
     at = [text.index(one) for one in sentences if one in text]
@@ -390,7 +391,7 @@ def test_the_message_that_names_the_key_ends_with_the_key():
 async def test_a_comparison_scrolls_and_says_which_keys_have_no_effect(both, monkeypatch):
     app = LatmonApp(Source(host(2, 3)), ScreenOptions(theme=load_theme("dark")), depth="256")
     sentences = [f"sentence {number}" for number in range(40)]
-    monkeypatch.setattr(output, "paragraphs", lambda _: [("", sentences)])
+    monkeypatch.setattr(output, "paragraphs", lambda *_: [("", sentences)])
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.pause()
         app.scene.comparison = both[0].comparison

@@ -34,7 +34,7 @@ _PAIR = 3
 _STRIPS = 5
 """Least lines below the sentences: the titles of strips, one operation, and the number of the others."""
 _LARGER = "a larger terminal shows the latencies too"
-_ROLES = {output.USERS: "strong", output.LOADS: "bad", output.WARNINGS: "bad"}
+_ROLES = {output.LOADS: "bad", output.WARNINGS: "bad"}
 """Roles of paragraphs; the others are text."""
 _REST = "PgDn: "
 _OCTAVE = 1 << BITS
@@ -62,7 +62,7 @@ def panel(report: DiffReport, selection: Selection, ink: Ink, width: int, room: 
 
 def _pair_panel(report: PairReport, selection: Selection, ink: Ink, width: int, room: int) -> list[Line]:
     head = heading(_heads(report.captures, width), width, _KEYS, _BRIEF_KEYS)
-    sentences = list(_sentences(report, width))
+    sentences = list(_sentences(report, selection.selected, width))
     height = max(_SENTENCES, room // 2)
     if min(len(sentences), height) + 2 + _STRIPS > room:  # strips have no room
         larger = paragraph(_LARGER, width, "dim")
@@ -103,13 +103,15 @@ def _named(times: Iterable[tuple[str, str]]) -> Line:
     return tuple(part for name, text in times for part in (Span(f" {name} ", "strong"), Span(text, "text")))
 
 
-def _sentences(report: PairReport, width: int) -> Iterator[Line]:
-    """Yield the paragraphs of `latmon diff` but those on its captures and its method."""
-    for title, sentences in output.paragraphs(report):
+def _sentences(report: PairReport, device: str, width: int) -> Iterator[Line]:
+    """Yield the paragraphs of `latmon diff` but those on its captures and its method; `device` comes first."""
+    for title, sentences in output.paragraphs(report, device):
         if title not in (output.SIDES, output.METHOD):
-            for one in sentences:
+            for number, one in enumerate(sentences):
                 margin = 1 + len(one) - len(one.lstrip())
-                yield from paragraph(one, width, _ROLES.get(title, "text"), margin=margin)
+                is_verdict = title == output.USERS and not number
+                role = "strong" if is_verdict else _ROLES.get(title, "text")
+                yield from paragraph(one, width, role, margin=margin)
 
 
 def _order(report: PairReport, selected: str) -> list[Change]:
@@ -198,7 +200,8 @@ def _sweep_panel(report: SweepReport, selection: Selection, width: int, room: in
     end = max(capture.end_wall for capture in report.captures)
     times = (Span(by, "strong"), Span(f" {clock(begin)} to {clock(end)}  ", "text"))
     head = heading(times, width, _KEYS, _BRIEF_KEYS)
-    lines = paragraph(output.for_users(report.users), width, "strong")
+    lengths = [capture.measured_s for capture in report.captures]
+    lines = paragraph(output.for_users(report.users, lengths), width, "strong")
     lines += [line for text in report.warnings for line in paragraph(text, width, "bad")]
     shown = sorted(output.shown_tables(report), key=lambda table: table.device != selection.selected)
     rows = [row for table in shown for row in table.rows]
