@@ -115,14 +115,15 @@ class FindingReporter:
         found = summarise_episodes(self._watch.episodes)
         yield from self._failures(self._watch)
         who, why = self._evaluated(self._watch)
+        others = "`latmon report` names the others and why"
         if not found and long_enough:
-            yield LOG_INFO, f"no finding; {who}; {why}" if why else f"no finding, by {who}"
+            yield LOG_INFO, f"no finding; {who}, {others}" if why else f"no finding, by {who}"
         for one in found[:MAX_FINDINGS]:
             yield LEVELS[one.finding.severity], f"finding, {_long(one)}: {_named(one.finding)}"
         if len(found) > MAX_FINDINGS:
             yield LOG_WARNING, f"and {len(found) - MAX_FINDINGS:,} more findings, which `latmon report` lists"
         if found and why:
-            yield LOG_INFO, f"{who}; {why}"
+            yield LOG_INFO, f"{who}, {others}"
 
     def _failures(self, watch: RuleEngine) -> Iterator[tuple[int, str]]:
         """Yield a sentence for each rule that failed, once."""
