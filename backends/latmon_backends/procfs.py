@@ -79,7 +79,7 @@ class ProcfsBackend:
             start_wall=start_wall,
             start_mono_us=start_mono_us,
             settings=settings,
-            counted=(RECOVERIES.name,) if self._counts_recoveries() else (),
+            counted=self._sampler.counted if isinstance(self._sampler, KernelSampler) else (),
         )
         return self
 
@@ -104,9 +104,6 @@ class ProcfsBackend:
         if not isinstance(self._sampler, KernelSampler):
             return DeviceEvents()
         return self._sampler.device_events(self._before.mono_us, self._before.wall)
-
-    def _counts_recoveries(self) -> bool:
-        return isinstance(self._sampler, KernelSampler) and self._sampler.counts_recoveries
 
     def _why_no_log(self) -> tuple[Missing, ...]:
         why = self._sampler.why_no_log if isinstance(self._sampler, KernelSampler) else "the system has no /dev/kmsg"

@@ -52,6 +52,7 @@ from latmon.findings.rule import (
     MEMORY,
     MISSING,
     PATTERNS,
+    PRIORITIES,
     QUOTAS,
     RECOVERIES,
     SEVERITIES,
@@ -73,6 +74,7 @@ from latmon.model.frame import Device, Frame, Mark, Origin
 from latmon.model.host_context import CONTEXT, ContextValue, HostContext, add_to, added
 from latmon.model.inflight import MEANS
 from latmon.model.measurements import TRACED_LATENCIES
+from latmon.model.table import AnyTable
 from latmon.support.units import part
 
 HIGH: Mapping[str, float] = MappingProxyType(
@@ -242,13 +244,14 @@ def not_evaluated(facts: Facts, off: frozenset[str] = frozenset()) -> dict[str, 
         FILES: any(block[measurements.FILES] for block in facts.window),
         FILE_TIMES: any(block[measurements.FILE_TIMES] for block in facts.window),
         PATTERNS: bool(facts[measurements.PATTERNS]),
-        ERRORS: measurements.ERRORS.name in facts.origin.counted or bool(facts[measurements.ERRORS]),
-        RECOVERIES: measurements.RECOVERIES.name in facts.origin.counted or bool(facts[measurements.RECOVERIES]),
-        DIRTY: measurements.DIRTIERS.name in facts.origin.counted
+        ERRORS: _is_counted(facts, measurements.ERRORS),
+        RECOVERIES: _is_counted(facts, measurements.RECOVERIES),
+        DIRTY: _is_counted(facts, measurements.DIRTIERS)
         or any(DIRTY_LIMIT in block.host_context for block in facts.window),
         JOURNALS: bool(facts[measurements.JOURNALS]),
-        QUOTAS: bool(facts[measurements.CPU_QUOTAS]),
-        HANGS: bool(facts[measurements.HUNG_OPERATIONS]),
+        QUOTAS: _is_counted(facts, measurements.CPU_QUOTAS),
+        HANGS: _is_counted(facts, measurements.HUNG_OPERATIONS),
+        PRIORITIES: _is_counted(facts, measurements.IO_PRIORITIES),
         MEMORY: any(map(swap_thrash.is_measured, facts.window)),
         ISSUERS: any(_has_latencies(block) for block in facts.window),
         CGROUPS: facts.is_sun or any(block.cgroup_limits is not None for block in facts.window),
@@ -256,6 +259,11 @@ def not_evaluated(facts: Facts, off: frozenset[str] = frozenset()) -> dict[str, 
     # the means of two tools are enough to compare them
     compared = {bottleneck_between.ID} if bottleneck_between.layers_of(facts) > 1 else set()
     return {kind: rules for kind, rules in by_kind(NEEDS.keys() - off - compared).items() if not available[kind]}
+
+
+def _is_counted(facts: Facts, table: AnyTable) -> bool:
+    """Return whether a table has rows, or no rows mean that there was nothing."""
+    return table.name in facts.origin.counted or bool(facts[table])
 
 
 _ON_DEMAND: Mapping[str, str] = MappingProxyType({TRACED: "", FILES: FILES_TRACED, PATTERNS: SIZES_TRACED})
@@ -401,8 +409,17 @@ class RuleEngine:
 
     @property
     def kept(self) -> tuple[Episode, ...]:
-        """Return the episodes of findings that were not found last, and are not refuted or come again and again."""
-        return () if self._end_us is None else self._log.kept(self._end_us)
+        """Return the episodes of findings that were not found last, and are not refuted or come again and again.
+
+        Those that one of the current findings explains are left out.
+        """
+        if self._end_us is None:
+            return ()
+        return tuple(episode for episode in self._log.kept(self._end_us) if not self._is_explained(episode.last))
+
+    def _is_explained(self, finding: Finding) -> bool:
+        others = (current for current in self.current if current.key != finding.key)
+        return finding not in unexplained((*others, finding))
 
     @property
     def episodes(self) -> tuple[Episode, ...]:

@@ -33,6 +33,7 @@ RAN = (
     "taskset -cp {} {}",
     "chrt -f -p 50 {}",
     "ionice -p {}",
+    "ionice -c2 -n4 -p {}",
     "bpftrace -e 'tracepoint:irq:softirq_raise /args->vec == {}/ { @[kstack] = count() } interval:s:5 { exit() }'",
     "bpftrace -e 'tracepoint:irq:softirq_raise { @[kstack] = count() } interval:s:5 { exit() }'",
     "grep '^ *{}:' /proc/interrupts",
@@ -278,10 +279,12 @@ LATENCIES, TRACED, DEPTHS, LIMITS = "latencies", "traced", "depths", "limits"
 CGROUPS, ISSUERS, FILES, PATTERNS, ERRORS = "cgroups", "issuers", "files", "patterns", "errors"
 FILE_TIMES, RECOVERIES = "file times", "recoveries"
 DIRTY, MEMORY, JOURNALS, QUOTAS, HANGS = "dirty", "memory", "journals", "cpu quotas", "hangs"
+PRIORITIES = "io priorities"
 """Inputs: latency histograms; requests traced on demand; counts of outstanding I/Os; limits of drivers, of cgroups;
 latencies by cgroup; operations on files; sizes and order of I/Os; the status of each I/O; the parts of the time of
 operations on files; time-outs and resets; dirty pages with their limits, or the pauses of who dirties them; pages that
-are read again for want of memory; commits of journals; CPU quotas of cgroups; operations on files that hang."""
+are read again for want of memory; commits of journals; CPU quotas of cgroups; operations on files that hang; I/O
+priorities of processes."""
 
 MISSING: Mapping[str, str] = MappingProxyType(
     {
@@ -298,8 +301,9 @@ MISSING: Mapping[str, str] = MappingProxyType(
         RECOVERIES: "time-outs and resets were not read, which needs the kernel's log or a counter of them",
         DIRTY: "dirty pages were not counted",
         JOURNALS: "commits of journals were not traced",
-        HANGS: "no operation on a file hung, or the stacks of threads were not read, which needs root",
-        QUOTAS: "no cgroup with a CPU quota ran, or quotas were not read",
+        HANGS: "the stacks of threads were not read, which needs root",
+        QUOTAS: "CPU quotas of cgroups were not read",
+        PRIORITIES: "I/O priorities of processes were not read",
         MEMORY: "pages that are read again for want of memory were not counted",
     }
 )

@@ -50,6 +50,7 @@ CAUSES = (
     "io-throttled",
     "outside-limit",
     "noisy-neighbour",
+    "low-io-priority",
     "maintenance",
     "worse-since-setting",
 )

@@ -74,6 +74,7 @@ def test_others_are_not_found(frames):
 def test_without_a_quota_it_is_not_evaluated():
     assert RULE in not_evaluated(facts_of(lasting(2)))[QUOTAS]
     assert QUOTAS not in not_evaluated(facts_of(minute(throttled=0)))
+    assert QUOTAS not in not_evaluated(facts_of(lasting(2), counted=(CPU_QUOTAS.name,)))
 
 
 def test_it_explains_that_the_program_runs_late():

@@ -163,3 +163,4 @@ def test_others_are_not_found(frames):
 def test_it_is_evaluated_where_operations_hang():
     assert RULE in not_evaluated(facts_of(lasting(2)))[HANGS]
     assert HANGS not in not_evaluated(facts_of(of_blocks(2, WRITER)))
+    assert HANGS not in not_evaluated(facts_of(lasting(2), counted=(HUNG_OPERATIONS.name,)))

@@ -9,7 +9,7 @@ from latmon.model.frame import SWAP, DeviceReport
 from latmon.model.measurements import MAJOR_FAULTS, MEMORY_LIMITS
 from latmon.model.measurements.memory import Faulting, MemoryLimit
 from latmon.support.text import clean
-from latmon_backends.kernel import memory, swaps
+from latmon_backends.kernel import bounded_sums, memory, swaps
 from latmon_backends.kernel.memory import MemoryReader, look
 from latmon_backends.kernel.swaps import SwapArea, SwapReader, areas
 
@@ -93,6 +93,17 @@ def test_an_old_look_is_no_beginning(tmp_path):
         host.process(8, "sh", faults)
         sample = reader.sample(clock[0], moved=1 + 100 * second)
     assert sample.faults == {}
+
+
+def test_the_rows_of_processes_that_are_gone_are_forgotten(tmp_path, monkeypatch):
+    monkeypatch.setattr(bounded_sums, "_MOST_SUMS", 3)
+    host, clock = Host(tmp_path, 2), [0]
+    reader = MemoryReader(host.proc, at_once, lambda: clock[0])
+    for second in range(40):
+        clock[0] = second * S
+        host.process(10 + second // 4, "sh", 10 + 3 * second)
+        sample = reader.sample(clock[0], moved=1 + 100 * second)
+    assert [row.process for row in sample.faults] == ["sh/16", "sh/17", "sh/18"]
 
 
 def test_this_machine():

@@ -76,4 +76,4 @@ def test_a_command_of_a_next_step_works(line, loop):  # noqa: F811
             process.kill()
     assert done.returncode in ((0, 1) if any(part in line for part in NOTHING_FOUND) else (0,)), (command, done.stderr)
     assert "syntax" not in done.stderr
-    assert done.stdout or tool in ("echo", "chrt") or done.returncode == 1
+    assert done.stdout or tool in ("echo", "chrt") or " -c2 " in line or done.returncode == 1

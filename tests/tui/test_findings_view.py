@@ -793,6 +793,7 @@ def as_many_rules_as_in_the_pictures(monkeypatch):
         "late-resume",
         "cpu-throttled",
         "hung-file-system",
+        "low-io-priority",
         "command-timeouts",
     )
     monkeypatch.setattr(engine, "NEEDS", {rule: need for rule, need in engine.NEEDS.items() if rule not in newer})

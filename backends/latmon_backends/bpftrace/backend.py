@@ -32,7 +32,6 @@ from latmon.capture.backend import NO, Options, ProbeReport, StageCoverage
 from latmon.decode.framer import Framer
 from latmon.manifest import TABLE_ROLES, Manifest
 from latmon.model.frame import KERNEL_LOG, STAGES, Missing, Origin, Settings, capped
-from latmon.model.measurements import RECOVERIES
 from latmon.model.stages import ADMISSION
 from latmon.support import output_files, paths, privileges, trust
 from latmon.support.errors import UnavailableError
@@ -462,8 +461,7 @@ class BpftraceBackend(ProbeBackend):
 
     def _opened(self, refusals: Mapping[str, str], settings: Settings) -> Origin:
         origin, why = super()._opened(refusals, settings), self._devices.why_no_log
-        if self._devices.counts_recoveries:
-            origin = replace(origin, counted=(*origin.counted, RECOVERIES.name))
+        origin = replace(origin, counted=(*origin.counted, *self._devices.counted))
         return replace(origin, untraced=(*origin.untraced, Missing(KERNEL_LOG, why))) if why else origin
 
     def kept(self) -> str:

@@ -25,14 +25,31 @@ from latmon.model.devices import IdleRows, WithIdle, busy_rows
 from latmon.model.frame import CgroupLimit, Completed, Device, Flow, Outstanding
 from latmon.model.host_context import NO_CONTEXT, ContextValue, HostContext, interval_value
 from latmon.model.inflight import Depths
-from latmon.model.measurements import DEVICE_COUNTERS, ISSUERS, MAINTENANCE
+from latmon.model.measurements import (
+    CPU_QUOTAS,
+    DEVICE_COUNTERS,
+    HUNG_OPERATIONS,
+    IO_PRIORITIES,
+    ISSUERS,
+    MAINTENANCE,
+    RECOVERIES,
+)
 from latmon.model.measurements.device_counters import DeviceCounters
 from latmon.model.measurements.maintenance import Maintenance
 from latmon.model.measurements.recoveries import TIMED_OUT, Recovery
-from latmon.model.table import NO_TABLES, Tables, filled
+from latmon.model.table import NO_TABLES, AnyTable, Tables, filled
 from latmon.support.errors import UnavailableError
 from latmon.support.paths import content
-from latmon_backends.kernel import block_devices, cgroups, cpu_quotas, depth_sampler, diskstats, hung_operations, memory
+from latmon_backends.kernel import (
+    block_devices,
+    cgroups,
+    cpu_quotas,
+    depth_sampler,
+    diskstats,
+    hung_operations,
+    io_priorities,
+    memory,
+)
 from latmon_backends.kernel.block_devices import BlockDevices
 from latmon_backends.kernel.cgroups import (
     CgroupCounters,
@@ -46,6 +63,7 @@ from latmon_backends.kernel.cpu_quotas import QuotaReader, QuotaSums
 from latmon_backends.kernel.depth_sampler import DepthSampler, Spent, Watched
 from latmon_backends.kernel.diskstats import MOST_GAINED, UNNUMBERED, Counters, Diskstats
 from latmon_backends.kernel.hung_operations import HangReader, HangSums
+from latmon_backends.kernel.io_priorities import PriorityReader, PrioritySums
 from latmon_backends.kernel.kernel_log import KernelLog
 from latmon_backends.kernel.maintenance import MaintenanceReader
 from latmon_backends.kernel.memory import NO_MEMORY, MemoryReader, MemorySample
@@ -130,6 +148,7 @@ class Sample:
     memory: MemorySample = NO_MEMORY
     cpu_quotas: QuotaSums = field(default_factory=dict)
     hung_operations: HangSums = field(default_factory=dict)
+    io_priorities: PrioritySums = field(default_factory=dict)
     cgroup_ios: CgroupCounters | None = None
     """Absolute counters by cgroup; None where they are not read."""
     process_ios: ProcessCounters | None = None
@@ -212,6 +231,7 @@ class KernelSampler(CounterSampler):
         self._memory = MemoryReader(proc)
         self._quotas = QuotaReader(proc)
         self._hangs = HangReader(proc, sys)
+        self._priorities = PriorityReader(proc)
         self.cgroups = CgroupNames(proc)
         self._cgroup_ios: CgroupIos | None = None
         self._process_ios: ProcessIos | None = None
@@ -298,6 +318,7 @@ class KernelSampler(CounterSampler):
             cgroup_limits=self._cgroups.sample(mono_us, numbered),
             cpu_quotas=self._quotas.sample(mono_us),
             hung_operations=self._hangs.sample(mono_us),
+            io_priorities=self._priorities.sample(mono_us, chosen),
             cgroup_ios=None if self._cgroup_ios is None else self._cgroup_ios.sample(mono_us, numbered),
             process_ios=None if self._process_ios is None else self._process_ios.sample(),
             idle=self._idle,
@@ -313,9 +334,15 @@ class KernelSampler(CounterSampler):
         return DeviceEvents((*logged.marks, *marks_of(timed_out, mono_us, wall)), recoveries)
 
     @property
-    def counts_recoveries(self) -> bool:
-        """Return whether the kernel's log is read, or a device counts its time-outs."""
-        return not self.why_no_log or self._time_outs.has_any(self._chosen.values())
+    def counted(self) -> tuple[str, ...]:
+        """Return the tables of this sampler of which no rows mean that there was nothing."""
+        is_counted: dict[AnyTable, bool] = {
+            RECOVERIES: not self.why_no_log or self._time_outs.has_any(self._chosen.values()),
+            CPU_QUOTAS: self._quotas.is_possible,
+            HUNG_OPERATIONS: self._hangs.is_possible,
+            IO_PRIORITIES: io_priorities.is_possible(),
+        }
+        return tuple(table.name for table, holds in is_counted.items() if holds)
 
     @property
     def why_no_log(self) -> str:
@@ -462,6 +489,7 @@ def difference(before: Sample, after: Sample) -> CounterInterval:
             **filled(memory.difference(before.memory, after.memory)),
             **filled(cpu_quotas.difference(before.cpu_quotas, after.cpu_quotas)),
             **filled(hung_operations.difference(before.hung_operations, after.hung_operations)),
+            **filled(io_priorities.difference(before.io_priorities, after.io_priorities)),
         },
     )
 

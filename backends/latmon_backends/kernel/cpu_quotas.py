@@ -8,7 +8,6 @@ the bytes of its system calls count instead. Two looks give a difference, which 
 
 from __future__ import annotations
 
-import heapq
 import os
 import re
 import time
@@ -23,10 +22,11 @@ from latmon.model.measurements.cpu_quotas import CpuQuota, QuotaPeriods
 from latmon.model.table import Tables
 from latmon.support.paths import content
 from latmon.support.text import clean
+from latmon_backends.kernel.bounded_sums import BoundedSums, rows_between
 from latmon_backends.kernel.cgroups import LimitedCgroup, cgroups_below, hierarchies, pids_of
 from latmon_backends.kernel.paced_looks import PacedLooks, Run
 
-_MOST_CGROUPS, _MOST_ROWS, _MOST_SUMS = 5_000, 16, 256
+_MOST_CGROUPS = 5_000
 _MOST_THROTTLED = 50
 """Cgroups whose processes are looked at; each takes 20 us a process, of which there are 200 at most."""
 _MAX_NAME = 256
@@ -79,28 +79,15 @@ class Look:
 
 QuotaSums = Mapping[CpuQuota, QuotaPeriods]
 """Sums since the capture began."""
-_NONE = QuotaPeriods(0, 0, 0, 0)
-_add_periods = CPU_QUOTAS.value.add
 
 
 def difference(before: QuotaSums, after: QuotaSums) -> Tables:
     """Return the rows of the time between two samples."""
-    if before is after:
-        return {CPU_QUOTAS: {}}
-    gains = {key: _minus(now, before.get(key)) for key, now in after.items()}
-    return {CPU_QUOTAS: {key: gain for key, gain in gains.items() if gain.periods > 0}}
+    return {CPU_QUOTAS: rows_between(CPU_QUOTAS, before, after)}
 
 
-def _minus(now: QuotaPeriods, was: QuotaPeriods | None) -> QuotaPeriods:
-    if was is None:
-        return now
-    return QuotaPeriods(
-        now.periods - was.periods,
-        now.throttled - was.throttled,
-        now.throttled_us - was.throttled_us,
-        now.io_bytes - was.io_bytes,
-        now.served_bytes - was.served_bytes,
-    )
+def _size(gained: QuotaPeriods) -> tuple[int, int]:
+    return gained.throttled, gained.periods
 
 
 class QuotaReader:
@@ -110,27 +97,21 @@ class QuotaReader:
         """`run` and `now_us`: as those of `PacedLooks`."""
         self._proc = proc
         self._looks: PacedLooks[Look] = PacedLooks("cpu quotas", run, now_us)
-        self._sums: QuotaSums = {}
+        self._sums = BoundedSums(CPU_QUOTAS, _size)
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether the CPU controller is mounted."""
+        return any(hierarchies(os.fsdecode(content(self._proc / "self/mountinfo")), "cpu"))
 
     def sample(self, mono_us: int) -> QuotaSums:
         """Return the sums, and begin the next look where it is due."""
         looks = self._looks.taken()
         if looks is not None:
-            self._add(*looks)
+            self._sums.add(dict(_gains(*looks)))
         before = self._looks.last
         self._looks.begin_if_due(mono_us, lambda now_us: look(self._proc, now_us, before))
-        return self._sums
-
-    def _add(self, before: Look, now: Look) -> None:
-        gains = dict(_gains(before, now))
-        if not gains:
-            return
-        sums = dict(self._sums)
-        for key in heapq.nlargest(_MOST_ROWS, gains, key=lambda key: (gains[key].throttled, gains[key].periods)):
-            sums[key] = _add_periods(sums.pop(key, _NONE), gains[key])
-        while len(sums) > _MOST_SUMS:
-            del sums[next(iter(sums))]  # the one that has not grown for longest
-        self._sums = sums
+        return self._sums.rows
 
 
 def _gains(before: Look, now: Look) -> Iterator[tuple[CpuQuota, QuotaPeriods]]:

@@ -14,7 +14,6 @@ on one file system only; of one with a path it isn't known.
 
 from __future__ import annotations
 
-import heapq
 import os
 import platform
 import re
@@ -32,9 +31,10 @@ from latmon.model.measurements.hung_operations import HungOperation, HungTime
 from latmon.model.table import Tables
 from latmon.support.paths import content
 from latmon.support.text import clean, clean_path
+from latmon_backends.kernel.bounded_sums import BoundedSums, rows_between
 from latmon_backends.kernel.paced_looks import LEAST_US, PacedLooks, Run
 
-_MOST_THREADS, _MOST_WAITS, _MOST_FILES, _MOST_ROWS, _MOST_SUMS = 20_000, 200, 256, 16, 256
+_MOST_THREADS, _MOST_WAITS, _MOST_FILES = 20_000, 200, 256
 _MOST_PAGE_WAITS = 100
 """Threads on local disks wait for pages, too: they leave room for the others."""
 _WALK_SHARE = 200
@@ -125,20 +125,15 @@ class Look:
 
 HangSums = Mapping[HungOperation, HungTime]
 """Sums since the capture began."""
-_NONE = HungTime(0, 0)
-_add_times = HUNG_OPERATIONS.value.add
 
 
 def difference(before: HangSums, after: HangSums) -> Tables:
     """Return the rows of the time between two samples."""
-    if before is after:
-        return {HUNG_OPERATIONS: {}}
-    gains: dict[HungOperation, HungTime] = {}
-    for key, now in after.items():
-        was = before.get(key, _NONE)
-        if now.lasted_us > was.lasted_us:
-            gains[key] = HungTime(now.lasted_us - was.lasted_us, now.threads_us - was.threads_us, now.times - was.times)
-    return {HUNG_OPERATIONS: gains}
+    return {HUNG_OPERATIONS: rows_between(HUNG_OPERATIONS, before, after)}
+
+
+def _size(gained: HungTime) -> int:
+    return gained.threads_us
 
 
 class HangReader:
@@ -150,27 +145,21 @@ class HangReader:
         """`run` and `now_us`: as those of `PacedLooks`."""
         self._proc, self._sys = proc, sys
         self._looks: PacedLooks[Look] = PacedLooks("hung operations", run, now_us, lambda look: look.pause_us)
-        self._sums: HangSums = {}
+        self._sums = BoundedSums(HUNG_OPERATIONS, _size)
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether this process may read the stacks of threads: the kernel refuses its own, too, where it may not."""
+        return bool(content(self._proc / "self/stack"))
 
     def sample(self, mono_us: int) -> HangSums:
         """Return the sums, and begin the next look where it is due."""
         looks = self._looks.taken()
         if looks is not None:
-            self._add(*looks)
+            self._sums.add(_gains(*looks))
         before = self._looks.last
         self._looks.begin_if_due(mono_us, lambda now_us: look(self._proc, self._sys, now_us, before))
-        return self._sums
-
-    def _add(self, before: Look, now: Look) -> None:
-        gains = _gains(before, now)
-        if not gains:
-            return
-        sums = dict(self._sums)
-        for row in heapq.nlargest(_MOST_ROWS, gains, key=lambda row: gains[row].threads_us):
-            sums[row] = _add_times(sums.pop(row, _NONE), gains[row])
-        while len(sums) > _MOST_SUMS:
-            del sums[next(iter(sums))]  # the one that has not grown for longest
-        self._sums = sums
+        return self._sums.rows
 
 
 def _gains(before: Look, now: Look) -> dict[HungOperation, HungTime]:

@@ -7,11 +7,9 @@ added to sums; a sample has the sums. Any user may read these files.
 
 from __future__ import annotations
 
-import heapq
 import os
 import re
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
@@ -23,6 +21,7 @@ from latmon.model.measurements.memory import KINDS, Faulting, MemoryLimit
 from latmon.model.table import Tables
 from latmon.support.paths import content
 from latmon.support.text import clean
+from latmon_backends.kernel.bounded_sums import BoundedSums, rows_between
 from latmon_backends.kernel.cgroups import LimitedCgroup, cgroup_name, cgroups_below, hierarchies
 from latmon_backends.kernel.paced_looks import PacedLooks, Run
 
@@ -30,14 +29,16 @@ MOVED = 20
 """Pages that were reclaimed too early, between two samples, from which on it is looked for who is short of memory."""
 _FRESH_US = 60_000_000
 """A look that is older says nothing about the time before the next one."""
-_MOST_PROCESSES, _MOST_CGROUPS, _MOST_ROWS = 20_000, 5_000, 16
+_MOST_PROCESSES, _MOST_CGROUPS = 20_000, 5_000
+_MOST_FAULTING = 16
+"""Processes with most faults, whose cgroups are read."""
 _MAX_NAME = 256
 _UNLIMITED = 1 << 60
 """Version 1 has LONG_MAX rounded to pages, version 2 `max`."""
 _MAJOR_FAULTS = 12 - 3
 """Place of majflt after the state in /proc/PID/stat, the field 12 of proc_pid_stat(5)."""
-_EVENT = re.compile(rb"^(max|high) (\d{1,19})$", re.MULTILINE)
 Key = TypeVar("Key")
+_EVENT = re.compile(rb"^(max|high) (\d{1,19})$", re.MULTILINE)
 
 
 class _Process(NamedTuple):
@@ -71,16 +72,13 @@ NO_MEMORY = MemorySample()
 def difference(before: MemorySample, after: MemorySample) -> Tables:
     """Return the rows of the time between two samples."""
     return {
-        MEMORY_LIMITS: _gains(before.hits, after.hits),
-        MAJOR_FAULTS: _gains(before.faults, after.faults),
+        MEMORY_LIMITS: rows_between(MEMORY_LIMITS, before.hits, after.hits),
+        MAJOR_FAULTS: rows_between(MAJOR_FAULTS, before.faults, after.faults),
     }
 
 
-def _gains(before: Mapping[Key, int], after: Mapping[Key, int]) -> dict[Key, int]:
-    if before is after:
-        return {}
-    gains = {key: count - before.get(key, 0) for key, count in after.items()}
-    return {key: gain for key, gain in gains.items() if gain > 0}
+def _size(gained: int) -> int:
+    return gained
 
 
 class MemoryReader:
@@ -91,6 +89,8 @@ class MemoryReader:
         self._proc = proc
         self._looks: PacedLooks[Look] = PacedLooks("memory", run, now_us)
         self._moved = 0
+        self._hits = BoundedSums(MEMORY_LIMITS, _size)
+        self._faults = BoundedSums(MAJOR_FAULTS, _size)
         self._sample = NO_MEMORY
 
     def sample(self, mono_us: int, moved: int) -> MemorySample:
@@ -106,24 +106,24 @@ class MemoryReader:
     def _add(self, before: Look, now: Look) -> None:
         if now.mono_us - before.mono_us > _FRESH_US:
             return
-        hits, faults = Counter(self._sample.hits), Counter(self._sample.faults)
-        for limit, n in now.hits.items():
-            if (gained := n - before.hits.get(limit, n)) > 0:
-                hits[limit] += gained
-        gains = {
-            pid: process.faults - was.faults
-            for pid, process in now.processes.items()
-            if (was := before.processes.get(pid)) is not None and process.faults > was.faults
-        }
-        for pid in heapq.nlargest(_MOST_ROWS, gains, key=gains.__getitem__):
-            faults[self._faulting(pid, now.processes[pid].name)] += gains[pid]
-        self._sample = MemorySample(hits, faults)
+        self._hits.add(_grown(before.hits, now.hits))
+        counts = {pid: process.faults for pid, process in now.processes.items()}
+        faults = _grown({pid: process.faults for pid, process in before.processes.items()}, counts)
+        largest = sorted(faults, key=lambda pid: -faults[pid])[:_MOST_FAULTING]
+        self._faults.add({self._faulting(pid, now.processes[pid].name): faults[pid] for pid in largest})
+        self._sample = MemorySample(self._hits.rows, self._faults.rows)
 
     def _faulting(self, pid: int, name: str) -> Faulting:
         lines = [line.split(":", 2) for line in os.fsdecode(content(self._proc / str(pid) / "cgroup")).splitlines()]
         paths = {kind: line[2] for line in lines if len(line) == 3 for kind in line[1].split(",")}  # noqa: PLR2004
         cgroup = paths.get("memory", paths.get("", "/"))
         return Faulting(cgroup_name(cgroup), f"{name}/{pid}")
+
+
+def _grown(before: Mapping[Key, int], now: Mapping[Key, int]) -> dict[Key, int]:
+    """Return how much the counters grew that both looks have."""
+    gains = {key: count - before.get(key, count) for key, count in now.items()}
+    return {key: gain for key, gain in gains.items() if gain > 0}
 
 
 def look(proc: Path, mono_us: int) -> Look:

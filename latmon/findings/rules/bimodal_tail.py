@@ -223,6 +223,7 @@ RULE = Rule(
         "requeue-storm",
         "outstanding-ceiling",
         "bottleneck-above-device",
+        "low-io-priority",
         "peer-outlier",
     ),
 )

@@ -268,5 +268,12 @@ RULE = Rule(
         "bytes": Threshold(131_072, "bytes", "an I/O has on average, or more: few fill a ring or link, no finding"),
         "host": Threshold(0.9, "share", "of the host's can_queue is in use by all of its devices: it is full"),
     },
-    explained_by=("command-timeouts", "outstanding-ceiling", "starved-io", "requeue-storm", "swap-thrash"),
+    explained_by=(
+        "command-timeouts",
+        "outstanding-ceiling",
+        "starved-io",
+        "requeue-storm",
+        "low-io-priority",
+        "swap-thrash",
+    ),
 )

@@ -441,6 +441,7 @@ RULE = Rule(
         "softirq-delay",
         "outstanding-ceiling",
         "bottleneck-above-device",
+        "low-io-priority",
         "requeue-storm",
     ),
 )

@@ -595,7 +595,7 @@ RULE = Rule(
     "an I/O waits while many that came later are completed",
     evaluate,
     needs=TRACED,
-    explained_by=("command-timeouts",),
+    explained_by=("command-timeouts", "low-io-priority"),
     thresholds={
         "age_us": Threshold(5_000_000, "us", "a read or write waits so long or longer"),
         "flush_us": Threshold(30_000_000, "us", "a flush does: a slow disk takes seconds to empty its cache"),

@@ -15,6 +15,7 @@ from latmon.model.measurements.errors import ERRORS
 from latmon.model.measurements.files import FILE_TIMES, FILES
 from latmon.model.measurements.handlers import HANDLERS
 from latmon.model.measurements.hung_operations import HUNG_OPERATIONS
+from latmon.model.measurements.io_priorities import IO_PRIORITIES
 from latmon.model.measurements.issuers import ISSUERS
 from latmon.model.measurements.journals import JOURNALS, SYNCS
 from latmon.model.measurements.maintenance import MAINTENANCE, Maintenance
@@ -41,7 +42,7 @@ TABLES: tuple[AnyTable, ...] = (
     *(ABOVE, ERRORS, HANDLERS, SOFTIRQS, WAKEUPS, ISSUERS, BEHIND, SIZES, PATTERNS, FILES, FILE_TIMES, DEVICE_COUNTERS),
     MAINTENANCE,
     *(DIRTIERS, MEMORY_LIMITS, MAJOR_FAULTS, JOURNALS, SYNCS),
-    *(CPU_QUOTAS, HUNG_OPERATIONS, RECOVERIES),
+    *(CPU_QUOTAS, HUNG_OPERATIONS, RECOVERIES, IO_PRIORITIES),
 )
 """All of them, in the order of a recording's line."""
 
@@ -70,6 +71,7 @@ __all__ = [
     "FILE_TIMES",
     "HANDLERS",
     "HUNG_OPERATIONS",
+    "IO_PRIORITIES",
     "ISSUERS",
     "JOURNALS",
     "KERNEL",

@@ -27,6 +27,7 @@ from latmon.findings.rule import (
     NOT_RUN,
     NOTICE,
     PATTERNS,
+    PRIORITIES,
     QUOTAS,
     RECOVERIES,
     TRACED,
@@ -368,6 +369,7 @@ def _missing(view: ViewState, kind: str) -> str:
         DIRTY: "dirty pages are not counted here",
         ERRORS: "failed I/Os are not counted here",
         RECOVERIES: "time-outs and resets are not read here",
-        QUOTAS: "no cgroup with a CPU quota ran, or quotas are not read here",
-        HANGS: "no operation on a file hung, or stacks of threads are not read here",
+        QUOTAS: "CPU quotas of cgroups are not read here",
+        HANGS: "stacks of threads are not read here, which needs root",
+        PRIORITIES: "I/O priorities of processes are not read here",
     }[kind]
