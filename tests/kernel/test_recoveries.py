@@ -29,7 +29,19 @@ from latmon_backends.kernel.recoveries import TimeOutCounters, events_of, marks_
         ),
         (
             "nvme nvme0: I/O tag 384 (d180) opcode 0x2 (I/O Cmd) QID 2 timeout, reset controller",
-            (TIMED_OUT, RESET),
+            (RESET,),  # it was aborted when it timed out before
+        ),
+        ("nvme nvme0: I/O 864 QID 11 timeout, reset controller", (RESET,)),
+        ("nvme nvme0: I/O tag 12 (400c) opcode 0x9 (Admin Cmd) QID 0 timeout, reset controller", (TIMED_OUT, RESET)),
+        ("nvme nvme2: NVME-FC{1.3}: io timeout: opcode 2 fctype 0 (Read) w10/11: x0/x0", (TIMED_OUT,)),
+        ("nvme nvme2: NVME-FC{1.3}: io timeout: opcode 2 fctype 0 w10/11: x00000000/x00000000", (TIMED_OUT,)),
+        ("nvme nvme2: NVME-FC{1}: transport association event: io timeout abort failed", ()),
+        ("nvme nvme2: NVME-FC{1}: resetting controller", (RESET,)),
+        ("nvme nvme2: NVME-FC{1}: controller connectivity lost. Awaiting Reconnect", (RESET,)),
+        ("nvme nvme2: NVME-FC{1}: Max reconnect attempts (200) reached.", (GIVEN_UP,)),
+        (
+            "nvme nvme2: NVME-FC{1}: dev_loss_tmo (60) expired while waiting for remoteport connectivity.",
+            (GIVEN_UP,),
         ),
         ("nvme nvme0: I/O 10 QID 1 timeout, aborting", (TIMED_OUT,)),
         ("nvme nvme0: I/O 10 QID 1 timeout, completion polled", (TIMED_OUT, POLLED)),

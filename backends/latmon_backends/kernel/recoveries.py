@@ -35,6 +35,8 @@ _LINES: tuple[tuple[re.Pattern[str], tuple[str, ...]], ...] = tuple(
         # drivers/nvme/host/pci.c, the same words from 4.12 on; "disable controller": while it is reset or removed
         (r"nvme nvme\d+: I/O .*\btimeout, completion polled", (TIMED_OUT, POLLED)),
         (r"nvme nvme\d+: I/O .*\btimeout, aborting", (TIMED_OUT,)),
+        # of a queue of I/Os only a command that timed out before and was aborted then: that line counted its time-out
+        (r"nvme nvme\d+: I/O .*\bQID [1-9]\d* timeout, reset controller", (RESET,)),
         (r"nvme nvme\d+: I/O .*\btimeout, (?:reset|disable) controller", (TIMED_OUT, RESET)),
         (r"nvme nvme\d+: Abort status: ", (ABORTED,)),
         (r"nvme nvme\d+: controller is down; will reset", (RESET,)),
@@ -42,6 +44,10 @@ _LINES: tuple[tuple[re.Pattern[str], tuple[str, ...]], ...] = tuple(
         # rdma.c, tcp.c
         (r"nvme nvme\d+: (?:I/O|queue \d+:) .*\btimeout\b", (TIMED_OUT,)),
         (r"nvme nvme\d+: starting error recovery", (RESET,)),
+        # fc.c
+        (r"nvme nvme\d+: NVME-FC\{\d+\.\d+\}: io timeout\b", (TIMED_OUT,)),
+        (r"nvme nvme\d+: NVME-FC\{\d+\}: (?:resetting controller|controller connectivity lost)", (RESET,)),
+        (r"nvme nvme\d+: NVME-FC\{\d+\}: (?:dev_loss_tmo \(\d+\) expired|Max reconnect attempts)", (GIVEN_UP,)),
         (r"nvme nvme\d+: (?:Disabling device after reset failure|Removing after probe failure)", (GIVEN_UP,)),
         (r"nvme nvme\d+: Removing controller", (GIVEN_UP,)),
         # scsi_error.c scsi_report_sense(), and scsi_eh_offline_sdevs(); `scsi` in front: it is being found
