@@ -78,14 +78,16 @@ def test_pages_of_files_that_come_back_need_more_evidence(more):
     assert not any("zram" in step.what for step in finding.steps)
 
 
-def cached(*, reloads=820, refaults=45, hits=820, read_bytes=4096, reads=850, in_flight=0.1):
-    """Return the findings of a cgroup that reads a file; all numbers are per second."""
+def cached(*, reloads=820, refaults=45, hits=820, read_bytes=4096, reads=850, in_flight=0.1, other=None):
+    """Return the findings of a cgroup that reads a file; all numbers are per second. `other`: reads of another disk."""
     limit = MemoryLimit("/app", "max", 160 * MB)
     time_us = round(5 * S * in_flight)
     load = {"kernel": {Flow("sda", "read"): Completed(5 * reads, 5 * reads * read_bytes, time_us)}}
+    if other is not None:
+        load["kernel"][Flow("sdb", "read")] = other
     host = context(reloads=reloads, refaults=refaults, stalled=0.001)
     frames = lasting(12, host_context=host, tables={MEMORY_LIMITS: {limit: 5 * hits} if hits else {}}, **load)
-    return found(ID, frames, [disk()])
+    return found(ID, frames, [disk(), disk("sdb")])
 
 
 def test_a_cgroup_that_reads_a_file_somewhat_larger_than_its_limit_at_random():
@@ -102,7 +104,10 @@ def test_a_program_that_reads_again_from_a_slow_disk_most_of_the_time():
     slow = {"reloads": 160, "refaults": 8, "hits": 160, "reads": 160}
     (finding,) = cached(**slow, in_flight=0.95)
     assert finding.summary.startswith("160 pages/s of files are read again, for want of memory; cgroup /app is at its")
+    assert finding.share == pytest.approx(0.95, abs=0.01)
     assert cached(**slow, in_flight=0.02) == []
+    for size in (4096, 1 << 20):  # a slow disk that has nothing to do with it
+        assert cached(**slow, in_flight=0.02, other=Completed(100, 100 * size, 5 * S)) == []
     assert cached(**slow | {"hits": 40}, in_flight=0.95) == []
 
 

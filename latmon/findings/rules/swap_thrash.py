@@ -12,7 +12,7 @@ where those are known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from latmon.findings.evidence import WHOLE, host_before, swap_of
@@ -53,6 +53,8 @@ _HITS = 0.5
 """Least number of hits of a limit per page that is reloaded: each page that is read there is charged, and hits it."""
 _PAGE_BYTES = 4096
 """Least bytes of a page: larger ones make the condition on small reads weaker."""
+_PART = 0.25
+"""Least part of the reloaded pages that a device's small reads can be, from which on tasks wait for its reads."""
 _SMALL_BYTES = 32_768
 """Mean bytes of a device's reads up to which they are not those of a scan: read-ahead reads 128 KiB at once."""
 _REFUTED = "the programs are as slow while si and so of `vmstat 1` are 0 and no cgroup is at its limit"
@@ -94,19 +96,20 @@ def _reads_again(name: str, least: float) -> Callable[[Block], bool]:
 
 
 def _waits_for_reloads(facts: Facts, host: str, limits: Thresholds) -> Callable[[Block], bool]:
-    """Return whether a block has reloads, and reads in flight: of a slow disk few reloads are harm."""
+    """Return whether a block has reloads, and reads in flight where they come from: of a slow disk few are harm."""
     reads_again = _reads_again(host + RELOADS, limits["slow_reloads"])
+    reloading = _reloading_devices(facts, host)
 
     def holds(block: Block) -> bool:
-        if not reads_again(block):
-            return False
-        reads = (done for flow, done in block[measurements.KERNEL].items() if flow.op == "read" and is_own(flow.device))
-        return sum(done.time_us or 0 for done in reads) >= limits["waited"] * block.span_us
-
-    def is_own(device: str) -> bool:
-        return host_before(facts, device) == host
+        return reads_again(block) and _reading_us(block, reloading) >= limits["waited"] * block.span_us
 
     return holds
+
+
+def _reading_us(block: Block, devices: Collection[str]) -> int:
+    """Return the time of all reads of some devices in a block, added up."""
+    reads = (done for flow, done in block[measurements.KERNEL].items() if flow.op == "read" and flow.device in devices)
+    return sum(done.time_us or 0 for done in reads)
 
 
 def _is_short(facts: Facts, host: str) -> bool:
@@ -127,13 +130,27 @@ def _is_short_in_cgroup(facts: Facts, host: str) -> bool:
     reloads = added(block.host_context for block in facts.window).get(host + RELOADS)
     if hit is None or reloads is None or hit.hits < _HITS * reloads.total:
         return False
-    small_bytes = 0
+    return sum(_small_reads(facts, host).values()) >= _PAGE_BYTES * _HITS * reloads.total
+
+
+def _small_reads(facts: Facts, host: str) -> dict[str, int]:
+    """Return the bytes that a host's devices read, of those with small reads."""
+    sizes: dict[str, int] = {}
     for name in facts.devices:
         read = facts.completed(name, "read")
         is_of_host = host_before(facts, name) == host
         if is_of_host and read is not None and read.count and read.bytes <= _SMALL_BYTES * read.count:
-            small_bytes += read.bytes
-    return small_bytes >= _PAGE_BYTES * _HITS * reloads.total
+            sizes[name] = read.bytes
+    return sizes
+
+
+def _reloading_devices(facts: Facts, host: str) -> frozenset[str]:
+    """Return the devices whose small reads can be a good part of the pages of files that are reloaded."""
+    reloads = added(block.host_context for block in facts.window).get(host + RELOADS)
+    if reloads is None:
+        return frozenset()
+    least = _PART * _PAGE_BYTES * reloads.total
+    return frozenset(name for name, size in _small_reads(facts, host).items() if size >= least)
 
 
 def _per_s(context: HostContext, name: str) -> float:
@@ -192,7 +209,7 @@ def _finding(facts: Facts, host: str, name: str) -> Finding:
         Where("overview", device),
         tuple(_steps(hit, host, name)),
         _REFUTED,
-        min(1.0, _stalled(context, host) or 0.5),
+        _share(facts, host, context, devices or _reloading_devices(facts, host)),
         also=tuple(devices[1:]),
         short=short_text(
             device or host.rstrip(HOST_SEPARATOR),
@@ -205,6 +222,15 @@ def _finding(facts: Facts, host: str, name: str) -> Finding:
 
 def _cgroup(limit: MemoryLimit, host: str) -> str:
     return limit.cgroup.removeprefix(host)
+
+
+def _share(facts: Facts, host: str, context: HostContext, devices: Collection[str]) -> float:
+    """Return the share of the time in which tasks waited: by PSI, or as far as reads of these devices were in flight.
+
+    The stalls of a cgroup at its own limit are hardly in those of the host.
+    """
+    in_flight = sum(_reading_us(block, devices) for block in facts.window) / max(1, facts.span_us)
+    return min(1.0, max(_stalled(context, host) or 0.0, in_flight))
 
 
 def _stalled(context: HostContext, host: str) -> float | None:
