@@ -19,6 +19,7 @@ from latmon.aggregate.rates import HighestRates, RateSums
 from latmon.aggregate.request_age import Waiting
 from latmon.analysis.limits import AuditGroups
 from latmon.findings.baseline import BaselineComparison
+from latmon.findings.changed_settings import ChangedSettings
 from latmon.findings.episodes import Episode, EpisodeLog
 from latmon.findings.evidence import host_before, maintenance_of
 from latmon.findings.facts import (
@@ -382,6 +383,7 @@ class RuleEngine:
         self._rates = RateSums()
         self._highest = HighestRates()
         self._quiet = QuietTimes()
+        self._changed_settings = ChangedSettings()
         self.history = LatencyHistory() if history is None else history
         """Latencies of the last hour, and their lasting changes."""
         self._comparison = None if settings.baseline is None else BaselineComparison(source=settings.baseline)
@@ -464,6 +466,7 @@ class RuleEngine:
             self.history.forget(name)
             self._highest.forget(name)
             self._quiet.forget(name)
+            self._changed_settings.forget(name)
         self._waiting.add(item)
         self._sums.add(item)
         self._rates.add_frame(item)
@@ -503,6 +506,7 @@ class RuleEngine:
             self._kernel_lines = KernelLines()
             self._highest = HighestRates()
             self._quiet = QuietTimes()
+            self._changed_settings = ChangedSettings()
             self.history = LatencyHistory()
             self._waiting = Waiting()
 
@@ -532,6 +536,8 @@ class RuleEngine:
         while len(self._blocks) > KEEP and not in_window(self._blocks[0], block.end_us, self.origin):
             self._blocks.popleft()
         self._quiet.add_blocks(self._blocks, self._devices)
+        changes = self.history.device_changes(self._blocks[0].begin_us, block.end_us)
+        self._changed_settings.add_blocks(self._blocks, changes)
         if self.quiet:
             return
         if self._groups is None or not self._groups.is_of(self._devices.values()):
@@ -547,6 +553,7 @@ class RuleEngine:
             log=self._kernel_lines.newest,
             highest=self._highest,
             quiet=self._quiet,
+            changed_settings=self._changed_settings,
             history=self.history,
             comparison=self._comparison,
         )

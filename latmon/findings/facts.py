@@ -55,6 +55,7 @@ from latmon.model.table import Row, Table
 
 if TYPE_CHECKING:  # a history is made of blocks
     from latmon.findings.baseline import BaselineComparison
+    from latmon.findings.changed_settings import ChangedSettings
     from latmon.findings.latency_history import LatencyHistory
     from latmon.findings.quiet_times import QuietTimes
 
@@ -350,6 +351,7 @@ class Facts:
         grown: Mapping[str, Mapping[str, int]] = MappingProxyType({}),
         highest: HighestRates | None = None,
         quiet: QuietTimes | None = None,
+        changed_settings: ChangedSettings | None = None,
         history: LatencyHistory | None = None,
         comparison: BaselineComparison | None = None,
         log: Mapping[str, Mark] = MappingProxyType({}),
@@ -357,8 +359,8 @@ class Facts:
         """Take the blocks; running sums and groups of the devices where a caller keeps them.
 
         `off`: the rules that the config turns off; `is_newest`: these are the newest blocks of a longer window;
-        `grown`, `highest`, `quiet`, `history`, `comparison`: as the attributes; `log`: the newest line of the
-        kernel's log about each device.
+        `grown`, `highest`, `quiet`, `changed_settings`, `history`, `comparison`: as the attributes; `log`: the newest
+        line of the kernel's log about each device.
         """
         self._log = log
         self._groups = groups
@@ -371,6 +373,8 @@ class Facts:
         """The highest rates of the last hour, as far as that was measured."""
         self.quiet = quiet
         """I/Os before work that runs; None where only a minute is known."""
+        self.changed_settings = changed_settings
+        """The newest change of each device's settings; None where only a minute is known."""
         self.history = history
         """Latencies of the last hour and their lasting changes; None where only a minute is known."""
         self.comparison = comparison
@@ -404,6 +408,7 @@ class Facts:
                 grown=self.grown,
                 highest=self.highest,
                 quiet=self.quiet,
+                changed_settings=self.changed_settings,
                 history=self.history,
                 comparison=self.comparison,
                 log=self._log,

@@ -65,6 +65,29 @@ def test_read_ahead_that_is_off_is_named_with_what_it_did():
     assert facts["in_flight"] == pytest.approx(0.74, abs=0.02)
 
 
+def test_it_stays_for_as_long_as_the_harm_does():
+    """It went after a minute, when the time before the change was no more among the blocks."""
+    (finding,), _ = findings(seconds(WITH_READ_AHEAD, WITHOUT, count=400))
+    assert finding.short == "sda: read_ahead_kb 128 -> 0: read bytes/s fell to 20%"
+
+
+def test_it_goes_where_the_old_value_comes_back():
+    frames = [
+        *seconds(WITH_READ_AHEAD, WITHOUT, count=200),
+        *(
+            replace(frame, seq=200 + frame.seq, wall=200 + frame.wall, mono_us=200 * S + frame.mono_us)
+            for frame in seconds(WITH_READ_AHEAD, WITH_READ_AHEAD, count=100, now=128)
+        ),
+    ]
+    assert findings(frames)[0] == ()
+
+
+def test_of_two_changes_it_is_not_known_which_one_did_it():
+    frames = list(seconds(WITH_READ_AHEAD, WITHOUT, count=200))
+    frames[60] = replace(frames[60], devices=(device(4),))
+    assert findings(frames)[0] == ()
+
+
 def test_ios_that_take_longer_since_then():
     setting = {"name": "scheduler", "source": "queue/scheduler", "now": "bfq"}
     (finding,), _ = findings(seconds((200, 4_096, 2_000), (150, 4_096, 9_000), **setting))

@@ -7,10 +7,11 @@ less since then, which has fewer I/Os in flight.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from latmon.findings.facts import Block, Facts
+from latmon.findings.changed_settings import LEAST_BLOCKS, ChangedSetting, OpLoad, op_load
+from latmon.findings.facts import Facts
 from latmon.findings.latency_history import DeviceChange
 from latmon.findings.rule import (
     LATENCIES,
@@ -29,56 +30,20 @@ from latmon.findings.rule import (
     within,
 )
 from latmon.findings.same_load import factor_text, size_text
-from latmon.findings.span_load import load_of
-from latmon.model.frame import Completed
-from latmon.model.histogram import merge
 from latmon.support.units import clock, part, rate, spelled
 
 ID = "worse-since-setting"
-_OPS = ("read", "write")
 _OF_SIZES = ("read_ahead_kb", "max_sectors_kb", "nomerges")
 """Settings that make I/Os smaller: with others fewer bytes are another load's."""
-_LINK = "link_"
-"""Beginning of the names of what a device reports of its link, which nobody sets."""
-_UNREAD_US = 11_000_000
-"""Settings are read every 10 s: a change may be so much older."""
-_BLOCKS = 2
-"""Blocks on each side at least."""
 _REFUTED = "the old value does not bring the old throughput or latency back"
-
-
-class _Side(NamedTuple):
-    """I/Os of one op before or after a change."""
-
-    ios: int
-    bytes: int
-    us: int
-    mean_us: float
-
-    @property
-    def bytes_per_s(self) -> float:
-        return self.bytes * 1e6 / self.us
-
-    @property
-    def iops(self) -> float:
-        return self.ios * 1e6 / self.us
-
-    @property
-    def size(self) -> float:
-        return self.bytes / self.ios
-
-    @property
-    def in_flight(self) -> float:
-        """Return the mean number of I/Os in flight, by Little's law."""
-        return self.ios * self.mean_us / self.us
 
 
 class _Worse(NamedTuple):
     """An op that got worse with a change."""
 
     op: str
-    before: _Side
-    after: _Side
+    before: OpLoad
+    after: OpLoad
     is_slower: bool
     """Whether it takes longer; else it moves fewer bytes."""
 
@@ -91,50 +56,36 @@ class _Worse(NamedTuple):
 
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     """Yield a finding per device, about its newest change, if I/Os got worse with it."""
-    if facts.history is None:
+    if facts.changed_settings is None:
         return
-    begin_us, end_us = facts.window[0].begin_us, facts.window[-1].end_us
-    changes: dict[str, list[DeviceChange]] = {}
-    for change in facts.history.device_changes(begin_us, end_us):
-        if change.is_setting and not change.name.startswith(_LINK):
-            changes.setdefault(change.device, []).append(change)
-    for device, (change, *others) in sorted(changes.items()):
-        if others or not facts.has_io(device):  # of several changes it is not known which one did it
-            continue
-        worse = _worse(facts, change, limits)
+    for device, changed in sorted(facts.changed_settings.by_device.items()):
+        worse = _worse(facts, changed, limits) if changed.before and facts.has_io(device) else None
         if worse is not None:
-            yield _finding(facts, change, worse)
+            yield _finding(facts, changed.change, worse)
 
 
-def _worse(facts: Facts, change: DeviceChange, limits: Thresholds) -> _Worse | None:
-    """Return the op that got worse most; None where none did, or where too little was measured on a side."""
-    before = [block for block in facts.window if block.end_us <= change.mono_us - _UNREAD_US]
+def _worse(facts: Facts, changed: ChangedSetting, limits: Thresholds) -> _Worse | None:
+    """Return the op that got worse most; None where none did, or where too little was measured since."""
+    change = changed.change
     after = [block for block in facts.window if block.begin_us >= change.mono_us]
-    if min(len(before), len(after)) < _BLOCKS:
+    if len(after) < LEAST_BLOCKS:
         return None
     found: list[_Worse] = []
-    for op in _OPS:
-        old, new = _side(before, change.device, op), _side(after, change.device, op)
+    for op, old in changed.before.items():
+        new = op_load(after, change.device, op)
         if min(old.ios, new.ios) >= limits["ios"] and old.mean_us and new.bytes:
             found += _compared(op, old, new, limits) if change.name in _OF_SIZES else _slower(op, old, new, limits)
     return max(found, key=lambda worse: worse.factor, default=None)
 
 
-def _side(blocks: Sequence[Block], device: str, op: str) -> _Side:
-    load = load_of(device, blocks)
-    done = load.done.get(op, Completed(0, 0))
-    latency = merge(block.stage("total", device, op) for block in blocks)
-    return _Side(done.count, done.bytes, load.us, latency.mean or 0.0)
-
-
-def _compared(op: str, before: _Side, after: _Side, limits: Thresholds) -> Iterator[_Worse]:
+def _compared(op: str, before: OpLoad, after: OpLoad, limits: Thresholds) -> Iterator[_Worse]:
     fewer = _Worse(op, before, after, is_slower=False)
     if fewer.factor >= limits["times"] and after.in_flight >= limits["in_flight"] and after.size < before.size:
         yield fewer
     yield from _slower(op, before, after, limits)
 
 
-def _slower(op: str, before: _Side, after: _Side, limits: Thresholds) -> Iterator[_Worse]:
+def _slower(op: str, before: OpLoad, after: OpLoad, limits: Thresholds) -> Iterator[_Worse]:
     slower = _Worse(op, before, after, is_slower=True)
     is_alike = after.size <= limits["alike"] * before.size and after.iops <= limits["alike"] * before.iops
     if slower.factor >= limits["times"] and after.mean_us - before.mean_us >= limits["added_us"] and is_alike:

@@ -1,0 +1,106 @@
+"""I/Os of devices just before one of their settings was changed, for as long as the change may do harm.
+
+Rules have the blocks of about a minute. So those of before a change are summed up when it is first seen, and kept for
+an hour, until the device's next change, or until the device is removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from latmon.findings.facts import Block
+from latmon.findings.latency_history import DeviceChange
+from latmon.findings.span_load import load_of
+from latmon.model.frame import Completed
+from latmon.model.histogram import merge
+
+OPS = ("read", "write")
+LEAST_BLOCKS = 2
+"""On each side of a change."""
+_LINK = "link_"
+"""Beginning of the names of what a device reports of its link, which nobody sets."""
+_UNREAD_US = 11_000_000
+"""Settings are read every 10 s: a change may be so much older."""
+_KEPT_US = 3600_000_000
+_APART_US = 60_000_000
+"""Of several changes within this time it is not known which one did it."""
+
+
+class OpLoad(NamedTuple):
+    """I/Os of one op over a time."""
+
+    ios: int
+    bytes: int
+    us: int
+    mean_us: float
+
+    @property
+    def bytes_per_s(self) -> float:
+        return self.bytes * 1e6 / self.us
+
+    @property
+    def iops(self) -> float:
+        return self.ios * 1e6 / self.us
+
+    @property
+    def size(self) -> float:
+        return self.bytes / self.ios
+
+    @property
+    def in_flight(self) -> float:
+        """Return the mean number of I/Os in flight, by Little's law."""
+        return self.ios * self.mean_us / self.us
+
+
+def op_load(blocks: Sequence[Block], device: str, op: str) -> OpLoad:
+    """Return the I/Os of an op in these blocks."""
+    load = load_of(device, blocks)
+    done = load.done.get(op, Completed(0, 0))
+    latency = merge(block.stage("total", device, op) for block in blocks)
+    return OpLoad(done.count, done.bytes, load.us, latency.mean or 0.0)
+
+
+class ChangedSetting(NamedTuple):
+    """A device's newest change of a setting, and its I/Os before."""
+
+    change: DeviceChange
+    before: Mapping[str, OpLoad]
+    """By op; empty where the time before is not known, or there were other changes within a minute."""
+
+
+class ChangedSettings:
+    """The newest change of each device."""
+
+    def __init__(self) -> None:
+        self._newest: dict[str, ChangedSetting] = {}
+
+    @property
+    def by_device(self) -> Mapping[str, ChangedSetting]:
+        return self._newest
+
+    def add_blocks(self, blocks: Sequence[Block], changes: Iterable[DeviceChange]) -> None:
+        """Take the changes in the time of these consecutive blocks, in their order."""
+        for change in changes:
+            if not change.is_setting or change.name.startswith(_LINK):
+                continue
+            known = self._newest.get(change.device)
+            if known is not None and known.change.mono_us >= change.mono_us and known.change != change:
+                self._newest[change.device] = known._replace(before={})  # two at one time
+            elif known is None or known.change != change:
+                is_apart = known is None or change.mono_us - known.change.mono_us > _APART_US
+                self._newest[change.device] = ChangedSetting(change, _before(change, blocks) if is_apart else {})
+        end_us = blocks[-1].end_us if blocks else 0
+        for device in [name for name, kept in self._newest.items() if kept.change.mono_us < end_us - _KEPT_US]:
+            del self._newest[device]
+
+    def forget(self, device: str) -> None:
+        """Drop what is known of a device that was removed: another device may get its name."""
+        self._newest.pop(device, None)
+
+
+def _before(change: DeviceChange, blocks: Sequence[Block]) -> Mapping[str, OpLoad]:
+    before = [block for block in blocks if block.end_us <= change.mono_us - _UNREAD_US]
+    if len(before) < LEAST_BLOCKS:
+        return {}
+    return {op: op_load(before, change.device, op) for op in OPS}
