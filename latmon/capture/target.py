@@ -198,8 +198,11 @@ def _below(directory: Path, proc: Path, sys: Path, depth: int) -> Iterator[str]:
     mount = mount_of(directory, proc)
     if mount is not None and mount.is_remote:  # stat(2) does not return while its server is silent
         return
-    number = _number(directory)
-    yield from _of_mount(number, None if os.major(number) else mount, proc, sys, depth)
+    if mount is None:
+        yield from _of_mount(_number(directory), None, proc, sys, depth)
+        return
+    # stat(2) of a directory on a suspended device does not return either
+    yield from _of_mount(_number_of(mount), mount, proc, sys, depth)
 
 
 def _of_mount(number: int, mount: Mount | None, proc: Path, sys: Path, depth: int) -> Iterator[str]:
@@ -214,7 +217,7 @@ def _of_mount(number: int, mount: Mount | None, proc: Path, sys: Path, depth: in
     if mount.kind == "overlay" and upper:
         above = mount_of(Path(upper), proc)
         if above is None or not above.is_remote:
-            yield from _below(_resolved(Path(upper)), proc, sys, depth - 1)
+            yield from _below(Path(upper), proc, sys, depth - 1)
     elif mount.source.startswith("/dev/"):
         name = _resolved(Path(mount.source)).name
         for one in _btrfs_devices(name, sys):
@@ -268,8 +271,12 @@ def mounts(proc: Path = Path("/proc"), process: str = "self") -> Iterator[Mount]
 
 def disk_of(mount: Mount, proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> str:
     """Return the block device of a mount, the whole disk of a partition; empty where it is on none, or not known."""
-    number = os.makedev(*mount.number) if mount.number[0] else 0
-    return next(_of_mount(number, mount, proc, sys, _DEEPEST), "")
+    return next(_of_mount(_number_of(mount), mount, proc, sys, _DEEPEST), "")
+
+
+def _number_of(mount: Mount) -> int:
+    """Return the number of a mount's block device; 0 where it has none of its own."""
+    return os.makedev(*mount.number) if mount.number[0] else 0
 
 
 def _plain(field: bytes) -> str:

@@ -105,6 +105,21 @@ def test_an_overlay_lies_where_its_upper_directory_does(tmp_path, sys, monkeypat
     assert devices_below(Path("/merged"), proc, sys) == ("sdb",)
 
 
+def test_no_directory_is_touched_whose_mount_is_known(tmp_path, sys, monkeypatch):
+    """A look at a directory on a suspended device does not return."""
+
+    def hangs(directory):
+        raise AssertionError(f"{directory} is looked at")
+
+    monkeypatch.setattr(target, "_number", hangs)
+    overlay = "30 22 0:30 / /merged rw - overlay overlay rw,lowerdir=/low,upperdir=/var/up,workdir=/w"
+    proc = mounts(tmp_path, ROOT, "23 22 8:16 / /var rw - xfs /dev/sdb rw", overlay)
+    assert devices_below(Path("/merged"), proc, sys) == ("sdb",)
+    (sys / "devices/dm-0/loop").mkdir()
+    (sys / "devices/dm-0/loop/backing_file").write_text("/var/disk.img\n")
+    assert devices_below(Path("/else"), proc, sys) == ("sda",)
+
+
 @pytest.mark.parametrize(
     "lines",
     [

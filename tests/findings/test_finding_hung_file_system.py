@@ -1,5 +1,6 @@
 """hung-file-system: a frozen file system, a server that is silent, and what is no harm."""
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -92,6 +93,18 @@ def test_time_of_an_earlier_freeze_is_not_that_of_the_last_one():
     frames = by_block(None, (3_000_000, 1), (4_000_000, 1), (5_000_000, 0), (5_000_000, 0))
     (one,) = found(RULE, frames)
     assert "for 10 s" in one.summary
+
+
+def test_a_recording_with_thousands_of_rows_is_evaluated_at_once():
+    """The time grew with the square of their number: 3,000 took minutes."""
+    rows = [WRITER._replace(process=f"worker/{pid}") for pid in range(3_000)]
+    rows += [REMOTE._replace(mount=f"/mnt/{at}") for at in range(3_000)]
+    began = time.process_time()
+    findings = found(RULE, of_blocks(12, *rows))
+    assert time.process_time() - began < 20
+    assert len(findings) == 3_001
+    assert "3000 threads" not in findings[0].summary
+    assert {fact.name: fact.value for fact in findings[-1].facts}["threads"] == 6_000
 
 
 def test_a_silent_server_is_named_with_its_mount():

@@ -79,6 +79,21 @@ def test_a_server_of_fuse_counts_by_its_system_calls(tmp_path):
     assert gained.served_bytes > 0
 
 
+@pytest.mark.parametrize(
+    ("fdinfo", "is_server"),
+    [("mnt_id: 24\n", True), ("fuse_connection:\t41\n", True), ("fuse_connection:\t42\n", False)],
+)
+def test_a_server_is_that_of_a_mount_where_the_kernel_names_the_connection(tmp_path, fdinfo, is_server):
+    (tmp_path / "7/fd").mkdir(parents=True)
+    (tmp_path / "7/fd/5").symlink_to("/dev/fuse")
+    put(tmp_path / "7/fdinfo/5", fdinfo)
+    put(
+        tmp_path / "7/mountinfo",
+        "42 30 0:41 / /mnt/x rw - fuse.sshfs host: rw\n43 30 0:42 / /run rw - tmpfs tmpfs rw\n",
+    )
+    assert cpu_quotas._serves_fuse(tmp_path / "7") == is_server
+
+
 def test_a_look_is_not_begun_before_it_is_due(tmp_path):
     host, clock, looks = Host(tmp_path, 2), [0], []
     reader = QuotaReader(host.proc, lambda call: looks.append(1) or at_once(call), lambda: clock[0])

@@ -297,6 +297,18 @@ def test_the_number_of_threads_is_bounded(host, monkeypatch):
     assert len(hung_operations.look(host.proc, host.sys, 0).waits) == 2
 
 
+def test_of_too_many_threads_each_has_its_turn(host, monkeypatch):
+    """The last processes were never looked at. One that hangs is looked at again while the others have their turn."""
+    monkeypatch.setattr(hung_operations, "_MOST_THREADS", 4)
+    for pid in range(10, 30):
+        host.thread(pid, pid, ("hrtimer_nanosleep",))
+    host.thread(28, 28, FROZEN_WRITE)
+    host.file(28, 4, 44)
+    ((row, time),) = host.rows(30).items()
+    assert row.process.endswith("/28")
+    assert time.lasted_us >= 10 * S
+
+
 def test_rows_are_summed_up_with_what_was_before():
     key = HungOperation("loop0", "/a", "ext4", "frozen", "x/1")
     rows = hung_operations.difference({key: HungTime(2, 4, 1)}, {key: HungTime(5, 10, 3)})

@@ -17,6 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from latmon.capture import target
 from latmon.model.measurements import CPU_QUOTAS
 from latmon.model.measurements.cpu_quotas import CpuQuota, QuotaPeriods
 from latmon.model.table import Tables
@@ -34,6 +35,7 @@ _STAT = re.compile(rb"^(nr_periods|nr_throttled|throttled_time|throttled_usec) (
 _IO = re.compile(rb"^(?:read_bytes|write_bytes): (\d{1,19})$", re.MULTILINE)
 _CALLS = re.compile(rb"^(?:rchar|wchar): (\d{1,19})$", re.MULTILINE)
 _FUSE_DEVICE = "/dev/fuse"
+_CONNECTION = re.compile(rb"^fuse_connection:\s*(\d{1,10})$", re.MULTILINE)
 _MOST_FILES = 64
 _QUOTA_V2 = re.compile(rb"(\d{1,18}) (\d{1,18})\s*")
 _VERSION_2 = 2
@@ -184,17 +186,29 @@ def _ios(proc: Path, path: Path, known: Iterable[_Process]) -> dict[_Process, in
         if not counters:
             continue
         name = clean(content(proc / pid / "comm").rstrip(b"\n"), _MAX_NAME).replace("/", "_") + f"/{pid}"
-        serves_fuse = serving[name] if name in serving else _serves_fuse(proc / pid / "fd")
+        serves_fuse = serving[name] if name in serving else _serves_fuse(proc / pid)
         values = (_CALLS if serves_fuse else _IO).findall(counters)
         if values:
             sizes[_Process(name, serves_fuse)] = sum(map(int, values))
     return sizes
 
 
-def _serves_fuse(descriptors: Path) -> bool:
-    """Return whether a process has the device of FUSE open: its server has, and no program that uses its files."""
+def _serves_fuse(process: Path) -> bool:
+    """Return whether a process has the device of FUSE open: its server has, and no program that uses its files.
+
+    Newer kernels (seen on 6.18) name the connection in fdinfo, whose number is that of the mount's device: a process
+    counts where that is mounted for it. Before, each process with the device open counts as a server.
+    """
     try:
-        numbers = os.listdir(descriptors)  # noqa: PTH208 - no paths of thousands
-        return any(os.readlink(f"{descriptors}/{number}") == _FUSE_DEVICE for number in numbers[:_MOST_FILES])  # noqa: PTH115
+        numbers = os.listdir(process / "fd")  # noqa: PTH208 - no paths of thousands
+        devices = [number for number in numbers[:_MOST_FILES] if os.readlink(process / "fd" / number) == _FUSE_DEVICE]  # noqa: PTH115
     except OSError:
         return False
+    for number in devices:
+        connection = _CONNECTION.search(content(process / "fdinfo" / number))
+        if connection is None:
+            return True
+        mounts = target.mounts(process.parent, process.name)
+        if any(mount.number == (0, int(connection[1])) and mount.is_remote for mount in mounts):
+            return True
+    return False

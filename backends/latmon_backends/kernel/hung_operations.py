@@ -18,7 +18,8 @@ import os
 import platform
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -114,6 +115,8 @@ class Look:
     """Without the time for looking at all threads, which has a pace of its own."""
     walk_due_us: int
     """When all threads are looked at again."""
+    walked_to: int = 0
+    """The process after which the next walk begins, where there were too many threads for one; 0: it saw all."""
     waits: Mapping[_Thread, _Wait] = field(default_factory=dict)
 
     @property
@@ -193,11 +196,13 @@ def look(proc: Path, sys: Path, mono_us: int, before: Look | None = None) -> Loo
     begun_ns = time.thread_time_ns()
     known = before.waits if before is not None else {}
     walk_due_us = before.walk_due_us if before is not None else 0
+    walked_to = before.walked_to if before is not None else 0
     walked_ns = 0
     if mono_us < walk_due_us:
         functions = _functions(proc, known)
     else:
-        functions = _functions(proc, _threads(proc))
+        threads, walked_to = _threads(proc, walked_to)
+        functions = _functions(proc, dict.fromkeys((*known, *threads)))
         walked_ns = time.thread_time_ns() - begun_ns
         walk_due_us = mono_us + max(LEAST_US, _WALK_SHARE * walked_ns // 1000)
     mounts = _Mounts(proc, sys)
@@ -212,23 +217,28 @@ def look(proc: Path, sys: Path, mono_us: int, before: Look | None = None) -> Loo
         else:
             waits[thread] = _Wait(function, switches, _row(proc, thread, function, mounts), mono_us)
     spent_us = (time.thread_time_ns() - begun_ns - walked_ns) // 1000
-    return Look(mono_us, spent_us, walk_due_us, waits)
+    return Look(mono_us, spent_us, walk_due_us, waits=waits, walked_to=walked_to)
 
 
-def _threads(proc: Path) -> Iterator[_Thread]:
-    count = 0
-    for pid in os.listdir(proc):  # noqa: PTH208 - no paths of thousands
-        if not pid.isdecimal():
-            continue
+def _threads(proc: Path, after: int) -> tuple[list[_Thread], int]:
+    """Return all threads, or of more than `_MOST_THREADS` those of the processes that follow `after`; and the last one.
+
+    The last process is 0 where these are all threads. So each thread has its turn.
+    """
+    pids = sorted(int(name) for name in os.listdir(proc) if name.isdecimal())  # noqa: PTH208 - no paths of thousands
+    begin = bisect_right(pids, after)
+    threads: list[_Thread] = []
+    last = 0
+    for pid in (*pids[begin:], *pids[:begin]):
         try:
             tids = os.listdir(f"{proc}/{pid}/task")  # noqa: PTH208
         except OSError:
             continue
-        for tid in tids:
-            if count >= _MOST_THREADS:
-                return
-            count += 1
-            yield pid, tid
+        if threads and len(threads) + len(tids) > _MOST_THREADS:
+            return threads, last
+        threads += ((str(pid), tid) for tid in tids[:_MOST_THREADS])
+        last = pid
+    return threads, 0
 
 
 def _functions(proc: Path, threads: Iterable[_Thread]) -> dict[_Thread, bytes]:

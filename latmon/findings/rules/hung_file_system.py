@@ -8,7 +8,7 @@ does not answer looks alike. No finding: a freeze of a second, as for a snapshot
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from latmon.findings.facts import Block, Facts
@@ -43,6 +43,10 @@ _REFUTED = {
     True: "another program writes to the file system meanwhile, or its writers don't sleep in percpu_rwsem_wait",
     False: "another program reads a file of the mount that is not in the page cache",
 }
+
+
+_Subject = tuple[str, str, str, str]
+"""A HungOperation without its process."""
 
 
 class _Hung(NamedTuple):
@@ -93,11 +97,14 @@ def _weight(hung: _Hung) -> tuple[bool, int, int]:
 
 def _lasting(facts: Facts, limits: Thresholds) -> Iterator[_Hung]:
     """Yield the file systems on which operations of a process hang now and have done so long enough."""
+    longest: dict[_Subject, tuple[int, HungOperation]] = {}
     for row in facts.window[-1][HUNG_OPERATIONS]:
         blocks = _unbroken(facts.window, row)
         lasted_us = sum(block[HUNG_OPERATIONS][row].lasted_us for block in blocks)
-        if lasted_us >= limits["lasting_us"]:
-            yield _hung(facts, row, blocks, lasted_us)
+        if lasted_us >= limits["lasting_us"] and lasted_us > longest.get(row[:-1], (0, row))[0]:
+            longest[row[:-1]] = lasted_us, row
+    for lasted_us, row in longest.values():
+        yield _hung(facts, row, _unbroken(facts.window, row), lasted_us)
 
 
 def _unbroken(window: Sequence[Block], row: HungOperation) -> list[Block]:
@@ -147,9 +154,17 @@ def _lasted_us(block: Block, row: HungOperation) -> int:
     return max(time.lasted_us for time in _alike(block, row).values())
 
 
-def _alike(block: Block, row: HungOperation) -> dict[str, HungTime]:
+def _alike(block: Block, row: HungOperation) -> Mapping[str, HungTime]:
     """Return the processes of a block that hang on the same file system for the same cause, NAME/PID -> time."""
-    return {key.process: time for key, time in block[HUNG_OPERATIONS].items() if key[:-1] == row[:-1]}
+    by_subject = block.once("hung operations by subject", lambda: _by_subject(block))
+    return by_subject.get(row[:-1], {})
+
+
+def _by_subject(block: Block) -> dict[_Subject, dict[str, HungTime]]:
+    by_subject: dict[_Subject, dict[str, HungTime]] = {}
+    for row, time in block[HUNG_OPERATIONS].items():
+        by_subject.setdefault(row[:-1], {})[row.process] = time
+    return by_subject
 
 
 def _finding(hung: _Hung, limits: Thresholds) -> Finding:
