@@ -753,6 +753,13 @@ class LatmonApp(App[int]):
             )
         self._repaint()
 
+    def on_truecolor(self) -> None:
+        """Draw in the colours that the terminal has said to have."""
+        self._depth = "truecolor"
+        self.console._color_system = DEPTHS[self._depth]  # noqa: SLF001  as in __init__
+        self._apply_theme(self._theme_shown)
+        self._repaint()
+
     def _apply_theme(self, theme: Theme) -> None:
         self._theme_shown = theme
         self._face = face(theme, self._depth, missing_glyphs(os.environ))

@@ -56,6 +56,7 @@ from textual.message import Message
 
 from latmon.support import first_picture, signals
 from latmon.support.errors import EXIT_DONE
+from latmon.tui.colour_question import ATTRIBUTES, COLOURS, ColourAnswers, DeviceControl, Truecolor
 from latmon.views.lines import PLAIN, SGR_OFF, UNKNOWN_CELL, Cell, Pen, Row, cells_of, change, encode
 
 _MOVES = (1, -1, 2, -2, 3, -3, 4, -4)
@@ -120,7 +121,7 @@ class Painter:
     """The cells of a terminal with so many `colours`. `shifts`: it can delete and insert cells."""
 
     def __init__(self, colours: ColorSystem, *, shifts: bool) -> None:
-        self._colours, self._shifts = colours, shifts
+        self.colours, self._shifts = colours, shifts
         self._shown: list[Row] = []
         self._wanted: list[Row] = []
         self._is_known = False
@@ -132,6 +133,11 @@ class Painter:
     def forget(self) -> None:
         """Forget what the terminal shows: something else has drawn on it, or its size has changed."""
         self._is_known = False
+
+    def use(self, colours: ColorSystem) -> None:
+        """Draw all again with this depth of colours, with the next update."""
+        self.colours = colours
+        self.forget()
 
     def take(self, update: CompositorUpdate) -> None:
         """Add an update to what the terminal shall show."""
@@ -178,7 +184,7 @@ class Painter:
         return "".join(out)
 
     def _cells(self, strip: Iterable[Segment]) -> list[Cell]:
-        colours = self._colours
+        colours = self.colours
         return [
             cell
             for text, style, control in strip
@@ -403,8 +409,18 @@ class InputParser(XTermParser):
     _ends: float | None = None
     """The time at which a paste would end."""
 
+    def __init__(self, debug: bool = False, answers: ColourAnswers | None = None) -> None:
+        super().__init__(debug)
+        self._answers = answers or ColourAnswers()
+
     def feed(self, data: str) -> Iterable[Message]:
         """Yield the messages of the input. A size in pixels is used for the mouse only where it is known."""
+        answered, data = self._answers.take(data)
+        yield from answered
+        if data:
+            yield from self._feed(data)
+
+    def _feed(self, data: str) -> Iterable[Message]:
         self._ends = time.monotonic() + _PASTE_S if data else None
         known = self.terminal_size, self.terminal_pixel_size, self.mouse_pixels
         for message in super().feed(data):
@@ -417,6 +433,8 @@ class InputParser(XTermParser):
             yield message
 
     def tick(self) -> Iterable[Message]:
+        if held := self._answers.release():
+            yield from self._feed(held)
         yield from super().tick()
         if self._ends is not None and time.monotonic() >= self._ends:
             yield from self.feed(_PASTE_END)  # without a paste it does nothing
@@ -615,6 +633,7 @@ class TerminalDriver(LinuxDriver):
             shifts=moves_cells(os.environ.get("TERM", "")),
         )
         self.link = Link(self._draw_rest, self._loop.call_later)
+        self._answers = ColourAnswers()
         self._writes = 0
         self._file: Any = _Outlet(self._file, self._flushed)
         self._loop.add_signal_handler(signal.SIGTSTP, self._stop)
@@ -653,7 +672,7 @@ class TerminalDriver(LinuxDriver):
 
     def run_input_thread(self) -> None:
         """Read keys until the exit. Textual's own loop waits for 0.1 s after an Esc, whatever ESCDELAY is."""
-        parser = InputParser(self._debug)
+        parser = InputParser(self._debug, self._answers)
         # A byte that is not UTF-8, as in mouse reports of old terminals, must not end this thread.
         decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         with selectors.SelectSelector() as selector:
@@ -673,6 +692,12 @@ class TerminalDriver(LinuxDriver):
             self.link.heard.set()
             self._loop.call_soon_threadsafe(self.link.answered)
             return
+        if isinstance(message, DeviceControl):
+            self._loop.call_soon_threadsafe(self._ask_colours)
+            return
+        if isinstance(message, Truecolor):
+            self._loop.call_soon_threadsafe(self._use_truecolor)
+            return
         if isinstance(message, Key) and message.key == "ctrl+c":
             if self._is_leaving:  # the first one waits for the keys before it, which may be a pasted file
                 os.kill(os.getpid(), signal.SIGINT)
@@ -686,6 +711,18 @@ class TerminalDriver(LinuxDriver):
         self._file.restart()
         first_picture.end()
         super().start_application_mode()  # type: ignore[no-untyped-call]
+        if self._painter.colours is ColorSystem.EIGHT_BIT:
+            self._answers.is_expected = True
+            self.write(ATTRIBUTES)
+
+    def _ask_colours(self) -> None:
+        """Ask the terminal whether it has truecolor. The exit waits for the answer, as for that to a picture."""
+        self.link.heard.clear()
+        self.write(COLOURS + _ASK)
+
+    def _use_truecolor(self) -> None:
+        self._painter.use(ColorSystem.TRUECOLOR)
+        self._app.post_message(Truecolor())
 
     def disable_input(self) -> None:
         """Read no more keys, and no answer of the terminal, which a shell would take for keys."""

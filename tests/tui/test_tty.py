@@ -471,3 +471,24 @@ def first_device(lines):
 def cpu_s(pid):
     spent = psutil.Process(pid).cpu_times()
     return spent.user + spent.system
+
+
+@pytest.mark.parametrize(
+    ("attributes", "setting", "has_truecolor"),
+    [
+        pytest.param(b"\x1b[?65;1;9c", b"\x1bP1$r0;38:2::1:2:3m\x1b\\", True, id="a terminal behind ssh"),
+        pytest.param(b"\x1b[?64;1c", b"\x1bP1$r0;38:5:16m\x1b\\", False, id="a palette of 256"),
+        pytest.param(b"\x1b[?1;2c", b"", False, id="tmux: it is not asked"),
+    ],
+)
+def test_a_terminal_is_asked_for_its_colours_and_keeps_its_keys(attributes, setting, has_truecolor):
+    terminal = Terminal()
+    assert terminal.read(60, until=b"\x1b[c")
+    terminal.write(attributes)
+    if setting:
+        assert terminal.read(60, until=b"\x1bP$qm\x1b\\")
+        terminal.write(setting)
+    assert terminal.read(60 if has_truecolor else 3, until=b"48;2;") is has_truecolor
+    assert (b"$qm" in terminal.seen) is bool(setting)
+    terminal.write(b"q")
+    assert terminal.end()[0] == 0

@@ -1,0 +1,84 @@
+"""Answers of terminals to the questions on their colours: whole, in parts, late, odd, and none."""
+
+import pytest
+
+from latmon.tui.colour_question import ColourAnswers, DeviceControl, Truecolor
+
+VT220, VT100 = "\x1b[?62;22c", "\x1b[?1;2c"
+XTERM, WINDOWS = "\x1bP1$r0;38:2::1:2:3m\x1b\\", "\x1bP1$r0;38;2;1;2;3m\x1b\\"
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+def asked(clock=None):
+    answers = ColourAnswers(clock or Clock())
+    answers.is_expected = True
+    return answers
+
+
+def taken(answers, *portions):
+    """The messages, and the input that is left for keys."""
+    said, rest = [], ""
+    for portion in portions:
+        messages, text = answers.take(portion)
+        said += map(type, messages)
+        rest += text
+    return said, rest
+
+
+@pytest.mark.parametrize("setting", [XTERM, WINDOWS])
+def test_a_vt220_is_asked_and_has_truecolor(setting):
+    assert taken(asked(), f"a{VT220}b", f"c{setting}d") == ([DeviceControl, Truecolor], "abcd")
+
+
+@pytest.mark.parametrize("answer", [VT100, "\x1b[?6c", "\x1b[?c", "\x1b[?7;1c"])
+def test_a_terminal_that_may_print_the_question_is_not_asked(answer):
+    said, rest = taken(asked(), answer)
+    assert said == []
+    assert rest in ("", answer)
+
+
+@pytest.mark.parametrize("setting", ["\x1bP1$r0;38:5:16m\x1b\\", "\x1bP1$r0m\x1b\\", "\x1bP0$r\x1b\\"])
+def test_one_that_has_fewer_colours_keeps_them(setting):
+    assert taken(asked(), VT220, setting) == ([DeviceControl], "")
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
+def test_an_answer_in_parts_is_no_key(size):
+    text = f"a{VT220}{XTERM}b"
+    portions = [text[at : at + size] for at in range(0, len(text), size)]
+    assert taken(asked(), *portions) == ([DeviceControl, Truecolor], "ab")
+
+
+def test_a_late_answer_is_no_key_though_a_key_waits_no_longer():
+    clock = Clock()
+    answers = asked(clock)
+    assert taken(answers, "\x1bP1$r0;38") == ([], "")
+    clock.now += 60
+    assert answers.release() == ""
+    assert taken(answers, ":2::1:2:3m\x1b\\q") == ([Truecolor], "q")
+
+
+def test_an_esc_is_a_key_soon_while_an_answer_is_expected_and_at_once_before():
+    clock = Clock()
+    answers = asked(clock)
+    assert taken(answers, "\x1b") == ([], "")
+    assert answers.release() == ""
+    clock.now += 0.2
+    assert answers.release() == "\x1b"
+    assert taken(ColourAnswers(clock), "\x1b") == ([], "\x1b")
+
+
+def test_answers_that_were_not_asked_for_change_nothing():
+    assert taken(ColourAnswers(), VT220, XTERM, "x") == ([], "x")
+
+
+def test_an_answer_without_an_end_is_not_kept_for_ever():
+    said, rest = taken(asked(), "\x1bP1$r" + "0;" * 1000)
+    assert said == []
+    assert len(rest) > 1000
