@@ -214,7 +214,7 @@ def test_a_theme_gets_its_ramp_from_itself_from_the_default_or_from_the_user(tmp
         ("yellow ▒", "yellow x", ":11: light: steps_16: item 1: a colour and one of · : ░ ▒ ▓ █"),
         ("black █]\n  steps_8", "pink █]\n  steps_8", ":11: light: steps_16: item 6: one of black, red"),
         ("[blue ▒, blue █", "[blue ▒, bright_blue █", ":7: dark: steps_8: only black, red"),
-        ("[19, 24, 60,", "[19, 24, 60, 61,", ":5: dark: steps_256: as many as steps"),
+        ("[236, 239, 60,", "[236, 239, 60, 61,", ":5: dark: steps_256: as many as steps"),
         ('"#fee636"', "yellow", ":4: dark: steps: item 9: a colour like"),
         ("light:", "bright:", ":8: unknown key 'bright'; known are name, dark, light"),
         ("name: cividis", "name: 7", ":2: name: letters"),
