@@ -70,7 +70,7 @@ _PLAIN = {
     "area": Style(),
     "depth": Style(),
     WAIT: Style(bold=True),
-    TAIL: Style(bold=True),
+    TAIL: Style(bold=True, underline=True),
     "frame": Style(),
     **dict.fromkeys(BACKGROUNDS, Style()),
     ODD: Style(bold=True, reverse=True),

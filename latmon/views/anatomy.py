@@ -127,6 +127,8 @@ class Anatomy:
     """Sentences on latencies by size."""
     driver: str = ""
     """The device's driver, where the caller sets it."""
+    has_queue_apart: bool = False
+    """`total` includes the queue, and the always-on latency of the overview begins at the issue."""
 
     @property
     def tail(self) -> LatencyBand | None:
@@ -179,6 +181,7 @@ def anatomy(
         whole=whole,
         bands=bands,
         on_demand=True,
+        has_queue_apart=origin.latency_from == "issue",
         sampled=sampled_as(*traced.sampled),
         untraced_share=untraced_share(traced, device),
         unfollowed=traced.unfollowed.get(device, {}),

@@ -12,10 +12,11 @@ from functools import cached_property
 from latmon.aggregate.history import Window
 from latmon.analysis.attribution import total_of
 from latmon.analysis.peers import Order, in_flight_us, natural
+from latmon.analysis.threshold import Slower, slower
 from latmon.capture.registry import compiling
-from latmon.model.frame import OPS, PROBES_STARTING, TRACER_STARTING, Device, Frame, Origin, Traced
+from latmon.model.frame import OPS, PROBES_STARTING, TRACER_STARTING, Device, Flow, Frame, Origin, Traced
 from latmon.model.histogram import Histogram
-from latmon.model.measurements import ERRORS, ISSUERS
+from latmon.model.measurements import ABOVE, ERRORS, ISSUERS
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import Issuer
 from latmon.recording.archive import Past, TimelineEvent
@@ -189,6 +190,22 @@ class ViewState:
         if not self.selection.splits:
             return {self.selection.op: self.latency_map}
         return dict(zip(APART, (self.latency_map, self.write_map), strict=True))
+
+    def above(self, subject: Subject) -> Slower | None:
+        """Return the I/Os of a device above the threshold, as each screen shows them; None without a threshold.
+
+        They are exact where the probe counted all of them by this threshold. An automatic threshold moves, also if it
+        has this value now: then the buckets of the histogram have their number.
+        """
+        threshold_us = self.selection.threshold_us
+        if threshold_us is None:
+            return None
+        name, ops, on_demand = subject.device.name, subject.selection.ops, self.history.on_demand
+        histogram = subject.window.latency(name, ops)
+        fixed_us = None if self.origin is None else self.origin.threshold_us
+        if fixed_us is None or not fixed_us == threshold_us == on_demand.thresholds_us.get(name):
+            return slower(histogram, threshold_us)
+        return slower(histogram, threshold_us, sum(on_demand[ABOVE].get(Flow(name, op), 0) for op in ops))
 
     @property
     def lists_processes(self) -> bool:

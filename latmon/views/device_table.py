@@ -14,11 +14,12 @@ from types import MappingProxyType
 from latmon.aggregate.history import Window
 from latmon.analysis.limits import ceiling
 from latmon.analysis.peers import Order, Rank, natural, shares
-from latmon.analysis.threshold import slower
+from latmon.analysis.threshold import old_from_us, slower
 from latmon.model.devices import host_and_device
 from latmon.model.frame import OPS, Device, Outstanding
 from latmon.model.measurements import DEVICE_COUNTERS
 from latmon.support.units import UNKNOWN, duration, part, rate, whole
+from latmon.views.heatmap import TAIL
 from latmon.views.lines import TIME, Field, Line, Placed, Span, as_wide, cell, heading, heads, layout, left_over
 from latmon.views.lines import row as field_row
 from latmon.views.selection import HOST, OP_CHOICES, SORT_WORDS, SORTS, Selection
@@ -47,6 +48,15 @@ class Subject:  # of thousands of devices in each second: a frozen one takes thr
     """The least age of its oldest I/O in flight; 0 without one that is known."""
     failed: int = 0
     """Its I/Os of the selected ops that failed in the window, as far as they are counted."""
+
+    @property
+    def threshold_us(self) -> int | None:
+        return self.selection.threshold_us
+
+    @property
+    def is_unlike(self) -> bool:
+        """Return whether it is above its peers, where no threshold is set that says what is slow."""
+        return self.times_peers is not None and self.threshold_us is None
 
     @property
     def counts(self) -> dict[str, int]:
@@ -182,19 +192,24 @@ def _at_right(span: Span, cells: int) -> Line:
 
 
 def largest(subject: Subject, role: str = "text") -> Span:
-    """Return the maximum, or the age of an older I/O in flight, whose latency is at least that."""
-    histogram = subject.window.latency(subject.device.name, subject.selection.ops)
+    """Return the maximum, or the age of an older I/O in flight, whose latency is at least that.
+
+    An old one has the alarm colour, and without a threshold the maximum of a device that is unlike its peers.
+    """
+    histogram, threshold_us = subject.window.latency(subject.device.name, subject.selection.ops), subject.threshold_us
     if subject.oldest_us > (histogram.max_bound or 0):
-        return Span(at_least(subject.oldest_us), "bad")
-    return Span(maximum(histogram), role)
+        is_old = subject.oldest_us >= old_from_us(threshold_us, histogram)
+        return Span(at_least(subject.oldest_us), TAIL if is_old else role)
+    return Span(maximum(histogram), TAIL if subject.is_unlike else role)
 
 
 def _max(subject: Subject, cells: int) -> Line:
     return _at_right(largest(subject), cells)
 
 
-def _peers(subject: Subject, _cells: int) -> str:
-    return "" if subject.times_peers is None else f"{rounded(round(subject.times_peers))}x"
+def _peers(subject: Subject, cells: int) -> Line:
+    text = "" if subject.times_peers is None else f"{rounded(round(subject.times_peers))}x"
+    return _at_right(Span(text, TAIL if subject.is_unlike else "accent"), cells)
 
 
 def _model(subject: Subject, _cells: int) -> str:
@@ -267,6 +282,8 @@ _WITHOUT_SUMS: tuple[Field[Subject], ...] = (
     *_LATENCIES[1:],
 )
 """Instead of them where the probe counts latencies and doesn't add them up (tier C)."""
+_D2C_P50: Field[Subject] = Field("D2C p50", TIME + 1, _latency(0.5))
+"""The first of the latencies where they begin at the issue: those of the stages include the queue there."""
 _MEAN_ONLY: tuple[Field[Subject], ...] = (Field("mean", TIME, _mean),)
 """Instead of the quantiles, where the source has no distribution."""
 _FAILED: tuple[Field[Subject], ...] = (Field("failed", 6, _failed),)
@@ -400,15 +417,19 @@ def fitting(
     driver: int = 0,
     name: int = 0,
     has_failed: bool = False,
+    from_issue: bool = False,
 ) -> tuple[Placed[Subject], int]:
     """Return the columns that fit, more the wider it is, and the cells left for the trend.
 
     `sums`: whether a distribution has the sum of its latencies. `titles`: of the columns that the user asked for, in
     this order; the device's name is always the first one. `driver`: cells of the longest driver's name, which takes
     some of the trend's; `name`: of the longest device's, before any other column. `has_failed`: whether an I/O failed.
+    `from_issue`: latencies begin at the issue, which the title of the first one says.
     """
     name = max(0, min(name, _NAME_MOST) - _NAME)
     latencies = (_LATENCIES if sums else _WITHOUT_SUMS) if distribution else _MEAN_ONLY
+    if from_issue:
+        latencies = tuple(_D2C_P50 if field.title == "p50" else field for field in latencies)
     wanted = (*_BEFORE, *(_FAILED if has_failed else ()), *latencies, *_AFTER)
     if titles:
         by_title = {field.title: replace(field, rank=0) for field in COLUMNS}

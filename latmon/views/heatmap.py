@@ -120,6 +120,12 @@ class MapStyle:
             return -1
         return self.scale.row_of(self.threshold_us)
 
+    def waiting_role(self, bucket: int) -> str:
+        """Return the role of an I/O in flight of this age: the alarm colour is for those above a threshold alone."""
+        if self.threshold_us is None or not self.ink.coloured:
+            return WAIT
+        return TAIL if bucket >= bucket_index(self.threshold_us) else "strong"
+
     def is_older(self, bucket: int) -> bool:
         """Return whether the age of an I/O in flight is above the range."""
         return bucket > self.scale.last(self.scale.rows - 1)
@@ -517,7 +523,7 @@ def _cells(column: TimeColumn | None, device: str, style: MapStyle) -> list[tupl
         return drawn
     for bucket in sorted(column.waiting(device)):  # the oldest one is on top
         glyph = ink.older if style.is_older(bucket) else ink.waiting
-        drawn[style.scale.row(bucket)] = (glyph * wide, WAIT)
+        drawn[style.scale.row(bucket)] = (glyph * wide, style.waiting_role(bucket))
     steps = style.steps_of(column, device)
     lower, upper = (steps, steps) if style.cells is style.scale else (steps[::2], steps[1::2])
     for row, (below, above) in enumerate(zip(lower, upper, strict=True)):

@@ -194,7 +194,8 @@ _NUMBERS = (
     ("Q2C", "queue to completion: the whole time of an I/O without a request (dm, md, zram)"),
     ("hba+", "hba with its interrupt"),
     ("48+", "the last colour is so many I/Os or more; four fifths of the columns have no more in any cell"),
-    ("above", "I/Os above the threshold: the alarm colour, on the map too; without a threshold nothing has it"),
+    ("above", "I/Os above the threshold: the alarm colour, on the map too. Ages of I/Os in flight have it from there"),
+    ("", "on; without a threshold a maximum above its peers, and an I/O older than all of its device that completed"),
     (">256us", "the same on small maps, for which the I/Os of all of them count: it begins at one latency on all"),
     (
         "▫ in flight",

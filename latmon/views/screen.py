@@ -520,7 +520,15 @@ class Scene:
             ages = status.NOTHING  # the finding names it
         ended = self.ended is not None
         return status.health(
-            store.origin, window, store.devices, width, self._tracing(), ages=ages, found=found, ended=ended
+            store.origin,
+            window,
+            store.devices,
+            width,
+            self._tracing(),
+            ages=ages,
+            found=found,
+            ended=ended,
+            threshold_us=self._asked().threshold_us,
         )
 
     def _trouble(self) -> list[str]:

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from latmon.aggregate.history import Window
-from latmon.analysis.threshold import slower
+from latmon.analysis.threshold import Slower
 from latmon.model.coverage import counts_twice
 from latmon.model.frame import Device, Frame, Health, Origin
-from latmon.model.histogram import Histogram
 from latmon.model.inflight import Ages
 from latmon.recording.archive import TimelineEvent
 from latmon.support.units import UNKNOWN, clock, part, spelled, with_unit
@@ -114,6 +113,12 @@ class HealthWord(NamedTuple):
     """A caveat on the numbers, which is on the health line; the others are on the page of details only."""
     name: str = ""
     """Its name on the help page, where its text does not begin with it."""
+    is_alarm: bool = False
+    """An I/O in flight for longer than the threshold."""
+
+    @property
+    def role(self) -> str:
+        return TAIL if self.is_alarm else "bad" if self.bad else "dim"
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,11 +204,12 @@ def health(
     ages: Ages = NOTHING,
     found: str = "",
     ended: bool = False,
+    threshold_us: int | None = None,
 ) -> Line:
     """Return what limits the numbers: problems come first and are highlighted, an unknown number is `-`.
 
     The page of details has the rest. `ages`: I/Os in flight that no line above names; `found`: `not_shown` of findings.
-    `ended`: nothing is recorded any more.
+    `ended`: nothing is recorded any more. `threshold_us`: I/Os in flight for longer have the alarm colour.
     """
     if origin is None:
         return fit((Span(" backend starting", "dim"),), cells)
@@ -215,10 +221,10 @@ def health(
     room = cells - ends(cells) - (_MIN_RECORDING + 3 if recording else len(_QUIET) + 1 if stopped else 0)
     kept = [fact for fact in facts if fact.bad] or facts[:1]  # else the coverage
     facts[len(kept) : len(kept)] = [HealthWord(found)] if found else []
-    facts = [*_waiting(ages, room - sum(len(fact.text) + 2 for fact in kept) - 1), *facts]
+    facts = [*_waiting(ages, room - sum(len(fact.text) + 2 for fact in kept) - 1, threshold_us), *facts]
     spans: list[Span] = []
     for fact in _fitting(facts, room):
-        spans += [Span("  " if spans else " "), Span(fact.text, "bad" if fact.bad else "dim")]
+        spans += [Span("  " if spans else " "), Span(fact.text, fact.role)]
     room = cells - ends(cells) - width(tuple(spans))
     if recording:
         name = cell(recording, min(max(room - 3, _MIN_RECORDING), cell_len(recording)))
@@ -254,11 +260,17 @@ def details(view: ViewState, tracing: Tracing, cells: int, room: int) -> list[Li
 
 
 def headline(
-    subject: Subject, cells: int, above: int | None = None, legends: Sequence[Line] = (BLANK,), *, column_us: int = 0
+    subject: Subject,
+    cells: int,
+    above: Slower | None = None,
+    legends: Sequence[Line] = (BLANK,),
+    *,
+    column_us: int = 0,
+    automatic_us: int | None = None,
 ) -> Line:
     """Return the headline of the selected device's map: its I/Os, and why a quantile is missing.
 
-    `above`: its I/Os above the threshold where each was counted; None: the histogram's buckets give them.
+    `above`: its I/Os above the threshold; None without one. `automatic_us`: the one by which its outliers are logged.
     `legends`: of which the first that fits is at the right edge. Model, driver and the time of a column (`column_us`,
     with the keys that change it; 0: not shown) are left out where a longer legend fits without them.
     """
@@ -268,7 +280,7 @@ def headline(
     ios = f"{count(histogram.count if histogram else subject.ios)} I/Os" if counted else "I/Os not counted"
     said: list[Span] = [Span(f"  {ios}")]
     if histogram:
-        said += [Span(", "), _above(histogram, selection.threshold_us, above)]
+        said += [Span(", "), _above(above, selection.threshold_us, automatic_us)]
     if why := unknown_quantiles(histogram):
         said.append(Span(f", {why}"))
     who = ", ".join(w for w in (device.label, device.model, device.driver) if w)
@@ -336,13 +348,18 @@ def health_facts(
     return facts
 
 
-def _waiting(ages: Ages, room: int) -> list[HealthWord]:
-    """Return the oldest I/O in flight with the numbers, where one is older than 1 s, as long as there is room."""
+def _waiting(ages: Ages, room: int, threshold_us: int | None) -> list[HealthWord]:
+    """Return the oldest I/O in flight with the numbers, where one is older than 1 s, as long as there is room.
+
+    It is an alarm from the threshold on; without one from NAMED_US on.
+    """
     if not counted(ages):
         return []
     several = in_words(ages)
     text = next((one for one in several if len(one) <= room), several[-1])
-    return [HealthWord(text, (ages.oldest_us or 0) >= NAMED_US, matters=True)]
+    oldest_us = ages.oldest_us or 0
+    is_alarm = oldest_us >= (NAMED_US if threshold_us is None else threshold_us)
+    return [HealthWord(text, oldest_us >= NAMED_US, matters=True, is_alarm=is_alarm)]
 
 
 def _coverage(ratio: float | None, covered_us: int) -> HealthWord:
@@ -353,13 +370,13 @@ def _coverage(ratio: float | None, covered_us: int) -> HealthWord:
     return HealthWord(f"coverage {percent(min(ratio, 1.0))}", ratio < GOOD_COVERAGE, matters=True)
 
 
-def _above(histogram: Histogram, threshold_us: int | None, exactly: int | None) -> Span:
+def _above(above: Slower | None, threshold_us: int | None, automatic_us: int | None) -> Span:
     """Return the number of I/Os above the threshold, in the colour that they have on the map."""
-    if threshold_us is None:
-        return Span("no threshold", "dim")
-    slow, bound = slower(histogram, threshold_us, exactly)
-    of = "" if bound == threshold_us else f" (┄{with_unit(threshold_us)})"
-    return Span(f"{count(slow)} above {with_unit(bound)}{of}", TAIL if slow else "text")
+    if above is None or threshold_us is None:
+        automatic = "" if automatic_us is None else f" set, outliers from {with_unit(automatic_us)} on"
+        return Span(f"no threshold{automatic}", "dim")
+    of = "" if above.bound_us == threshold_us else f" (┄{with_unit(threshold_us)})"
+    return Span(f"{count(above.ios)} above {with_unit(above.bound_us)}{of}", TAIL if above.ios else "text")
 
 
 def _mode(mode: ScreenMode) -> Line:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from latmon.analysis.threshold import slower
 from latmon.findings.rule import CRITICAL, NOTICE, SEVERITIES, Finding, short_name
 from latmon.model.frame import PROBES_STARTING
 from latmon.support.units import clock, spelled
@@ -212,9 +211,9 @@ def _unknown(view: ViewState) -> list[str]:
         return [f"findings not evaluated: {found.failed}"]
     if not found.evaluated:
         begins = view.history.window.covered_us < _FIRST_US and not view.recorded
-        return ["rules are evaluated after 2 s" if begins else "no rule is evaluated: 6"]
+        return ["rules are evaluated after 2 s" if begins else "no rule is evaluated, 6 shows why"]
     lacking = {*found.broken, *(rule for rules in found.not_evaluated.values() for rule in rules)}
-    return [f"{len(lacking)} of {found.rules} rules not evaluated: 6"] if lacking else []
+    return [f"{len(lacking)} of {found.rules} rules not evaluated, 6 shows them"] if lacking else []
 
 
 def _slow(view: ViewState) -> list[str]:
@@ -224,8 +223,7 @@ def _slow(view: ViewState) -> list[str]:
         by_device: dict[str, int] = {}
         bound_us = threshold_us
         for subject in view.subjects():
-            histogram = subject.window.latency(subject.device.name, subject.selection.ops)
-            by_device[subject.device.name], bound_us = slower(histogram, threshold_us)
+            by_device[subject.device.name], bound_us = view.above(subject) or (0, threshold_us)
         total = sum(by_device.values())
         if total:
             worst = max(by_device, key=lambda name: by_device[name])
@@ -247,7 +245,13 @@ def _old(view: ViewState) -> list[str]:
 def _nothing(view: ViewState) -> str:
     """Return that no I/O is above the threshold, or that there is none."""
     threshold_us = view.selection.threshold_us
-    return "no threshold is set" if threshold_us is None else f"nothing above {spelled(threshold_us)} for {_seen(view)}"
+    if threshold_us is not None:
+        return f"nothing above {spelled(threshold_us)} for {_seen(view)}"
+    automatic = sorted(set(view.history.on_demand.thresholds_us.values()))
+    if not automatic:
+        return "no threshold is set"
+    ends = " to ".join(spelled(us) for us in dict.fromkeys((automatic[0], automatic[-1])))
+    return f"no threshold is set (logged from {ends} on)"
 
 
 def _seen(view: ViewState) -> str:

@@ -176,6 +176,21 @@ def test_the_tail_is_no_step_of_any_ramp(name):
         assert contrast(found["tail"].rgb, found["background"].rgb) > READABLE
 
 
+@pytest.mark.parametrize("depth", ["8", "16"])
+@pytest.mark.parametrize("name", COLOURED)
+def test_the_alarm_is_red_with_few_colours(name, depth):
+    """Not the white of what is strong: of 16 colours it is bright red on dark."""
+    style = face(load_theme(name), depth).styles["tail"]
+    assert style.color.number in (1, 9)
+    assert style != face(load_theme(name), depth).styles["strong"]
+
+
+def test_the_alarm_is_seen_without_colours():
+    styles = face(load_theme("mono"), "none").styles
+    assert styles["tail"].underline
+    assert styles["tail"] != styles["strong"]
+
+
 @pytest.mark.parametrize("depth", ["256", "truecolor"])
 @pytest.mark.parametrize("name", COLOURED)
 def test_stages_differ_on_every_background(name, depth):

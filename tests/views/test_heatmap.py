@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from panels import inside, scene
 
 from latmon.model.frame import OPS, Completed, Device, Flow, Outstanding, Series
-from latmon.model.histogram import MAX_US, Histogram
+from latmon.model.histogram import MAX_US, Histogram, bucket_index
 from latmon.model.inflight import InFlight, InFlightList
 from latmon.tui.commands import STEPS
 from latmon.views.axes import (
@@ -280,7 +280,10 @@ def test_only_ios_above_the_threshold_have_the_alarm_colour(panel, size):
     frames = host(8, 70, odd="nvme5n1", ios=40)
     odd = Series("nvme5n1", "write", "total")
     without = scene(frames, Selection(panel=panel))
-    assert TAIL not in roles_on(without, size), "no quantile has it"
+    alarms = {span.text.strip() for line in screen_lines(without, (), *size) for span in line if TAIL in span.role}
+    assert not any(set(words) & set("█▀▄■▫") for words in alarms), "no quantile has it"
+    assert all(words.endswith(("x", "s")) for words in alarms), "the maximum and the ratio of one unlike its peers"
+    assert alarms or panel == "maps"
     assert "no threshold" in text(without, size)
     slow_us = 9_000_000
     assert TAIL not in roles_on(scene(frames, Selection(panel=panel, threshold_us=slow_us)), size) - (
@@ -293,6 +296,23 @@ def test_only_ios_above_the_threshold_have_the_alarm_colour(panel, size):
     if panel != "maps":
         lines = screen_lines(made, (), *size)
         assert [span.text for line in lines for span in line if span.role == TAIL and "2 above" in span.text]
+
+
+def test_ios_in_flight_have_the_alarm_colour_from_the_threshold_on():
+    style = MapStyle(LatencyScale(0, 8, 40), 100, threshold_us=1_000_000)
+    roles = [style.waiting_role(bucket_index(us)) for us in (600_000, 1_000_000, 90_000_000)]
+    assert roles == ["strong", TAIL, TAIL]
+    assert replace(style, threshold_us=None).waiting_role(bucket_index(90_000_000)) == "wait"
+    made = scene(stuck_host(), Selection(threshold_us=3_600_000_000))
+    ages = [span for line in screen_lines(made, (), 120, 40) for span in line if re.search(r">\d+s", span.text)]
+    assert ages
+    assert not any(TAIL in span.role for span in ages), "younger than the threshold"
+    made = scene(stuck_host(), Selection(threshold_us=1_000_000))
+    ages = [span for line in screen_lines(made, (), 120, 40) for span in line if re.search(r">\d+s", span.text)]
+    assert all(TAIL in span.role for span in ages)
+    made.choose(Selection(screen="stages", threshold_us=1_000_000))
+    health = next(line for line in screen_lines(made, (), 120, 40) if "in flight >" in plain(line))
+    assert next(span.role for span in health if "in flight >" in span.text) == TAIL
 
 
 def test_a_row_with_the_threshold_in_it_is_of_the_tail_where_an_io_is_above_that():
@@ -477,7 +497,7 @@ def test_the_colour_of_the_tail_begins_at_the_same_latency_on_all_small_maps():
     for line in lines:
         x = 0
         for span in line:
-            if TAIL in span.role.split("/"):
+            if TAIL in span.role.split("/") and set(span.text) <= set("█▀▄■"):
                 cells[x] = cells.get(x, 0) + len(span.text)
             x += len(span.text)
     title = next(plain(line) for line in lines if "nvme2n1" in plain(line))

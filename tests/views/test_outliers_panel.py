@@ -162,7 +162,7 @@ def test_an_untraced_one_says_so():
         (
             {"sda": 1_000_000},
             {"waiting": (Aged("sda", 38_000_000), Aged("sda", 10_000_000, at_least=True, count=299))},
-            "no I/O above 1 s completed in the last 60 s; 300 older than 1 s are in flight: 3",
+            "no I/O above 1 s completed in the last 60 s; 300 older than 1 s are in flight, 3 shows them",
         ),
         (
             {"sda": 1_000, "sdb": 20_000},

@@ -76,6 +76,8 @@ class Listing:
     """The filter in words: a device, a region of its map; empty for all."""
     by_moment: bool = False
     """The filter is a region of a map: I/Os above the threshold, or left out, are not counted in it."""
+    threshold: str = "the threshold"
+    """By which the I/Os are logged, which may be another one than that of the map."""
 
     @property
     def left_out(self) -> str:
@@ -105,11 +107,15 @@ def listing(
     where: str = "",
     by_moment: bool = False,
     wanted: Callable[[Outlier], bool] | None = None,
+    threshold: str = "the threshold",
 ) -> Listing:
-    """Return the rows in an order. `folded`: oldest first; `wanted`: the filter, `where`: the filter in words."""
+    """Return the rows in an order.
+
+    `folded`: oldest first; `wanted`: the filter, `where`: the filter in words; `threshold`: that of the log, in words.
+    """
     some = [f for f in folded if wanted is None or wanted(f.outlier)]
     some = some[::-1] if order == "newest" else sorted(some, key=lambda f: -f.outlier.total_us)
-    return Listing(tuple(some), order, above, sum(f.repeats for f in some), suppressed, where, by_moment)
+    return Listing(tuple(some), order, above, sum(f.repeats for f in some), suppressed, where, by_moment, threshold)
 
 
 def outliers(shown: Listing, selected: int, width: int, height: int, ink: Ink, *, why: str = "") -> list[Line]:
@@ -156,11 +162,12 @@ def no_outliers(
 
 
 def _older(waiting: Sequence[Aged], limit_us: int) -> str:
-    """Return `; 300 older than 1 s are in flight: 3`, with the key of their screen; empty where none is as old."""
+    """Return `; 300 older than 1 s are in flight, 3 shows them`; empty where none is as old."""
     age_s = next((age for age in AGES_S if age * 1_000_000 >= limit_us), AGES_S[-1])
     older = sum(one.count for one in waiting if one.age_us >= age_s * 1_000_000)
-    is_or_are = "is" if older == 1 else "are"
-    return f"; {count(older)} older than {spelled(age_s * 1_000_000)} {is_or_are} in flight: 3" if older else ""
+    is_or_are, them = ("is", "it") if older == 1 else ("are", "them")
+    words = f"; {count(older)} older than {spelled(age_s * 1_000_000)} {is_or_are} in flight, 3 shows {them}"
+    return words if older else ""
 
 
 def op_letters(one: Outlier) -> str:
@@ -202,7 +209,7 @@ def _head(shown: Listing, width: int) -> Line:
     left_out = f", {shown.left_out}" if shown.left_out else ""
     of = f"{reported} logged" if shown.by_moment else f"{reported} of {above}"
     texts = (
-        f"  {shown.order} first  {of}{'' if shown.by_moment else ' above the threshold'}{rows}{left_out}",
+        f"  {shown.order} first  {of}{'' if shown.by_moment else f' above {shown.threshold}'}{rows}{left_out}",
         f"  {shown.order} first  {of}{rows}{left_out}",
         f"  {of}{left_out}",
         f"  {of}{', maybe more' if left_out and shown.by_moment else left_out.replace(' by the rate limit', '')}",
@@ -822,7 +829,16 @@ def log(view: ViewState) -> Listing:
         where=_where(view),
         by_moment=region is not None,
         wanted=_wanted(view, names),
+        threshold=_threshold(view),
     )
+
+
+def _threshold(view: ViewState) -> str:
+    """Return the threshold by which I/Os are logged in words; it may be another one than that of the map."""
+    logged_us = None if view.origin is None else view.origin.threshold_us
+    if logged_us is None:
+        return "the automatic threshold"
+    return "the threshold" if logged_us == view.selection.threshold_us else with_unit(logged_us)
 
 
 def _limit_above(view: ViewState) -> int:

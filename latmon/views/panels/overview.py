@@ -16,13 +16,12 @@ from typing import NamedTuple
 
 from latmon.aggregate.history import KEEP_US
 from latmon.analysis.attribution import tail, tail_cut
-from latmon.analysis.threshold import slower
+from latmon.analysis.threshold import old_from_us, slower
 from latmon.findings.engine import HIGH
 from latmon.model.devices import HOST_SEPARATOR
-from latmon.model.frame import OPS, Device, Flow, Frame, Outlier, Traced, shown_reports
+from latmon.model.frame import OPS, Device, Frame, Outlier, Traced, shown_reports
 from latmon.model.host_context import BYTES, CONTEXT, PER_S, SHARE, ContextValue
 from latmon.model.inflight import Issue
-from latmon.model.measurements import ABOVE
 from latmon.model.stages import by_column
 from latmon.support.units import UNKNOWN, part, rate, significant, spelled, whole, with_unit
 from latmon.views import status
@@ -415,7 +414,7 @@ def big_map(view: ViewState, chosen: Subject, width: int, room: int, *, explains
     assert origin is not None  # noqa: S101  drawn only once there is a row
     view.latency_map.has_load = False
     if view.selection.fold and view.selection.cursor is None:
-        head = status.headline(chosen, width, _counted(view, name))
+        head = _headline(view, chosen, width)
         return [head, *offsets_panel(view, chosen, width, room - 1)]
     why = no_map(chosen, origin)
     if why and not any(one.request for one in view.history.ages.of(name)):
@@ -423,8 +422,16 @@ def big_map(view: ViewState, chosen: Subject, width: int, room: int, *, explains
             why = means_only(origin) if explains else ""
         lines = _without(view, chosen, why, width, room - 1)
         view.latency_map.drawn = None
-        return [status.headline(chosen, width), *lines]
+        return [_headline(view, chosen, width), *lines]
     return _map_with_strips(view, chosen, width, room, paragraph(why, width) if why else [])
+
+
+def _headline(
+    view: ViewState, chosen: Subject, width: int, legend: Sequence[Line] = (BLANK,), *, column_us: int = 0
+) -> Line:
+    """Return the headline of a device's map, with the number of its I/Os above the threshold."""
+    automatic_us = view.history.on_demand.thresholds_us.get(chosen.device.name)
+    return status.headline(chosen, width, view.above(chosen), legend, column_us=column_us, automatic_us=automatic_us)
 
 
 def _map_with_strips(view: ViewState, chosen: Subject, width: int, room: int, reason: list[Line]) -> list[Line]:
@@ -457,7 +464,7 @@ def _map_with_strips(view: ViewState, chosen: Subject, width: int, room: int, re
     marks = _side_marks(view, chosen, style, waiting=waiting)
     lines = labelled(timeline, name, style, width, marks, counts=counts)
     legend = legends(style, ages=timeline.ages(name))
-    head = status.headline(chosen, width, _counted(view, name), legend, column_us=timeline.column_us)
+    head = _headline(view, chosen, width, legend, column_us=timeline.column_us)
     head, lines = _with_region(view, name, timeline, style, (head, lines), width=width)
     below = axis(timeline, style, name)
     room_right = width - line_width(below) - 1
@@ -715,21 +722,13 @@ def _side_marks(view: ViewState, chosen: Subject, style: MapStyle, *, waiting: b
     histogram = chosen.window.latency(device, view.selection.ops)
     found = quantile_marks(histogram)
     if style.threshold_us is not None and style.limit_row >= 0 and histogram:
-        slow, bound = slower(histogram, style.threshold_us, _counted(view, device))
+        slow, bound = view.above(chosen) or slower(histogram, style.threshold_us)
         above = "above" if bound == style.threshold_us else f">{with_unit(bound)}"
         found.append(SideMark(style.threshold_us, f"{whole(slow)} {above}", TAIL if slow else "limit", is_limit=True))
     if waiting and chosen.oldest_us > (histogram.max_bound or 0):
-        return [SideMark(chosen.oldest_us, f"max {at_least(chosen.oldest_us)}", "bad"), *found]
+        is_old = chosen.oldest_us >= old_from_us(style.threshold_us, histogram)
+        return [SideMark(chosen.oldest_us, f"max {at_least(chosen.oldest_us)}", TAIL if is_old else "strong"), *found]
     return [*max_mark(histogram), *found]  # the highest of equal ones first
-
-
-def _counted(view: ViewState, device: str) -> int | None:
-    """Return a device's I/Os above the threshold, where the probe counted all of them by the same one; else None."""
-    selection, on_demand = view.selection, view.history.on_demand
-    fixed_us = None if view.origin is None else view.origin.threshold_us
-    if fixed_us is None or not fixed_us == selection.threshold_us == on_demand.thresholds_us.get(device):
-        return None  # an automatic threshold moves, also if it has this value now
-    return sum(on_demand[ABOVE].get(Flow(device, op), 0) for op in selection.ops)
 
 
 def _without(view: ViewState, chosen: Subject, why: str, width: int, room: int) -> list[Line]:
@@ -1044,6 +1043,7 @@ def device_rows(
         driver=driver,
         name=name,
         has_failed=any(one.failed for one in every),
+        from_issue=distribution and origin is not None and origin.latency_from == "issue",
     )
     tail_cells, trend = split(room) if view.history.any_traced else (0, room)
     glyphs = SPARKS[:-1] if view.ink.coloured else RAMP_SPARKS  # a whole cell would touch the row above
