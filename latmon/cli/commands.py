@@ -560,7 +560,13 @@ def _report(args: argparse.Namespace) -> int:
         return _runs(files, args, defaults.findings)
     with _named_by(args, defaults, "ramp"):
         return report_command(
-            files, as_json=args.json, html=args.html, settings=defaults.findings, ramp=ramp, slo_us=args.slo
+            files,
+            as_json=args.json,
+            html=args.html,
+            is_brief=args.brief,
+            settings=defaults.findings,
+            ramp=ramp,
+            slo_us=args.slo,
         )
 
 

@@ -456,6 +456,13 @@ OPTIONS += _declared(
     Option("--schema", "print the JSON Schema of --json, and end", has_schema=True, one_of="forms"),
     Option("--text", "print text (the default)", commands=("report",), one_of="forms"),
     Option("--html OUT", "write one HTML file that loads nothing else; - is stdout", values.file, one_of="forms"),
+    Option(
+        "--brief",
+        "with --html: two pages, the impact and the worst findings",
+        commands=("report",),
+        needs=_needs("--html"),
+        excludes=(Rule(("--runs",), "{part} compares runs: it goes without {option}"),),
+    ),
     RAMP._replace(commands=("report",), help=f"with --html: {RAMP.help}", needs=_needs("--html"), excludes=()),
 )
 OPTIONS += _declared(

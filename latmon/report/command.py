@@ -34,20 +34,21 @@ def report_command(
     *,
     as_json: bool = False,
     html: Path | None = None,
+    is_brief: bool = False,
     settings: Settings = DEFAULT,
     ramp: str = "auto",
     slo_us: int | None = None,
 ) -> int:
     """Print the report, which lists damage of the file. RecordingError if no window can be read.
 
-    `html`: a new file for it, or `-`; `settings` are the rules'; `ramp`: the colours of counts in HTML; `slo_us`: I/Os
-    at or above it are counted by hour and day.
+    `html`: a new file for it, or `-`; `is_brief`: only its first two pages; `settings` are the rules'; `ramp`: the
+    colours of counts in HTML; `slo_us`: I/Os at or above it are counted by hour and day.
     """
     recording = open_parts(paths)
     with streams.Progress(f"reading {named(recording.path)}", quiet=html == streams.STANDARD) as progress:
         _follow(recording, progress)
         if html is not None:
-            return _to_html(recording, html, _PageOptions(settings, ramp, slo_us))
+            return _to_html(recording, html, _PageOptions(settings, ramp, slo_us, is_brief=is_brief))
         report = summarise(recording, settings, slo_us)
     _need_windows(recording, report.intervals)
     text = json.dumps(to_json(report), indent=1, allow_nan=False) + "\n" if as_json else render_text(report)
@@ -71,6 +72,7 @@ class _PageOptions(NamedTuple):
     settings: Settings
     ramp: str
     slo_us: int | None
+    is_brief: bool = False
 
 
 def _to_html(recording: Recording | Parts, path: Path, options: _PageOptions) -> int:
@@ -103,7 +105,8 @@ def _page(recording: Recording | Parts, columns: MapColumns, parts: int, options
         totals = added_up(recording, columns.add, engine=engine, whole=by_windows, slo_us=slo_us)
     _need_windows(recording, totals.windows)
     report = report_of(recording, totals, findings_of(engine))
-    return render_html(report, totals, columns, parts, shown).encode("utf-8", "replace")
+    page = render_html(report, totals, columns, parts, shown, is_brief=options.is_brief)
+    return page.encode("utf-8", "replace")
 
 
 def _need_windows(recording: Recording | Parts, windows: int) -> None:

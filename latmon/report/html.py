@@ -1,6 +1,7 @@
 """The report and the comparison of two captures as one HTML file each: no script, nothing from outside, prints on A4.
 
-First the report's page and its order, then the section of each device, then the tables of the whole capture. Numbers
+The first page has the impact in one sentence and the map of the device that it is about. The rest has the report's
+order, then the section of each device, then the tables of the whole capture; the brief page ends before them. Numbers
 are from the report, pictures from the totals and the columns of time. A section that was not measured is empty.
 
 `latmon diff --html` has the text's paragraphs in their order, then the distributions of A and B below each other on the
@@ -105,7 +106,8 @@ _ERROR = (
     "end. It is left out (-) if fewer than 1 / (1 - q) I/Os were timed. Counts, sums, means "
     "and maxima are exact; ≤ marks a bound if the exact maximum isn't known."
 )
-MAX_FINDINGS = 50
+MAX_FINDINGS, BRIEF_FINDINGS = 50, 2
+"""Findings of the whole page, and of the brief one, which has two pages on A4."""
 _COUNTED_BY = {
     PROBE: "the probe, at each I/O",
     SYSFS: "gauges of the kernel, sampled",
@@ -119,14 +121,15 @@ MAX_DEPTHS = 24
 MAX_WAITING = 20
 
 
-def findings(evaluated: Findings | None) -> str:
-    """Return the section of the findings; empty if no rule was evaluated."""
+def findings(evaluated: Findings | None, most: int = MAX_FINDINGS) -> str:
+    """Return the section of the findings, the worst `most` of them; empty if no rule was evaluated."""
     if evaluated is None:
         return ""
     rows, by = evaluated.findings, finding_words.evaluated(evaluated.findings_by)
-    head = f'<section id="findings"><h2>Findings</h2>\n<p>{text(f"By {by}." if rows else f"None, by {by}.")}</p>\n'
-    rest = f"<p>and {len(rows) - MAX_FINDINGS:,} more</p>\n" if len(rows) > MAX_FINDINGS else ""
-    return f"{head}{''.join(map(_finding, rows[:MAX_FINDINGS]))}{rest}</section>\n"
+    rest = f"<p>and {len(rows) - most:,} more</p>\n" if len(rows) > most else ""
+    how = f'<p class="small">{text(f"By {by}." if rows else f"None, by {by}.")}</p>\n'
+    listed_findings = "".join(map(_finding, rows[:most]))
+    return f'<section id="findings"><h2>Findings</h2>\n{listed_findings}{rest}{how}</section>\n'
 
 
 def _finding(finding: Finding) -> str:
@@ -154,23 +157,38 @@ def _step(step: NextStep) -> str:
     return f'{what} <span class="risk">Risk: {text(step.risk)}.</span>{"".join(commands)}'
 
 
-def render_html(report: Report, totals: Totals, columns: MapColumns, parts: int = 1, shown: Look | None = None) -> str:
-    """Return the whole page. `shown`: its colours; None: the default ones."""
+def render_html(
+    report: Report,
+    totals: Totals,
+    columns: MapColumns,
+    parts: int = 1,
+    shown: Look | None = None,
+    *,
+    is_brief: bool = False,
+) -> str:
+    """Return the whole page, or the brief one. `shown`: its colours; None: the default ones."""
     shown = shown or look()
     frame = map_frame(columns, shown.paper.ramp.steps, _marks(totals), _gaps(totals))
-    devices = _shown(report)
+    devices, first = _shown(report), _device_of_impact(report)
     start = f"{report.start[:10]} {report.start[11:16]} UTC" if report.start else UNKNOWN
     title = f"Storage latency of {report.host.name}, {start}"
     body = [
         f"<h1>{text(title)}</h1>",
-        _verdict(report),
+        _impact(report, frame, first),
         _facts(report, parts),
-        findings(report.evaluated),
-        _overview(report, devices),
+        _verdict(report),
+        findings(report.evaluated, BRIEF_FINDINGS if is_brief else MAX_FINDINGS),
+        _overview(report, [] if is_brief else devices),
+    ]
+    if is_brief:
+        return document(title, body, _footer(report), shown)
+    maps = {label: _map(label, report.devices[label], frame, str(at)) for at, label in enumerate(devices)}
+    maps[first] = '<p class="small">Its map is on the first page.</p>'
+    body += [
         _slow_hours(report),
         _mark_table(report),
         _trust(report),
-        *(_device(at, name, report, totals, frame) for at, name in enumerate(devices)),
+        *(_device(at, label, report, totals, maps[label]) for at, label in enumerate(devices)),
         _outliers(report),
         _issuers(report),
         _files(report),
@@ -179,6 +197,27 @@ def render_html(report: Report, totals: Totals, columns: MapColumns, parts: int 
         _meaning(report, frame),
     ]
     return document(title, body, _footer(report), shown)
+
+
+def _impact(report: Report, frame: MapFrame, label: str) -> str:
+    """Return the worst finding as one sentence, and the map of the device `label`, which may be none."""
+    rows = report.evaluated.findings if report.evaluated else ()
+    sentence = f'<p class="impact">{text(f"{rows[0].summary}." if rows else "No finding.")}</p>\n'
+    if not label:
+        return sentence
+    return f'{sentence}<p class="small">{name(label)}</p>\n{_map(label, report.devices[label], frame, "first")}'
+
+
+def _device_of_impact(report: Report) -> str:
+    """Return the device of the worst finding, else the one with most I/Os; empty without devices."""
+    rows = report.evaluated.findings if report.evaluated else ()
+    if rows and rows[0].device in report.devices:
+        return rows[0].device
+    return max(report.devices, key=lambda label: _ios(report.devices[label]), default="")
+
+
+def _ios(device: Device) -> int:
+    return sum(op.count for op in device.ops.values())
 
 
 def _verdict(report: Report) -> str:
@@ -221,7 +260,7 @@ def _shown(report: Report) -> list[str]:
     """Return the devices with a section: busy ones by name; of too many those with most I/Os."""
     devices = report.devices
     busy = [name for name, device in devices.items() if device_text.is_busy(device)]
-    busy.sort(key=lambda name: -sum(op.count for op in devices[name].ops.values()))
+    busy.sort(key=lambda name: -_ios(devices[name]))
     return sorted(busy[:MAX_SECTIONS])
 
 
@@ -294,16 +333,19 @@ def _trust(report: Report) -> str:
     return section + (f"<h3>Damage of the file</h3>\n{damage}" if damage else "")
 
 
-def _device(at: int, label: str, report: Report, totals: Totals, frame: MapFrame) -> str:
-    device = report.devices[label]
-    limit = outstanding.bound_of(device.outstanding)
-    fixed_us = device.threshold_us if device.threshold_range_us is None else None
-    drawn = heat_map(label, frame, fixed_us, limit, str(at))
-    caption = "No map: more devices than there is room for." if label in frame.columns.left_out else _map_text(frame)
+def _device(at: int, label: str, report: Report, totals: Totals, drawn: str) -> str:
+    """Return a device's section. `drawn`: its map, or where that is."""
     whole = merge(_totals_of(label, totals[LATENCIES]))
     whole = whole or merge(_totals_of(label, totals.traced.histograms))
-    pictures = _Pictures(drawn, caption, histogram(label, whole))
-    return _section(label, report, pictures, f"device-{at}")
+    return _section(label, report, _Pictures(drawn, histogram(label, whole)), f"device-{at}")
+
+
+def _map(label: str, device: Device, frame: MapFrame, key: str) -> str:
+    """Return the heat map of a device with its caption; `key` makes its ids unique on the page."""
+    limit = outstanding.bound_of(device.outstanding)
+    fixed_us = device.threshold_us if device.threshold_range_us is None else None
+    caption = "No map: more devices than there is room for." if label in frame.columns.left_out else _map_text(frame)
+    return figure(heat_map(label, frame, fixed_us, limit, key), caption, "map")
 
 
 def _totals_of(device: str, histograms: Mapping[Series, Histogram]) -> list[Histogram]:
@@ -360,10 +402,9 @@ def _gaps(totals: Totals) -> list[Note]:
 
 
 class _Pictures(NamedTuple):
-    """SVG pictures of a device, with the caption of the heat map."""
+    """The heat map of a device with its caption, and the picture of its distribution."""
 
     heat_map: str
-    map_text: str
     histogram: str
 
 
@@ -374,7 +415,7 @@ def _section(label: str, report: Report, drawn: _Pictures, anchor: str) -> str:
         f'<section class="device" id="{anchor}"><h2>{name(label)}</h2>',
         _identity(device),
         _reported(label, device),
-        figure(drawn.heat_map, drawn.map_text, "map"),
+        drawn.heat_map,
         _ops(device, report.measured_s, report.latency_from),
         figure(drawn.histogram, "I/Os by latency, all operations together; both axes are logarithmic."),
         _stages(label, device),

@@ -241,6 +241,7 @@ bdi{unicode-bidi:isolate}
 table.narrow{width:auto}
 table.narrow caption{white-space:nowrap}
 .what{color:var(--dim)}
+.impact{font-size:1.25rem;font-weight:600}
 .verdict{border-left:5px solid var(--accent);padding:.4rem .8rem;background:var(--band);font-weight:600}
 .verdict.lost{border-color:var(--bad);color:var(--bad)}
 .key{font-size:1.02rem;color:var(--strong)}

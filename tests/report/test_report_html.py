@@ -350,6 +350,24 @@ def test_many_devices_make_wider_columns_and_a_page_of_bounded_size(tmp_path):
     assert page.count("h1v1h-1z") <= 22_000
 
 
+def test_the_first_page_has_the_worst_finding_and_the_map_of_its_device(rich):
+    page = page_of(rich)
+    impact, _, rest = page.partition("<dl")
+    assert '<p class="impact">' in impact
+    (label,) = re.findall(r"Latency heat map of (\S+):", impact)
+    assert page.count(f"Latency heat map of {label}:") == 1, "its section has no second one"
+    assert "Its map is on the first page." in rest
+
+
+def test_a_brief_page_ends_after_the_devices(rich, tmp_path):
+    whole, brief = tmp_path / "case.html", tmp_path / "brief.html"
+    assert report_command([rich], html=whole) == report_command([rich], html=brief, is_brief=True) == EXIT_DONE
+    heads = re.findall(r"<h2>(.*?)</h2>", brief.read_text())
+    assert heads == ["Findings", "Devices"]
+    assert len(re.findall(r"<h2>(.*?)</h2>", whole.read_text())) > len(heads)
+    Page(brief.read_text())
+
+
 def test_the_command_writes_a_new_private_file(rich, tmp_path, capsysbinary):
     out = tmp_path / "case.html"
     assert report_command([rich], html=out) == EXIT_DONE

@@ -79,7 +79,7 @@ class Finding:
     summary: str
     lasted: Annotated[Lasted | None, MERGED] = None
     share: float | None
-    """Part of the time of the affected I/Os that it explains."""
+    """Part of the device's or the program's time that it explains."""
     evidence: Mapping[str, Fact]
     view: View
     next_steps: tuple[NextStep, ...]
