@@ -10,7 +10,7 @@ from latmon.findings.engine import RuleEngine, not_evaluated, unexplained
 from latmon.findings.rule import PRIORITIES, Finding, Where
 from latmon.model.frame import Origin, Outlier
 from latmon.model.measurements import IO_PRIORITIES
-from latmon.model.measurements.io_priorities import BEST_EFFORT, IDLE_CLASS, IoPriority, PriorityTime
+from latmon.model.measurements.io_priorities import BEST_EFFORT, IDLE_CLASS, REAL_TIME, IoPriority, PriorityTime
 
 ID = "low-io-priority"
 BACKUP = IoPriority("backup/7", IDLE_CLASS, 0)
@@ -57,6 +57,35 @@ def test_a_low_level_of_best_effort_counts_under_bfq_alone():
     (finding,) = of(low)
     assert "its I/O priority is best-effort 7 of 7" in finding.summary
     assert of(low, "mq-deadline") == []
+
+
+DUMPER = IoPriority("dumper/9", REAL_TIME, 0)
+
+
+@pytest.mark.parametrize("scheduler", ["bfq", "mq-deadline"])
+def test_a_program_of_the_real_time_class_is_named_by_those_that_wait_behind_it(scheduler):
+    victim = replace(SLOW, comm="mongod", pid=5)
+    (finding,) = of(minute(outlier=victim, key=DUMPER, io_bytes=4000 * 4096), scheduler)
+    assert finding.summary == (
+        f"sda: reads of mongod (pid 5) wait 243 ms in the queue of {scheduler}, because dumper (pid 9) has the I/O "
+        "class real-time: 203 later I/Os are completed meanwhile"
+    )
+    assert finding.short == f"sda: mongod waits 243 ms: dumper is real-time in {scheduler}'s queue"
+    facts = {fact.name: fact.text for fact in finding.facts}
+    assert facts["others"] == ">99% of the bytes of sda are that program's"
+    assert [step.commands for step in finding.steps] == [("ionice -p 9",), ("ionice -c2 -n4 -p 9",), ()]
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        pytest.param(minute(key=DUMPER, io_bytes=100 * 4096), id="it does little"),
+        pytest.param(minute(outlier=replace(SLOW, pid=9), key=DUMPER, io_bytes=4000 * 4096), id="its own I/Os wait"),
+        pytest.param(minute(outlier=replace(SLOW, overtaken_by=0), key=DUMPER, io_bytes=4000 * 4096), id="all wait"),
+    ],
+)
+def test_a_program_of_the_real_time_class_that_does_no_harm(frames):
+    assert of(frames) == []
 
 
 def test_it_is_known_early_where_it_was_so_from_the_start():

@@ -1,4 +1,4 @@
-"""I/O priorities of processes: those of the idle class, and of best-effort below its usual level.
+"""I/O priorities of processes: those of the idle and real-time class, and of best-effort below its usual level.
 
 A thread asks ioprio_get(2) for each process, every 2 s or as seldom as 0.5 % of a CPU allows, as long as a device has a
 scheduler that heeds priorities (HEEDED). It is 1 us a process, and needs no privilege. A process without a priority
@@ -28,6 +28,7 @@ from latmon.model.measurements.io_priorities import (
     HEEDED,
     IDLE_CLASS,
     LOWEST_LEVEL,
+    REAL_TIME,
     USUAL_LEVEL,
     IoPriority,
     PriorityTime,
@@ -38,7 +39,7 @@ from latmon.support.text import clean
 from latmon_backends.kernel.bounded_sums import BoundedSums, rows_between
 from latmon_backends.kernel.paced_looks import PacedLooks, Run
 
-_MOST_PROCESSES, _MOST_LOW = 20_000, 256
+_MOST_PROCESSES, _MOST_UNUSUAL = 20_000, 256
 _MAX_NAME = 256
 _IO = re.compile(rb"^(?:read_bytes|write_bytes): (\d{1,19})$", re.MULTILINE)
 _CALL: Mapping[str, int] = MappingProxyType(
@@ -48,14 +49,15 @@ _CALL: Mapping[str, int] = MappingProxyType(
 _OF_PROCESS = 1
 """IOPRIO_WHO_PROCESS."""
 _CLASS_SHIFT = 13
-_BEST_EFFORT_CODE, _IDLE_CODE = 2, 3
-"""IOPRIO_CLASS_BE, IOPRIO_CLASS_IDLE."""
+_REAL_TIME_CODE, _BEST_EFFORT_CODE, _IDLE_CODE = 1, 2, 3
+"""IOPRIO_CLASS_RT, IOPRIO_CLASS_BE, IOPRIO_CLASS_IDLE."""
+_REAL_TIME_POLICIES = (os.SCHED_FIFO, os.SCHED_RR)
 _LEVEL_MASK = 7
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-class _Low(NamedTuple):
-    """A process with a low priority at one moment."""
+class _Unusual(NamedTuple):
+    """A process with a priority that is not the usual one, at one moment."""
 
     priority: IoPriority
     io_bytes: int | None
@@ -64,11 +66,11 @@ class _Low(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The processes with a low priority at one moment, by pid."""
+    """The processes with a priority that is not the usual one at one moment, by pid."""
 
     mono_us: int
     spent_us: int
-    processes: Mapping[int, _Low]
+    processes: Mapping[int, _Unusual]
 
 
 PrioritySums = Mapping[IoPriority, PriorityTime]
@@ -98,10 +100,12 @@ def priority_of(pid: int) -> int:
 
 def _of_nice(pid: int) -> int:
     """Return the priority that the kernel gives a process without its own."""
-    if os.sched_getscheduler(pid) == os.SCHED_IDLE:
+    policy = os.sched_getscheduler(pid)
+    if policy == os.SCHED_IDLE:
         return _IDLE_CODE << _CLASS_SHIFT
+    io_class = _REAL_TIME_CODE if policy in _REAL_TIME_POLICIES else _BEST_EFFORT_CODE
     nice = os.getpriority(os.PRIO_PROCESS, pid)
-    return _BEST_EFFORT_CODE << _CLASS_SHIFT | (nice + 20) // 5
+    return io_class << _CLASS_SHIFT | (nice + 20) // 5
 
 
 def is_possible() -> bool:
@@ -155,7 +159,7 @@ def _gains(before: Look, now: Look) -> Iterator[tuple[IoPriority, PriorityTime]]
 def look(proc: Path, mono_us: int, priority: Callable[[int], int] = priority_of) -> Look:
     """Look at all processes; `priority`: as `priority_of`."""
     begun_ns = time.thread_time_ns()
-    processes: dict[int, _Low] = {}
+    processes: dict[int, _Unusual] = {}
     pids = [int(name) for name in os.listdir(proc) if name.isdecimal()]  # noqa: PTH208 - no paths of thousands
     for pid in pids[:_MOST_PROCESSES]:
         try:
@@ -165,15 +169,17 @@ def look(proc: Path, mono_us: int, priority: Callable[[int], int] = priority_of)
         io_class, level = _class_and_level(code)
         if io_class:
             name = clean(content(f"{proc}/{pid}/comm").rstrip(b"\n"), _MAX_NAME).replace("/", "_")
-            processes[pid] = _Low(IoPriority(f"{name}/{pid}", io_class, level), _io_bytes(proc, pid))
-            if len(processes) >= _MOST_LOW:
+            processes[pid] = _Unusual(IoPriority(f"{name}/{pid}", io_class, level), _io_bytes(proc, pid))
+            if len(processes) >= _MOST_UNUSUAL:
                 break
     return Look(mono_us, (time.thread_time_ns() - begun_ns) // 1000, processes)
 
 
 def _class_and_level(code: int) -> tuple[str, int]:
-    """Return class and level of a low priority; an empty class of another one."""
+    """Return class and level of a priority that is not the usual one; an empty class of the others."""
     kernel_class, level = code >> _CLASS_SHIFT, code & _LEVEL_MASK
+    if kernel_class == _REAL_TIME_CODE:
+        return REAL_TIME, level
     if kernel_class == _IDLE_CODE:
         return IDLE_CLASS, 0
     if kernel_class == _BEST_EFFORT_CODE and USUAL_LEVEL < level <= LOWEST_LEVEL:

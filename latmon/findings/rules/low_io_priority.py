@@ -1,10 +1,13 @@
-"""low-io-priority: I/Os of a program wait in the scheduler's queue, because it has a low I/O priority.
+"""low-io-priority: I/Os of a program wait in the scheduler's queue, because its I/O priority is lower than others'.
 
 A program of the idle class (`ionice -c3`, systemd's IOSchedulingClass=idle) is served when no other one has I/Os: by
 mq-deadline after 10 s at the latest (prio_aging_expire), by bfq once in 200 ms (BFQ_CL_IDLE_TIMEOUT). A low level of
 best-effort, which also a nice value gives, has a small share of the device under bfq. The device's own times are good
 meanwhile, and programs of the usual priority see nothing. No finding: a scheduler that heeds no priority, I/Os that
 wait in the driver, and a device that does hardly anything but the program's own I/Os.
+
+A program of the real-time class (`ionice -c1`, or one with a real-time policy) is served before all others, so that
+those of the usual priority wait as long as it has I/Os. Most of the device's bytes are then its own.
 """
 
 from __future__ import annotations
@@ -33,7 +36,15 @@ from latmon.findings.rule import (
 )
 from latmon.model.frame import Outlier
 from latmon.model.measurements import IO_PRIORITIES
-from latmon.model.measurements.io_priorities import HEEDED, IDLE_CLASS, IoPriority, PriorityTime
+from latmon.model.measurements.io_priorities import (
+    BEST_EFFORT,
+    HEEDED,
+    IDLE_CLASS,
+    REAL_TIME,
+    USUAL_LEVEL,
+    IoPriority,
+    PriorityTime,
+)
 from latmon.model.stages import plural_of_op
 from latmon.support.units import counted, part, show_size, spelled
 
@@ -57,7 +68,9 @@ class _Delayed(NamedTuple):
     median_us: int
     """Median of all I/Os of the device."""
     others: float | None
-    """Share of the device's bytes that are not the process's; None: not known."""
+    """Share of the device's bytes that are not the process's, or that are those of `behind`; None: not known."""
+    behind: IoPriority | None = None
+    """The program of the real-time class that is served before it."""
 
     @property
     def queue_us(self) -> int:
@@ -82,6 +95,8 @@ class _Delayed(NamedTuple):
     @property
     def words(self) -> str:
         """Return the priority as a text."""
+        if self.behind is not None:
+            return "the usual one"
         return "the idle class" if self.priority.io_class == IDLE_CLASS else f"best-effort {self.priority.level} of 7"
 
 
@@ -94,9 +109,8 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
         scheduler = elevator(facts.device(name).limits) or ""
         if scheduler not in HEEDED:
             continue
-        several = [
-            delayed for delayed in _delayed(facts, name, scheduler, priorities) if _is_found(facts, delayed, limits)
-        ]
+        delayed_ones = (*_delayed(facts, name, scheduler, priorities), *_behind(facts, name, scheduler, priorities))
+        several = [delayed for delayed in delayed_ones if _is_found(facts, delayed, limits)]
         if several:
             yield _finding(facts, sorted(several, key=lambda delayed: -delayed.queue_us))
 
@@ -130,6 +144,26 @@ def _delayed(facts: Facts, device: str, scheduler: str, priorities: _Priorities)
         yield _Delayed(device, scheduler, row, outliers, median_us, others)
 
 
+def _behind(facts: Facts, device: str, scheduler: str, priorities: _Priorities) -> Iterator[_Delayed]:
+    """Yield the processes with slow reads or writes beside one of the real-time class; not on the hosts of a fleet."""
+    rows = [(row, time.io_bytes) for rows in priorities.values() for row, time in rows.items()]
+    first, moved = max(
+        ((row, moved) for row, moved in rows if row.io_class == REAL_TIME), key=lambda pair: pair[1], default=(None, 0)
+    )
+    done = facts.completed(device)
+    if first is None or not moved or done is None or not done.bytes or facts.origin.backend == FLEET:
+        return
+    ios: dict[str, list[Outlier]] = {}
+    for outlier in facts.outliers(device):
+        if outlier.pid is None or outlier.op not in _OPS or not outlier.stages_us or outlier.pid in priorities:
+            continue
+        ios.setdefault(f"{outlier.comm}/{outlier.pid}", []).append(outlier)
+    median_us = facts.latency(device).quantile(0.5) or 0
+    for process, outliers in ios.items():
+        usual = IoPriority(process, BEST_EFFORT, USUAL_LEVEL)
+        yield _Delayed(device, scheduler, usual, outliers, median_us, min(1.0, moved / done.bytes), first)
+
+
 def _is_found(facts: Facts, delayed: _Delayed, limits: Thresholds) -> bool:
     if len(delayed.ios) < limits["ios"] or delayed.share < limits["queue"]:
         return False
@@ -158,15 +192,21 @@ def _finding(facts: Facts, several: Sequence[_Delayed]) -> Finding:
     overtaken = worst.overtaken
     meanwhile = "others' I/Os are" if overtaken is None else f"{overtaken:,.0f} later I/Os are"
     short = "I/O class idle" if worst.priority.io_class == IDLE_CLASS else f"best-effort {worst.priority.level}"
+    why = f"its I/O priority is {worst.words}"
+    blamed = program
+    if worst.behind is not None:
+        blamed = program_of(worst.behind.process)
+        why = f"{blamed.text} has the I/O class {REAL_TIME}"
+        short = f"{within(blamed.name or 'another one', _NAME_CELLS)} is {REAL_TIME}"
     return Finding(
         ID,
         WARNING,
         device,
-        f"{device}: {ops} of {program.text} wait {mean} in the queue of {worst.scheduler}, because its I/O priority "
-        f"is {worst.words}: {meanwhile} completed meanwhile",
+        f"{device}: {ops} of {program.text} wait {mean} in the queue of {worst.scheduler}, because {why}: "
+        f"{meanwhile} completed meanwhile",
         tuple(_facts(facts, several)),
         Where("outliers", device),
-        tuple(_steps(program.pids[0])),
+        tuple(_steps(blamed.pids[0])),
         _REFUTED,
         worst.share,
         state=(worst.priority.process, worst.words),
@@ -193,11 +233,15 @@ def _facts(facts: Facts, several: Sequence[_Delayed]) -> Iterator[Fact]:
         text = f"{worst.overtaken:,.0f} I/Os that came later were completed meanwhile, on average"
         yield Fact("overtaken", round(worst.overtaken), text, "ios", count)
     if worst.others is not None:
-        text = f"{part(worst.others)} of the bytes of {worst.device} are of other programs"
+        whose = "that program's" if worst.behind is not None else "of other programs"
+        text = f"{part(worst.others)} of the bytes of {worst.device} are {whose}"
         yield Fact("others", round(worst.others, 3), text, "share")
-    moved = facts[IO_PRIORITIES][worst.priority].io_bytes
+    listed = worst.behind or worst.priority
+    moved = facts[IO_PRIORITIES][listed].io_bytes
+    if worst.behind is not None:
+        yield Fact("behind", listed.process, f"{listed.process} has the I/O class {REAL_TIME}, level {listed.level}")
     if moved:
-        yield Fact("io_bytes", moved, f"it read and wrote {show_size(moved)} in the last minute", "bytes")
+        yield Fact("io_bytes", moved, f"{listed.process} moved {show_size(moved)} in the last minute", "bytes")
     for at, other in enumerate(several[1:4], 1):
         text = f"{other.priority.process} waits, too: {counted(len(other.ios), 'slow I/O')}, {other.words}"
         yield Fact(f"other_{at}", other.priority.process, text)
@@ -220,7 +264,7 @@ def _steps(pid: str) -> Iterator[Step]:
 
 RULE = Rule(
     ID,
-    "I/Os of a program with a low I/O priority wait in the scheduler's queue while others' are served",
+    "I/Os of a program wait in the scheduler's queue, because its I/O priority is lower than others'",
     evaluate,
     needs=PRIORITIES,
     thresholds={

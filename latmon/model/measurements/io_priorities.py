@@ -1,4 +1,4 @@
-"""Processes with a low I/O priority, whose I/Os a scheduler sends after those of others."""
+"""Processes whose I/O priority is not the usual one: a scheduler sends their I/Os after, or before, those of others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from latmon.model.table import Meaning, Part, Table, Unit, record
 
-IDLE_CLASS, BEST_EFFORT = "idle", "best-effort"
+IDLE_CLASS, BEST_EFFORT, REAL_TIME = "idle", "best-effort", "real-time"
 USUAL_LEVEL, LOWEST_LEVEL = 4, 7
 """Levels of best-effort: the one that nobody set (include/uapi/linux/ioprio.h IOPRIO_BE_NORM), and the last."""
 
@@ -17,18 +17,19 @@ HEEDED: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"bfq": (IDLE_CLASS, BEST_EFFORT), "mq-deadline": (IDLE_CLASS,)}
 )
 """Scheduler -> the classes whose I/Os it sends after others: bfq by class and level (block/bfq-iosched.c), mq-deadline
-by class, since Linux 5.14 (block/mq-deadline.c). kyber heeds none, and without a scheduler nothing does."""
+by class, since Linux 5.14 (block/mq-deadline.c). Both send those of the real-time class first. kyber heeds none, and
+without a scheduler nothing does."""
 
 
 class IoPriority(NamedTuple):
-    """Key of a process with a low I/O priority; a process whose priority is changed is another one."""
+    """Key of a process with a low I/O priority, or of the real-time class; one whose priority is changed is another."""
 
     process: str
     """NAME/PID."""
     io_class: str
-    """IDLE_CLASS or BEST_EFFORT, also where it follows from the process's nice value."""
+    """Also where it follows from the process's nice value or its policy."""
     level: int
-    """Of best-effort 5, 6 or 7; 0 of the idle class."""
+    """Of best-effort 5, 6 or 7, of the real-time class 0 to 7; 0 of the idle class."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +44,13 @@ class PriorityTime:
 IO_PRIORITIES = Table(
     "io_priorities",
     IoPriority,
-    (Part(Meaning.PROCESS), Part(names=(IDLE_CLASS, BEST_EFFORT)), Part(highest=LOWEST_LEVEL)),
+    (Part(Meaning.PROCESS), Part(names=(IDLE_CLASS, BEST_EFFORT, REAL_TIME)), Part(highest=LOWEST_LEVEL)),
     record(PriorityTime, lasted_us=Unit.MICROSECONDS, io_bytes=Unit.BYTES),
     group="io priorities",
     export_name="io_priority",
-    row_title="a process with a low I/O priority",
+    row_title="a process with an I/O priority that is not the usual one",
     counts_ios=False,
     has_own_decoder=True,  # asked by ioprio_get(2), no probe
 )
-"""Processes of the idle class, and of best-effort below the usual level, while a device has a scheduler of HEEDED."""
+"""Processes of the idle and of the real-time class, and of best-effort below the usual level, while a device has a
+scheduler of HEEDED."""
