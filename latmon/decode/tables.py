@@ -560,8 +560,10 @@ def record(line: str, spec: RecordSpec) -> Record | None:
 
 
 def _escaped(text: str) -> bytes:
-    r"""Return the bytes that bpftrace printed as `\xNN`."""
-    return _ESCAPE.sub(lambda found: bytes([int(found[1], 16)]), text.encode("utf-8", "backslashreplace"))
+    r"""Return the bytes that bpftrace printed as `\xNN`, to the NUL that ends a program's path; a name has none."""
+    printed = _ESCAPE.sub(lambda found: bytes([int(found[1], 16)]), text.encode("utf-8", "backslashreplace"))
+    path, end, _ = printed.partition(b"\0")
+    return path + end
 
 
 def _functions(stack: str) -> str:
@@ -572,7 +574,9 @@ def _functions(stack: str) -> str:
 
 _MOST_FUNCTIONS = 16
 """Functions of a stack that are kept."""
-_MAX_TEXT = {"split": _MOST_FUNCTIONS * (_MAX_FUNCTION + 1)}
+PATH_END = clean("\0")
+"""The text of a `path` record ends so where the program's path does."""
+_MAX_TEXT = {"path": 64 * len(PATH_END), "split": _MOST_FUNCTIONS * (_MAX_FUNCTION + 1)}
 """Kind of record -> characters of its text, where they may be more than those of a name."""
 _TEXT_OF: Mapping[str, Callable[[str], str | bytes]] = {"path": _escaped, "split": _functions}
 """Kind of record -> how its text is read."""

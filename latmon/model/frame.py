@@ -517,8 +517,10 @@ class CgroupLimit:
         return replace(later, ios=ios, bytes=size, stalled_us=stalled_us)
 
 
-FILE_OPS = ("read", "write", "open", "fsync", "close")
+FILE_OPS = ("read", "write", "open", "fsync", "close", "rename", "unlink", "stat")
 """Operations on files, by the numbers that a probe's keys have."""
+PATH_OPS = ("rename", "unlink", "stat")
+"""Those of FILE_OPS that get a path, not a file that is open: they work in directories."""
 CACHED, DEVICE_BOUND = "cached", "device"
 FILE_WAITS = (CACHED, DEVICE_BOUND, "unknown")
 """What a thread waited for in an operation, by the numbers that a probe's keys have. `cached`: it did not sleep and

@@ -51,6 +51,10 @@ def without(*events):
     return lambda hook: hook.rpartition(":")[2] not in events
 
 
+NAMES_OF_PATHS = {"names_ext4", "names_fuse", "names_xfs"}
+"""They run where file_systems can't."""
+
+
 def names(choice):
     return [one.name for one in choice.manifests]
 
@@ -64,7 +68,12 @@ def test_with_raw_tracepoints_the_better_variants(has):
     chosen = names(choose(FOUND, "A", has, WORDS))
     # Its part of a completion comes first.
     assert chosen[:2] == ["inflight_a", "stages_a"]
-    assert {stem(name) for name in chosen} == {stem(name) for name in NAMES} - {"who"}
+    assert {stem(name) for name in chosen} == {stem(name) for name in NAMES} - {
+        "who",
+        "names_ext4",
+        "names_fuse",
+        "names_xfs",
+    }
     better = {stem(one.name) for one in FOUND if one.tier == "A"}
     assert all(name.endswith("_a") for name in chosen if stem(name) in better)
 
@@ -95,6 +104,24 @@ def test_a_kernel_without_a_tracepoint():
     choice = choose(FOUND, "A", without("irq_handler_exit"), WORDS)
     assert not {"irqs_a", "irqs_c"} & set(names(choice))
     assert missing(choice)["irqs"] == "this kernel has no tracepoint irq:irq_handler_exit"
+
+
+@pytest.mark.parametrize("tier", ["A", "C"])
+def test_without_kprobes_the_tracepoints_of_file_systems_tell_where_a_path_leads(tier):
+    def has(hook):
+        return not hook.startswith("kprobe:") and not hook.endswith("fuse_request_send")
+
+    choice = choose(FOUND, tier, has, WORDS)
+    letter = tier.lower()
+    assert [
+        name for name in names(choice) if stem(name) in ("file_systems", "names_ext4", "names_fuse", "names_xfs")
+    ] == [
+        f"names_ext4_{letter}",
+        f"names_xfs_{letter}",
+    ]
+    assert missing(choice)["file_systems"] == "this kernel has no kprobes"
+    assert missing(choice)["names_fuse"] == "this kernel has no tracepoint fuse:fuse_request_send"
+    assert not NAMES_OF_PATHS & missing(choose(FOUND, tier, everything, WORDS)).keys()
 
 
 def test_a_script_that_costs_too_much_on_many_cpus_gives_way_to_a_lesser_one():

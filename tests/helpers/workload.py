@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from terminal import environment, holds_frames, latmon, wait_for
 
 from latmon.model import measurements
-from latmon.model.frame import Frame
+from latmon.model.frame import PATH_OPS, Frame
 from latmon.model.histogram import bucket_index, merge
 from latmon.recording.reader import open_recording
 from latmon.support.errors import RecordingError
@@ -153,7 +153,20 @@ for name in "abc":
     while os.read(file, 65536):
         pass
     os.close(file)
-    left_out = (lambda: os.read(file, 10), lambda: os.open(f"{sys.argv[1]}/none", os.O_RDONLY))
+    directory = os.open(sys.argv[1], os.O_RDONLY | os.O_DIRECTORY)
+    os.stat(f"{sys.argv[1]}/{name}")
+    os.lstat(name, dir_fd=directory)
+    os.rename(f"{sys.argv[1]}/{name}", f"{sys.argv[1]}/{name}1")
+    os.rename(f"{name}1", f"{name}2", src_dir_fd=directory, dst_dir_fd=directory)
+    os.unlink(f"{name}2", dir_fd=directory)
+    os.mkdir(f"{sys.argv[1]}/{name}")
+    os.rmdir(name, dir_fd=directory)
+    left_out = (
+        lambda: os.read(file, 10),
+        lambda: os.open(f"{sys.argv[1]}/none", os.O_RDONLY),
+        lambda: os.unlink(f"{sys.argv[1]}/none"),
+        lambda: os.stat(f"{sys.argv[1]}/none"),
+    )
     for one in left_out:
         with contextlib.suppress(OSError):
             one()
@@ -165,13 +178,16 @@ CALLS_OF = {
     "open": ("open", "openat", "openat2"),
     "fsync": ("fsync", "fdatasync"),
     "close": ("close",),
+    "rename": ("rename", "renameat", "renameat2"),
+    "unlink": ("unlink", "unlinkat"),
+    "stat": ("stat", "lstat", "fstat", "newfstatat", "statx"),
 }
 OP_OF = {call: op for op, calls in CALLS_OF.items() for call in calls}
 TRACED = re.compile(r"^\d+ +(\w+)\((.*)\) += \d+(<[^ ]*>)? <([\d.]+)>$", re.MULTILINE)
 
 
 def strace(directory: Path, *command: object) -> str:
-    """Run a command; return its reads, writes, opens, syncs and closes, with the time of each."""
+    """Run a command; return its operations on files, with the time of each."""
     words = ["strace", "-f", "-y", "-T", "-e", f"trace={','.join(OP_OF)}", "-o", directory / "calls"]
     subprocess.run([str(word) for word in (*words, *command)], check=True)
     return (directory / "calls").read_text()
@@ -181,7 +197,11 @@ def by_strace(text, point):
     """Op -> seconds of each call on a file of the mount that succeeded."""
     found = {}
     for name, arguments, opened, seconds in TRACED.findall(text):
-        its = opened if OP_OF[name] == "open" else arguments.partition(",")[0]
+        op = OP_OF[name]
+        its = opened if op == "open" else arguments.partition(",")[0]
+        if op in PATH_OPS and "AT_REMOVEDIR" not in arguments:
+            # The descriptor of a directory, or the path.
+            its = arguments.replace(f'"{point}', f"<{point}").replace(f"<{point}>", f"<{point}/>")
         if f"<{point}/" in its:
             found.setdefault(OP_OF[name], []).append(float(seconds))
     return found

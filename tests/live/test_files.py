@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from bpftraces import TIMEOUT_S, each_bpftrace, tool
 from emulated import Watched
+from slow_directory import slow_directory
 from terminal import Terminal, latmon
 from workload import CALLS, STARTING_S, Capture, LoopDevice, buckets_apart, by_strace, fio, of_mount, strace, wait_for
 
@@ -24,6 +25,7 @@ from latmon.capture.backend import Options
 from latmon.model import measurements
 from latmon.model.frame import FILES
 from latmon_backends.bpftrace.backend import BpftraceBackend
+from latmon_backends.bpftrace.program import has_kprobes
 
 pytestmark = [
     pytest.mark.live,
@@ -148,14 +150,82 @@ def test_counts_are_those_of_strace(suite, kind, tmp_path):
             traced = strace(tmp_path, sys.executable, "-c", CALLS, point)
         its = of_mount(capture.frames(), point)
     calls = by_strace(traced, point)
+    if kind == "ext4" and not has_kprobes():
+        # Without kprobes a stat of an inode in memory has no file system.
+        del calls["stat"]
+        its.pop("stat", None)
     assert {op: one.count for op, one in its.items()} == {op: len(seconds) for op, seconds in calls.items()}
     assert len(calls["fsync"]) == 120
     assert len(calls["write"]) == 3 * (50 * 3 + 40)
+    assert {op: len(calls[op]) for op in ("rename", "unlink")} == {"rename": 6, "unlink": 3}
     for op, seconds in calls.items():
         assert its[op].sum < sum(seconds) * 1e6, "strace's times are those of the calls and its own"
     own_us = sum(calls["fsync"]) * 1e6 / len(calls["fsync"]) - its["fsync"].mean
     if (p99_us := nearest_rank(calls["fsync"], 0.99) * 1e6) > 10 * own_us:
         assert buckets_apart(its["fsync"].quantile(0.99), p99_us) <= 2
+
+
+RENAME_S, UNLINK_S, STAT_S, FILES_THERE = 0.05, 0.02, 0.005, 40
+IN_DIRECTORY = """
+import json, os, sys, time
+took = {"rename": [], "unlink": [], "stat": []}
+def timed(op, call, *words):
+    begun = time.monotonic()
+    call(*words)
+    took[op].append(time.monotonic() - begun)
+os.chdir(sys.argv[1])
+for number in range(int(sys.argv[2])):
+    old, new = f"file{number}", f"{sys.argv[1]}/new{number}"
+    timed("rename", os.rename, old, new)
+    timed("stat", os.stat, new)
+    timed("unlink", os.unlink, new)
+try:
+    os.unlink("none")
+except FileNotFoundError:
+    print(json.dumps(took))
+"""
+"""Paths from the working directory and from the root; one call fails. It prints what it measured itself."""
+
+
+@each_bpftrace
+@pytest.mark.skipif(not Path("/dev/fuse").exists(), reason="needs FUSE")
+def test_renames_unlinks_and_stats_of_a_slow_server_have_its_times(suite, tmp_path):
+    point = tmp_path / "slow"
+    with slow_directory(point, rename_s=RENAME_S, unlink_s=UNLINK_S, stat_s=STAT_S):
+        path = tool(suite, tmp_path).path
+        with Capture(tmp_path, "--backend", "bpftrace", "--stages", "all", LATMON_BPFTRACE=path) as capture:
+            assert wait_for(lambda: any(frame[measurements.FILES] for frame in capture.frames()), STARTING_S, 1.0)
+            words = [sys.executable, "-c", IN_DIRECTORY, str(point), str(FILES_THERE)]
+            program = subprocess.run(words, check=True, capture_output=True, text=True)
+            time.sleep(3)  # the last interval
+            assert capture.stop() == 0, capture.stderr
+            frames = capture.frames()
+            report = capture.report()
+    took = json.loads(program.stdout)
+    its = of_mount(frames, point)
+    for op, least_s in {"rename": RENAME_S, "unlink": UNLINK_S, "stat": STAT_S}.items():
+        own_us = [seconds * 1e6 for seconds in took[op]]
+        print(suite, op, "program", round(sum(own_us) / FILES_THERE), "latmon", round(its[op].mean), its[op].count)
+        # The shell's own look at the directory is a stat, too.
+        assert its[op].count - FILES_THERE in (range(10) if op == "stat" else range(1))
+        assert its[op].quantile(0.5) > least_s * 1e6 * 0.85
+        assert buckets_apart(its[op].quantile(0.5), nearest_rank(own_us, 0.5)) <= 1
+        assert its[op].max <= max(own_us) * 1.02
+    parts = Counter()
+    for row, us in (item for frame in frames for item in frame[measurements.FILE_TIMES].items()):
+        if (row.mount, row.op) == (str(point), "rename"):
+            parts[row.part] += us
+    assert parts["server"] > 0.9 * its["rename"].sum, parts
+    slow = [one for frame in frames for one in frame.file_operations if one.file_system.mount == str(point)]
+    renames = {one.path for one in slow if one.op == "rename"}
+    assert renames <= {f"…/file{number}" for number in range(FILES_THERE)}
+    assert renames
+    unlinks = {one.path for one in slow if one.op == "unlink"}
+    assert unlinks <= {f"new{number}" for number in range(FILES_THERE)}
+    assert unlinks
+    elsewhere = [finding for finding in report["findings"] if not finding["device"]]
+    advised = [step["text"] for finding in elsewhere for step in finding["next_steps"]]
+    assert not any("device" in text or "disk" in text for text in advised), advised
 
 
 @pytest.mark.slow

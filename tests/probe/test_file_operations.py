@@ -309,3 +309,38 @@ def test_mounts_are_read_once_however_many_numbers_are_missing(tmp_path, monkeyp
         now[0] = 2.0 + step
         assert all(found.of(number) for number in range(100, 108))
     assert len(read) <= 10
+
+
+def given(run, *parts, dev=52):
+    """Print the parts of a path, and a rename of 50 ms; return the path that the operation has."""
+    for part in parts:
+        run.line(f"path files_c 7 0 {part}")
+    run.line(f"file files_c 7 {dev} 5 2 1000000 50000 {UNKNOWN} {UNKNOWN} 0 0 0 7 mv")
+    run.tick(1)
+    (operation,) = run.ticks.taken().file_operations
+    assert (operation.op, operation.total_us, operation.file_system.mount) == ("rename", 50_000, SYSTEMS[dev].mount)
+    return operation.path
+
+
+@pytest.mark.parametrize(
+    ("parts", "path"),
+    [
+        (["/net/mail/new/1\\x00garbage\\x00", "more\\x00"], "mail/new/1"),
+        (["/net/" + "a" * 59, "b\\x00"], "a" * 59 + "b"),
+        (["new/1\\x00"], "…/new/1"),
+        (["/link/to/1\\x00"], "…/link/to/1"),
+        (["/net/" + "a" * 59, "b" * 64, "c" * 64], "a" * 59 + "b" * 64 + "c" * 64 + "…"),
+        (["/net/\\x1b[31m\\x0a\\x00"], r"\x1b[31m\n"),
+        (["\\x00\\x00"], ""),
+        ([], ""),
+    ],
+)
+def test_the_path_that_a_program_gave_ends_at_its_nul_and_is_shown_below_the_mount(run, parts, path):
+    assert given(run, *parts) == path
+
+
+def test_a_path_goes_with_the_next_operation_of_its_thread_only(run):
+    assert given(run, "/net/a\\x00") == "a"
+    run.line(f"file files_c 7 52 6 2 2000000 50000 {UNKNOWN} {UNKNOWN} 0 0 0 7 rm")
+    run.tick(2)
+    assert [(one.op, one.path) for one in run.ticks.taken().file_operations] == [("unlink", "")]

@@ -58,6 +58,7 @@ _OF_EVENTS = {
 """Script, without its variant's letter, whose cost no sample of requests reduces -> what is lacking without it."""
 _TOO_LARGE = "rror loading"
 """In the refusal of a program that the kernel's verifier doesn't take."""
+_NEEDS_TIER_A = "needs tier A: bpftrace 0.19 or newer, kernel BTF"
 _LEAN = "left out because tracing cost more than its budget"
 _UNSEEN = (
     "their probes run while a live screen 2 is open, a device is suspicious, and with --stages all: each system call "
@@ -102,7 +103,7 @@ def choose(
     chosen: dict[str, Manifest] = {}
     missing: list[Missing] = []
     for stem in _stems(found):
-        why = "needs tier A: bpftrace 0.19 or newer, kernel BTF"
+        reasons: list[str] = []
         for one in _variants(found, stem, tier):
             if chosen.keys() & set(one.unless):
                 break
@@ -110,9 +111,16 @@ def choose(
             if not why:
                 chosen[one.name] = one
                 break
+            reasons.append(why)
         else:
-            missing.append(Missing(stem, why))
+            missing.append(Missing(stem, _reason(reasons)))
     return ChosenScripts(tuple(chosen.values()), tuple(missing))
+
+
+def _reason(reasons: Sequence[str]) -> str:
+    """Return why no variant of a script runs: the last one's reason, unless that is another script that it needs."""
+    own = [reason for reason in reasons if not reason.startswith("needs ")]
+    return (own or reasons or [_NEEDS_TIER_A])[-1]
 
 
 def script(manifest: Manifest, has: Has, words: Words, values: Values) -> Script:
@@ -170,6 +178,16 @@ _CALLS = {
     "fsync": (74, 82),
     "fdatasync": (75, 83),
     "close": (3, 57),
+    "rename": (82, 65535),
+    "renameat": (264, 38),
+    "renameat2": (316, 276),
+    "unlink": (87, 65535),
+    "unlinkat": (263, 35),
+    "stat": (4, 65535),
+    "lstat": (6, 65535),
+    "fstat": (5, 80),
+    "newfstatat": (262, 79),
+    "statx": (332, 291),
 }
 """Numbers of system calls on x86_64, and where asm-generic/unistd.h has them; 65535: there is none."""
 _GENERIC = ("aarch64", "riscv64", "loongarch64")
@@ -182,10 +200,22 @@ def _system_calls(machine: str) -> dict[str, tuple[int | str, ...]]:
     """
     if machine == "x86_64":
         compat = "((uint64)$task->thread_info.status & 2) == 0"
-        registers = {"descriptor": ("di",), "position": ("r10",), "number": ("orig_ax",)}
+        registers = {
+            "descriptor": ("di",),
+            "path": ("si",),
+            "flags": ("dx",),
+            "position": ("r10",),
+            "number": ("orig_ax",),
+        }
         return {"native": (compat,), **registers, **{name: (x86,) for name, (x86, _) in _CALLS.items()}}
     if machine in _GENERIC:
-        registers = {"descriptor": ("regs[0]",), "position": ("regs[3]",), "number": ("syscallno",)}
+        registers = {
+            "descriptor": ("regs[0]",),
+            "path": ("regs[1]",),
+            "flags": ("regs[2]",),
+            "position": ("regs[3]",),
+            "number": ("syscallno",),
+        }
         return {"native": ("1 == 1",), **registers, **{name: (generic,) for name, (_, generic) in _CALLS.items()}}
     return {}
 
@@ -246,7 +276,10 @@ def _obstacle(one: Manifest, has: Has, words: Words, chosen: Mapping[str, Manife
     if absent:
         return f"needs {absent}"
     lost = next((hook for hook in _hooks(one, _words_of(one, has, words)) if has(hook) is False), "")
-    return f"this kernel has no tracepoint {lost.partition(':')[2]}" if lost else ""
+    kind, _, event = lost.partition(":")
+    if kind == "kprobe":
+        return "this kernel has no kprobes"
+    return f"this kernel has no tracepoint {event}" if event else ""
 
 
 def _too_many(one: Manifest, cpus: int | None) -> str:

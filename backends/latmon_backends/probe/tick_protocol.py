@@ -13,7 +13,17 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from latmon.decode.framer import Framer, ProbeInterval, TracerFramer, TracerInterval, joined, unnamed_cgroup
-from latmon.decode.tables import FUNCTIONS_BETWEEN, Counts, Flags, Record, record, shifted, sleep_chain, wait_name
+from latmon.decode.tables import (
+    FUNCTIONS_BETWEEN,
+    PATH_END,
+    Counts,
+    Flags,
+    Record,
+    record,
+    shifted,
+    sleep_chain,
+    wait_name,
+)
 from latmon.manifest import STACKS, Manifest, op_name
 from latmon.model.frame import (
     ASLEEP,
@@ -396,6 +406,8 @@ class FileOperations:
         self._device_name, self._file_system, self._threads = device_name, file_system, threads
         self._waits_by_function = waits_by_function
         self._names: defaultdict[int, list[str]] = defaultdict(list)
+        self._given: dict[int, str] = {}
+        """Thread -> the path that its program gave to the kernel, as far as it is printed: no length is with it."""
         self._kept: list[tuple[int, FileOperation]] = []
         """Operations with the number of their thread."""
         self._late: deque[Record] = deque(maxlen=_MOST_LATE)
@@ -404,6 +416,7 @@ class FileOperations:
     def note_lost(self) -> None:
         """Leave out the paths until `taken`: a name may be among the events that were lost."""
         self._names.clear()
+        self._given.clear()
         self._is_torn = True
 
     def take(self, record: Record) -> bool:
@@ -411,22 +424,30 @@ class FileOperations:
         thread = record.get("thread")
         if thread is None:
             return False
-        if record.kind == "path" and self._is_torn:
-            return True
         if record.kind == "path":
-            cut = "…" if (record.get("bytes") or 0) > _NAME_BYTES and not record.text.endswith("…") else ""
-            names = self._names[thread]
-            names.append(record.text + cut)
-            return len(names) <= _MOST_NAMES + 1 and len(self._names) <= _MOST_OPERATIONS
+            return self._is_torn or self._add_name(thread, record)
         if record.kind == "split":
             self._add_split(thread, record)
             return True
-        names = self._names.pop(thread, [])
-        one = self._operation(record, names)
+        names, given = self._names.pop(thread, []), self._given.pop(thread, "")
+        one = self._operation(record, names, given)
         if one is None or len(self._kept) >= _MOST_OPERATIONS:
             return False
         self._kept.append((thread, one))
         return True
+
+    def _add_name(self, thread: int, record: Record) -> bool:
+        """Keep a name of a thread's file, or a part of the path that its program gave, which is without a length."""
+        size = record.get("bytes") or 0
+        if not size:
+            before = self._given.get(thread, "")
+            if not before.endswith(PATH_END):  # what follows it is not of the path
+                self._given[thread] = before + record.text
+            return len(self._given) <= _MOST_OPERATIONS
+        cut = "…" if size > _NAME_BYTES and not record.text.endswith("…") else ""
+        names = self._names[thread]
+        names.append(record.text + cut)
+        return len(names) <= _MOST_NAMES + 1 and len(self._names) <= _MOST_OPERATIONS
 
     def _add_split(self, thread: int, record: Record) -> None:
         """Add a split to the operation of its thread that the last record of the thread had, where that was kept."""
@@ -461,6 +482,8 @@ class FileOperations:
         self._kept = []
         if len(self._names) > _MOST_OPERATIONS:  # names whose operation was lost
             self._names.clear()
+        if len(self._given) > _MOST_OPERATIONS:
+            self._given.clear()
         self._is_torn = False
         return found
 
@@ -477,7 +500,7 @@ class FileOperations:
         longest = sorted(found, key=lambda wait: wait.delay_us)[-_MOST_WAITS:]
         return tuple(sorted(longest, key=lambda wait: wait.woken_us))
 
-    def _operation(self, record: Record, names: Sequence[str]) -> FileOperation | None:
+    def _operation(self, record: Record, names: Sequence[str], given: str) -> FileOperation | None:
         call, wait, dev = record.get("call"), record.get("wait"), record.get("dev")
         begun, total, disk = record.get("begun_ns"), record.get("total_us"), record.get("disk")
         if call is None or wait is None or dev is None or begun is None or total is None:
@@ -485,15 +508,19 @@ class FileOperations:
         if call >= len(FILE_OPS) or wait >= len(FILE_WAITS):
             return None
         first, end = record.get("sector"), record.get("sector_end")
+        file_system = self._file_system(dev)
         more = ["…"] if len(names) > _MOST_NAMES else []
+        path = "/".join([*more, *reversed(names[:_MOST_NAMES])])
+        if given not in ("", PATH_END):
+            path = _below(file_system.mount, given)
         return FileOperation(
             0.0,
             begun // 1000,
             FILE_OPS[call],
             total,
             FILE_WAITS[wait],
-            self._file_system(dev),
-            LOST_PATH if self._is_torn else "/".join([*more, *reversed(names[:_MOST_NAMES])]),
+            file_system,
+            LOST_PATH if self._is_torn else path,
             record.get("pid"),
             record.text,
             record.get("bytes"),
@@ -501,6 +528,16 @@ class FileOperations:
             (self._device_name(disk) or "") if disk else "",
             (first, end) if disk and first is not None and end is not None and first <= end else None,
         )
+
+
+def _below(mount: str, path: str) -> str:
+    """Return the path that a program gave to the kernel as one below the mount point, `…/path` where it is none.
+
+    Such are paths from the working directory, through a symbolic link, and of a container.
+    """
+    above = f"{mount.rstrip('/')}/"
+    shown = path.removesuffix(PATH_END) if path.endswith(PATH_END) else f"{path}…"
+    return shown.removeprefix(above) if shown.startswith(above) else f"…/{shown.lstrip('/')}"
 
 
 _BIOS = "bios"

@@ -86,7 +86,7 @@ def _finding(its: FileSystem, sync: FileRow, share: float, facts: Facts) -> Find
 
 def _facts(its: FileSystem, sync: FileRow, share: float, facts: Facts) -> Iterator[Fact]:
     yield Fact("mount", its.mount, f"file system: {its.mount}, {its.kind or 'of a type that is not known'}")
-    text = f"syncs have {part(share)} of the time of reads, writes, opens, syncs and closes"
+    text = f"syncs have {part(share)} of the time of all operations on its files"
     yield Fact("share", round(share, 3), text, "share", sync.latency.count)
     waiting = (sync.latency.sum or 0) / facts.span_us
     yield Fact("waiting", round(waiting, 2), f"{waiting:.2g} threads waited for a sync at a time, on average")

@@ -29,7 +29,7 @@ from latmon.findings.rule import (
     short_text,
 )
 from latmon.model import measurements
-from latmon.model.frame import LOCK, LOST_PATH, OWN_IO, FileOperation, FileSystem
+from latmon.model.frame import LOCK, LOST_PATH, OWN_IO, PATH_OPS, FileOperation, FileSystem
 from latmon.support.units import counted, part
 
 ID = "not-the-disk"
@@ -177,7 +177,7 @@ def _steps(locked: _Locked, slow: Sequence[FileOperation]) -> Iterator[Step]:
     } - users
     if others:
         yield Step(f"find out what {', '.join(sorted(others)[:_MOST_HOLDERS])} does with the file while others wait")
-    if locked.op == "open":
+    if locked.op == "open" or locked.op in PATH_OPS:
         yield Step("spread the files over several directories: each has a lock of its own", "paths change")
         return
     yield Step(
