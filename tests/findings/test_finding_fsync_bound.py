@@ -6,9 +6,11 @@ import pytest
 from finding_cases import disk, facts_of, found, frame, hist, traced
 
 from latmon.findings.engine import not_evaluated
+from latmon.findings.rules import RULES
 from latmon.model import measurements
 from latmon.model.frame import FileSystem
 from latmon.model.measurements.files import FilePart, FileSeries
+from latmon.model.measurements.journals import LogWrites
 
 RULE = "fsync-bound"
 SDA = disk()
@@ -142,3 +144,27 @@ def test_a_burst_is_none():
 def test_without_operations_it_is_not_evaluated():
     assert not_evaluated(facts_of([frame(100)], [SDA]))["files"] == (RULE,)
     assert "files" not in not_evaluated(facts_of(load(*SYNCS), [SDA]))
+
+
+def test_on_xfs_it_has_what_writes_of_the_log_take_or_that_they_were_not_traced():
+    its = FileSystem("/log", "xfs", "sda")
+    blocks = load(*SYNCS, its=its)
+    (untraced,) = found(RULE, blocks, [SDA])
+    texts = [fact.text for fact in untraced.facts]
+    assert "writes of the xfs log: not measured, because no probe traced its tracepoints (xfs_logs)" in texts
+    log = LogWrites(200, 1_600_000, 819_200, 10, 50_000)
+    blocks = [replace(one, tables={**one.tables, measurements.XFS_LOGS: {"sda": log}}) for one in blocks]
+    (traced_log,) = found(RULE, blocks, [SDA])
+    facts = {fact.name: fact for fact in traced_log.facts}
+    assert (facts["log_us"].value, facts["log_room_us"].value) == (8_000, 5_000)
+    assert "log" not in facts
+    whole = " ".join((traced_log.summary, *(fact.text for fact in traced_log.facts), *map(str, traced_log.steps)))
+    assert "jbd2" not in whole
+
+
+def test_slow_renames_unlinks_and_stats_are_no_reason_to_buy_a_disk():
+    slow = [(op, "unknown", 100, 50_000) for op in ("rename", "unlink", "stat")]
+    blocks = load(*slow, ("fsync", "device", 100, 8_000))
+    assert not found(RULE, blocks, [SDA])
+    advised = [step.what for rule in RULES for finding in found(rule.id, blocks, [SDA]) for step in finding.steps]
+    assert not any("use a device" in text or "another device" in text for text in advised), advised

@@ -11,7 +11,7 @@ from bpftraces import each_bpftrace, tool
 from terminal import wait_for
 from workload import Capture, LoopDevice
 
-from latmon.model.measurements import JOURNALS, SYNCS
+from latmon.model.measurements import JOURNALS, SYNCS, XFS_LOGS
 
 TRACEFS = Path("/sys/kernel/tracing/events")
 pytestmark = [
@@ -77,3 +77,53 @@ def summed(frames, device):
 
 _NO_COMMITS = JOURNALS.value.make()
 _NO_SYNCS = SYNCS.value.make()
+
+
+XFS_SIZE = 400 << 20
+XFS_SYNCS = """
+import os, sys, time
+file = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+took_us = []
+for _ in range(60):
+    os.write(file, bytes(512))
+    begun = time.monotonic()
+    os.fsync(file)
+    took_us.append((time.monotonic() - begun) * 1e6)
+print(sum(took_us))
+"""
+"""Syncs of a file that grows: each writes the log once. It prints the time that they took."""
+
+
+@each_bpftrace
+@pytest.mark.skipif(not shutil.which("mkfs.xfs"), reason="needs mkfs.xfs")
+@pytest.mark.skipif(not (TRACEFS / "xfs/xlog_iclog_sync_done").exists(), reason="the kernel has no xfs")
+def test_writes_of_an_xfs_log_take_most_of_the_time_of_its_syncs(suite, tmp_path):
+    point = tmp_path / "files"
+    with LoopDevice(tmp_path / "image", XFS_SIZE) as device:
+        subprocess.run(["mkfs.xfs", "-q", "-f", device.path], check=True)
+        point.mkdir()
+        subprocess.run(["mount", device.path, point], check=True)
+        try:
+            words = ("--device", device.name, "--stages", "all")
+            with Capture(tmp_path, *words, LATMON_BPFTRACE=tool(suite, tmp_path).path) as capture:
+                assert wait_for(lambda: any(frame.traced.one_in for frame in capture.frames()), 120.0, 0.5)
+                program = [sys.executable, "-c", XFS_SYNCS, point / "log"]
+                done = subprocess.run(program, capture_output=True, text=True, check=True)
+                wait_for(lambda: log_of(capture.frames(), device.name).writes >= 60, 20.0, 0.5)
+                assert capture.stop() == 0, capture.stderr
+        finally:
+            assert wait_for(lambda: subprocess.run(["umount", point], check=False).returncode == 0, 60.0, 0.5)
+        frames = capture.frames()
+    log, syncs_us = log_of(frames, device.name), float(done.stdout)
+    skipped = sum(frame.health.skipped or 0 for frame in frames)
+    print(suite, log, "syncs", round(syncs_us), "skipped", skipped)
+    assert 60 - skipped <= log.writes <= 70
+    assert 0.3 * syncs_us < log.writing_us < 1.05 * syncs_us + 50_000
+    assert log.bytes > log.writes * 100  # an inode's change, without the header of a sector
+    assert log.waits == 0
+
+
+def log_of(frames, device):
+    """Return the sum of the writes of a device's xfs log."""
+    rows = [frame[XFS_LOGS][device] for frame in frames if device in frame[XFS_LOGS]]
+    return XFS_LOGS.value.sum_values(rows or [XFS_LOGS.value.make()])

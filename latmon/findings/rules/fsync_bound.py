@@ -32,7 +32,7 @@ from latmon.model.histogram import Histogram
 from latmon.support.units import part, spelled
 
 ID = "fsync-bound"
-_SYNC = "fsync"
+_SYNC, _XFS = "fsync", "xfs"
 _ITS_OPS = ("write", "flush")
 """Ops of a sync's I/Os."""
 _REFUTED = "the program is as slow on tmpfs, or with its syncs turned off in a test"
@@ -100,10 +100,25 @@ def _facts(its: FileSystem, sync: FileRow, share: float, facts: Facts) -> Iterat
     if sync.parts:
         yield from split_facts(sync.all_parts, "syncs")
     yield from files_facts(facts, its.device, (_SYNC,), _ITS_OPS)
+    if its.kind == _XFS:
+        yield from _log_facts(facts, its.device)
     if its.device and (flush := facts.latency(its.device, "flush")):
         yield from duration_facts(
             ("flush_us", flush.mean, f"a flush of the cache of {its.device} takes {{}} on average", flush.count)
         )
+
+
+def _log_facts(facts: Facts, device: str) -> Iterator[Fact]:
+    """Yield what writes of the xfs log take, which a sync waits for, and the waits for room in it."""
+    log = facts[measurements.XFS_LOGS].get(device)
+    if log is None or not log.writes:
+        yield Fact("log", "", "writes of the xfs log: not measured, because no probe traced its tracepoints (xfs_logs)")
+        return
+    mean_us = log.writing_us / log.writes
+    yield from duration_facts(("log_us", mean_us, "a write of the xfs log takes {} on average", log.writes))
+    if log.waits:
+        text = "a transaction without room in the xfs log waits {} on average"
+        yield from duration_facts(("log_room_us", log.waited_us / log.waits, text, log.waits))
 
 
 def _late_facts(its: FileSystem, resume: Histogram) -> Iterator[Fact]:

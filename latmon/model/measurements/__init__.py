@@ -17,7 +17,7 @@ from latmon.model.measurements.handlers import HANDLERS
 from latmon.model.measurements.hung_operations import HUNG_OPERATIONS
 from latmon.model.measurements.io_priorities import IO_PRIORITIES
 from latmon.model.measurements.issuers import ISSUERS
-from latmon.model.measurements.journals import JOURNALS, SYNCS
+from latmon.model.measurements.journals import JOURNALS, SYNCS, XFS_LOGS
 from latmon.model.measurements.maintenance import MAINTENANCE, Maintenance
 from latmon.model.measurements.memory import MAJOR_FAULTS, MEMORY_LIMITS
 from latmon.model.measurements.patterns import PATTERNS
@@ -41,7 +41,7 @@ TABLES: tuple[AnyTable, ...] = (
     *(TRACED_LATENCIES, STAGE_TIMES, UNFOLLOWED, PATHS, ADMISSION_CAUSES, COMPLETERS, RAISERS),
     *(ABOVE, ERRORS, HANDLERS, SOFTIRQS, WAKEUPS, ISSUERS, BEHIND, SIZES, PATTERNS, FILES, FILE_TIMES, DEVICE_COUNTERS),
     MAINTENANCE,
-    *(DIRTIERS, MEMORY_LIMITS, MAJOR_FAULTS, JOURNALS, SYNCS),
+    *(DIRTIERS, MEMORY_LIMITS, MAJOR_FAULTS, JOURNALS, SYNCS, XFS_LOGS),
     *(CPU_QUOTAS, HUNG_OPERATIONS, RECOVERIES, IO_PRIORITIES),
 )
 """All of them, in the order of a recording's line."""
@@ -92,5 +92,6 @@ __all__ = [
     "TRACED_LATENCIES",
     "UNFOLLOWED",
     "WAKEUPS",
+    "XFS_LOGS",
     "Maintenance",
 ]

@@ -1,4 +1,4 @@
-"""Commits of journals by phase, and the processes that wait for syncs."""
+"""Commits of journals by phase, writes of xfs logs, and the processes that wait for syncs."""
 
 from __future__ import annotations
 
@@ -42,6 +42,38 @@ JOURNALS: Table[str, Commits] = Table(
     group="journals",
     export_name="journal",
     row_title="a journal",
+    counts_ios=False,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LogWrites:
+    """Writes of the xfs logs on a device that ended in an interval, and waits for room in a log."""
+
+    writes: int = 0
+    writing_us: int = 0
+    """From a write's submission to the end of its I/O, the flush of the device's cache before it included."""
+    bytes: int = 0
+    waits: int = 0
+    """Transactions that had no room in the log, each time that they slept."""
+    waited_us: int = 0
+
+
+XFS_LOGS: Table[str, LogWrites] = Table(
+    "xfs_logs",
+    str,
+    (DEVICE,),
+    record(
+        LogWrites,
+        writes=Unit.EVENTS,
+        writing_us=Unit.MICROSECONDS,
+        bytes=Unit.BYTES,
+        waits=Unit.EVENTS,
+        waited_us=Unit.MICROSECONDS,
+    ),
+    group="journals",
+    export_name="xfs_log",
+    row_title="an xfs log",
     counts_ios=False,
 )
 
