@@ -161,6 +161,18 @@ def test_bytes_are_named_where_the_iops_vary():
     assert any(step.what.startswith("issue fewer bytes") for step in one.steps)
 
 
+def test_bytes_are_the_limit_of_two_loads_of_other_sizes():
+    """30 MiB/s: one program reads 128 KiB with 4 in flight, another one comes with 32 KiB and 5 in flight."""
+    frames = []
+    for at_s in range(28):
+        ios, depth, size = (413, 9, 76_170) if at_s // 7 % 2 else (240, 4, 131_072)
+        frames.append(second(at_s, "loop0", ios, depth, size=size))
+    (one,) = after(frames, LOOP)
+    assert one.severity == "notice"
+    assert one.short == "loop0: held at 31.5MB/s by it, or a limit outside; more only wait"
+    assert one.summary.endswith("an I/O of 131kB takes 16.7 ms with 4.0 in flight, one of 76.2kB 21.8 ms with 9.0")
+
+
 def test_iops_that_do_not_depend_on_the_size_are_said():
     sizes = [4096] * 5 + [16_384] * 5
     frames = [second(at_s, "loop0", 1000, 4 if at_s // 5 % 2 else 20, size=size) for at_s, size in enumerate(sizes * 2)]

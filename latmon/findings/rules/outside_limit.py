@@ -95,6 +95,8 @@ class _Level(NamedTuple):
     depth: float
     latency_us: float
     ios_per_s: float
+    size: float
+    """Mean bytes of an I/O."""
 
     @property
     def by_law(self) -> float:
@@ -181,11 +183,18 @@ class _Plateau(NamedTuple):
         return 0.0 if level is None else level.latency_us
 
     def follows(self, times: float) -> bool:
-        """Return whether the depth changed by `times` or more, and the latency as much."""
+        """Return whether the depth changed by `times` or more, and the latency as much.
+
+        Of a rate of bytes the I/Os may be of other sizes while more are in flight: then there are more or fewer of them
+        in a second, and the latency changes as much less or more.
+        """
         if self.levels is None:
             return False
         low, high = self.levels
         deeper, slower = high.depth / low.depth, high.latency_us / low.latency_us
+        if self.kind is RateKind.BYTES:
+            deeper_by_size = deeper * low.ios_per_s / high.ios_per_s
+            return deeper >= times and abs(slower / deeper_by_size - 1) <= _LAW
         return deeper >= times and abs(slower / deeper - 1) <= _LAW
 
     @property
@@ -346,16 +355,12 @@ def _by_rates(facts: Facts, plateau: _Plateau, limits: Thresholds) -> Finding | 
         return None
     name = plateau.device.name
     low, high = levels
-    followed = (
-        f"an I/O takes {spelled(low.latency_us)} with {many(low.depth)} in flight and "
-        f"{spelled(high.latency_us)} with {many(high.depth)}"
-    )
     who = "a limit outside of this host" if is_known else "the device, or a limit outside of this host,"
     return Finding(
         ID,
         WARNING if is_known else NOTICE,
         name,
-        f"{name}: {who} holds it at {plateau.amount} for {spelled(plateau.lasted_us)}: {followed}",
+        f"{name}: {who} holds it at {plateau.amount} for {spelled(plateau.lasted_us)}: {_followed(low, high)}",
         tuple(_evidence(facts, plateau, was_faster=was_faster)),
         Where("outstanding", name),
         tuple(_steps(plateau.device, plateau, is_known=is_known)),
@@ -367,6 +372,15 @@ def _by_rates(facts: Facts, plateau: _Plateau, limits: Thresholds) -> Finding | 
             "; more only wait",
         ),
     )
+
+
+def _followed(low: _Level, high: _Level) -> str:
+    """Return the latencies with few and with many in flight, and the sizes of the I/Os where they differ."""
+    few = f"{spelled(low.latency_us)} with {many(low.depth)} in flight"
+    more = f"{spelled(high.latency_us)} with {many(high.depth)}"
+    if abs(high.size / low.size - 1) <= _SIZES if low.size else True:
+        return f"an I/O takes {few} and {more}"
+    return f"an I/O of {rate(low.size)}B takes {few}, one of {rate(high.size)}B {more}"
 
 
 _REFUTED = (
@@ -531,7 +545,8 @@ def _level(frames: Sequence[FrameRate]) -> _Level | None:
         return None
     latency_us = sum(frame.latency_us * frame.ios for frame in frames) / ios
     depth = sum(frame.depth for frame in frames) / len(frames)
-    return _Level(len(frames), depth, latency_us, ios / len(frames))
+    size = sum(frame.bytes for frame in frames) / ios
+    return _Level(len(frames), depth, latency_us, ios / len(frames), size)
 
 
 def _round(plateau: _Plateau) -> int | None:
