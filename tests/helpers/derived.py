@@ -88,7 +88,9 @@ def _part(rnd: random.Random, part: Part, devices: Sequence[str]) -> Any:
         return rnd.choice(part.names)
     if part.highest is None:
         return "abcdefgh"[rnd.randrange(_MANY)]
-    return 1 << rnd.randrange(12, 21) if part.is_power_of_two else rnd.randrange(part.lowest, _HIGH)
+    return (
+        1 << rnd.randrange(12, 21) if part.is_power_of_two else rnd.randrange(part.lowest, min(part.highest + 1, _HIGH))
+    )
 
 
 def _content(rnd: random.Random, cell: Cell, histogram: Callable[[int], Histogram]) -> Any:
