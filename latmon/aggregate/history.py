@@ -174,8 +174,11 @@ class OnDemandLog(EntryLog[OnDemandValues]):
         """`brief`: the log is soon dropped as a whole, and needn't save memory."""
         super().__init__(_pressed_sum)
         self._brief = brief
-        self.keys: dict[Any, Any] = {}
-        """Keys of tables, and rows of keys: one object for all frames with equal ones."""
+        self.keys: dict[type, dict[Any, Any]] = {}
+        """Type of keys -> keys of tables, and rows of keys: one object for all frames with equal ones.
+
+        A thread and a sampling rate of one number are equal tuples.
+        """
         self._appended = 0
         self._outliers: deque[tuple[int, Outlier]] = deque(maxlen=max_outliers)
         self._operations: deque[tuple[int, FileOperation]] = deque(maxlen=max_outliers)
@@ -195,15 +198,16 @@ class OnDemandLog(EntryLog[OnDemandValues]):
         self.keys = {}
         for entry in self.every():
             for rows in rows_of(entry.reported):
-                self.keys[rows] = rows
-                self.keys.update(zip(rows, rows, strict=True))
+                known = self.keys.setdefault(_type_of(rows), {})
+                known[rows] = rows
+                known.update(zip(rows, rows, strict=True))
 
     def copy(self) -> OnDemandLog:
         """Return an independent log with the same entries."""
         other = OnDemandLog(brief=self._brief)
         self._copy_to(other)
-        other._outliers, other.keys, other._appended = self._outliers.copy(), self.keys.copy(), self._appended
-        other._operations = self._operations.copy()
+        other._outliers, other._operations = self._outliers.copy(), self._operations.copy()
+        other.keys, other._appended = {kind: known.copy() for kind, known in self.keys.items()}, self._appended
         return other
 
     def forget(self, before_us: int) -> None:
@@ -252,11 +256,20 @@ class OnDemandLog(EntryLog[OnDemandValues]):
         )
 
     def _known(self, rows: tuple[Any, ...]) -> tuple[Any, ...]:
-        known: tuple[Any, ...] | None = self.keys.get(rows)
-        if known is None:
-            known = tuple(self.keys.setdefault(key, key) for key in rows)
-            self.keys[known] = known
-        return known
+        known = self.keys.setdefault(_type_of(rows), {})
+        same: tuple[Any, ...] | None = known.get(rows)
+        if same is None:
+            same = tuple(known.setdefault(key, key) for key in rows)
+            known[same] = same
+        return same
+
+
+def _type_of(rows: tuple[Any, ...]) -> type:
+    """Return the type of the keys in rows, which have a key each, or a key and a name."""
+    if not rows:
+        return tuple
+    first = rows[0]
+    return type(first[0]) if type(first) is tuple else type(first)
 
 
 def rows_of(reported: OnDemandValues) -> Iterator[tuple[Any, ...]]:

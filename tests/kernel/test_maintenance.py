@@ -1,5 +1,8 @@
 """Maintenance that sysfs names: arrays of md and file systems of btrfs, in a made sysfs."""
 
+import os
+import time
+
 import pytest
 from fake_host import FakeHost, columns
 
@@ -83,3 +86,27 @@ def test_an_array_reports_how_far_it_is_and_what_it_lacks(host):
         DeviceReport("sync_speed", 20_480, "md/sync_speed"),
         DeviceReport("sync_percent", 25, "md/sync_completed"),
     )
+
+
+_RUNS, _ENDED = "|t_start:5|duration:1|canceled:0|finished:0\n", "|t_start:5|duration:9|canceled:0|finished:1\n"
+
+
+@pytest.mark.parametrize(
+    ("state", "age_s", "work"),
+    [
+        pytest.param(_RUNS, 4, ["btrfs scrub"], id="it runs"),
+        pytest.param("", 4, ["btrfs scrub"], id="only root may read it"),
+        pytest.param(_ENDED, 1, [], id="it has ended"),
+        pytest.param(_RUNS.replace("canceled:0", "canceled:1"), 1, [], id="it was stopped"),
+        pytest.param(_RUNS, 60, [], id="it was killed"),
+        pytest.param(_RUNS, -60, [], id="of a clock that was set back"),
+    ],
+)
+def test_a_scrub_is_known_by_the_state_that_it_writes(host, state, age_s, work):
+    host.partition("vda", "vda1", (254, 1))
+    host.write(f"sys/fs/btrfs/{UUID}/exclusive_operation", "none\n")
+    host.link(f"sys/fs/btrfs/{UUID}/devices/vda1", "sys/class/block/vda1")
+    host.write(f"var/lib/btrfs/scrub.status.{UUID}", f"scrub status:1\n{UUID}:1{state}" if state else "")
+    written = time.time() - age_s
+    os.utime(host.sys.parent / f"var/lib/btrfs/scrub.status.{UUID}", (written, written))
+    assert [row.work for row in rows_of(host)] == work

@@ -15,10 +15,10 @@ from on_demand_frames import ON_DEMAND_FRAMES, outlier, traced_disk
 
 from latmon.aggregate.depth_sum import DepthSum, packed
 from latmon.aggregate.histogram_sum import HistogramSums
-from latmon.aggregate.history import OnDemandLog, Store
+from latmon.aggregate.history import OnDemandLog, Store, packed_of
 from latmon.analysis.attribution import tail, untraced_share
 from latmon.model import measurements
-from latmon.model.frame import Frame, Health, Series, Traced
+from latmon.model.frame import Frame, Health, Series, Thread, Traced
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import Depths
 from latmon.model.measurements import ABOVE, HANDLERS, SIZES, SOFTIRQS, WAKEUPS
@@ -26,7 +26,8 @@ from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import Issuer
 from latmon.model.measurements.sizes import SizeClass
 from latmon.model.measurements.softirqs import SoftirqCpu, SoftirqRuns
-from latmon.model.packed_frame import Pressed, pack
+from latmon.model.measurements.wakeups import Wakeups, by_thread
+from latmon.model.packed_frame import RATES, Pressed, Rate, pack
 from latmon.views.history import PATIENCE, OnDemandWindow
 
 SECOND = 1_000_000
@@ -233,7 +234,7 @@ def test_the_store_keeps_on_demand_values_packed_and_as_long_as_its_frames():
         assert (kept.traced, kept.outliers) == (Traced(), ())
     assert len(store.on_demand.every()) == len(store.frames)
     assert len(store.on_demand.outliers(0, 2000 * SECOND)) == len(store.frames)
-    assert len(store.on_demand.keys) <= 12
+    assert sum(map(len, store.on_demand.keys.values())) <= 12
     store.append(at(5, traced=traced_disk()))
     assert len(store.on_demand.entries) == 1
     assert not store.on_demand.outliers(0, 2000 * SECOND)
@@ -347,3 +348,13 @@ def test_depths_without_samples_keep_their_source_as_others_leave():
     sums.remove(one, 1)
     assert sums.depths.source == before
     assert merge_depths([Depths(at_issue={1: 3}, source="probe")] * 2).source == "probe"
+
+
+def test_equal_keys_of_two_tables_stay_keys_of_their_own():
+    """The thread with the pid 4, and one I/O of 4 that is traced."""
+    thread = Thread(4, "worker", "other", 120)
+    log = OnDemandLog()
+    log.append(at(0, tables={WAKEUPS: by_thread((Wakeups(thread, Histogram.record([20]), {}, {}),))}))
+    log.append(at(1, traced=replace(traced_disk(), one_in=4)))
+    (rate,) = packed_of(log.every()[-1]).tables[RATES].counts.rows
+    assert (type(rate), rate.one_in) == (Rate, 4)

@@ -329,7 +329,14 @@ def _steps(work: _Work) -> Iterator[Step]:
                 (setting(f"{sysfs(name)}/md/sync_action", "idle"),),
             )
     elif kind == "btrfs":
-        yield Step("see how far it is", commands=("btrfs balance status /MOUNT", "btrfs filesystem show"))
+        status = "scrub" if action == "scrub" else "balance"
+        yield Step("see how far it is", commands=(f"btrfs {status} status /MOUNT", "btrfs filesystem show"))
+        if action == "scrub":
+            yield Step(
+                "let it run slower while programs wait (Linux 5.14), or stop it and let it go on at night",
+                "none for the data; it is resumed by btrfs scrub resume",
+                ("btrfs scrub limit -a -l 20m /MOUNT", "btrfs scrub cancel /MOUNT"),
+            )
         if action == "balance":
             yield Step(
                 "pause it while programs wait, and let it go on at night",
