@@ -334,7 +334,7 @@ COLUMNS = Option(
 )
 SCREEN = Option(
     "--screen NAME",
-    "the first screen: overview, maps, zoom, stages, files, ... or 1 to 7",
+    "the first screen: overview, maps, zoom, stages, files, in-flight, ... or 1 to 7",
     values.Screen(),
     key="screen",
     excludes=(Rule(("--inline",), "{part} shows the first devices and a finding: it goes without {option}"),),
@@ -755,9 +755,9 @@ OPTIONS += _declared(
 OPTIONS += _declared(
     ("export",),
     Option(
-        "--screen",
-        "screen to draw (default overview)",
-        values.OneOf(_drawn_screens),
+        "--screen NAME",
+        "screen to draw: overview (the default), maps, zoom, stages, files, in-flight, slow-ios, ...",
+        values.ScreenName(_drawn_screens),
         needs=_needs("--to svg", "--to text", "--to cast"),
     ),
     Option(

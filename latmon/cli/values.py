@@ -173,7 +173,25 @@ class Columns(Kind[tuple[str, ...]]):
         return {"anyOf": [titles, {"type": "string"}]}
 
 
-class Screen(OneOf):
+class ScreenName(OneOf):
+    """A screen by the name that the screen itself has, `in-flight`, or by that of the code, `outstanding`."""
+
+    def __init__(self, screens: Callable[[], Sequence[str]]) -> None:
+        super().__init__(lambda: tuple(map(written_title, screens())))
+        self._screens = screens
+
+    def __call__(self, text: str) -> str:
+        written = text.lower().replace(" ", "-").replace("/", "")
+        for screen in self._screens():
+            if written in (screen, written_title(screen)):
+                return screen
+        return super().__call__(text)
+
+    def schema(self) -> Json:
+        return {"enum": list(dict.fromkeys((*self.names(), *self._screens())))}
+
+
+class Screen(ScreenName):
     """A screen by its name or its number."""
 
     def __init__(self) -> None:
@@ -184,7 +202,8 @@ class Screen(OneOf):
         return super().__call__(by_number.get(text, text))
 
     def schema(self) -> Json:
-        return {"enum": [*self.names(), *range(1, len(numbered_screens()) + 1)]}
+        names = super().schema()["enum"]
+        return {"enum": [*names, *range(1, len(numbered_screens()) + 1)]}
 
 
 class Number:
@@ -219,6 +238,13 @@ def _one_of(text: str, names: Sequence[str]) -> str:
         if name.lower() == text.lower():
             return name
     raise ValueError(f"{text!r} is not one of {', '.join(names)}")
+
+
+def written_title(screen: str) -> str:
+    """Return the name of a screen as an option's value: `in-flight`, `slow-ios`."""
+    from latmon.findings.rule import screen_title  # noqa: PLC0415  as in Columns
+
+    return screen_title(screen).lower().replace(" ", "-").replace("/", "")
 
 
 def screen_names() -> Sequence[str]:

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 
 from latmon.exporters.registry import ExportOptions, Source, is_redacted, moment_us
 from latmon.findings.facts import WINDOW_US
+from latmon.findings.rule import screen_title
 from latmon.model.frame import Frame, Origin
 from latmon.model.stages import FACTS
 from latmon.recording.archive import frames_of
@@ -218,7 +219,7 @@ def cast_header(source: Source, options: ExportOptions, colours: Palette) -> dic
     origin = source.origin
     selection = _shown(options).selection
     panel = selection.panel if selection.screen == "overview" else selection.screen
-    screen = next((name for name, fold in FOLDS.items() if fold == selection.fold), panel)
+    screen = next((name for name, fold in FOLDS.items() if fold == selection.fold), screen_title(panel))
     title = f"latmon {screen}: {origin.host}{' (redacted)' if source.redacted else ''}"
     rest: dict[str, Any] = {"timestamp": int(origin.start_wall), "title": title}
     if options.cast_version == 2:  # noqa: PLR2004

@@ -148,6 +148,15 @@ class Step(NamedTuple):
         return f"{self.what}{between}{lines}" if lines else self.what
 
 
+SCREEN_TITLES: Mapping[str, str] = MappingProxyType({"outstanding": "in flight", "outliers": "slow I/Os"})
+"""Screen -> its name for users, where that is another one."""
+
+
+def screen_title(screen: str) -> str:
+    """Return the name of a screen for users."""
+    return SCREEN_TITLES.get(screen, screen)
+
+
 class Where(NamedTuple):
     """The view that shows the evidence: a screen of the TUI, what is selected there, and the region on its map."""
 

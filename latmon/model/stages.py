@@ -1,7 +1,8 @@
 """The table of stages: names, letters, fills, colours and help; and the names of stages that include others.
 
-Keys of JSON and of recordings are STAGES and carry `includes`. `D2C` and `Q2C` are btt's words (blktrace): driver to
-completion, queue to completion. The order of the table is the order in which an I/O passes the stages.
+Keys of JSON and of recordings are STAGES and carry `includes`. `service` is D2C of btt (blktrace), driver to
+completion, and `Q2C` btt's own word, queue to completion. The order of the table is the order in which an I/O passes
+the stages.
 """
 
 from __future__ import annotations
@@ -160,13 +161,13 @@ class Name(NamedTuple):
 
     @property
     def both(self) -> str:
-        """Return `D2C (issue to completion)`, or the only name."""
+        """Return `service (issue to completion)`, or the only name."""
         return self.column if self.column == self.sentence else f"{self.column} ({self.sentence})"
 
 
 _PLAIN = {one.name: Name(one.name, one.name, one.letter) for one in FACTS}
 _WITH_INTERRUPT = Name("hba+", "hba with its interrupt", "h")
-_DRIVER_TO_COMPLETION = Name("D2C", "issue to completion", "d")
+_DRIVER_TO_COMPLETION = Name("service", "issue to completion", "d")
 _QUEUE_TO_COMPLETION = Name("Q2C", "queue to completion", "b")
 _INTERVALS = (_WITH_INTERRUPT, _DRIVER_TO_COMPLETION, _QUEUE_TO_COMPLETION)
 _HBA = STAGES.index("hba")

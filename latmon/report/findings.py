@@ -8,7 +8,7 @@ from dataclasses import replace
 from latmon.findings import rule
 from latmon.findings.engine import RuleEngine, by_kind, evaluated_by
 from latmon.findings.episodes import FindingSummary, summarise_episodes
-from latmon.findings.rule import NOT_RUN, ran, sized
+from latmon.findings.rule import NOT_RUN, ran, screen_title, sized
 from latmon.findings.rules import RULES, title_of
 from latmon.report.formatting import rounded
 from latmon.report.model.finding import Command, Evaluation, Fact, Finding, Findings, Lasted, NextStep, View
@@ -131,7 +131,7 @@ def fact_text(fact: Fact) -> str:
 
 
 def shown_on(view: View) -> str:
-    """Return the view with the evidence: `stages screen, sdc, 100 ms and more`."""
+    """Return the view with the evidence: `screen stages, sdc, 100 ms and more`."""
     low, high = ("" if us is None else spelled(us) for us in (view.low_us, view.high_us))
     region = f"{low} to {high}" if low and high else f"{low} and more" if low else f"up to {high}" if high else ""
-    return ", ".join(part for part in (f"{view.screen} screen", view.device, view.op, region) if part)
+    return ", ".join(part for part in (f"screen {screen_title(view.screen)}", view.device, view.op, region) if part)

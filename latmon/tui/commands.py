@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from latmon.findings.episodes import Episode
-from latmon.findings.rule import Where
+from latmon.findings.rule import Where, screen_title
 from latmon.model.histogram import bucket_index
 from latmon.views.context import ViewState, selected
 from latmon.views.panels.findings import finding_position, key_of, where
@@ -130,7 +130,7 @@ def _region(there: Where, words: str) -> Picked | None:
         return None
     low, high = (0 if us is None else bucket_index(us) for us in (there.low_us, there.high_us))
     region = Region(0, 0, low, high, open_below=there.low_us is None, open_above=there.high_us is None)
-    return Picked(there.device, 0, FOREVER_US, region, words.removeprefix("outliers, "))
+    return Picked(there.device, 0, FOREVER_US, region, words.removeprefix(f"{screen_title('outliers')}, "))
 
 
 def part(view: ViewState, by: int) -> Selection:
@@ -383,7 +383,7 @@ def _moved(view: ViewState, columns: int, rows: int) -> Selection:
 
 
 def screen(view: ViewState, by: int) -> Selection:
-    """Show a screen by its number in SCREENS; the outstanding screen selects a device with a problem."""
+    """Show a screen by its number in SCREENS; the screen of I/Os in flight selects a device with a problem."""
     selection = replace(
         view.selection,
         screen=SCREENS[by],

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from textual.binding import Binding
 
+from latmon.findings.rule import screen_title
 from latmon.support.units import EXAMPLES
 from latmon.tui.commands import FILTER, SEEK, STEPS, WORDS, Choice, Prompt
 from latmon.tui.time_travel import TRAVEL
@@ -107,12 +108,12 @@ _PAGES = ("stage", "outlier", "audit", "findings", "details", "compared")
 _MARK = "cursor: on the heat map of the selected device, which is shown alone"
 
 ACTIONS = (
-    Action("screen", "1", "1", "all devices, and a heat map of each", "overview", 0),
-    Action("screen", "2", "2", "where the time goes: the stages of each device's I/O", "stages", 1),
-    Action("screen", "3", "3", "outstanding I/O: depth, limit, and I/Os in flight", "depth", 2),
-    Action("screen", "4", "4", "outliers: the slow I/Os one by one", "outliers", 3),
-    Action("screen", "5", "5", "interrupts: per CPU and device, softirqs and wake-ups", "irqs", 4),
-    Action("screen", "6", "6", "findings: what is wrong, in words", "found", 5),
+    Action("screen", "1", "1", "overview: all devices, and a heat map of each", "overview", 0),
+    Action("screen", "2", "2", "stages: where the time of each device's I/O goes", "stages", 1),
+    Action("screen", "3", "3", "in flight: I/Os not completed yet, their number and limit", "in flight", 2),
+    Action("screen", "4", "4", "slow I/Os: one by one, the outliers", "slow I/Os", 3),
+    Action("screen", "5", "5", "interrupts: per CPU and device, softirqs and wake-ups", "interrupts", 4),
+    Action("screen", "6", "6", "findings: what is wrong, in words", "findings", 5),
     Action("screen", "7", "7", "who: the I/Os of each cgroup, service and container", "who", 6),
     Action(
         "zoom", "enter", "Enter", "only the selected device; the devices of a host or a group", "zoom", on=_OVERVIEW
@@ -333,8 +334,8 @@ _SECTIONS = (
     ("Keys of the overview (1)", _OVERVIEW),
     ("Keys of the marked region on a map (v)", _CURSOR),
     ("Keys of the stages (2)", _STAGES),
-    ("Keys of the outstanding I/Os (3)", _WAITING),
-    ("Keys of the outliers (4)", ("outliers", "outlier")),
+    ("Keys of the I/Os in flight (3)", _WAITING),
+    ("Keys of the slow I/Os (4)", ("outliers", "outlier")),
     ("Keys of the interrupts (5)", _LINES),
     ("Keys of the findings (6)", _FINDINGS),
     ("Keys of cgroups and processes (7)", _ISSUERS),
@@ -356,7 +357,6 @@ _WAYS: Mapping[str, tuple[tuple[str, int], ...]] = MappingProxyType(
     },
 )
 """Context -> the actions that lead to it from everywhere."""
-_LAST_SCREEN = max(a.by for a in ACTIONS if a.name == "screen")
 
 
 def bindings(actions: tuple[Action, ...] = ACTIONS) -> list[Binding]:
@@ -473,39 +473,64 @@ def _pairs(some: Sequence[Action], cells: int) -> list[tuple[str, str]]:
 
 
 def key_line(context: str, states: Mapping[str, str], cells: int, now: int = 0) -> Line:
-    """Return the last line: keys with their present effect, as many as fit, in the order of the table.
+    """Return the last line: the screens by name, then the keys of `_NEAREST`, then others, as many as fit.
 
-    `states` maps an action's name to its current value, empty where it has no effect; `now`: number of the screen.
+    A key of `_NEAREST` without room for its name is the key only. `states` maps an action's name to its current value,
+    empty where it has no effect; `now`: number of the screen.
     """
-    some = [a for a in ACTIONS if a.brief and (not a.on or context in a.on) and states.get(a.name, a.brief)]
-    is_wide = cells >= _WHOLE_NAMES
-    names = {a.shown: SCREENS[a.by] for a in some if a.name == "screen" and is_wide}
-    texts = [names.get(a.shown, states.get(a.name, a.brief)) for a in some]
-    entries = [
-        _entry(a, text, here=a.name == "screen" and a.by == now, apart=is_wide)
-        for a, text in zip(some, texts, strict=True)
-    ]
-    first = next(i for i, a in enumerate(some) if a.name == "help") + 1
-    if sum(map(width, entries[:first])) - 1 > cells:
-        entries = _narrow(some, entries, first, cells)
-    line: Line = (Span(" "),)
-    for entry in entries:
-        if width(line) + width(entry[:-1]) > cells:
+    actions = [a for a in ACTIONS if a.brief and (not a.on or context in a.on) and states.get(a.name, a.brief)]
+    texts = {a: f" {states.get(a.name, a.brief)}" for a in actions}
+    nearest = _nearest(actions)
+    gap = Span(" " * (_GAP if cells >= _WIDE else 1))
+    line = _screen_names([a for a in actions if a.name == "screen"], cells - _LEAST_KEYS, now)
+    left = cells - width(line)
+    shown: dict[str, Line] = {}
+    for key in _KEYS_FIRST:
+        if key in nearest and len(gap.text) + len(key) <= left:
+            shown[key] = (gap, Span(key, "accent"))
+            left -= width(shown[key])
+    for key in _NAMES_FIRST:
+        if key not in nearest:
+            continue
+        named = (gap, Span(key, "accent"), Span(texts[nearest[key]], "dim"))
+        more = width(named) - width(shown.get(key, ()))
+        if more <= left:
+            shown[key] = named
+            left -= more
+    for key in _NEAREST:
+        line = (*line, *shown.get(key, ()))
+    for action in actions:
+        if action in nearest.values() or action.name == "screen":
+            continue
+        entry = (gap, Span(action.shown.split()[0], "accent"), Span(texts[action], "dim"))
+        if width(entry) > left:
             break
         line = (*line, *entry)
-    return line[:-1]
+        left -= width(entry)
+    return line
 
 
-def _narrow(some: Sequence[Action], entries: Sequence[Line], first: int, cells: int) -> list[Line]:
-    """Return the entries of a narrow line: Enter, help and back, the screens as digits only, then the rest."""
-    begin = [i for i, a in enumerate(some) if (i < first and a.name != "screen") or a.name == "leave"]
-    rest = [i for i, a in enumerate(some) if i not in begin and a.name != "screen"]
-    numbers = [a.shown for a in some if a.name == "screen"]
-    all_of_them = " ".join(numbers)
-    room = cells - 1 - sum(width(entries[i]) for i in begin)
-    digits = all_of_them if len(all_of_them) <= room else f"{numbers[0]}-{numbers[-1]}"
-    screens: Line = (Span(digits, "accent"), Span("  "))
-    return [*(entries[i] for i in begin), screens, *(entries[i] for i in rest)]
+def _nearest(actions: Sequence[Action]) -> dict[str, Action]:
+    """Return the actions of the keys of `_NEAREST`; of several actions of a key the first."""
+    by_key: dict[str, Action] = {}
+    for action in actions:
+        key = action.shown.split()[0]
+        if key in _NEAREST:
+            by_key.setdefault(key, action)
+    return by_key
+
+
+def _screen_names(screens: Sequence[Action], cells: int, now: int) -> Line:
+    """Return the numbers and names of the screens, and `…` for those without room."""
+    line: Line = ()
+    for at, action in enumerate(screens):
+        text = Span(f" {screen_title(SCREENS[action.by])}", "strong" if action.by == now else "dim")
+        entry = (Span(" "), Span(action.shown, "accent"), text)
+        is_last = at + 1 == len(screens)
+        if width(line) + width(entry) + (0 if is_last else _MORE) > cells:
+            return (*line, Span(" …", "dim"))
+        line = (*line, *entry)
+    return line
 
 
 def tour_keys(next_s: int | None) -> Line:
@@ -514,20 +539,23 @@ def tour_keys(next_s: int | None) -> Line:
     for action in ACTIONS:
         if action.on != _TOUR:
             continue
-        key, text, gap = _entry(action, action.brief)
         is_next = action.by > 0 and next_s is not None
-        spans += [key, text, Span(f" in {next_s} s"), gap] if is_next else [key, text, gap]
+        spans += [Span(action.shown.split()[0], "accent"), Span(f" {action.brief}", "dim")]
+        spans += [Span(f" in {next_s} s")] if is_next else []
+        spans.append(Span(" " * _GAP))
     return tuple(spans[:-1])
 
 
-def _entry(action: Action, text: str, *, here: bool = False, apart: bool = True) -> Line:
-    """Return a key and its name. `here`: of the screen that is shown; `apart`: a screen is two cells from the next."""
-    gap = " " if action.name == "screen" and action.by < _LAST_SCREEN and not apart else "  "
-    return Span(action.shown.split()[0], "accent"), Span(f" {text}", "strong" if here else "dim"), Span(gap)
-
-
-_WHOLE_NAMES = 100
-"""Cells from which on the last line has the whole names of the screens."""
+_WIDE, _GAP = 100, 2
+"""Cells from which on the keys of the last line are `_GAP` cells apart; else one."""
+_LEAST_KEYS = len(" Esc ?")
+"""Cells of the last line that the names of the screens leave to keys."""
+_NEAREST = ("Enter", "Tab", "Space", "Esc", ":", "?")
+"""Keys of the last line next to the screens, in this order."""
+_KEYS_FIRST = ("?", "Esc", ":", "Tab", "Space")
+"""The same keys in the order in which they get room; without its name, Enter says nothing."""
+_NAMES_FIRST = ("Enter", "Esc", "?", "Tab", "Space", ":")
+"""The same keys in the order in which their names get room."""
 _WAYS_OUT = ("suspend", "screen", "help", "leave", "stop", "stop_now")
 """Actions of all contexts that are below those of the screen in the brief table: they lead away from it."""
 _BRIEF_KEYS = 9
@@ -677,17 +705,15 @@ def _unframed(line: Line) -> str:
 
 def key_at(foot: Line, x: int, context: str) -> Action | None:
     """Return the action of the key that the last line shows at a cell; None between keys."""
-    begin, shown, offset = 0, "", 0
+    begin, shown = 0, ""
     for text, role in foot:
         if role == "accent":
-            shown, offset = text, x - begin
+            shown = text
         begin += len(text)
         if begin > x:
             break
     else:
         return None
-    if re.fullmatch(r"(\d )+\d", shown):  # a narrow line has the screens as digits only
-        shown = shown[offset] if 0 <= offset < len(shown) else ""
     return next((a for a in ACTIONS if a.shown.split()[0] == shown and works(a.name, a.by, context)), None)
 
 

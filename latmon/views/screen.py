@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from latmon.aggregate.history import Store
 from latmon.analysis.attribution import untraced_share
 from latmon.analysis.peers import Order
-from latmon.findings.rule import Settings
+from latmon.findings.rule import Settings, screen_title
 from latmon.findings.rules.starved_io import ID as STARVED
 from latmon.model.frame import TRACER_STARTING, Frame, Origin
 from latmon.recording.archive import Archive, Past, Stamp
@@ -49,7 +49,7 @@ from latmon.views.panels.overview import device_rows, overview
 from latmon.views.panels.stages import stages_panel
 from latmon.views.panels.who import who_panel
 from latmon.views.past_view import PastReader, PastSelection
-from latmon.views.selection import Selection, carried
+from latmon.views.selection import OP_CHOICES, Selection, carried
 from latmon.views.status import Notices, TourBanner, banner_lines, notices
 from latmon.views.verdict import NONE as NO_VERDICT
 from latmon.views.verdict import Verdict, verdict
@@ -505,12 +505,29 @@ class Scene:
         """Return the name of the screen for its title; a panel of the overview has its own."""
         selection = self.selection
         own = selection.panel if selection.screen == "overview" else selection.screen
-        own = "capture" if selection.details else own
+        own = "capture" if selection.details else screen_title(own)
         return own if self.comparison is None else "compare"
+
+    @property
+    def _filters(self) -> list[str]:
+        """Return what leaves out I/Os or devices of the screen, in words for its title."""
+        selection = self.selection
+        return [
+            *([f"{selection.op} only"] if selection.op != OP_CHOICES[0][0] else []),
+            *([f"/{selection.pattern.strip()}"] if selection.pattern.strip() else []),
+        ]
 
     def _title(self, width: int, screen: str = "") -> Line:
         drives = sum(one.timed and one.kind != "host" for one in self.history.devices())
-        return status.title(self.store.origin, self.history.window, self.mode, width, screen=screen, drives=drives)
+        return status.title(
+            self.store.origin,
+            self.history.window,
+            self.mode,
+            width,
+            screen=screen,
+            drives=drives,
+            filters=self._filters if screen and self.comparison is None else (),
+        )
 
     def _health(self, width: int, above: Verdict, found: str) -> Line:
         """Return the health line. `above`: the rows below the title; `found`: findings that are in none of them."""
@@ -589,7 +606,7 @@ def screen_lines(scene: Scene, foot: Line, width: int, height: int) -> list[Line
     room = height - 3 - len(panels.verdict) - len(panels.notice)
     body, keys = panels.body, fit(foot, width)
     if panels.framed and not (body and is_heading(body[0])):  # a panel that has nothing to show begins with a blank
-        top = heading((Span(f" {scene.selection.screen}", "strong"),), width - 2)
+        top = heading((Span(f" {screen_title(scene.selection.screen)}", "strong"),), width - 2)
         body = [top, *(body[1:] if body and not body[0] else body)]
     body = [*cut(body, room), *[()] * (room - len(body))]
     if panels.framed:

@@ -79,8 +79,6 @@ def _here(view: ViewState) -> list[TimelineEvent]:
 
 GOOD_COVERAGE = 0.99
 NOTHING = Ages()
-_ALL = 0.99
-"""Counts of the same I/Os by two probes differ at a window's ends."""
 _MIN_RECORDING = 12
 _QUIET = "not recording "
 """Text without a recording; it is left out where other words need its cells, unless a recording has stopped."""
@@ -151,28 +149,41 @@ class Tracing:
         text = f"tracing{'' if some and not self.devices else ' ' + who}{some}"
         found = [HealthWord(text, matters=bool(some or self.devices), name="tracing")]
         if self.share is not None:
-            found.append(HealthWord(f"traced {part(self.share)}", matters=self.share < _ALL, name="traced"))
+            found.append(HealthWord(f"traced {part(self.share)}", name="traced"))
         if self.lost is not None:
-            few = self.lost < 1 - _ALL
-            found.append(HealthWord(f"not followed {part(self.lost)}", matters=not few, name="not followed"))
+            found.append(HealthWord(f"not followed {part(self.lost)}", name="not followed"))
         return found
 
 
+BEST_TIER = "A"
+_FILTER = 24
+"""Cells of a filter in the title, at most."""
 _HOST_PART, _LEAST_HOST = 3, 10
 """Part of the title that the host's name has at most, one in so many cells, and cells that it has at least."""
 
 
 def title(
-    origin: Origin | None, window: Window, mode: ScreenMode, cells: int, *, screen: str = "", drives: int = 0
+    origin: Origin | None,
+    window: Window,
+    mode: ScreenMode,
+    cells: int,
+    *,
+    screen: str = "",
+    drives: int = 0,
+    filters: Sequence[str] = (),
 ) -> Line:
     """Return the header: screen, host, kernel and tier at the left; time, window and the mode, never cut, at the right.
 
-    `screen`: the name of the screen; `drives`: the number of devices whose requests are timed.
+    `screen`: the name of the screen; `drives`: the number of devices whose requests are timed; `filters`: what leaves
+    out I/Os or devices.
     """
-    shown, name = _mode(mode), (Span(" latmon", "strong"), Span(f" {screen}" if screen else "", "accent"))
+    shown = _mode(mode)
+    name: Line = (Span(" latmon", "strong"), Span(f" {screen}" if screen else "", "accent"))
+    for text in filters:
+        name = (*name, Span("  "), Span(cell(text, min(cell_len(text), _FILTER)), "accent"))
     if origin is None:
         return highlighted(_split(name, shown, cells))
-    tier = f"tier {origin.tier}" if origin.tier else origin.tool or origin.backend
+    tier = _tier_words(origin)
     many = f"{count(drives)} drive{'s' * (drives != 1)}" if drives else ""
     # the help screen names the tool and the kernel too
     kernel = f"kernel {_short(origin.kernel)}" if origin.kernel else ""
@@ -192,6 +203,13 @@ def title(
         several = [several[0], *several[2 * len(how) :]]
     left, right = next((one for one in several if width((*one[0], *one[1])) + _APART <= cells), several[-1])
     return highlighted(_split(left, right, cells))
+
+
+def _tier_words(origin: Origin) -> str:
+    """Return the tier with the key of its explanation, nothing for the best one; without tiers the tool."""
+    if not origin.tier:
+        return origin.tool or origin.backend
+    return "" if origin.tier == BEST_TIER else f"tier {origin.tier}: I explains"
 
 
 def health(
@@ -219,7 +237,7 @@ def health(
     recording = state.recording_state if state.records and not ended else ""
     stopped = bool(state.recording_trouble) and not state.records and not ended
     room = cells - ends(cells) - (_MIN_RECORDING + 3 if recording else len(_QUIET) + 1 if stopped else 0)
-    kept = [fact for fact in facts if fact.bad] or facts[:1]  # else the coverage
+    kept = [fact for fact in facts if fact.bad]
     facts[len(kept) : len(kept)] = [HealthWord(found)] if found else []
     facts = [*_waiting(ages, room - sum(len(fact.text) + 2 for fact in kept) - 1, threshold_us), *facts]
     spans: list[Span] = []
@@ -325,9 +343,8 @@ def health_facts(
     facts.append(HealthWord(text, attached < wanted, matters=not wanted, name="probes"))
     facts.append(HealthWord(f"lost {count(state.lost_events)}", state.lost_events > 0))
     facts += tracing.facts
-    left_out = f"{count(state.suppressed)} outlier{'s' * (state.suppressed != 1)}"
-    name = "rate limit left out"
-    facts.append(HealthWord(f"{name} {left_out}", matters=state.suppressed > 0, name=name))
+    not_listed = f"{count(state.suppressed)} slow I/O{'s' * (state.suppressed != 1)} not listed"
+    facts.append(HealthWord(not_listed, matters=state.suppressed > 0, name="not listed"))
     facts.append(HealthWord(f"unmatched {count(state.unmatched)}"))
     rare = (
         ("map full", state.map_full),
@@ -364,10 +381,10 @@ def _waiting(ages: Ages, room: int, threshold_us: int | None) -> list[HealthWord
 
 def _coverage(ratio: float | None, covered_us: int) -> HealthWord:
     if ratio is None:
-        return HealthWord(f"coverage {UNKNOWN}", matters=True)
+        return HealthWord(f"coverage {UNKNOWN}")
     if counts_twice(ratio, covered_us):
         return HealthWord(f"coverage {percent(ratio)}: counted twice", bad=True, name="coverage")
-    return HealthWord(f"coverage {percent(min(ratio, 1.0))}", ratio < GOOD_COVERAGE, matters=True)
+    return HealthWord(f"coverage {percent(min(ratio, 1.0))}", ratio < GOOD_COVERAGE)
 
 
 def _above(above: Slower | None, threshold_us: int | None, automatic_us: int | None) -> Span:

@@ -85,7 +85,7 @@ def _large(scratch: Path, rounds: int) -> Section:
             environ = {VARIABLE: str(host.bpftrace)}
             words = (sys.executable, "-P", str(Path(__file__).with_name("large_screen.py")), str(host.root))
             with shown(words, rows=50, columns=160, environ=environ) as screen:
-                screen.wait_for(r"coverage 100%", _PATIENCE_S)
+                screen.wait_for(r"● LIVE", _PATIENCE_S)
                 time.sleep(_FULL_S)
                 pids = {"screen": screen.process.pid, "collector": _collector_of(screen.process.pid)}
                 runs = [processes.watch(pids, _SECONDS) for _ in range(rounds)]

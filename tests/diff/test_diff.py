@@ -469,7 +469,7 @@ def test_stages_that_hold_other_stages_are_not_compared():
     b = without_tracing("e810-healthy")
     b.includes = dict.fromkeys(b.includes, ())
     text = " ".join(rendered(compare(without_tracing("e810"), b)).split())
-    assert "the driver's time is D2C (issue to completion) in A, hba in B; the two are not compared" in text
+    assert "the driver's time is service (issue to completion) in A, hba in B; the two are not compared" in text
     assert "issue to completion: all of it" not in text
 
 

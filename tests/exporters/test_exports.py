@@ -222,7 +222,9 @@ def test_each_export_says_what_hba_includes(tmp_path):
     metrics = export(path, "openmetrics").decode()
     assert 'stage="hba",includes="irq,softirq,completion",le="+Inf"} 1' in metrics
     assert "hba with completion is issue to completion" in metrics
-    assert "#[Includes: D2C (issue to completion) includes irq, softirq, completion]" in export(path, "hlog").decode()
+    assert (
+        "#[Includes: service (issue to completion) includes irq, softirq, completion]" in export(path, "hlog").decode()
+    )
     events = json.loads(export(path, "perfetto"))["traceEvents"]
     (slice_,) = [event for event in events if event["name"] == "hba"]
     assert slice_["args"]["includes"] == list(HELD)

@@ -13,7 +13,7 @@ MANIFESTS = manifests()
 
 def test_a_stage_is_called_by_what_it_includes():
     assert called("hba").column == called("hba").sentence == "hba"
-    assert called("hba", D2C)[:2] == ("D2C", "issue to completion")
+    assert called("hba", D2C)[:2] == ("service", "issue to completion")
     assert called("hba", ("queue", "requeue", *D2C))[:2] == ("Q2C", "queue to completion")
     assert called("hba", ("irq",))[:2] == ("hba+", "hba with its interrupt")
     assert called("queue", ("requeue",))[:2] == ("queue", "queue")
@@ -21,14 +21,14 @@ def test_a_stage_is_called_by_what_it_includes():
 
 
 def test_columns_fit_and_letters_differ():
-    assert set(COLUMNS) == {*STAGES[:-1], UNACCOUNTED, "hba+", "D2C", "Q2C"}
+    assert set(COLUMNS) == {*STAGES[:-1], UNACCOUNTED, "hba+", "service", "Q2C"}
     assert all(len(called("hba", held).column) <= 7 for held in ((), D2C, ("queue", *D2C), ("irq",)))
-    assert LETTERS["D2C"] not in {LETTERS[name] for name in COLUMNS if name != "D2C"}
-    assert by_column({"queue": 3, "hba": 5}, {"hba": D2C}) == {"queue": 3, "D2C": 5}
+    assert LETTERS["service"] not in {LETTERS[name] for name in COLUMNS if name != "service"}
+    assert by_column({"queue": 3, "hba": 5}, {"hba": D2C}) == {"queue": 3, "service": 5}
 
 
 def test_the_meaning_of_an_interval_is_below_its_table():
-    assert explained("hba", D2C) == "D2C (issue to completion) includes irq, softirq, completion"
+    assert explained("hba", D2C) == "service (issue to completion) includes irq, softirq, completion"
     assert explained("queue", ("requeue",)) == "queue includes requeue"
     assert explained("hba", ()) == ""
 

@@ -460,7 +460,7 @@ def test_the_time_from_issue_to_completion_is_not_called_hba_in_text_or_html(tmp
     html = re.sub(r"<style.*?</style>|<[^>]*>", " ", page_of(path), flags=re.DOTALL)
     for text in (" ".join(render_text(summary.report).split()), html):
         assert "hba" not in text
-        assert "D2C (issue to completion) includes irq, softirq, completion" in text
+        assert "service (issue to completion) includes irq, softirq, completion" in text
 
 
 def recordings(*names):

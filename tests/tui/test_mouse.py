@@ -61,7 +61,7 @@ async def test_a_click_on_the_last_line_presses_its_key():
     async with app.run_test(size=(80, 24)) as pilot:
         await settled(pilot)
         foot = screen(app).splitlines()[-1]
-        await click(pilot, foot.index("4 outliers") + 4, 23)
+        await click(pilot, foot.index("4 slow I/Os") + 4, 23)
         assert app.scene.selection.screen == "outliers"
         foot = screen(app).splitlines()[-1]
         await click(pilot, foot.index("1 overview"), 23)
@@ -70,7 +70,7 @@ async def test_a_click_on_the_last_line_presses_its_key():
     async with app.run_test(size=(50, 24)) as pilot:
         await settled(pilot)
         foot = screen(app).splitlines()[-1]
-        await click(pilot, foot.index("1 2 3") + 4, 23)
+        await click(pilot, foot.index("3 in flight") + 4, 23)
         assert app.scene.selection.screen == "outstanding"
 
 
@@ -128,7 +128,7 @@ async def test_a_button_that_is_released_on_another_line_does_nothing():
     async with app.run_test(size=(200, 24)) as pilot:
         await settled(pilot)
         before = app.scene.selection
-        for key in ("4 outliers", "? help"):
+        for key in ("4 slow I/Os", "? help"):
             await drag(pilot, (5, 3), (screen(app).splitlines()[-1].index(key), 23))
         await drag(pilot, (5, 3), (5, 4))
         assert app.scene.selection == before

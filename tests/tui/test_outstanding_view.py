@@ -173,7 +173,7 @@ def test_the_oldest_is_reported_grows_and_is_named_everywhere():
     made.append(FRAMES[30])
     assert "30.0s nvme1n1 WSF" in words(text(made))
     assert "30 s on nvme1n1" in text(made).splitlines()[-2]
-    assert press(made, "screen:0").count("in flight") == 1, "one line is enough"
+    assert press(made, "screen:0").count(" is in flight") == 1, "one line is enough"
     assert "an I/O on nvme1n1 is in flight for 30 s" in press(made, size=(160, 50))
 
 

@@ -60,7 +60,7 @@ def test_every_screen_has_one_frame_with_titles_in_its_lines(screen, size):
     top, *inside, bottom = lines[1 + len(odd_one().draw(*size).verdict) : -1]
     assert re.fullmatch(r"╭─ \w.* ─*╮", top)
     assert all(re.fullmatch(r"│.*│|├─ \w.*─┤", line) for line in inside)
-    assert re.fullmatch(r"╰─ coverage 100%.*─╯", bottom)
+    assert re.fullmatch(r"╰─.*─ not recording ─╯", bottom)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (119, 40), (120, 35), (100, 30)])
@@ -68,7 +68,7 @@ def test_smaller_screens_have_no_frame(size):
     lines = shown("overview", size)
     assert not any(line[0] in "╭├╰" for line in lines)
     assert sum(line.startswith("─ ") for line in lines) >= 1, "the title of the map"
-    assert re.search(r"^ coverage 100%", "\n".join(lines), re.MULTILINE)
+    assert lines[-2].endswith(" not recording ")
 
 
 def test_the_findings_are_below_the_title_with_the_key_and_nowhere_else():
@@ -152,7 +152,7 @@ def test_help_and_the_way_back_are_on_the_last_line_wherever_there_is_one():
         made.choose(Selection())
         for step in steps:
             made.choose(STEPS[step](made.view, 0))
-        assert "? help" in plain(foot(made.view, None, 80))
+        assert plain(foot(made.view, None, 80)).endswith(" Esc ?" if leads_back else " : ?")
         assert ("Esc back" in plain(foot(made.view, None, 200))) == leads_back
     assert "Esc back" in plain(foot(Scene(Selection(pattern="sd")).view, None, 200))
     line = plain(foot(Scene(Selection()).view, None, 200))
@@ -174,8 +174,8 @@ def test_what_lasts_is_on_the_health_line_where_that_has_room():
         host(2, 5), origin=replace(ORIGIN, backend="demo", reason="synthetic: nothing of this host is measured")
     )
     wide, usual, low = (drawn(made, size) for size in ((160, 50), (80, 24), (46, 14)))
-    assert re.search(r"coverage .*  synthetic: nothing of this host is measured ", wide[-2])
-    assert re.search(r"coverage .*  synthetic: nothing of this host is measured +not recording", usual[-2])
+    assert re.search(r"─  synthetic: nothing of this host is measured ", wide[-2])
+    assert re.search(r"^  synthetic: nothing of this host is measured +not recording", usual[-2])
     assert "synthetic" not in "".join(low[1:-1]) or "synthetic" in low[-2], "not instead of a row of the map"
     assert sum("synthetic" in line for line in usual) == 1
     long = scene(
@@ -185,13 +185,32 @@ def test_what_lasts_is_on_the_health_line_where_that_has_room():
     assert [line.strip() for line in drawn(long, (80, 24))][-3] == long.store.origin.reason
 
 
-def test_keys_of_the_last_line_are_dropped_from_the_right():
-    whole = plain(key_line("overview", {}, 300)).split("  ")
-    assert whole[0].strip() == "1 overview"
-    for cells in range(110, 300):
-        some = plain(key_line("overview", {}, cells))
-        assert len(some) <= cells
-        assert some.split("  ") == whole[: len(some.split("  "))]
+SCREEN_NAMES = " 1 overview 2 stages 3 in flight 4 slow I/Os 5 interrupts 6 findings 7 who"
+
+
+@pytest.mark.parametrize(
+    ("context", "cells", "keys"),
+    [
+        ("overview", 80, " : ?"),
+        ("zoom", 80, " Esc ?"),
+        ("overview", 100, "  Tab  Space  :  ? help"),
+        ("zoom", 100, "  Tab  Space  Esc  :  ?"),
+        ("overview", 120, "  Enter zoom  Tab maps  Space pause  :  ? help"),
+        ("overview", 140, "  Enter zoom  Tab maps  Space pause  : commands  ? help  / filter"),
+    ],
+)
+def test_the_last_line_has_the_names_of_the_screens_and_then_the_nearest_keys(context, cells, keys):
+    line = plain(key_line(context, {} if context == "zoom" else {"leave": ""}, cells))
+    assert line == SCREEN_NAMES + keys
+
+
+def test_a_narrow_last_line_has_names_too():
+    for cells in range(40, 300):
+        line = plain(key_line("overview", {}, cells))
+        assert len(line) <= cells
+        names, _, _ = line.partition(" …")
+        assert SCREEN_NAMES.startswith(names) if cells < 80 else line.startswith(SCREEN_NAMES)
+        assert " ?" in line
 
 
 @pytest.mark.parametrize(("name", "screen"), [("files", "stages"), ("order", "outstanding"), ("audit", "outstanding")])

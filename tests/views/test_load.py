@@ -37,13 +37,13 @@ BUSY = {"psi_cpu_some": share(0.5), "steal": share(0.1), "psi_io_some": share(0)
 QUIET = {"psi_cpu_some": share(0), "steal": share(0), "psi_io_some": share(0), "dirty": interval_value(10**6, 1)}
 
 
-def test_a_large_screen_has_strips_and_names_what_is_0_and_what_is_missing():
+def test_a_large_screen_has_strips_and_the_key_of_the_other_values():
     lines = drawn(loaded(QUIET, BUSY), (160, 50))
     (cpu,) = (one for one in lines if "PSI cpu some" in one)
     assert "50%, max 50% PSI cpu some" in cpu
     assert any("10%, max 10% CPU steal" in one for one in lines)
     assert any("dirty" in one and "2.0GB, max 2.0GB" in one for one in lines)
-    assert any("0: io; not measured here: mem irq recl wback tcp nfs ARC" in one for one in lines)
+    assert any(one.strip("│ ") == "L shows all values of the host" for one in lines)
 
 
 def test_a_small_screen_has_them_when_asked_for():
@@ -97,9 +97,11 @@ def test_a_large_map_keeps_its_lines_where_nothing_is_high():
 
 def test_values_that_are_low_or_have_no_room_are_named():
     busy = {**BUSY, "psi_io_some": share(0.01)}
-    assert any("more by L: io; not measured here" in one for one in drawn(loaded(busy), (160, 50)))
+    quiet = {**BUSY, "psi_io_some": share(0)}
+    lines = drawn(loaded(quiet), (160, 50), ASKED)
+    assert any("always 0: PSI io some; not measured here: PSI memory some, " in one for one in lines)
     every = {**busy, "psi_memory_some": share(0.2), "writeback": interval_value(10**9, 1)}
-    assert any("no room: steal dirty wback" in one for one in drawn(loaded(every), (80, 24), ASKED))
+    assert any("no room for CPU steal, dirty pages, writeback" in one for one in drawn(loaded(every), (80, 24), ASKED))
 
 
 def test_a_value_that_is_no_longer_measured_has_no_present_one():

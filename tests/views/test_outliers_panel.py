@@ -83,7 +83,7 @@ def test_a_line_has_who_what_when_and_where_the_time_went():
     shown = listing([Folded(outlier(), 8)], above=1204, suppressed=860)
     lines = text(outliers(shown, 0, 120, 10, RAMP)).splitlines()
     assert lines[0].startswith(
-        " outliers  newest first  8 of 1,204 above the threshold in 1 row, 860 left out by the rate "
+        " slow I/Os  newest first  8 of 1,204 above the threshold in 1 row, 860 left out by the rate "
     )
     assert "CPU issue>done overtaken by" in lines[1]
     assert f"▸{moment(WALL)} sdc" in lines[2]
@@ -111,10 +111,10 @@ def test_a_stage_that_holds_others_is_marked():
     alone = outlier(2, stages_us={"queue": 3, "hba": 1_238_994})
     output = text(outliers(listing(rows(held, alone), above=2), 0, 120, 10, RAMP)).splitlines()
     assert "hba " in output[2]
-    assert "D2C" not in output[2]
-    assert ">99% D2C" in output[3]
-    assert output[-1].strip() == "D2C (issue to completion) includes irq, softirq, completion"
-    assert "D2C" not in text(outliers(listing(rows(alone), above=1), 0, 120, 10, RAMP))
+    assert "service" not in output[2]
+    assert ">99% service" in output[3]
+    assert output[-1].strip() == "service (issue to completion) includes irq, softirq, completion"
+    assert "service" not in text(outliers(listing(rows(alone), above=1), 0, 120, 10, RAMP))
 
 
 def test_newest_or_longest_first():
@@ -134,7 +134,7 @@ def test_only_those_asked_for():
     several = rows(outlier(1), outlier(2, device="sdd"))
     shown = listing(several, where="on sdd", wanted=lambda o: o.device == "sdd", above=2)
     assert [f.outlier.device for f in shown.rows] == ["sdd"]
-    assert "outliers on sdd" in text(outliers(shown, 0, 80, 10, RAMP))
+    assert "slow I/Os on sdd" in text(outliers(shown, 0, 80, 10, RAMP))
 
 
 def test_the_selected_row_stays_in_sight():
@@ -370,9 +370,9 @@ def test_a_wait_without_a_stage_is_shown_all_the_same():
     assert "dd/77 (prio 120) woken" in text(waterfall(one, 80, 24, RAMP))
 
 
-def test_an_unknown_cpu_makes_no_arrow_and_ops_are_words_where_they_fit():
+def test_an_unknown_cpu_of_the_issue_is_left_out_and_ops_are_words_where_they_fit():
     some = rows(replace(outlier(), cpu_issue=None, cpu_complete=11))
-    assert "?>11" in text(outliers(listing(some, above=1), 0, 160, 10, RAMP))
+    assert " done 11 " in text(outliers(listing(some, above=1), 0, 160, 10, RAMP))
     repeated = listing([Folded(outlier(), 8)], above=8)
     assert "write sync" in text(outliers(repeated, 0, 120, 10, RAMP))
 

@@ -131,8 +131,8 @@ def test_without_on_demand_probes_the_basic_stages_hold_their_neighbours():
     rows = {r.stage: r for r in UNTRACED.rows}
     assert rows["hba"].histogram.count == 500
     assert rows["hba"].includes == ("irq", "softirq", "completion")
-    assert rows["irq"].reason == "its time is in D2C (issue to completion)"
-    assert rows["hba"].column == "D2C"
+    assert rows["irq"].reason == "its time is in service (issue to completion)"
+    assert rows["hba"].column == "service"
     assert rows["requeue"].reason == "its time is in queue"
     assert rows["resume"].reason == "only the tracer measures it"
     assert UNACCOUNTED not in rows
@@ -180,7 +180,7 @@ def test_all_devices_at_80():
         " " * 80,
         " sdc above 22.5 ms: 99% softirq (30 I/Os)                                       ",
         " 3,031 I/Os traced, 1 in 4, <1% not followed: polled 12, batched completion 3   ",
-        " q· queue  h░ hba  d░ D2C  i▒ irq  s▓ softirq  w= resume  ?? unaccounted        ",
+        " q· queue  h░ hba  d░ service  i▒ irq  s▓ softirq  w= resume  ?? unaccounted    ",
     ]
 
 
@@ -301,7 +301,7 @@ def test_the_selected_device_stands_below_where_there_is_room():
 
 def test_a_legend_has_the_letters_that_no_stage_has_beside_its_name():
     assert "q▆ queue" not in text(device_bars([SLOW, QUICK], "sdc", 160, 50, Ink()))
-    assert "d▆ D2C" in text(device_bars([SLOW, UNTRACED], "sdc", 160, 50, Ink()))
+    assert "d▆ service" in text(device_bars([SLOW, UNTRACED], "sdc", 160, 50, Ink()))
     assert "q▆ queue" not in text(device(SLOW, 160, 50, Ink()))
 
 

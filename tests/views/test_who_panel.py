@@ -272,7 +272,7 @@ def test_keys_lead_from_an_issuer_to_its_slow_ios_and_files_and_back():
         made.choose(STEPS["its_outliers"](made.view, 0))
         assert made.selection.context == "outliers"
         whose = "fio 4711" if keys else "web-1"
-        assert f"outliers {ODD}, by {whose}" in text(made)
+        assert f"slow I/Os {ODD}, by {whose}" in text(made)
         assert {row.outlier.pid for row in log(made.view).rows} == {4711}
         made.choose(STEPS["read"](made.view, 0))
         assert made.selection.context == "outlier"

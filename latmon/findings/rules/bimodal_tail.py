@@ -183,7 +183,7 @@ def _kind(facts: Facts, far: FarMode, limits: Thresholds) -> Iterator[Fact]:
         yield Fact("larger", large, text, "ios", len(outliers))
 
 
-_LOOK = Step("see on the outliers screen what the slow I/Os have in common: size, LBA, flags, program, stage")
+_LOOK = Step("see on screen 4 what the slow I/Os have in common: size, LBA, flags, program, stage")
 _HARDWARE = (
     Step(
         "see whether they come at regular times, as with a scrub, a self-test or a poll of the drive's health",

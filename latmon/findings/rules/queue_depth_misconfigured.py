@@ -183,7 +183,7 @@ def _finding(device: str, wrong: list[_WrongSetting], names: tuple[str, ...], li
         Where("outstanding", device or name),
         (
             *raise_limit(first.device, first.limit.name),
-            Step("look at the limits audit on the screen of outstanding I/O"),
+            Step("look at the limits of all devices: screen 3, key a"),
         ),
         "a load that never sends as many, or an array whose maker asks for this value",
         max(first.waits, first.effect) if costs else 0.0,

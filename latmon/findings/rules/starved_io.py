@@ -554,7 +554,7 @@ def _steps(facts: Facts, device: Device, worst: StarvedRequest) -> Iterator[Step
         yield from unsorting(device)
     if worst.above is not True:
         yield from _below_sd(device) if facts.is_sun else _below(facts, device, worst)
-    yield Step("see which I/Os are overtaken and how the issues are ordered: the screen of outstanding I/O")
+    yield Step("see which I/Os are overtaken, and in which order they were issued: screen 3, key i")
 
 
 def _below(facts: Facts, device: Device, worst: StarvedRequest) -> Iterator[Step]:

@@ -34,6 +34,7 @@ from latmon.findings.rule import (
     WARNING,
     Finding,
     ran,
+    screen_title,
     sized,
 )
 from latmon.findings.rules import title_of
@@ -169,7 +170,7 @@ def where(one: Finding) -> str:
     shown = one.where
     low, high = (None if us is None else duration(us) for us in (shown.low_us, shown.high_us))
     region = f"{low} to {high}" if low and high else f"{low} and more" if low else f"up to {high}" if high else ""
-    return ", ".join(one for one in (shown.screen, shown.device, shown.op, region) if one)
+    return ", ".join(one for one in (screen_title(shown.screen), shown.device, shown.op, region) if one)
 
 
 def _head(found: CurrentFindings, width: int) -> Line:

@@ -125,7 +125,10 @@ def outliers(shown: Listing, selected: int, width: int, height: int, ink: Ink, *
     placed = layout(_fields(shown.rows, ink), width)
     at = min(max(selected, 0), len(shown.rows) - 1)
     seen = around(len(shown.rows), at, height)
+    listed = [shown.rows[i].outlier for i in seen]
     letters = [*legend(_stages(shown, seen), width, ink), *_included(shown, seen, width)]
+    if any(field.title == "op" and cells < _op_words(shown.rows) for field, cells in placed):
+        letters += op_legend([(one.op, one.flags) for one in listed], width)
     letters = letters if len(letters) < height - _HEAD - 2 else []
     some = around(len(shown.rows), at, height - _HEAD - len(letters))
     lines = [_head(shown, width), heads(placed, _SORTED.get(shown.order, ""), above=some.start)]
@@ -180,6 +183,20 @@ def letters(op: str, flags: Iterable[str]) -> str:
     return op[:1].upper() + "".join(_LETTERS.get(flag, "") for flag in flags)
 
 
+def _op_words(rows: Sequence[Folded]) -> int:
+    """Return the cells from which on ops and flags are words."""
+    return min(max(len(_in_words(one)) for one in rows), _WORDS)
+
+
+def op_legend(ops: Sequence[tuple[str, Iterable[str]]], width: int) -> list[Line]:
+    """Return what the letters of ops and flags mean, of those that are on the screen."""
+    flags = {flag for _, of_io in ops for flag in of_io}
+    names = [f"{op[:1].upper()} {op}" for op in OPS if op in {name for name, _ in ops}]
+    more = [f"{letter} {flag}" for flag, letter in _LETTERS.items() if flag in flags]
+    text = f"op: {', '.join(names)}" + (f"; then {', '.join(more)}" if more else "")
+    return [fit((Span(f" {text}", "dim"),), width)] if names else []
+
+
 OWN = "own: "
 """Prefix of a process of latmon or its probe tool."""
 
@@ -199,7 +216,7 @@ def parts_of(one: Outlier) -> Mapping[str, float]:
 
 def _head(shown: Listing, width: int) -> Line:
     """Return the headline: the numbers of I/Os, shown and left out, in as many words as fit."""
-    left = (Span(" outliers", "strong"), Span(f" {shown.where}" if shown.where else ""))
+    left = (Span(" slow I/Os", "strong"), Span(f" {shown.where}" if shown.where else ""))
     if not shown.rows and not shown.above:
         return heading((*left, Span("  none", "dim")), width)
     reported, above = count(shown.reported), count(shown.above)
@@ -248,9 +265,10 @@ def _fields(rows: Sequence[Folded], ink: Ink) -> list[Field[Folded]]:
     any_failed = any(one.outlier.status for one in rows)
     slow_part = "part, status" if any_failed else "slow part"
     words = min(max(len(_in_words(one)) for one in rows), _ALL_WORDS)
+    words_from = _op_words(rows)
 
     def op(f: Folded, cells: int) -> str:
-        return _op_in(f, cells) if cells >= min(words, _WORDS) else op_letters(f.outlier)
+        return _op_in(f, cells) if cells >= words_from else op_letters(f.outlier)
 
     def ribbon(f: Folded, cells: int) -> Line:
         return stacked(parts_of(f.outlier), cells, ink)
@@ -304,11 +322,10 @@ def _most(f: Folded, cells: int) -> Line:
 
 
 def _cpu_cell(f: Folded, _cells: int) -> str:
-    return f"{_known(f.outlier.cpu_issue)}>{_known(f.outlier.cpu_complete)}"
-
-
-def _known(value: int | None) -> str:
-    return "?" if value is None else str(value)  # "->" would be an arrow
+    issued, completed = f.outlier.cpu_issue, f.outlier.cpu_complete
+    if issued is None:
+        return UNKNOWN if completed is None else f"done {completed}"
+    return f"{issued}>{UNKNOWN if completed is None else completed}"
 
 
 def _whole(value: int | None) -> str:

@@ -704,12 +704,14 @@ def _load_text(name: str, ratio: float) -> str:
 
 def _other_load(left: Sequence[str], measured: Sequence[str], moved: Sequence[str], width: int, *, asked: bool) -> Line:
     """Return a line with the values that have no strip: low or without room (`left`), 0, not measured."""
+    if not asked:
+        return fit((Span(" " * LABEL), Span("L", "accent"), Span(" shows all values of the host", "dim")), width)
     parts = (
-        ("no room: " if asked else "more by L: ", left),
-        ("0: ", [name for name in measured if name not in moved]),
+        ("no room for ", left),
+        ("always 0: ", [name for name in measured if name not in moved]),
         ("not measured here: ", [name for name in _SHOWN_LOAD if name not in measured]),
     )
-    texts = [f"{words}{' '.join(CONTEXT[name].short for name in names)}" for words, names in parts if names]
+    texts = [f"{words}{', '.join(CONTEXT[name].title for name in names)}" for words, names in parts if names]
     return fit((Span(" " * LABEL + "; ".join(texts), "dim"),), width)
 
 
