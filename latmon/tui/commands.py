@@ -416,6 +416,8 @@ def leave(view: ViewState, _by: int) -> Selection:
     selection = view.selection
     if selection.details:
         return replace(selection, details=False, top=0)
+    if not view.subjects() and (selection.pattern.strip() or selection.within):  # the screen says that Esc shows them
+        return replace(selection, pattern="") if selection.pattern.strip() else replace(selection, within="")
     out = _one_back(selection)
     if selection.back is not None and (selection.depth == selection.landed or out is None):
         return replace(selection.back, window_us=selection.window_us, stages=selection.stages)

@@ -537,9 +537,9 @@ def tour_keys(next_s: int | None) -> Line:
     """Return the keys of a tour, for the banner with its text; `next_s`: when the next stop comes by itself."""
     spans: list[Span] = []
     for action in ACTIONS:
-        if action.on != _TOUR:
+        if action.on != _TOUR or (action.by > 0 and next_s is None):
             continue
-        is_next = action.by > 0 and next_s is not None
+        is_next = action.by > 0
         spans += [Span(action.shown.split()[0], "accent"), Span(f" {action.brief}", "dim")]
         spans += [Span(f" in {next_s} s")] if is_next else []
         spans.append(Span(" " * _GAP))

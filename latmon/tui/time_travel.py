@@ -181,7 +181,7 @@ class Travel:
         which = f"{device}, which the filter hides," if is_hidden else device
         self._show_message(
             f"the slowest I/O, {spelled(slowest_us.get(device, 0))} on {which} at {clock(at.wall)}; "
-            "space plays on, g is the begin"
+            "Space plays on from here, g goes to the beginning"
         )
 
     def to_share(self, share: float) -> None:

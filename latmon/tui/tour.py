@@ -7,6 +7,7 @@ equal. `Guide` applies it to the scene.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from latmon.findings.rule import Where
@@ -15,6 +16,7 @@ from latmon.support.errors import UsageError
 from latmon.support.paths import data_dir
 from latmon.tui.commands import show_at
 from latmon.views.lines import BLANK, Line
+from latmon.views.panels.interrupts import tables
 from latmon.views.screen import Scene
 from latmon.views.selection import Selection
 from latmon.views.status import TourBanner
@@ -28,6 +30,8 @@ class Stop(NamedTuple):
 
     where: Where
     text: str
+    part: str = ""
+    """The table of the interrupts screen that is selected; empty: the first."""
 
 
 class Tour(NamedTuple):
@@ -62,7 +66,7 @@ def _then(scenario: str) -> str:
 
 def _stop(one: dict[str, Any]) -> Stop:
     where = {name: one[name] for name in Where._fields if name in one}
-    return Stop(Where(**where), one["text"])
+    return Stop(Where(**where), one["text"], one.get("part", ""))
 
 
 HISTORY = 90
@@ -156,7 +160,12 @@ class Guide:
             return
         self._scene.banner = self._touring.banner
         if self._touring.stop is not None:
-            self._choose(show_at(self._scene.view, self._touring.stop.where))
+            self._choose(self._selection_of(self._touring.stop))
+
+    def _selection_of(self, stop: Stop) -> Selection:
+        selection = show_at(self._scene.view, stop.where)
+        parts = tables(self._scene.view).parts if stop.part else ()
+        return replace(selection, part=parts.index(stop.part) if stop.part in parts else 0, row=None)
 
     def stay(self) -> None:
         """Show the current stop for a full time from now on."""

@@ -571,12 +571,20 @@ class TourBanner(NamedTuple):
     keys: Line = ()
 
 
+_FIRST_KEY = 4
+"""Spans of the first key of a tour: the gap before it, the key, its name and the time."""
+
+
 def banner_lines(banner: TourBanner, cells: int) -> list[Line]:
     """Return a line with the place and the keys, then the text."""
     place, title = Span(f" {banner.place} ", "accent"), Span(banner.title, "strong")
     keys = (Span("  "), *banner.keys) if banner.keys else ()
-    brief = tuple(span for span in keys if span.role != "dim")
-    # next to the title the key of the next stop would be its full stop
-    several = (((place, Span(" "), title), (*keys, Span(" "))), ((place, title), keys), ((place, title), brief))
+    first = keys[:_FIRST_KEY]
+    several: tuple[tuple[Line, Line], ...] = (
+        ((place, Span(" "), title), (*keys, Span(" "))),
+        ((place, title), keys),
+        ((place, title), first),
+        ((place,), keys),
+    )
     left, keys = next((one for one in several if sum(map(width, one)) + ends(cells) <= cells), several[-1])
     return [_sides(left, keys, cells), *paragraph(banner.text, cells)]

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from latmon.findings.rule import CRITICAL, NOTICE, SEVERITIES, Finding, short_name
 from latmon.model.frame import PROBES_STARTING
-from latmon.support.units import clock, spelled
+from latmon.support.units import spelled
 from latmon.views.context import ViewState, no_distribution, selected
 from latmon.views.lines import Line, Span, backed, fit, wrap
 from latmon.views.lines import width as line_width
@@ -154,9 +154,11 @@ def _finding_lines(finding: Finding, view: ViewState, width: int, *, keys: bool)
 
 
 def _as_of(view: ViewState) -> str:
-    """Return the time of the numbers where the screen shows a later one; else an empty text."""
+    """Return how old the numbers are where the screen shows a later time; else an empty text."""
     last, evaluated = view.history.window.last, view.found.until_wall
-    return f"as of {clock(evaluated)}" if last is not None and last.wall - evaluated >= _STALE_S else ""
+    if last is None or last.wall - evaluated < _STALE_S:
+        return ""
+    return f"evaluated {last.wall - evaluated:.0f} s ago"
 
 
 def _with_key(lines: list[Line], finding: Finding, width: int) -> list[Line]:

@@ -3,14 +3,16 @@
 import re
 
 import pytest
-from frames import Source, host
+from frames import Source, host, on_demand_host
+from panels import scene
 from test_app import make, screen, settled
 
 from latmon.cli.options import DEFAULT_TOUR
 from latmon.findings.rule import Where
 from latmon.tui.keys import ACTIONS, tour_keys
-from latmon.tui.tour import EVERY, HISTORY, WINDOW_S, Stop, Tour, Touring, load_tour, tours, without_keys
+from latmon.tui.tour import EVERY, HISTORY, WINDOW_S, Guide, Stop, Tour, Touring, load_tour, tours, without_keys
 from latmon.views.lines import plain, width
+from latmon.views.panels.interrupts import tables
 from latmon.views.status import TourBanner, banner_lines
 from latmon_backends.demo.backend import BACKFILL
 
@@ -79,13 +81,13 @@ def test_its_text_says_when_the_next_stop_comes_by_itself():
     assert touring.arrived(HISTORY + 7 + EVERY)
     assert keys() == f". next in {EVERY} s"
     touring.go(9, HISTORY + 40)
-    assert keys() == ". next", "nothing comes after the end"
+    assert keys() == ", back", "nothing comes after the end"
 
 
 @pytest.mark.parametrize("name", tours())
 def test_every_stop_says_at_80_columns_when_the_next_one_comes(name):
     banner = Touring(load_tour(name), tour_keys).banner
-    assert re.search(r"\. (next )?in 15 s ", plain(banner_lines(banner, 80)[0]))
+    assert re.search(r"\. next in 15 s( |$)", plain(banner_lines(banner, 80)[0]))
 
 
 @pytest.mark.parametrize("name", tours())
@@ -103,7 +105,7 @@ def test_every_stop_fits_80_columns(name):
 
 
 def test_its_keys_are_the_tables():
-    assert plain(tour_keys(None)) == ". next  , back  Esc end"
+    assert plain(tour_keys(None)) == ", back  Esc end"
     assert plain(tour_keys(12)) == ". next in 12 s  , back  Esc end"
     assert f"it comes by itself after {EVERY * WINDOW_S} s" in next(a.does for a in ACTIONS if a.name == "tour")
     mine = {key for action in ACTIONS if action.name == "tour" for key in action.keys.split(",")}
@@ -162,14 +164,26 @@ async def test_without_a_tour_its_keys_are_unbound():
         assert ", is no key of this screen" in screen(app)
 
 
+def test_a_stop_selects_the_table_that_it_names():
+    made = scene(on_demand_host(3, 5))
+    guide = Guide(Tour("a title", (Stop(Where("interrupts"), "the wake-ups", "wake-ups"),)), made, made.choose)
+    guide.show()
+    assert tables(made.view).parts[made.selection.part] == "wake-ups"
+
+
+def test_the_first_stop_of_emulex_marks_the_slow_cells():
+    stop = load_tour("emulex").stops[0]
+    assert (stop.where.device, stop.where.low_us) == ("sd0", 500_000)
+
+
 def test_the_key_of_the_next_stop_is_no_full_stop_of_the_title():
-    keys = tour_keys(None)
+    keys = tour_keys(9)
     for title in ("a log writer waits for a thread that does not run", "x" * 50, "x" * 60):
         for cells in (78, 80, 118):
             line = plain(banner_lines(TourBanner("2/5", title, "text", keys), cells)[0])
             assert len(line) == cells
             assert f"{title}." not in line
-            assert "  ." in line
+            assert "  . next in 9 s" in line
 
 
 def test_the_demo_without_a_name_has_a_tour():

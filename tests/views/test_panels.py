@@ -585,6 +585,9 @@ def test_every_emptiness_has_its_reason():
     assert "bpftrace sees no block device here" in text(starting)
     filtered = text(scene(host(3, 5), Selection(pattern="zzz")))
     assert "filter 'zzz' matches none of 3 devices; Esc clears the filter" in filtered
+    zoomed = scene(host(3, 5), Selection(pattern="zzz", panel="zoom"))
+    zoomed.choose(STEPS["leave"](zoomed.view, 0))
+    assert (zoomed.selection.pattern, zoomed.selection.panel) == ("", "zoom"), "the first Esc does what the screen says"
     assert "--device zz* matches none of 3" in text(scene(host(3, 5), Selection(globs=("zz*",))))
     assert "no discard I/O completed on nvme0n1 in the last 5 s; " in text(scene(host(3, 5), Selection(op="discard")))
 
