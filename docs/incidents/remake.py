@@ -48,6 +48,10 @@ LENGTHS: dict[str, int | None] = {name: None for incident in tours() for name in
 minute is enough, except where the fault is a wait of ten minutes."""
 DRAWN = {"emulex": (1, 3, 4), "e810": (2, 3, 4), "serialised": (2, 3), "qumulo": (1, 3, 4), "bubbles": (2, 3)}
 """Numbers of the drawn stops, as they are when the first stop ends."""
+ANIMATED = "qumulo"
+ANIMATED_KEYS = {"": "overview", "Enter": "device", "2": "stages", "4": "outliers", "5": "interrupts", "6": "findings"}
+"""Key -> the screen that it shows in the animated picture, for ANIMATED_S seconds each."""
+ANIMATED_S = 4
 _EVIDENCE = 1
 """Facts of a quoted finding."""
 _HOST = {"overview": "overview", "device": "zoom", "stages": "stages", "outstanding": "outstanding"}
@@ -107,6 +111,34 @@ def draw(one: Picture) -> None:
     scene.choose(show_at(scene.view, one.where))
     lines = screen_now(scene, f"latmon demo {one.recording} --seed 1", SIZE)
     (HERE / "img" / f"{one.name}.svg").write_text("\n".join(picture(lines, SIZE, colours)))
+
+
+def animate(incident: str) -> None:
+    """Write an animated SVG, which needs no player: the screens of ANIMATED_KEYS one after the other."""
+    colours = palette(load_theme("dark"))
+    source = open_recording(recording(incident))
+    scene = Scene(Selection(window_us=MINUTE_US), mode="DEMO", ink=colours.ink, findings=DEFAULT)
+    scene.opened(source.origin)
+    for frame in islice(frames(source), HISTORY + EVERY - 1):
+        scene.append(frame)
+    device = load_tour(incident).stops[-1].where.device
+    shots = []
+    for key, screen in ANIMATED_KEYS.items():
+        scene.choose(show_at(scene.view, Where(screen, device)))
+        pressed = f"latmon demo {incident}, key {key}" if key else f"latmon demo {incident}"
+        shots.append(list(picture(screen_now(scene, pressed, SIZE), SIZE, colours)))
+    first = shots[0]
+    body = next(number for number, line in enumerate(first) if line.startswith("<g "))
+    seconds = ANIMATED_S * len(shots)
+    style = (
+        f"<style>@keyframes shot {{ 0% {{ visibility: visible }} {100 / len(shots):.2f}% {{ visibility: hidden }} }} "
+        f".shot {{ visibility: hidden; animation: shot {seconds}s step-end infinite }}</style>"
+    )
+    lines = [*first[:body], style]
+    for number, shot in enumerate(shots):
+        lines.append(f'<g class="shot" style="animation-delay: {number * ANIMATED_S}s">')
+        lines += [*shot[body:-1], "</g>", "</g>"]
+    (HERE / "img" / f"{incident}-animated.svg").write_text("\n".join([*lines, "</svg>\n"]))
 
 
 def screen_now(scene: Scene, command: str, size: tuple[int, int]) -> list[Line]:
@@ -199,6 +231,8 @@ def main(names: Sequence[str]) -> None:
             for one in pictures(incident):
                 draw(one)
             film(incident)
+            if incident == ANIMATED:
+                animate(incident)
             quote(HERE / f"{incident}.md")
             os.umask(0o022)  # a command's own is stricter
         for name, screen in _HOST.items() if not names else ():

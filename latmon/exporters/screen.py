@@ -304,6 +304,7 @@ def picture(lines: list[Line], size: tuple[int, int], colours: Palette) -> Itera
     yield f'<svg xmlns="http://www.w3.org/2000/svg" {box}>'
     yield f"<title>{escape(plain(lines[0]).strip(), quote=False) if lines else 'latmon'}</title>"
     yield "<style>"
+    yield "rect { shape-rendering: crispEdges }"
     yield f"text {{ font: 14px {_FONT}; white-space: pre; fill: {colours.text} }}"
     yield from (f".{role} {{ fill: {colour} }}" for role, colour in colours.rgb.items())
     yield from (f"text.{role.partition('/')[0]} {{ font-weight: bold }}" for role in colours.bold)
