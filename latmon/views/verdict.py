@@ -156,9 +156,8 @@ def _finding_lines(finding: Finding, view: ViewState, width: int, *, keys: bool)
 def _as_of(view: ViewState) -> str:
     """Return how old the numbers are where the screen shows a later time; else an empty text."""
     last, evaluated = view.history.window.last, view.found.until_wall
-    if last is None or last.wall - evaluated < _STALE_S:
-        return ""
-    return f"evaluated {last.wall - evaluated:.0f} s ago"
+    is_stale = last is not None and last.wall - evaluated >= _STALE_S  # false where nothing was evaluated, which is NaN
+    return f"evaluated {last.wall - evaluated:.0f} s ago" if last is not None and is_stale else ""
 
 
 def _with_key(lines: list[Line], finding: Finding, width: int) -> list[Line]:

@@ -229,7 +229,7 @@ def test_numbers_older_than_two_evaluations_have_their_time(ruled):
     made.findings_state.at_once = False
     for one in host(3, 33)[23:]:
         made.append(one)
-    assert "evaluated 12 s ago" in press(made)
+    assert "evaluated 13 s ago" in press(made)
     assert "1 finding" not in press(made)
     assert "6: 1 finding" in press(made, "screen:3")
 

@@ -165,7 +165,7 @@ async def test_without_a_tour_its_keys_are_unbound():
 
 
 def test_a_stop_selects_the_table_that_it_names():
-    made = scene(on_demand_host(3, 5))
+    made = scene(on_demand_host(8, 5))
     guide = Guide(Tour("a title", (Stop(Where("interrupts"), "the wake-ups", "wake-ups"),)), made, made.choose)
     guide.show()
     assert tables(made.view).parts[made.selection.part] == "wake-ups"
