@@ -25,6 +25,7 @@ from latmon.recording.codec import Gap
 from latmon.recording.items import Item
 from latmon.recording.reader import Recording, open_recording
 from latmon.support import paths, streams
+from latmon.support.emphasis import print_text
 from latmon.support.errors import EXIT_DONE, RecordingError, UsageError
 from latmon.support.text import clean
 from latmon.support.typed_json import to_json
@@ -222,7 +223,8 @@ def compared(
 
 def print_compared(report: DiffReport, *, as_json: bool) -> int:
     """Print the differences."""
-    text = json.dumps(to_json(report), indent=1, allow_nan=False) + "\n" if as_json else render(report)
-    encoding = sys.stdout.encoding or "utf-8"
-    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    if as_json:
+        sys.stdout.write(json.dumps(to_json(report), indent=1, allow_nan=False) + "\n")
+    else:
+        print_text(lambda: render(report))
     return EXIT_DONE

@@ -24,6 +24,7 @@ from latmon.diff.hypotheses import FEWEST_EXTREME
 from latmon.diff.report import Capture, Change, DiffReport, PairReport, Runs, SweepReport
 from latmon.model.histogram import MAX_US
 from latmon.model.stages import called
+from latmon.support.text import line_width
 from latmon.support.units import MINUTE_US, UNKNOWN, counted, duration, in_words, part, rate, spelled, whole
 
 USERS, SIDES, METHOD = "For the users", "Captures", "Method"
@@ -598,5 +599,9 @@ def _capped(lines: list[str], most: int = _MOST) -> list[str]:
 def _wrapped(text: str, hanging: int = 4, indent: int = 0) -> list[str]:
     begin = " " * max(indent, len(text) - len(text.lstrip()))
     return textwrap.wrap(
-        text.strip(), WIDTH, initial_indent=begin, subsequent_indent=begin + " " * hanging, break_on_hyphens=False
+        text.strip(),
+        line_width(WIDTH),
+        initial_indent=begin,
+        subsequent_indent=begin + " " * hanging,
+        break_on_hyphens=False,
     ) or [""]

@@ -30,9 +30,14 @@ SECONDS = 30
 
 
 class Status(StrEnum):
-    """Result of a check. `degraded`: latmon runs and shows less. `missing`: the checked feature can't be used."""
+    """Result of a check.
+
+    `remark`: latmon measures, and not all that it could. `degraded`: it runs and shows less. `missing`: the checked
+    feature can't be used.
+    """
 
     OK = "ok"
+    REMARK = "remark"
     DEGRADED = "degraded"
     MISSING = "missing"
 
@@ -327,7 +332,7 @@ def terminal(place: Place, size: tuple[int, int] | None = None) -> Check:
     term = clean(place.environ.get("TERM", ""))
     cells = size or _size()
     if cells is None:
-        return Check("terminal", Status.OK, "not checked: standard error of this command is not a terminal")
+        return Check("terminal", Status.REMARK, "not checked: standard error of this command is not a terminal")
     if term in ("", "dumb"):
         why = f"TERM={term or '(unset)'} can't be drawn on"
         return Check("terminal", Status.DEGRADED, why, "record with `latmon --record FILE`, then `latmon report FILE`")

@@ -30,6 +30,7 @@ from latmon.manifest import Manifest, load_all
 from latmon.model.frame import TRACER_STARTING, Frame
 from latmon.model.stages import called
 from latmon.support import host, trust
+from latmon.support.emphasis import print_text
 from latmon.support.errors import EXIT_DONE, EXIT_FAILED, EXIT_UNAVAILABLE, LatmonError, UnavailableError, UsageError
 from latmon.support.paths import data_dir
 from latmon.support.streams import message, terminal_size
@@ -248,7 +249,7 @@ _OTHERS: tuple[Callable[[Place], Check], ...] = (
     doctor_checks.dtrace_privilege,
     doctor_checks.diskstats,
 )
-_MARKS = {Status.OK: "ok", Status.DEGRADED: "degraded", Status.MISSING: "MISSING"}
+_MARKS = {Status.OK: "ok", Status.REMARK: "remark", Status.DEGRADED: "degraded", Status.MISSING: "MISSING"}
 
 
 def all_checks(here: Place, explained: ProbeReport) -> list[Check]:
@@ -278,27 +279,32 @@ def usable(found: Sequence[Check]) -> bool:
     """Return whether some backend can measure: a tier above D, or the kernel's counters."""
     status = {check.name: check.status for check in found}
     needed = status["python"] is not Status.MISSING
-    return needed and (status["tier"] is Status.OK or status["diskstats"] is not Status.MISSING)
+    return needed and (status["tier"] in (Status.OK, Status.REMARK) or status["diskstats"] is not Status.MISSING)
 
 
 def render_text(found: Sequence[Check], explained: ProbeReport, columns: int = 0) -> str:
-    """Return one line per check with its remedy below it, then the matrix of stages.
+    """Return the verdict, one line per check with its remedy below it, then the matrix of stages.
 
     `columns`: the lines are folded at this width; 0: they are not.
     """
     width = max(len(check.name) for check in found)
-    lines = [f"latmon {__version__} on {host.name()}, {host.kernel()}"]
+    lines = [_verdict(found), f"latmon {__version__} on {host.name()}, {host.kernel()}"]
     for check in found:
         lines.append(f"{check.name:<{width}}  {_MARKS[check.status]:<8}  {check.what}")
         if check.remedy:
             lines.append(f"{'':<{width}}  {'':<8}  -> {check.remedy}")
     lines = [part for line in lines for part in _folded(line, width + 12, columns)]
     if stages := matrix(explained):
-        lines += ["", *(part for line in stages for part in _folded(line, 2, columns)), ""]
-    lines.append(
-        "latmon can measure here." if usable(found) else "latmon can't measure here; `latmon demo` still runs."
-    )
+        lines += ["", *(part for line in stages for part in _folded(line, 2, columns))]
     return "\n".join(lines)
+
+
+def _verdict(found: Sequence[Check]) -> str:
+    """Return whether latmon can measure here, and which checks have something to improve."""
+    if not usable(found):
+        return "latmon can't measure here; `latmon demo` still runs."
+    others = [check.name for check in found if check.status is not Status.OK and check.remedy]
+    return f"latmon can measure here; to improve: {', '.join(others)}." if others else "latmon can measure here."
 
 
 def _folded(line: str, indent: int, columns: int) -> list[str]:
@@ -350,7 +356,8 @@ def doctor_command(
     found += [Check("config", Status.DEGRADED, clean(ignored, MAX_CHARS))] if ignored else []
     if not as_json:
         columns = terminal_size(sys.stdout).columns if sys.stdout.isatty() else 0
-        print(render_text(found, explained, columns), flush=True)
+        print_text(lambda: render_text(found, explained, columns) + "\n")
+        sys.stdout.flush()
     tested = test() if test is not None else None
     overhead = measure() if measure is not None else None
     if as_json:
@@ -374,6 +381,7 @@ _YES = "yes"
 _NEWER = "for tier A install a newer bpftrace; LATMON_BPFTRACE=PATH names one beside the system's"
 _NONE = ("", "D")
 """Tiers without a probe."""
+_BEST = "A"
 _TIERS_OF = {"A": "A", "A'": "A", "B": "C", "C": "C"}
 """Tier of bpftrace's always-on probe -> that of its tracer."""
 _TIERS = frozenset(_TIERS_OF.values())
@@ -406,8 +414,28 @@ def tier_check(found: ProbeReport) -> Check:
     if found.tier in _NONE:
         return Check("tier", Status.DEGRADED, f"D, the kernel's counters only: {found.why}")
     why = found.why.removeprefix(f"tier {found.tier}, ")
+    what = f"{found.tier}, {why}" if why else found.tier
+    lacking = _lacking(found)
+    if not lacking:
+        return Check("tier", Status.OK, what)
     newer = _NEWER if "needs bpftrace" in why else ""
-    return Check("tier", Status.OK, f"{found.tier}, {why}" if why else found.tier, newer)
+    return Check("tier", Status.REMARK, f"{what}; not measured: {', '.join(lacking)}", newer)
+
+
+def _lacking(found: ProbeReport) -> list[str]:
+    """Return what the best tier's tracer measures and that of the host's tier does not."""
+    tracer = _TIERS_OF.get(found.tier, found.tier)
+
+    def is_measured(by_tier: Mapping[str, str], tier: str) -> bool:
+        return tier in by_tier and not by_tier[tier].startswith(NO)
+
+    stages = [
+        one.stage
+        for one in found.stages
+        if is_measured(one.traced, _BEST) and not is_measured(one.traced, tracer) and one.always.startswith(NO)
+    ]
+    with_ages = is_measured(found.ages, _BEST) and not is_measured(found.ages, tracer)
+    return [*stages, *(["exact ages of I/Os in flight"] if with_ages else [])]
 
 
 def beside(place: Place, found: ProbeReport, load: Load = registry.load_target) -> tuple[Check, ...]:

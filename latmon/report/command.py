@@ -18,9 +18,9 @@ from latmon.report.reading import added_up, needs_windows, rule_engine, summaris
 from latmon.report.summary import report_of
 from latmon.report.text import render_text
 from latmon.support import streams
+from latmon.support.emphasis import print_text
 from latmon.support.errors import EXIT_DONE, RecordingError
 from latmon.support.streams import named
-from latmon.support.text import encodable
 from latmon.support.typed_json import to_json
 
 if TYPE_CHECKING:
@@ -51,8 +51,10 @@ def report_command(
             return _to_html(recording, html, _PageOptions(settings, ramp, slo_us, is_brief=is_brief))
         report = summarise(recording, settings, slo_us)
     _need_windows(recording, report.intervals)
-    text = json.dumps(to_json(report), indent=1, allow_nan=False) + "\n" if as_json else render_text(report)
-    sys.stdout.write(text if as_json else encodable(text, sys.stdout.encoding or "utf-8"))
+    if as_json:
+        sys.stdout.write(json.dumps(to_json(report), indent=1, allow_nan=False) + "\n")
+    else:
+        print_text(partial(render_text, report))
     return EXIT_DONE
 
 

@@ -77,13 +77,30 @@ def lines(findings: Findings | None) -> list[str]:
     """Return the findings, the most urgent first; `findings: none` with the rules; empty if none was evaluated."""
     if findings is None:
         return []
-    rows, by = findings.findings, evaluated(findings.findings_by)
+    rows, (by, _) = findings.findings, _how_evaluated(findings.findings_by)
     if not rows:
         return wrapped(f"findings: none ({by})")
     shown = wrapped(f"findings ({by}):")
     for finding in rows[:MAX_FINDINGS]:
         shown += _finding(finding)
     return [*shown, *([f"  and {len(rows) - MAX_FINDINGS:,} more"] if len(rows) > MAX_FINDINGS else [])]
+
+
+def verdict(findings: Findings | None) -> list[str]:
+    """Return the most urgent finding and the number of the others in one sentence; empty if no rule was evaluated."""
+    if findings is None:
+        return []
+    if not findings.findings:
+        return wrapped("verdict: no finding")
+    first, *others = findings.findings
+    more = f"; {counted(len(others), 'more finding')}" if others else ""
+    return wrapped(f"verdict: {first.severity.upper()}  {first.summary}{more}")
+
+
+def not_evaluated(findings: Findings | None) -> list[str]:
+    """Return which rules were not evaluated, or are off, and why; empty where there are none."""
+    why = "" if findings is None else _how_evaluated(findings.findings_by)[1]
+    return wrapped(f"findings: {why}") if why else []
 
 
 def _finding(finding: Finding) -> Iterator[str]:
@@ -102,11 +119,16 @@ def _finding(finding: Finding) -> Iterator[str]:
 
 def evaluated(by: Evaluation) -> str:
     """Return how rules were evaluated: `13 rules, minute by minute`, and which of them lacked inputs."""
+    return "; ".join(filter(None, _how_evaluated(by)))
+
+
+def _how_evaluated(by: Evaluation) -> tuple[str, str]:
+    """Return how many rules were evaluated, and how; and which of them lacked inputs or are off."""
     who, why = evaluated_by(by.rules, by.not_judged, by.failed, by.partly_evaluated)
     how = "every 5 s over the last minute" if by.judged_by == "windows" else "minute by minute"
     off = f"off by the config: {', '.join(by.rules_off)}" if by.rules_off else ""
     left = f"{counted(by.episodes_left_out, 'episode')} left out" if by.episodes_left_out else ""
-    return "; ".join(filter(None, (f"{who}, {how}", why, off, left)))
+    return f"{who}, {how}", "; ".join(filter(None, (why, off, left)))
 
 
 def named(finding: Finding) -> str:

@@ -1,4 +1,4 @@
-"""The text report for a ticket: 80 columns, no colour, and definitions of its numbers.
+"""The text report for a ticket: 80 columns in a file, and definitions of its numbers.
 
 It is made of the report alone, so that scripts have all of its numbers, too. A part that was not measured has no line.
 """
@@ -28,6 +28,7 @@ from latmon.support.text import wrapped
 def render_text(report: Report) -> str:
     """Return the whole report, with a newline at its end."""
     parts = [
+        findings.verdict(report.evaluated),
         captured.head(report),
         findings.lines(report.evaluated),
         slow_times.lines(report),
@@ -47,6 +48,7 @@ def render_text(report: Report) -> str:
         limit_remarks.compared(report),
         captured.settings(report.settings),
         _idle(report.devices.keys(), busy.keys()),
+        findings.not_evaluated(report.evaluated),
         [line for sentence in definitions.meaning(report) for line in wrapped(sentence)],
     ]
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"

@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 import textwrap
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 from latmon.support.units import NO_BREAK, unbroken
 
@@ -77,11 +79,32 @@ def listed(names: Sequence[str], most: int = 3) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
+_width: ContextVar[int | None] = ContextVar("width", default=None)
+LEAST_WIDTH, MOST_WIDTH = 40, 119
+"""Characters of a line of sentences on the narrowest and on the widest terminal."""
+
+
+@contextmanager
+def lines_of(columns: int) -> Iterator[None]:
+    """Break sentences at the width of a terminal within the block; elsewhere a line has WIDTH characters."""
+    before = _width.set(min(max(columns - 1, LEAST_WIDTH), MOST_WIDTH))
+    try:
+        yield
+    finally:
+        _width.reset(before)
+
+
+def line_width(otherwise: int = WIDTH) -> int:
+    """Return the characters of a line of sentences: of the terminal within `lines_of`, else `otherwise`."""
+    columns = _width.get()
+    return otherwise if columns is None else columns
+
+
 def wrapped(text: str, indent: str = "") -> list[str]:
     """Break the text into lines, not between a number and its unit; those after the first are indented by two more."""
     if not text.isascii():
         text = "".join(char + _SECOND * (unicodedata.east_asian_width(char) in _WIDE) for char in text)
-    lines = textwrap.wrap(unbroken(text), WIDTH, initial_indent=indent, subsequent_indent=indent + "  ")
+    lines = textwrap.wrap(unbroken(text), line_width(), initial_indent=indent, subsequent_indent=indent + "  ")
     return [line.replace(NO_BREAK, " ").replace(_SECOND, "") for line in lines]
 
 

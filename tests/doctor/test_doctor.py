@@ -424,7 +424,7 @@ def test_terminal(host, environ, size, status, words):
 def test_a_pipe_is_not_the_terminal(host, monkeypatch):
     monkeypatch.setattr(doctor_checks, "_size", lambda: None)
     found = doctor_checks.terminal(replace(host.place, environ={"TERM": "xterm"}))
-    assert found.status is Status.OK  # a pipe is not the terminal that the screen is drawn on
+    assert found.status is Status.REMARK  # a pipe is not the terminal that the screen is drawn on
     assert "not checked" in found.what
 
 
@@ -439,7 +439,7 @@ def test_a_pipe_is_not_the_terminal(host, monkeypatch):
 )
 def test_the_tier_is_what_the_backend_says(host, letter, why, status, words):
     found = command.tier_check(
-        command.report(host.place, lambda _name, _target: lambda _environ: SimpleNamespace(tier=letter, why=why))
+        command.report(host.place, lambda _name, _target: lambda _environ: ProbeReport(letter, why))
     )
     assert found.status is status
     assert found.what.endswith(words)
@@ -578,16 +578,21 @@ def test_usable_when_anything_can_measure(monkeypatch, capsys, statuses, expecte
 
 def test_text_has_each_check_and_its_remedy():
     lines = command.render_text(found(tier=Status.DEGRADED), EXPLAINED).splitlines()
-    assert lines[1].split() == ["python", "ok", "what"]
-    assert lines[3].split() == ["tier", "degraded", "what"]
-    assert lines[4].split() == ["->", "mend"]
-    assert lines[6].startswith("stage")
+    assert lines[0] == "latmon can measure here; to improve: tier."
+    assert lines[2].split() == ["python", "ok", "what"]
+    assert lines[4].split() == ["tier", "degraded", "what"]
+    assert lines[5].split() == ["->", "mend"]
+    assert lines[7].startswith("stage")
 
 
 def test_what_would_be_better_than_a_lesser_tier():
     why = "tier C, because tier A needs bpftrace 0.19 or newer, and this is 0.17.0"
     check = command.tier_check(SimpleNamespace(**vars(EXPLAINED) | {"tier": "C", "why": why}))
-    assert check.what == "C, because tier A needs bpftrace 0.19 or newer, and this is 0.17.0"
+    assert check.status is Status.REMARK
+    assert check.what == (
+        "C, because tier A needs bpftrace 0.19 or newer, and this is 0.17.0; not measured: irq, softirq, exact ages of "
+        "I/Os in flight"
+    )
     assert check.remedy.startswith("for tier A install a newer bpftrace")
     refused = "tier C, because tier A is refused: bpftrace 0.23.2 ERROR loading"
     assert not command.tier_check(SimpleNamespace(**vars(EXPLAINED) | {"tier": "C", "why": refused})).remedy
@@ -599,12 +604,12 @@ def test_on_a_terminal_lines_are_folded_below_what_they_are_about(monkeypatch):
     checks = [Check("bpftrace", Status.OK, "word " * 30, "remedy " * 20), *found()]
     lines = command.render_text(checks, EXPLAINED, 60).splitlines()
     assert all(len(line) <= 60 for line in lines)
-    assert lines[1:5] == [
+    assert lines[2:6] == [
         f"bpftrace   ok        {'word ' * 8}".rstrip(),
         *(f"{'':21}{'word ' * n}".rstrip() for n in (8, 8, 6)),
     ]
-    assert lines[5].split()[:2] == ["->", "remedy"]
-    assert lines[9].split()[:2] == ["python", "ok"]
+    assert lines[6].split()[:2] == ["->", "remedy"]
+    assert lines[10].split()[:2] == ["python", "ok"]
 
 
 def test_json_is_for_scripts():

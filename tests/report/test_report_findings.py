@@ -16,7 +16,7 @@ from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
 from latmon.report import reading
 from latmon.report.command import report_command
-from latmon.report.findings import findings_of
+from latmon.report.findings import findings_of, not_evaluated, verdict
 from latmon.report.findings import lines as as_text
 from latmon.report.html import findings as as_html
 from latmon.report.html_elements import look, style_sheet
@@ -107,13 +107,13 @@ def test_a_command_keeps_its_blanks_and_has_a_line_of_its_own(monkeypatch):
 def test_none_is_reported_where_rules_were_asked(monkeypatch):
     assert evaluated(monkeypatch, ()).findings == ()
     assert evaluated(monkeypatch, (), n=0) is None
-    text = " ".join(" ".join(as_text(evaluated(monkeypatch, (), minutes=True))).split()).replace("- ", "-")
+    found = evaluated(monkeypatch, (), minutes=True)
+    text = " ".join(" ".join(as_text(found)).split())
+    assert text == f"findings: none (0 of {len(RULES) - len(OFF)} rules evaluated, minute by minute)"
+    assert verdict(found) == ["verdict: no finding"]
+    text = " ".join(" ".join(not_evaluated(found)).split()).replace("- ", "-")
     silent = [f"{', '.join(rules)} ({MISSING[needs]})" for needs, rules in SILENT.items()]
-    assert text == (
-        f"findings: none (0 of {len(RULES) - len(OFF)} rules evaluated, minute by minute; not evaluated: "
-        f"{', '.join(silent)}; "
-        "off by the config: bimodal-tail)"
-    )
+    assert text == f"findings: not evaluated: {', '.join(silent)}; off by the config: bimodal-tail"
     assert as_text(None) == []
     assert as_html(None) == ""
     assert f"None, by 0 of {len(RULES) - len(OFF)} rules evaluated, every 5 s" in as_html(evaluated(monkeypatch, ()))
@@ -130,9 +130,9 @@ def test_what_failed_or_was_left_out_is_reported():
         failed={"starved-io": "KeyError: 'x'"},
         episodes_left_out=1200,
     )
-    assert " ".join(" ".join(as_text(Findings((), by))).split()) == (
-        "findings: none (10 of 11 rules evaluated, every 5 s over the last minute; not evaluated: starved-io (it "
-        "failed: KeyError: 'x'); 1,200 episodes left out)"
+    assert as_text(Findings((), by)) == ["findings: none (10 of 11 rules evaluated, every 5 s over the last minute)"]
+    assert " ".join(not_evaluated(Findings((), by))) == (
+        "findings: not evaluated: starved-io (it failed: KeyError: 'x'); 1,200 episodes   left out"
     )
     assert as_text(Findings((), replace(by, judged=11, failed={}, episodes_left_out=0))) == [
         "findings: none (11 rules, every 5 s over the last minute)"
@@ -161,7 +161,8 @@ def test_the_text_fits_a_ticket(monkeypatch):
     for fact in SICK.facts:
         assert f"- {fact.text}" in text
     assert "- it took long (of 1,234)" in text
-    assert "shown on: stages screen, sdc, 100 ms and more" in text
+    assert "shown on: screen stages, sdc, 100 ms and more" in text
+    assert verdict(evaluated(monkeypatch, (SICK,)))[0].startswith("verdict: WARNING  ")
     assert "next: raise its priority (risk: starves others of its class)" in text
     assert "refuted by: a tail that stays" in text
 
@@ -173,7 +174,7 @@ def test_the_page_says_the_same_and_escapes_it(monkeypatch):
     text = re.sub(r"<[^>]+>", " ", page)
     assert "Risk: starves others of its class." in " ".join(text.split())
     assert "it took long (of 1,234)" in text
-    assert "Shown on: stages screen, sdc, 100 ms and more" in text
+    assert "Shown on: screen stages, sdc, 100 ms and more" in text
 
 
 def test_samples_are_reported_once():
