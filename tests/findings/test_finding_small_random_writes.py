@@ -8,6 +8,7 @@ from finding_cases import disk, done, facts_of, found, frame, hist, timed, trace
 from latmon.findings.engine import not_evaluated
 from latmon.model import measurements
 from latmon.model.frame import Flow
+from latmon.model.host_context import interval_value
 from latmon.model.measurements.files import FileSeries
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.patterns import Pattern
@@ -17,11 +18,11 @@ RULE = "small-random-writes"
 SDA = disk(limits={"rotational": 1})
 
 
-def load(*rows, sequential=0.05, pattern=True, blocks=12):
+def load(*rows, sequential=0.05, pattern=True, blocks=12, name="sda"):
     """Return frames of 5 s; a row is (op, largest size in bytes, I/Os, us of each)."""
     writes = sum(n for op, _, n, _ in rows if op == "write")
-    sizes = {SizeClass("sda", op, upto): IssuedIO(n, n * (upto or 1 << 20), hist({us: n})) for op, upto, n, us in rows}
-    patterns = {Flow("sda", "write"): Pattern(writes, round(sequential * writes))} if pattern else {}
+    sizes = {SizeClass(name, op, upto): IssuedIO(n, n * (upto or 1 << 20), hist({us: n})) for op, upto, n, us in rows}
+    patterns = {Flow(name, "write"): Pattern(writes, round(sequential * writes))} if pattern else {}
     values = {
         "tables": {measurements.SIZES: sizes, measurements.PATTERNS: patterns},
         "kernel": {},
@@ -29,8 +30,8 @@ def load(*rows, sequential=0.05, pattern=True, blocks=12):
     }
     for op in dict.fromkeys(op for op, *_ in rows):
         its = [(n, {"total": us}) for kind, _, n, us in rows if kind == op]
-        values["histograms"] |= timed("sda", its, op)
-        values["kernel"] |= done("sda", sum(n for n, _ in its), op)
+        values["histograms"] |= timed(name, its, op)
+        values["kernel"] |= done(name, sum(n for n, _ in its), op)
     return [frame(100 + 5 * at, **values) for at in range(blocks)]
 
 
@@ -117,6 +118,16 @@ def test_what_is_not_known_of_rotation_decides_nothing():
 )
 def test_no_such_load(rows, more):
     assert found(RULE, load(*rows, **more), [SDA]) == []
+
+
+@pytest.mark.parametrize(
+    ("driver", "pressure_us", "fires"), [("loop", 4_000_000, False), ("loop", 1_000_000, True), ("", 4_000_000, True)]
+)
+def test_a_loop_device_whose_worker_may_wait_for_a_cpu_is_none(driver, pressure_us, fires):
+    cpu = {"psi_cpu_some": interval_value(pressure_us, 5_000_000)}
+    name = "loop0" if driver else "sda"
+    frames = [replace(one, host_context=cpu) for one in load(PAGES, LARGE, READS, name=name)]
+    assert bool(found(RULE, frames, [replace(SDA, name=name, driver=driver)])) is fires
 
 
 def test_latencies_without_sums_are_estimated_from_their_buckets():

@@ -4,7 +4,8 @@ A disk that rotates moves its head for each of them, some 8 ms, and a parity RAI
 completes some hundreds per second. A device counts as slow by what it completes while such writes are in flight. The
 kernel's flag of rotation is a fact of the finding and not a condition, because virtual disks and volumes of RAID
 controllers often have it. No finding: small writes that are sequential, or merged into larger ones; a cache that takes
-them at once; a fast device that has many; reads that take the time.
+them at once; a fast device that has many; reads that take the time; a device whose I/Os a thread of this host does
+(loop), while programs wait for CPUs.
 """
 
 from __future__ import annotations
@@ -37,8 +38,10 @@ from latmon.findings.rule import (
     short_text,
 )
 from latmon.model import measurements
+from latmon.model.devices import thread_of
 from latmon.model.frame import FILE_OPS, Flow
 from latmon.model.histogram import merge
+from latmon.model.host_context import added
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.sizes import SizeClass
 from latmon.support.units import part, spelled
@@ -78,9 +81,19 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     for name in sorted(by_device):
         if swap_of(facts.device(name)) == WHOLE:
             continue  # the kernel writes its pages one by one, wherever there is room
+        if _waits_for_cpus(facts, name, limits):
+            continue
         small = _small(facts, name, by_device[name])
         if small is not None and _is_slow(small, limits):
             yield _finding(facts, small)
+
+
+def _waits_for_cpus(facts: Facts, name: str, limits: Thresholds) -> bool:
+    """Return whether a thread of this host does the device's I/Os and CPUs are short: its writes may wait for that."""
+    device = facts.device(name)
+    pressure = added(block.host_context for block in facts.window).get("psi_cpu_some")
+    is_short = pressure is not None and pressure.ratio >= limits["cpu"]
+    return is_short and bool(thread_of(name, device.driver))
 
 
 def _small(facts: Facts, name: str, sizes: dict[SizeClass, IssuedIO]) -> _Small | None:
@@ -190,7 +203,8 @@ RULE = Rule(
         "mean_us": Threshold(1_000, "us", "such a write takes at least, on average: a cache takes less"),
         "waiting": Threshold(0.5, "ios", "such writes in flight at least, on average"),
         "iops": Threshold(1_000, "ios", "of all kinds completes the device per second at most; a disk 100 to 400"),
+        "cpu": Threshold(0.5, "share", "of the time a program waits for a CPU (PSI): then a loop device may, too"),
         "ios": Threshold(100, "ios", "such writes traced in the window at least"),
     },
-    explained_by=("starved-io", "io-throttled", "not-the-disk", "swap-thrash"),
+    explained_by=("completion-wakeup", "starved-io", "io-throttled", "not-the-disk", "swap-thrash"),
 )
