@@ -182,6 +182,8 @@ _COUNTERS = (
 _PROGRESS = frozenset(("sync_percent", "sync_speed", "self_test_percent", "zfs_scan_percent"))
 SWAP = "swap"
 """Report of a disk with a swap area."""
+LOG_DEVICE = "log_device"
+"""Report of a disk with a file system whose log (XFS) or journal (ext4) is on another disk, which is its value."""
 THREAD_PRIORITY, OTHER_PRIORITY, SOURCE = "thread_priority", "other_thread_priority", "source"
 """Reports of an imported device: the priority of a thread, in a text about its slow completions, and that of another
 driver's completion threads in the same text; its text's format,

@@ -152,6 +152,13 @@ CONTEXT: Mapping[str, ContextKind] = MappingProxyType(
             "pages of files that were read again after memory was taken from them, however long ago",
             "/proc/vmstat has no workingset_refault",
         ),
+        "unwritten_reclaims": ContextKind(
+            "unwritten pages in reclaim",
+            "unwr",
+            PER_S,
+            "pages of files that were to be reclaimed and had to be written first",
+            "/proc/vmstat has no nr_vmscan_immediate_reclaim",
+        ),
         "arc": ContextKind("ZFS ARC", "ARC", BYTES, "size of the ZFS cache", "no ZFS module is loaded"),
         "tcp_retransmits": ContextKind(
             "TCP retransmits",

@@ -6,7 +6,7 @@ from finding_cases import disk, done, facts_of, found, frame, hist, lasting
 from latmon.findings.engine import not_evaluated
 from latmon.findings.rule import JOURNALS as INPUT
 from latmon.findings.rules.slow_journal import ID
-from latmon.model.frame import Series
+from latmon.model.frame import LOG_DEVICE, DeviceReport, Series
 from latmon.model.measurements import JOURNALS, SYNCS
 from latmon.model.measurements.journals import Commits, Syncing, Syncs
 
@@ -14,16 +14,15 @@ MS = 1000
 MB = 1_000_000
 
 
-def journal(*waits, commits=None, written=0, blocks=12, **values):
+def journal(*waits, commits=None, written=0, blocks=12, devices=None, **values):
     """Findings where each block of 5 s has these syncs: (process, syncs, ms waited)."""
     commits = Commits(5, 1 * MS, 200 * MS, 2300 * MS, 40) if commits is None else commits
     tables = {
         JOURNALS: {"sda": commits},
         SYNCS: {Syncing("sda", process): Syncs(n, ms * MS) for process, n, ms in waits},
     }
-    return found(
-        ID, lasting(blocks, tables=tables, kernel=done("sda", 100, "write", written // 100), **values), [disk()]
-    )
+    frames = lasting(blocks, tables=tables, kernel=done("sda", 100, "write", written // 100), **values)
+    return found(ID, frames, devices or [disk()])
 
 
 def test_a_program_that_waits_for_the_data_of_another_one():
@@ -45,6 +44,26 @@ def test_a_slow_device_whose_journal_is_all_that_it_writes():
     (finding,) = journal(("db/7", 5, 2600), written=400_000)
     assert "92% of it writing the journal" in finding.summary
     assert any("journal on another device" in step.what for step in finding.steps)
+
+
+EXTERNAL = [disk(reports=(DeviceReport(LOG_DEVICE, "sdb", "/proc/fs/jbd2"),)), disk("sdb")]
+
+
+@pytest.mark.parametrize(("log_us", "is_named"), [(160 * MS, True), (2 * MS, False)])
+def test_a_journal_on_another_device(log_us, is_named):
+    latencies = {Series(name, "write", "total"): hist({us: 20}) for name, us in (("sda", 300), ("sdb", log_us))}
+    (finding,) = journal(("db/7", 5, 2600), written=400_000, histograms=latencies, devices=EXTERNAL)
+    assert (finding.device, finding.also) == (("sdb", ("sda",)) if is_named else ("sda", ()))
+    if is_named:
+        assert finding.summary.startswith(
+            "sdb: db (pid 7) waits 520 ms for a sync of sda: a commit of the journal takes"
+        )
+        assert finding.summary.endswith("on sdb, whose writes take 160 ms")
+        assert {fact.name: fact.value for fact in finding.facts}["log_device"] == "sdb"
+    steps = " ".join(step.what for step in finding.steps)
+    assert "put the journal on another device" not in steps
+    assert ("faster device than sdb" in steps) is is_named
+    assert ("screen 2 on sdb" in steps) is not is_named
 
 
 @pytest.mark.parametrize(("write_us", "names_flush"), [(500, True), (300_000, False)])

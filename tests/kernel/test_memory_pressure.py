@@ -6,14 +6,14 @@ import pytest
 from cgroup_host import CgroupHost, at_once, put
 
 from latmon.model.frame import SWAP, DeviceReport
-from latmon.model.measurements import MAJOR_FAULTS, MEMORY_LIMITS
-from latmon.model.measurements.memory import Faulting, MemoryLimit
+from latmon.model.measurements import MAJOR_FAULTS, MEMORY_LIMITS, MEMORY_WRITERS
+from latmon.model.measurements.memory import Faulting, MemoryLimit, MemoryWriter, Unwritten
 from latmon.support.text import clean
 from latmon_backends.kernel import bounded_sums, memory, swaps
 from latmon_backends.kernel.memory import MemoryReader, look
 from latmon_backends.kernel.swaps import SwapArea, SwapReader, areas
 
-STAT = "{pid} ({name}) S 1 1 1 0 -1 4194560 900 0 {faults} 0 1 1 0 0 20 0 1 0 5 1 1\n"
+STAT = "{pid} ({name}) S 1 1 1 0 -1 4194560 900 0 {faults} 0 1 {ticks} 0 0 20 0 1 0 5 1 1\n"
 SWAPS = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n"
 S = 1_000_000
 
@@ -32,8 +32,8 @@ class Host(CgroupHost):
             put(path / "memory.limit_in_bytes", f"{limit}\n")
             put(path / "memory.failcnt", f"{hits}\n")
 
-    def process(self, pid, name, faults, cgroup="/"):
-        put(self.proc / str(pid) / "stat", STAT.format(pid=pid, name=name, faults=faults))
+    def process(self, pid, name, faults, cgroup="/", ticks=1):
+        put(self.proc / str(pid) / "stat", STAT.format(pid=pid, name=name, faults=faults, ticks=ticks))
         put(self.proc / str(pid) / "cgroup", f"0::{cgroup}\n" if self.version == 2 else f"3:memory:{cgroup}\n0::/\n")
 
 
@@ -56,7 +56,48 @@ def test_limits_and_faults_between_two_looks(tmp_path, version):
     assert rows[MEMORY_LIMITS].keys() == {limit}
     assert rows[MAJOR_FAULTS].keys() == {Faulting("/app", "java (x) y_z/7")}
     assert 6 <= rows[MEMORY_LIMITS][limit] <= 12
-    assert memory.difference(samples[-1], samples[-1]) == {MEMORY_LIMITS: {}, MAJOR_FAULTS: {}}
+    assert memory.difference(samples[-1], samples[-1]) == {MEMORY_LIMITS: {}, MAJOR_FAULTS: {}, MEMORY_WRITERS: {}}
+
+
+STATS = {
+    1: "cache 9\ndirty 1\nwriteback 1\ntotal_cache 9\ntotal_dirty 4096\ntotal_writeback {}\n",
+    2: "anon 7\nfile 9\nfile_dirty 4096\nfile_writeback {}\n",
+}
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_what_a_cgroup_at_its_limit_has_to_write_and_who_writes(tmp_path, version):
+    """Looks at 1, 3, 5 and 7 s: three of them see that the limit was reached since the one before."""
+    host, clock = Host(tmp_path, version), [0]
+    reader = MemoryReader(host.proc, at_once, lambda: clock[0])
+    put(host.cgroups / "app/cgroup.procs", "7\n8\n")
+    put(host.cgroups / "full/cgroup.procs", "9\n")
+    put(host.cgroups / "full/memory.stat", STATS[version].format(1 << 20))
+    host.limit("full", 100 << 20, 3)
+    samples = []
+    for second in range(9):
+        clock[0] = second * S
+        host.limit("app", 20 << 20, 5 + 2 * second)
+        put(host.cgroups / "app/memory.stat", STATS[version].format(second * 1_000_000))
+        host.process(7, "sh", 1, "/app", ticks=900)
+        host.process(8, "ingest", 1, "/app", ticks=10 + second)
+        host.process(9, "other", 1, "/full", ticks=5)
+        samples.append(reader.sample(clock[0], moved=1000 + 100 * second))
+    rows = memory.difference(samples[0], samples[-1])[MEMORY_WRITERS]
+    assert rows == {MemoryWriter("/app", "ingest/8"): Unwritten(3, (3 + 5 + 7) * 1_000_000 + 3 * 4096)}
+
+
+def test_of_processes_without_a_tick_the_one_with_most_before_is_taken(tmp_path):
+    host, clock = Host(tmp_path, 2), [0]
+    reader = MemoryReader(host.proc, at_once, lambda: clock[0])
+    put(host.cgroups / "app/cgroup.procs", "7\n8\n")
+    host.process(7, "sh", 1, "/app", ticks=2)
+    host.process(8, "ingest", 1, "/app", ticks=40)
+    for second in range(6):
+        clock[0] = second * S
+        host.limit("app", 20 << 20, 5 + second)
+        sample = reader.sample(clock[0], moved=1000 + 100 * second)
+    assert [row.process for row in sample.writers] == ["ingest/8"]
 
 
 def test_a_host_with_enough_memory_is_not_looked_at(tmp_path):

@@ -41,6 +41,7 @@ from latmon.support.text import MAX_CELLS, clean
 from latmon.support.trust import environment, find_tool
 from latmon_backends.kernel import location
 from latmon_backends.kernel.diskstats import UNNUMBERED, Counters, DeviceNumber, in_driver
+from latmon_backends.kernel.log_devices import LogDeviceReader
 from latmon_backends.kernel.swaps import SwapReader
 
 REPORTS_PERIOD_S = 300
@@ -511,12 +512,14 @@ class BlockDevices:
     """Index of the device that is checked next, where there are many."""
     _block: Path = field(init=False)
     _swaps: SwapReader = field(init=False)
+    _log_devices: LogDeviceReader = field(init=False)
     _tools: ToolReports | None = field(init=False)
     """None where sysfs is not this host's: a tool would read another drive."""
 
     def __post_init__(self) -> None:
         self._block = self.sys / "block"
         self._swaps = SwapReader(self.proc)
+        self._log_devices = LogDeviceReader(self.proc, self.sys)
         self._tools = ToolReports() if self.sys == Path("/sys") else None
 
     @property
@@ -541,7 +544,8 @@ class BlockDevices:
             self._absent = {}
         self._lines = lines
         passed_s, self._second = mono_us // 1_000_000 - self._second, mono_us // 1_000_000
-        self._swaps.refresh(self._second, lambda name: self._whole.get(name, ""), self._disk_at)
+        self._swaps.refresh(self._second, self._disk_of, self._disk_at)
+        self._log_devices.refresh(self._second, self._disk_of, self._disk_at)
         due = self._due(lines, changed.values(), passed_s)
         present = [name for name in due if self._is_there(name, lines[name])]
         self._read_limits(present)
@@ -713,12 +717,17 @@ class BlockDevices:
         """Return what a device reports in sysfs and by tools, which know a dm device by its label."""
         known_as = device.label if (device := self._devices.get(name)) is not None and device.kind == "dm" else name
         by_tools = () if self._tools is None else self._tools.of(known_as, self._generations.get(name, 0))
-        swap = self._swaps.reports.get(name)
-        return (*self._reports.get(name, (0, ()))[1], *by_tools, *(() if swap is None else (swap,)))
+        by_mounts = (reports.get(name) for reports in (self._swaps.reports, self._log_devices.reports))
+        areas = (report for report in by_mounts if report is not None)
+        return (*self._reports.get(name, (0, ()))[1], *by_tools, *areas)
 
     def _swap_label(self, name: str) -> str:
         swap = self._swaps.reports.get(name)
         return "" if swap is None else SWAP if swap.value == "whole" else f"{SWAP}: {swap.value}"
+
+    def _disk_of(self, name: str) -> str:
+        """Return the disk of a block device's name; empty when none is known."""
+        return self._whole.get(name, "")
 
     def _disk_at(self, major: int, minor: int) -> str:
         """Return the disk with this number or with a partition of this number; empty when none is known."""

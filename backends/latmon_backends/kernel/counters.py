@@ -81,7 +81,9 @@ _STEAL, _CPU_TIMES = 7, 8
 _PSI_TOTAL = re.compile(rb"^(some|full) .*\btotal=(\d{1,20})\b", re.MULTILINE)
 _PAGES = re.compile(rb"\nnr_(dirty|writeback|dirty_threshold|dirty_background_threshold) (\d{1,20})\b")
 """A literal newline, not `^`: the file has 170 lines, and a search for a literal prefix takes a tenth of the time."""
-_EVENTS_OF_PAGES = re.compile(rb"\n(pswpin|pswpout|workingset_(?:activate|refault)(?:_file)?) (\d{1,20})\b")
+_EVENTS_OF_PAGES = re.compile(
+    rb"\n(pswpin|pswpout|workingset_(?:activate|refault)(?:_file)?|nr_vmscan_immediate_reclaim) (\d{1,20})\b"
+)
 _NAMES_OF_EVENTS = {
     b"pswpin": "swap_ins",
     b"pswpout": "swap_outs",
@@ -89,9 +91,13 @@ _NAMES_OF_EVENTS = {
     b"workingset_activate_file": "file_refaults",
     b"workingset_refault": "file_reloads",  # the same
     b"workingset_refault_file": "file_reloads",
+    b"nr_vmscan_immediate_reclaim": "unwritten_reclaims",
 }
-_SHORT_OF_MEMORY = ("swap_ins", "swap_outs", "file_refaults", "file_reloads", "direct_reclaims")
-"""Values that grow where pages in use are reclaimed."""
+_SHORT_OF_MEMORY = (
+    *("swap_ins", "swap_outs", "file_refaults", "file_reloads"),
+    *("direct_reclaims", "unwritten_reclaims"),
+)
+"""Values that grow where pages in use, or not yet written, are reclaimed."""
 _NAMES_OF_PAGES = {
     b"dirty": "dirty",
     b"writeback": "writeback",

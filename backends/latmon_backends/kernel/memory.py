@@ -1,8 +1,9 @@
-"""Reader of what is short of memory: cgroups that reach their limit, and processes with major faults.
+"""Reader of what is short of memory: cgroups that reach their limit, who writes there, and processes with major faults.
 
-Read only while the host reclaims pages that are used: a thread looks at the limits of all cgroups and at /proc/PID/stat
-of all processes (15 us each), every 2 s, or as seldom as 0.5 % of a CPU allows. Two looks give a difference, which is
-added to sums; a sample has the sums. Any user may read these files.
+Read only while the host reclaims pages that are used, or not yet written: a thread looks at the limits of all cgroups
+and at /proc/PID/stat of all processes (15 us each), every 2 s, or as seldom as 0.5 % of a CPU allows. Of cgroups that
+reached a limit since the last look it reads the pages that are still to be written, and their processes. Two looks give
+a difference, which is added to sums; a sample has the sums. Any user may read these files.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from latmon.model.measurements import MAJOR_FAULTS, MEMORY_LIMITS
-from latmon.model.measurements.memory import KINDS, Faulting, MemoryLimit
+from latmon.model.measurements import MAJOR_FAULTS, MEMORY_LIMITS, MEMORY_WRITERS
+from latmon.model.measurements.memory import KINDS, Faulting, MemoryLimit, MemoryWriter, Unwritten
 from latmon.model.table import Tables
 from latmon.support.paths import content
 from latmon.support.text import clean
 from latmon_backends.kernel.bounded_sums import BoundedSums, rows_between
-from latmon_backends.kernel.cgroups import LimitedCgroup, cgroup_name, cgroups_below, hierarchies
+from latmon_backends.kernel.cgroups import LimitedCgroup, cgroup_name, cgroups_below, hierarchies, pids_of
 from latmon_backends.kernel.paced_looks import PacedLooks, Run
 
 MOVED = 20
@@ -35,8 +36,10 @@ _MOST_FAULTING = 16
 _MAX_NAME = 256
 _UNLIMITED = 1 << 60
 """Version 1 has LONG_MAX rounded to pages, version 2 `max`."""
-_MAJOR_FAULTS = 12 - 3
-"""Place of majflt after the state in /proc/PID/stat, the field 12 of proc_pid_stat(5)."""
+_MAJOR_FAULTS, _SYSTEM_TICKS = 12 - 3, 15 - 3
+"""Places of majflt and stime after the state in /proc/PID/stat, the fields 12 and 15 of proc_pid_stat(5)."""
+_UNWRITTEN = re.compile(rb"^(total_dirty|total_writeback|file_dirty|file_writeback) (\d{1,19})$", re.MULTILINE)
+"""Lines of memory.stat: version 1 with those of the cgroups below in `total_`, version 2 with `file_`."""
 Key = TypeVar("Key")
 _EVENT = re.compile(rb"^(max|high) (\d{1,19})$", re.MULTILINE)
 
@@ -46,6 +49,15 @@ class _Process(NamedTuple):
 
     name: str
     faults: int
+    system_ticks: int = 0
+    """CPU time in the kernel, where a process reclaims and writes."""
+
+
+class _LimitedCgroup(NamedTuple):
+    """The state of a cgroup that reached a limit since the last look."""
+
+    unwritten_bytes: int
+    pids: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +68,8 @@ class Look:
     spent_us: int
     hits: Mapping[MemoryLimit, int]
     processes: Mapping[int, _Process]
+    limited: Mapping[str, _LimitedCgroup] = field(default_factory=dict)
+    """Cgroup -> its state, of those that reached a limit since the last look."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +78,7 @@ class MemorySample:
 
     hits: Mapping[MemoryLimit, int] = field(default_factory=dict)
     faults: Mapping[Faulting, int] = field(default_factory=dict)
+    writers: Mapping[MemoryWriter, Unwritten] = field(default_factory=dict)
 
 
 NO_MEMORY = MemorySample()
@@ -74,11 +89,16 @@ def difference(before: MemorySample, after: MemorySample) -> Tables:
     return {
         MEMORY_LIMITS: rows_between(MEMORY_LIMITS, before.hits, after.hits),
         MAJOR_FAULTS: rows_between(MAJOR_FAULTS, before.faults, after.faults),
+        MEMORY_WRITERS: rows_between(MEMORY_WRITERS, before.writers, after.writers),
     }
 
 
 def _size(gained: int) -> int:
     return gained
+
+
+def _unwritten_bytes(gained: Unwritten) -> int:
+    return gained.unwritten_bytes
 
 
 class MemoryReader:
@@ -91,6 +111,7 @@ class MemoryReader:
         self._moved = 0
         self._hits = BoundedSums(MEMORY_LIMITS, _size)
         self._faults = BoundedSums(MAJOR_FAULTS, _size)
+        self._writers = BoundedSums(MEMORY_WRITERS, _unwritten_bytes)
         self._sample = NO_MEMORY
 
     def sample(self, mono_us: int, moved: int) -> MemorySample:
@@ -100,7 +121,7 @@ class MemoryReader:
             self._add(*looks)
         is_short, self._moved = moved - self._moved >= MOVED and self._moved > 0, moved
         if is_short:
-            self._looks.begin_if_due(mono_us, lambda now_us: look(self._proc, now_us))
+            self._looks.begin_if_due(mono_us, lambda now_us: look(self._proc, now_us, self._looks.last))
         return self._sample
 
     def _add(self, before: Look, now: Look) -> None:
@@ -111,7 +132,8 @@ class MemoryReader:
         faults = _grown({pid: process.faults for pid, process in before.processes.items()}, counts)
         largest = sorted(faults, key=lambda pid: -faults[pid])[:_MOST_FAULTING]
         self._faults.add({self._faulting(pid, now.processes[pid].name): faults[pid] for pid in largest})
-        self._sample = MemorySample(self._hits.rows, self._faults.rows)
+        self._writers.add(dict(_writers(before, now)))
+        self._sample = MemorySample(self._hits.rows, self._faults.rows, self._writers.rows)
 
     def _faulting(self, pid: int, name: str) -> Faulting:
         lines = [line.split(":", 2) for line in os.fsdecode(content(self._proc / str(pid) / "cgroup")).splitlines()]
@@ -126,12 +148,37 @@ def _grown(before: Mapping[Key, int], now: Mapping[Key, int]) -> dict[Key, int]:
     return {key: gain for key, gain in gains.items() if gain > 0}
 
 
-def look(proc: Path, mono_us: int) -> Look:
-    """Read the limits of all cgroups and the major faults of all processes."""
+def _writers(before: Look, now: Look) -> Iterator[tuple[MemoryWriter, Unwritten]]:
+    """Yield the process of each cgroup at its limit that used most CPU time of the kernel since the look before."""
+    for cgroup, state in now.limited.items():
+        used = {
+            pid: now.processes[pid].system_ticks - before.processes[pid].system_ticks
+            for pid in state.pids
+            if pid in now.processes and pid in before.processes
+        }
+        if used:
+            # A tick is 10 ms: of processes that used none since, the one that did before.
+            pid = max(used, key=lambda pid: (used[pid], now.processes[pid].system_ticks))
+            yield MemoryWriter(cgroup, f"{now.processes[pid].name}/{pid}"), Unwritten(1, state.unwritten_bytes)
+
+
+def look(proc: Path, mono_us: int, before: Look | None = None) -> Look:
+    """Read the limits of all cgroups and the major faults of all processes; `before`: the last look."""
     begun_ns = time.thread_time_ns()
-    hits = dict(_limits(proc))
+    hits: dict[MemoryLimit, int] = {}
+    limited: dict[str, _LimitedCgroup] = {}
+    for path, limit, count in _limits(proc):
+        hits[limit] = count
+        if before is not None and limit.cgroup not in limited and count > before.hits.get(limit, count):
+            pids = tuple(int(pid) for pid in pids_of(path) if pid.isdecimal())
+            limited[limit.cgroup] = _LimitedCgroup(_unwritten(path), pids)
     processes = dict(_processes(proc))
-    return Look(mono_us, (time.thread_time_ns() - begun_ns) // 1000, hits, processes)
+    return Look(mono_us, (time.thread_time_ns() - begun_ns) // 1000, hits, processes, limited)
+
+
+def _unwritten(path: Path) -> int:
+    """Return the bytes of files in a cgroup's memory that are dirty or in write-back."""
+    return sum(int(size) for _, size in _UNWRITTEN.findall(content(path / "memory.stat")))
 
 
 def _processes(proc: Path) -> Iterator[tuple[int, _Process]]:
@@ -139,15 +186,17 @@ def _processes(proc: Path) -> Iterator[tuple[int, _Process]]:
     for pid in pids[:_MOST_PROCESSES]:
         before, _, after = content(f"{proc}/{pid}/stat").rpartition(b")")
         fields = after.split()
-        if len(fields) > _MAJOR_FAULTS and fields[_MAJOR_FAULTS].isdigit():
+        if len(fields) > _SYSTEM_TICKS and fields[_MAJOR_FAULTS].isdigit() and fields[_SYSTEM_TICKS].isdigit():
             name = clean(before.partition(b"(")[2], _MAX_NAME).replace("/", "_")
-            yield int(pid), _Process(name, int(fields[_MAJOR_FAULTS]))
+            yield int(pid), _Process(name, int(fields[_MAJOR_FAULTS]), int(fields[_SYSTEM_TICKS]))
 
 
-def _limits(proc: Path) -> Iterator[tuple[MemoryLimit, int]]:
+def _limits(proc: Path) -> Iterator[tuple[Path, MemoryLimit, int]]:
+    """Yield the directory of each limited cgroup, the limit, and how often it was reached."""
     for root, version in hierarchies(os.fsdecode(content(proc / "self/mountinfo")), "memory"):
         for path in islice(cgroups_below(root), _MOST_CGROUPS):
-            yield from _limits_of(root, path, version)
+            for limit, hits in _limits_of(root, path, version):
+                yield path, limit, hits
 
 
 def _limits_of(root: Path, path: Path, version: int) -> Iterator[tuple[MemoryLimit, int]]:

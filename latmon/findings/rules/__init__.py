@@ -32,6 +32,7 @@ from latmon.findings.rules import (
     queue_depth_misconfigured,
     requeue_storm,
     slow_journal,
+    slow_log_device,
     slow_shared_handler,
     slower_than_baseline,
     slower_than_before,
@@ -41,6 +42,7 @@ from latmon.findings.rules import (
     swap_thrash,
     tick_quantum,
     worse_since_setting,
+    writes_at_memory_limit,
 )
 
 RULES: tuple[Rule, ...] = (
@@ -65,7 +67,9 @@ RULES: tuple[Rule, ...] = (
     hung_file_system.RULE,
     not_the_disk.RULE,
     swap_thrash.RULE,
+    writes_at_memory_limit.RULE,
     dirty_throttled.RULE,
+    slow_log_device.RULE,
     slow_journal.RULE,
     fsync_bound.RULE,
     small_random_writes.RULE,
@@ -101,7 +105,9 @@ TITLES: Mapping[str, str] = MappingProxyType(
         "hung-file-system": "file system hangs",
         "not-the-disk": "programs wait for a lock",
         "swap-thrash": "short of memory",
+        "writes-at-memory-limit": "memory limit too small for writes",
         "dirty-throttled": "writers paused for dirty pages",
+        "slow-log-device": "syncs wait for a log's device",
         "slow-journal": "syncs wait for the journal",
         "fsync-bound": "programs wait for syncs",
         "small-random-writes": "small random writes",

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from latmon.analysis.attribution import FileRow, file_rows
 from latmon.findings.evidence import ELSEWHERE, files_facts, hardware_steps, split_facts, waits_elsewhere
 from latmon.findings.facts import Facts
+from latmon.findings.log_devices import log_device_of
 from latmon.findings.rule import (
     FILES,
     NOTICE,
@@ -99,6 +100,8 @@ def _facts(its: FileSystem, sync: FileRow, share: float, facts: Facts) -> Iterat
             yield Fact(f"{wait}_share", round(of, 3), f"{_WAITED[wait]}: {part(of)} of the syncs' time", "share")
     if sync.parts:
         yield from split_facts(sync.all_parts, "syncs")
+    if log_device := log_device_of(facts, its.device):
+        yield Fact("log_device", log_device, f"the log of the file system on {its.device} is on {log_device}")
     yield from files_facts(facts, its.device, (_SYNC,), _ITS_OPS)
     if its.kind == _XFS:
         yield from _log_facts(facts, its.device)
@@ -146,6 +149,8 @@ def _steps(facts: Facts, its: FileSystem, *, is_late: bool) -> Iterator[Step]:
         )
     elif waits_elsewhere(facts, its.device, (_SYNC,), _ITS_OPS):
         yield ELSEWHERE
+    elif log_device := log_device_of(facts, its.device):
+        yield Step(f"see whether the writes of the log's device are slow: screen 2 on {log_device}")
     elif its.device:
         yield from hardware_steps(facts, its.device, (_DEVICE,))
 
@@ -166,5 +171,5 @@ RULE = Rule(
         "mean_us": Threshold(1_000, "us", "a sync takes at least, on average"),
         "syncs": Threshold(50, "syncs", "in the window at least"),
     },
-    explained_by=("not-the-disk", "swap-thrash", "slow-journal"),
+    explained_by=("not-the-disk", "swap-thrash", "slow-log-device", "slow-journal"),
 )

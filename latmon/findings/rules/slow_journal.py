@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from latmon.findings.evidence import hardware_steps
 from latmon.findings.facts import Facts
+from latmon.findings.log_devices import SlowLog, log_device_of, log_facts, log_steps, slow_log
 from latmon.findings.programs import Program, by_program
 from latmon.findings.rule import (
     JOURNALS,
@@ -51,6 +52,7 @@ _REFUTED = (
 )
 
 
+_SEE_WRITERS = Step("see who writes to the device, and which files are synced: screen 7; screen 2, key F")
 _GROUP_COMMIT = Step(
     "let the program sync once for several changes (group commit)", "changes since then are lost at a crash"
 )
@@ -106,34 +108,48 @@ def _finding(facts: Facts, device: str, commits: Commits, longest: _Waiter) -> F
     share = longest.syncs.waited_us / facts.span_us
     mean = spelled(commits.total_us / commits.commits)
     most = f"{part(phases[worst] / commits.total_us)} of it {_PHASES[worst]}"
+    log = _slow_log(facts, device, commits, worst)
     flush_us = _slow_flush_us(facts, device, commits)
-    if worst == _LOGGING and flush_us is not None:
+    if log is not None:
+        most += f", on {log.text}"
+    elif worst == _LOGGING and flush_us is not None:
         most = f"with flushes of the device's cache, {spelled(flush_us)} each"
     elif worst != _LOCKED and _is_data(facts, device, commits):
         most = f"while {rate(_bytes_per_commit(facts, device, commits) or 0)}B of files' data are written"
+    place = device if log is None else log.device
+    files = "" if log is None else f" of {device}"
     return Finding(
         ID,
         WARNING,
-        device,
-        f"{device}: {longest.text} waits {spelled(sync_us)} for a sync: a commit of the journal takes {mean}, {most}",
-        tuple(_facts(facts, device, commits, longest)),
-        Where("overview", device, "write"),
-        tuple(_steps(facts, device, commits, worst, longest)),
+        place,
+        f"{place}: {longest.text} waits {spelled(sync_us)} for a sync{files}: a commit of the journal takes {mean}, "
+        f"{most}",
+        tuple(_facts(facts, device, commits, longest, log)),
+        Where("overview", place, "write"),
+        tuple(_steps(facts, device, commits, worst, longest) if log is None else _log_steps(facts, log)),
         _REFUTED,
         min(1.0, share),
+        also=() if log is None else (device,),
         short=short_text(
-            device,
+            place,
             f"a sync takes {spelled(sync_us)}: the journal commits in {mean}",
             f"; {within(longest.name)} waits",
         ),
     )
 
 
+def _slow_log(facts: Facts, device: str, commits: Commits, worst: str) -> SlowLog | None:
+    """Return the device of a journal on another device than the files, where its writes are what a commit waits for."""
+    if worst != _LOGGING:
+        return None
+    return slow_log(facts, device, commits.total_us / commits.commits)
+
+
 def _phases(commits: Commits) -> dict[str, int]:
     return {_LOCKED: commits.locked_us, _FLUSHING: commits.flushing_us, _LOGGING: commits.logging_us}
 
 
-def _facts(facts: Facts, device: str, commits: Commits, longest: _Waiter) -> Iterator[Fact]:
+def _facts(facts: Facts, device: str, commits: Commits, longest: _Waiter, log: SlowLog | None) -> Iterator[Fact]:
     waited_us, syncs = longest.syncs.waited_us, longest.syncs.syncs
     text = f"{longest.text} waited for syncs {part(min(1.0, waited_us / facts.span_us))} of the time"
     yield Fact("waiting", round(waited_us / facts.span_us, 3), text, "share", syncs)
@@ -141,6 +157,8 @@ def _facts(facts: Facts, device: str, commits: Commits, longest: _Waiter) -> Ite
         mean_us = us / commits.commits
         text = f"{phase} ({_PHASES[phase]}): {{}} of a commit, {part(us / commits.total_us)}"
         yield from duration_facts((f"{phase}_us", mean_us, text, commits.commits))
+    if log is not None:
+        yield from log_facts(log)
     blocks = commits.blocks / commits.commits
     yield Fact("blocks", round(blocks, 1), f"a commit writes {blocks:.3g} blocks to the journal", "", commits.commits)
     if (flush_us := _slow_flush_us(facts, device, commits)) is not None:
@@ -181,8 +199,14 @@ def _is_data(facts: Facts, device: str, commits: Commits) -> bool:
     return per_commit is not None and per_commit >= max(_LEAST_DATA, _TIMES_JOURNAL * journal)
 
 
+def _log_steps(facts: Facts, log: SlowLog) -> Iterator[Step]:
+    yield _SEE_WRITERS
+    yield from log_steps(facts, log)
+    yield _GROUP_COMMIT
+
+
 def _steps(facts: Facts, device: str, commits: Commits, worst: str, longest: _Waiter) -> Iterator[Step]:
-    yield Step("see who writes to the device, and which files are synced: screen 7; screen 2, key F")
+    yield _SEE_WRITERS
     if worst == _LOCKED:
         yield Step(
             "find the operation that keeps the commit waiting: a truncate or unlink of a large file, a full journal"
@@ -218,6 +242,9 @@ def _steps(facts: Facts, device: str, commits: Commits, worst: str, longest: _Wa
         )
         return
     yield _GROUP_COMMIT
+    if log_device := log_device_of(facts, device):
+        yield Step(f"see whether the writes of the journal's device are slow: screen 2 on {log_device}")
+        return
     yield Step(
         "put the journal on another device (mke2fs -O journal_dev), or use one whose cache survives a power failure"
     )
@@ -236,5 +263,5 @@ RULE = Rule(
         ),
         "waited_us": Threshold(4_000_000, "us", "it waits for syncs at least, of the last minute"),
     },
-    explained_by=("swap-thrash",),
+    explained_by=("swap-thrash", "slow-log-device"),
 )

@@ -19,7 +19,7 @@ from latmon.model.measurements.io_priorities import IO_PRIORITIES
 from latmon.model.measurements.issuers import ISSUERS
 from latmon.model.measurements.journals import JOURNALS, SYNCS, XFS_LOGS
 from latmon.model.measurements.maintenance import MAINTENANCE, Maintenance
-from latmon.model.measurements.memory import MAJOR_FAULTS, MEMORY_LIMITS
+from latmon.model.measurements.memory import MAJOR_FAULTS, MEMORY_LIMITS, MEMORY_WRITERS
 from latmon.model.measurements.patterns import PATTERNS
 from latmon.model.measurements.recoveries import RECOVERIES
 from latmon.model.measurements.sizes import SIZES
@@ -41,7 +41,7 @@ TABLES: tuple[AnyTable, ...] = (
     *(TRACED_LATENCIES, STAGE_TIMES, UNFOLLOWED, PATHS, ADMISSION_CAUSES, COMPLETERS, RAISERS),
     *(ABOVE, ERRORS, HANDLERS, SOFTIRQS, WAKEUPS, ISSUERS, BEHIND, SIZES, PATTERNS, FILES, FILE_TIMES, DEVICE_COUNTERS),
     MAINTENANCE,
-    *(DIRTIERS, MEMORY_LIMITS, MAJOR_FAULTS, JOURNALS, SYNCS, XFS_LOGS),
+    *(DIRTIERS, MEMORY_LIMITS, MAJOR_FAULTS, MEMORY_WRITERS, JOURNALS, SYNCS, XFS_LOGS),
     *(CPU_QUOTAS, HUNG_OPERATIONS, RECOVERIES, IO_PRIORITIES),
 )
 """All of them, in the order of a recording's line."""
@@ -79,6 +79,7 @@ __all__ = [
     "MAINTENANCE",
     "MAJOR_FAULTS",
     "MEMORY_LIMITS",
+    "MEMORY_WRITERS",
     "PATHS",
     "PATTERNS",
     "RAISERS",

@@ -1,10 +1,11 @@
-"""Limits of memory that cgroups reach, and processes whose pages were gone when they used them."""
+"""Limits of memory that cgroups reach, who writes there, and processes whose pages were gone when they used them."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from latmon.model.table import CGROUP, Meaning, Part, Table, Unit, count
+from latmon.model.table import CGROUP, Meaning, Part, Table, Unit, count, record
 
 KINDS = ("max", "high")
 """memory.max (version 1: memory.limit_in_bytes), and memory.high."""
@@ -52,3 +53,35 @@ MAJOR_FAULTS = Table(
     has_own_decoder=True,
 )
 """Faults for which a page was read, of the processes with most of them, sampled as above."""
+
+
+class MemoryWriter(NamedTuple):
+    """Key of the process that uses most CPU time of the kernel in a cgroup at its limit of memory."""
+
+    cgroup: str
+    process: str
+    """NAME/PID."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unwritten:
+    """Pages of files in a cgroup that were dirty or in write-back, as of the looks that saw it at its limit."""
+
+    looks: int = 0
+    """Looks between which and the one before the limit was reached."""
+    unwritten_bytes: int = 0
+    """Added up over the looks."""
+
+
+MEMORY_WRITERS = Table(
+    "memory_writers",
+    MemoryWriter,
+    (CGROUP, Part(Meaning.PROCESS)),
+    record(Unwritten, looks=Unit.EVENTS, unwritten_bytes=Unit.BYTES),
+    group="memory",
+    export_name="memory_writer",
+    row_title="a process in a cgroup at its limit of memory",
+    counts_ios=False,
+    has_own_decoder=True,
+)
+"""Pages that can't be reclaimed before they are written, sampled as above."""
