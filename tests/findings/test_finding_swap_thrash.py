@@ -78,6 +78,13 @@ def test_pages_of_files_that_come_back_need_more_evidence(more):
     assert not any("zram" in step.what for step in finding.steps)
 
 
+def test_pages_from_swap_and_from_files_are_one_finding_of_one_device():
+    """The least rate of swap is 100 a second: around it the finding was once of the swap device, once of the host."""
+    devices = {thrash(swap_ins=rate, refaults=2000, stalled=0.3)[0].device for rate in (60, 90, 300)}
+    assert devices == {"sdb"}
+    assert thrash(swap_ins=3, refaults=2000, stalled=0.3)[0].device == "", "hardly any of them is from swap"
+
+
 def cached(*, reloads=820, refaults=45, hits=820, read_bytes=4096, reads=850, in_flight=0.1, other=None):
     """Return the findings of a cgroup that reads a file; all numbers are per second. `other`: reads of another disk."""
     limit = MemoryLimit("/app", "max", 160 * MB)

@@ -51,6 +51,8 @@ _LEAST_RECLAIMS, _LEAST_STALLS = 1.0, 0.05
 """Per second, and share of the time: from there on refaults of files are for want of memory."""
 _HITS = 0.5
 """Least number of hits of a limit per page that is reloaded: each page that is read there is charged, and hits it."""
+_STILL_SWAPS = 0.5
+"""Part of the least rate of pages from swap from which on a finding about files is of the swap device, too."""
 _PAGE_BYTES = 4096
 """Least bytes of a page: larger ones make the condition on small reads weaker."""
 _PART = 0.25
@@ -78,12 +80,12 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
         ):
             lasted_us = facts.lasted_us(_reads_again(host + name, least))
             if facts.lasts(lasted_us, limits["lasting_us"]) and holds(facts, host):
-                yield _finding(facts, host, name)
+                yield _finding(facts, host, name, limits)
                 break
         else:
             lasted_us = facts.lasted_us(_waits_for_reloads(facts, host, limits))
             if facts.lasts(lasted_us, limits["lasting_us"]) and _is_short_in_cgroup(facts, host):
-                yield _finding(facts, host, RELOADS)
+                yield _finding(facts, host, RELOADS, limits)
 
 
 def _always(_facts: Facts, _host: str) -> bool:
@@ -187,14 +189,16 @@ def _ios(facts: Facts, name: str) -> int:
     return 0 if completed is None else completed.count
 
 
-def _finding(facts: Facts, host: str, name: str) -> Finding:
+def _finding(facts: Facts, host: str, name: str, limits: Thresholds) -> Finding:
     context = added(block.host_context for block in facts.window)
     per_s = _per_s(context, host + name)
-    devices = _swap_devices(facts, host) if name == SWAP_INS else []
+    # of one device as long as swap takes part, so that want of memory whose pages come from both is one finding
+    is_swapping = _per_s(context, host + SWAP_INS) >= _STILL_SWAPS * limits["swapped_in"]
+    devices = _swap_devices(facts, host) if name == SWAP_INS or is_swapping else []
     device = devices[0] if devices else ""
     hit, faulting = _most_hit(facts, host), _most_faults(facts, host)
     pages = "pages/s are read again from swap" if name == SWAP_INS else "pages/s of files are read again"
-    about = f"{device}: " if device else host.replace(HOST_SEPARATOR, ": ")
+    about = f"{device}: " if device and name == SWAP_INS else host.replace(HOST_SEPARATOR, ": ")
     summary = f"{about}{rate(per_s)} {pages}, for want of memory"
     if hit is not None:
         summary += f"; cgroup {_cgroup(hit.limit, host)} is at its limit of {show_size(hit.limit.limit_bytes)}"
