@@ -36,7 +36,18 @@ from latmon.support.text import clean
 from latmon.support.theme import Theme, load_theme, ramp_names, theme_names
 from latmon.tui import keys
 from latmon.tui.canvas import DEPTHS, HelpScreen, MainScreen, PaletteScreen, face
-from latmon.tui.commands import FILTER, RAMP, STEPS, THEME, Choice, InputLine, Prompt, next_commands, one_line
+from latmon.tui.commands import (
+    FILTER,
+    RAMP,
+    STEPS,
+    THEME,
+    Choice,
+    InputLine,
+    Prompt,
+    next_commands,
+    one_line,
+    shown_finding,
+)
 from latmon.tui.keys import Action, Command, bindings, commands, foot, is_hidden, tour_keys, works
 from latmon.tui.terminal import TerminalDriver, colour_depth, forget_size, leaving, missing_glyphs
 from latmon.tui.time_travel import STAYING, TRAVEL, Comparing, Travel
@@ -872,6 +883,10 @@ class LatmonApp(App[int]):
             self._stop_seeking()
             self._travel.to_share(share)
             self._repaint()
+        elif (at := keys.finding_of_click(there, len(self.scene.verdict_findings))) is not None:
+            self._choose(shown_finding(view, self.scene.verdict_findings[at]))
+        elif (sorted_selection := keys.sorted_by_click(there, view)) is not None:
+            self._choose(sorted_selection)
         else:
             await self._click_row(there, view)
 

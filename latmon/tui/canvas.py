@@ -81,6 +81,8 @@ _WHEEL = 3
 _HEAD = 2
 """Lines above the commands of the palette."""
 _CLOSE_HELP = ("question_mark", "f1")
+_GROUP = 7
+"""Cells of the group of a command in the palette."""
 _KEYS = 11
 """Cells of the keys in the palette."""
 
@@ -388,6 +390,11 @@ class PaletteScreen(SearchScreen):
             await self._end_with(found[min(max(self._moved, 0), len(found) - 1)])
         return key == "enter" or await super()._pressed(key)
 
+    def _group(self, found: Sequence[Command], at: int) -> str:
+        """Return the group of a command where it is the first of that group on the screen."""
+        is_first = at == self._seen.start or found[at].group != found[at - 1].group
+        return found[at].group if is_first else ""
+
     def _page(self, width: int, height: int) -> list[Line]:  # noqa: ARG002  the canvas cuts the lines
         found = self._found
         at = self._moved = max(0, min(self._moved, len(found) - 1))
@@ -401,6 +408,7 @@ class PaletteScreen(SearchScreen):
         rows: list[Line] = [
             (
                 Span("▸" if i == at else " ", "accent"),
+                Span(cell(self._group(found, i), _GROUP), "dim"),
                 Span(f"{cell(found[i].keys, _KEYS)} ", "accent"),
                 Span(found[i].text, "strong" if i == at else "text"),
             )

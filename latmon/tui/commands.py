@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from latmon.findings.episodes import Episode
-from latmon.findings.rule import Where, screen_title
+from latmon.findings.rule import Finding, Where, screen_title
 from latmon.model.histogram import bucket_index
 from latmon.views.context import ViewState, selected
 from latmon.views.panels.findings import finding_position, key_of, where
@@ -73,6 +73,13 @@ def found(view: ViewState, by: int) -> Selection:
     if not every:
         return selection
     return replace(selection, finding=key_of(beside(every, finding_position(view.found, selection.finding), by)), top=0)
+
+
+def shown_finding(view: ViewState, wanted: Finding) -> Selection:
+    """Show the list of findings with one of them selected."""
+    shown_at = screen(view, SCREENS.index("findings"))
+    episode = next((one for one in view.found.all if one.key == (wanted.id, wanted.device)), None)
+    return shown_at if episode is None else replace(shown_at, finding=key_of(episode))
 
 
 def evidence(view: ViewState, _by: int) -> Selection:

@@ -50,6 +50,16 @@ _ROWS: Mapping[str, re.Pattern[str]] = MappingProxyType(
     },
 )
 """Context with rows that aren't devices -> the begin of a row's first line."""
+_SORT_OF_HEAD: Mapping[str, str] = MappingProxyType(
+    {"device": "name", "depth": "out", "queue": "out", "peers": "unlike"}
+    | {name: name for name in ("p99", "max", "IOPS", "MB/s")}
+)
+"""Title of a column of the device table -> its order."""
+_ORDER_OF_HEAD: Mapping[str, str] = MappingProxyType({"time": "newest", "total": "longest"})
+"""Title of a column of the slow I/Os -> their order."""
+_LEAST_HEADS = 2
+"""Words of such titles in a line of titles."""
+_FINDING_SIGN = re.compile(r"(!!| !| ·) ")
 _TILE = " p99 "
 """Words of the title of a small map."""
 _LEFT = tuple("│├╭╰┌└")
@@ -386,17 +396,29 @@ def sections(context: str = "") -> list[tuple[str, list[tuple[str, str]]]]:
 class Command(NamedTuple):
     """An entry of the command palette: the keys to press, the sentence, and Textual's calls in order.
 
-    `words`: other words that find it.
+    `words`: other words that find it; `group`: one of GROUPS.
     """
 
     keys: str
     text: str
     calls: tuple[str, ...]
     words: str = ""
+    group: str = ""
+
+
+HERE, VIEWS, TIMES, SHOWN, SAVED, OTHERS = "here", "views", "time", "show", "save", "others"
+GROUPS = (HERE, VIEWS, TIMES, SHOWN, SAVED, OTHERS)
+"""Groups of commands in the order of the palette: of this screen, and of other ones at the end."""
+_GROUP_OF: Mapping[str, str] = MappingProxyType(
+    dict.fromkeys(("screen", "leave", "details", "help", "palette", "stop", "stop_now", "suspend"), VIEWS)
+    | dict.fromkeys(("hold", "step", "event", "kind", "end", "seek", "window", "compare", "further"), TIMES)
+    | dict.fromkeys(("save", "picture", "note", "record"), SAVED)
+)
+"""Action of all contexts -> its group, where that is not SHOWN."""
 
 
 def commands(context: str, views: Sequence[str] = (), *, touring: bool = False) -> list[Command]:
-    """Return every action: those of this context first, then those of all contexts, then those of other screens.
+    """Return every action by GROUPS: those of this context first, then those of all contexts and of other screens.
 
     Between them are the values of sort, op and window, and the saved `views`. An action of another screen begins with
     the actions that lead there.
@@ -404,19 +426,23 @@ def commands(context: str, views: Sequence[str] = (), *, touring: bool = False) 
     known = [a for a in ACTIONS if a.does and (a.on != _TOUR or touring)]
     here = [a for a in known if context in a.on or a.on == _TOUR]
     everywhere = [a for a in known if not a.on]
-    found = [Command(a.shown, a.does, (a.call,), f"{a.brief} {a.name}") for a in (*here, *everywhere)]
+    found = [Command(a.shown, a.does, (a.call,), f"{a.brief} {a.name}", HERE) for a in here]
+    found += [
+        Command(a.shown, a.does, (a.call,), f"{a.brief} {a.name}", _GROUP_OF.get(a.name, SHOWN)) for a in everywhere
+    ]
     orders = {name: f"sort {'' if name == SORTS[0] else 'by '}{words}" for name, words in SORT_WORDS.items()}
-    found += [Command("s", orders[name], (f"setting('sort', {name!r})",), name) for name in SORTS]
-    found += [Command("o", f"show {_op(name)}", (f"setting('op', {name!r})",)) for name, _ in OP_CHOICES]
-    found += [Command("+ -", f"window of {span(us)}", (f"setting('window', {us})",)) for us in WINDOWS_US]
-    found += [Command("V", f"saved view {name}", (f"view({name!r})",)) for name in views]
+    found += [Command("s", orders[name], (f"setting('sort', {name!r})",), name, SHOWN) for name in SORTS]
+    found += [Command("o", f"show {_op(name)}", (f"setting('op', {name!r})",), group=SHOWN) for name, _ in OP_CHOICES]
+    found += [Command("+ -", f"window of {span(us)}", (f"setting('window', {us})",), group=TIMES) for us in WINDOWS_US]
+    found += [Command("V", f"saved view {name}", (f"view({name!r})",), group=VIEWS) for name in views]
     known_here = {(a.name, a.by) for a in here}
     for a in known:
         if a.on and (a.name, a.by) not in known_here:
             way = [_action(*step) for step in _WAYS[a.on[0]]]
             keys = " ".join(one.shown.split()[0] for one in (*way, a))
-            found.append(Command(keys, f"{a.does} ({a.on[0]})", tuple(one.call for one in (*way, a)), a.brief))
-    return found
+            calls = tuple(one.call for one in (*way, a))
+            found.append(Command(keys, f"{a.does} ({screen_title(a.on[0])})", calls, a.brief, OTHERS))
+    return sorted(found, key=lambda command: GROUPS.index(command.group))
 
 
 def _op(name: str) -> str:
@@ -451,6 +477,7 @@ def brief_keys(
     own = [a for a in ACTIONS if context in a.on and (visiting or a.name != "visit")]
     ways = [a for a in ACTIONS if a.name in _WAYS_OUT]
     everywhere = [a for a in ACTIONS if not a.on and a.name not in _WAYS_OUT]
+    everywhere.sort(key=lambda action: GROUPS.index(_GROUP_OF.get(action.name, SHOWN)))
     return [*_pairs(own, cells), *_pairs(ways, cells)], _pairs(everywhere, cells)
 
 
@@ -734,6 +761,31 @@ def device_at(there: Spot, view: ViewState) -> str:
         if found:
             return next((word for x, word in reversed(found) if x <= there.x), found[0][1])
     return ""
+
+
+def sorted_by_click(there: Spot, view: ViewState) -> Selection | None:
+    """Return the selection sorted by the column whose title is clicked; None where the cell is no such title."""
+    selection = view.selection
+    is_table = selection.context in _OVERVIEW and selection.panel != "maps"
+    by_title = _SORT_OF_HEAD if is_table else _ORDER_OF_HEAD if selection.context == "outliers" else {}
+    words = [(one.start(), one.end(), one[0]) for one in re.finditer(r"\S+", there.lines[there.y])]
+    if sum(word in by_title for _, _, word in words) < _LEAST_HEADS:
+        return None
+    clicked = next((word for begin, end, word in words if begin - 1 <= there.x <= end), "")
+    if clicked not in by_title:
+        return None
+    return replace(selection, sort=by_title[clicked]) if is_table else replace(selection, order=by_title[clicked])
+
+
+def finding_of_click(there: Spot, many: int) -> int | None:
+    """Return which of the `many` findings below the title is clicked; None where the cell is in none of their rows."""
+    at = -1
+    for line in there.lines[1 : there.y + 1]:
+        if _FINDING_SIGN.match(line):
+            at += 1
+        elif not line.startswith("   "):
+            return None
+    return at if 0 <= at < many else None
 
 
 def rows_from_selected(there: Spot, context: str, headings: Sequence[str] = ()) -> int | None:

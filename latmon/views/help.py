@@ -129,7 +129,8 @@ _HEALTH = (
 """Facts of the page of details; those that limit the numbers are on the health line."""
 _MOUSE = (
     ("click", "selects a row; opens the selected one; presses a key of the last line; goes to a time on the strip"),
-    ("", "below a map; on a cell of the map: lists its outliers"),
+    ("", "below a map; on a cell of the map: lists its outliers; on the title of a column: sorts by it; on a finding"),
+    ("", "below the title of the screen: opens it"),
     ("drag", "on the map: marks a region, whose outliers Enter lists"),
     ("wheel", "the row above or below"),
 )
@@ -231,21 +232,25 @@ _NUMBERS = (
 )
 
 
+_NO_KEYS: tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]] = ((), ())
+
+
 def pages(
     sections: Sequence[tuple[str, Pairs]],
     origin: Origin | None,
     width: int,
     *,
-    brief: tuple[Sequence[tuple[str, str]], Sequence[tuple[str, str]]] = ((), ()),
+    brief: tuple[Sequence[tuple[str, str]], Sequence[tuple[str, str]]] = _NO_KEYS,
     wanted: str = "",
 ) -> list[Line]:
     """Return the help page: the keys of this screen beside those of all screens, then every section.
 
-    `sections`: keys and their effects, by title; `brief`: (keys, title) of this screen and of all screens.
+    `sections`: keys and their effects, by title, which a search finds: without one each key is on the page once;
+    `brief`: (keys, title) of this screen and of all screens.
     `wanted`: only rows with these words.
     """
     every = [
-        *sections,
+        *(sections if wanted.strip() or brief == _NO_KEYS else ()),
         ("Mouse (--no-mouse leaves it to the terminal)", _MOUSE),
         ("Numbers", _NUMBERS),
         ("Health of the capture (I)", _HEALTH),

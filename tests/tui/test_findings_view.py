@@ -32,6 +32,7 @@ from latmon.recording.archive import Archive, Stamp
 from latmon.support.errors import LatmonError
 from latmon.support.units import clock
 from latmon.tui.app import FindingsEvaluation
+from latmon.tui.canvas import Canvas
 from latmon.tui.time_travel import Travel
 from latmon.views import findings_state
 from latmon.views.findings_state import CurrentFindings, findings_at
@@ -875,3 +876,17 @@ async def test_the_bell_rings_once_for_a_new_critical_finding(ruled, monkeypatch
         app._evaluated()
         await painted(pilot)
         assert len(rung) == rings
+
+
+async def test_a_click_on_a_finding_below_the_title_opens_it(ruled):
+    ruled(lambda *_: (STUCK,))
+    app = make(Source(FRAMES, origin=BEGUN), findings=DEFAULT)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await _evaluated(pilot, ())
+        y = next(y for y, line in enumerate(screen(app).splitlines()) if line.startswith("!! nvme5n1"))
+        await pilot.click(Canvas, offset=(10, y))
+        await painted(pilot)
+        selection = app.scene.selection
+        assert selection.screen == "findings"
+        assert selection.finding is not None
+        assert selection.finding[:2] == (STUCK.id, STUCK.device)

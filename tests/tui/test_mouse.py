@@ -233,3 +233,23 @@ def test_the_terminal_reports_the_mouse_where_it_is_wanted(wanted):
     terminal.write(b"q")
     assert terminal.end()[0] == 0
     assert b"\x1b[?1002l" in terminal.seen or not asked
+
+
+async def test_a_click_on_the_title_of_a_column_sorts_by_it():
+    app = make(Source(host(4, 5)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        for title, sort in (("max", "max"), ("MB/s", "MB/s"), ("depth", "out"), ("peers", "unlike")):
+            y = line_of(app, r" IOPS +MB/s +p50")  # the order has a line of its own above
+            await click(pilot, screen(app).splitlines()[y].index(title) + 1, y)
+            assert app.scene.selection.sort == sort
+        assert app.scene.selection.panel == "overview", "the click opened nothing"
+
+
+async def test_a_click_on_a_title_orders_the_slow_ios():
+    app = make(Source(FRAMES), selection=Selection(screen="outliers"))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        y = line_of(app, r"^ time +device ")
+        await click(pilot, screen(app).splitlines()[y].index("total") + 1, y)
+        assert app.scene.selection.order == "longest"
