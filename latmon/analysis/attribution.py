@@ -34,6 +34,7 @@ from latmon.model.measurements.behind import Behind
 from latmon.model.measurements.files import FilePart, FileSeries
 from latmon.model.measurements.issued_io import ISSUED_IO, IssuedIO
 from latmon.model.measurements.issuers import Issuer
+from latmon.model.measurements.nfs import NfsCalls, NfsOperation
 from latmon.model.measurements.sizes import SizeClass
 from latmon.model.measurements.softirqs import SoftirqCpu, SoftirqRuns
 from latmon.model.stages import ADMISSION, WHOLE
@@ -425,6 +426,11 @@ class FileRow:
         """Return the part of the operations' time of one kind of wait; None where no time is known."""
         part, whole = self.waits.get(wait, EMPTY), self.latency.sum
         return None if not whole or part.sum is None else part.sum / whole
+
+
+def nfs_rows(operations: Mapping[NfsOperation, NfsCalls]) -> list[tuple[NfsOperation, NfsCalls]]:
+    """Return the calls of the NFS client, the operations with most of the time first."""
+    return sorted(operations.items(), key=lambda row: (-row[1].execute_us, -row[1].calls, row[0]))
 
 
 def file_rows(

@@ -13,7 +13,7 @@ import re
 import stat
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -264,9 +264,23 @@ def mounts(proc: Path = Path("/proc"), process: str = "self") -> Iterator[Mount]
         if separator and len(places) >= _PLACES and len(kinds) > 2:  # noqa: PLR2004 - kind, source, options
             major, _, minor = places[2].partition(b":")
             number = (int(major), int(minor)) if major.isdigit() and minor.isdigit() else (0, 0)
-            names = clean(_plain(kinds[0])), _plain(kinds[1]), _plain(kinds[2])
+            names = clean(plain_field(kinds[0])), plain_field(kinds[1]), plain_field(kinds[2])
             number_of_mount = int(places[0]) if places[0].isdigit() else 0
-            yield Mount(_plain(places[4]), *names, number, _plain(places[3]), number_of_mount)
+            yield Mount(plain_field(places[4]), *names, number, plain_field(places[3]), number_of_mount)
+
+
+def usual_mounts(each: Iterable[Mount]) -> dict[tuple[int, int], Mount]:
+    """Return one mount of each file system by its number: not a bind mount of a directory in it, and the shortest."""
+    usual: dict[tuple[int, int], Mount] = {}
+    for mount in each:
+        before = usual.get(mount.number)
+        if before is None or _mount_rank(mount) < _mount_rank(before):
+            usual[mount.number] = mount
+    return usual
+
+
+def _mount_rank(mount: Mount) -> tuple[bool, int]:
+    return mount.root != "/", len(mount.point)
 
 
 def disk_of(mount: Mount, proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> str:
@@ -279,7 +293,8 @@ def _number_of(mount: Mount) -> int:
     return os.makedev(*mount.number) if mount.number[0] else 0
 
 
-def _plain(field: bytes) -> str:
+def plain_field(field: bytes) -> str:
+    """Return a field of mountinfo or mountstats without its octal escapes."""
     return os.fsdecode(_OCTAL.sub(lambda found: bytes([int(found[1], 8) & 0xFF]), field))
 
 

@@ -31,6 +31,8 @@ from latmon.model.measurements import (
     ISSUERS,
     KERNEL,
     LATENCIES,
+    NFS_OPERATIONS,
+    NFS_REQUESTS,
     PATTERNS,
     SEEN,
     SIZES,
@@ -48,6 +50,9 @@ BOUNDS_US = tuple(2**exponent for exponent in range(27))
 """The same for all series, so that series can be added."""
 _DESCRIBED = frozenset((ISSUERS, BEHIND, SIZES, PATTERNS, FILES))
 """Tables whose families have names, labels and texts of their own."""
+
+_NOT_OF_IOS = (NFS_OPERATIONS, NFS_REQUESTS)
+"""Tables that are exported although their rows are no I/Os of devices."""
 
 
 def write(source: Source, out: BinaryIO, _options: ExportOptions) -> None:
@@ -146,12 +151,13 @@ _PRIVATE = (Meaning.PRIVATE, Meaning.PROCESS)
 
 
 def _declared(sums: Totals) -> Iterator[Family]:
-    """Yield a family for each cell of the other tables of I/Os, named and labelled as they are declared.
+    """Yield a family for each cell of the other tables, of I/Os and NFS calls, named and labelled as declared.
 
     Private parts of keys, such as a process, are no labels: each would be a series for ever.
     """
     for table in TABLES:
-        if not table.counts_ios or table in _DESCRIBED or not sums[table]:
+        is_exported = table.counts_ios or table in _NOT_OF_IOS
+        if not is_exported or table in _DESCRIBED or not sums[table]:
             continue
         places = [place for place, part in enumerate(table.parts) if part.meaning not in _PRIVATE]
         names = [table.part_names[place] for place in places]

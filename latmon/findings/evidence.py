@@ -14,13 +14,13 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from latmon.analysis import attribution
-from latmon.analysis.attribution import file_rows
+from latmon.analysis.attribution import file_rows, nfs_rows
 from latmon.analysis.hardware_place import Place, place_of
 from latmon.analysis.limits import elevator, number
 from latmon.analysis.littles_law import COUNTED, LawCheck, times, times_of
 from latmon.analysis.littles_law import of as law_of
 from latmon.findings.facts import Block, Facts, mean_waiting_in
-from latmon.findings.rule import FLEET, Fact, Step, plain, sd_driver, sd_walk, setting, sysfs, threads
+from latmon.findings.rule import FLEET, Fact, Step, duration_facts, plain, sd_driver, sd_walk, setting, sysfs, threads
 from latmon.model.devices import thread_of
 from latmon.model.frame import (
     ASLEEP,
@@ -49,11 +49,19 @@ from latmon.model.frame import (
 )
 from latmon.model.histogram import Histogram, bucket_index
 from latmon.model.inflight import mean_depth
-from latmon.model.measurements import FILE_TIMES, FILES, HANDLERS, MAINTENANCE, SOFTIRQS, TRACED_LATENCIES
+from latmon.model.measurements import (
+    FILE_TIMES,
+    FILES,
+    HANDLERS,
+    MAINTENANCE,
+    NFS_OPERATIONS,
+    SOFTIRQS,
+    TRACED_LATENCIES,
+)
 from latmon.model.measurements.softirqs import SoftirqRuns
 from latmon.model.measurements.wakeups import Wakeups
 from latmon.model.stages import ABOVE_DRIVER
-from latmon.support.units import part, rate, spelled, whole
+from latmon.support.units import counted, part, rate, spelled, whole
 
 _END = 1 << 16
 """Greater than every bucket's index."""
@@ -252,6 +260,33 @@ PART_TEXTS: Mapping[str, str] = MappingProxyType(
     }
 )
 """Part of the time of operations on files -> what their thread did, in words."""
+
+
+def nfs_facts(facts: Facts, mount: str) -> Iterator[Fact]:
+    """Yield whether the calls of an NFS mount wait for the server or in the client; nothing of others."""
+    rows = [(key.op, calls) for key, calls in nfs_rows(facts[NFS_OPERATIONS]) if key.mount == mount]
+    whole_us = sum(calls.execute_us for _, calls in rows)
+    if not whole_us:
+        return
+    share = min(1.0, sum(calls.round_trip_us for _, calls in rows) / whole_us)
+    queue_share = min(1.0, sum(calls.queue_us for _, calls in rows) / whole_us)
+    text = (
+        f"of the time of its NFS calls, {part(share)} is round trips (network and server), {part(queue_share)} is "
+        "before the last transmission (the client's queue)"
+    )
+    yield Fact("nfs_round_trip_share", round(share, 3), text, "share", sum(calls.calls for _, calls in rows))
+    op, calls = rows[0]
+    round_trip, execute = spelled(calls.round_trip_mean_us), spelled(calls.execute_mean_us)
+    text = f"a {op} takes {execute} on average: the server and the network {round_trip}, the client's queue {{}}"
+    yield from duration_facts(("nfs_queue_us", calls.queue_mean_us, text, calls.calls))
+    again = sum(calls.retransmissions for _, calls in rows)
+    if again:
+        timeouts = sum(calls.timeouts for _, calls in rows)
+        text = (
+            f"its calls were sent again {counted(again, 'time')}, with {counted(timeouts, 'major time-out')}: waits "
+            "for answers that did not come are in the client's queue, of calls that failed in neither"
+        )
+        yield Fact("nfs_retransmissions", again, text)
 
 
 def waits_elsewhere(facts: Facts, device: str, ops: Iterable[str], io_ops: Iterable[str] = OPS) -> bool:

@@ -83,6 +83,7 @@ from latmon.report.model.finding import Finding, Findings, NextStep
 from latmon.report.model.latency import Quantiles, SummedQuantiles
 from latmon.report.model.report import CountedTime, Report
 from latmon.report.model.request import SlowRequest
+from latmon.report.nfs import nfs_table
 from latmon.report.totals import Totals
 from latmon.support import streams
 from latmon.support.errors import EXIT_DONE
@@ -644,6 +645,7 @@ def _issuers(report: Report) -> str:
 def _files(report: Report) -> str:
     """Return the tables of operations on files, and of the slow ones."""
     tables = column_table(file_table(report), MAX_ROWS) + column_table(operation_table(report), MAX_ROWS)
+    tables += column_table(nfs_table(report), MAX_ROWS)
     return f'<section id="files"><h2>What programs waited for</h2>\n{tables}</section>\n' if tables else ""
 
 

@@ -13,7 +13,17 @@ from latmon.model.coverage import NONE
 from latmon.model.frame import Frame, Origin, Traced
 from latmon.model.frame import Health as HostHealth
 from latmon.model.inflight import AGES_S
-from latmon.model.measurements import BEHIND, FILE_TIMES, FILES, HANDLERS, ISSUERS, SEEN, SOFTIRQS, WAKEUPS
+from latmon.model.measurements import (
+    BEHIND,
+    FILE_TIMES,
+    FILES,
+    HANDLERS,
+    ISSUERS,
+    NFS_OPERATIONS,
+    SEEN,
+    SOFTIRQS,
+    WAKEUPS,
+)
 from latmon.model.packed_frame import FILES_LEFT_OUT, SUPPRESSED
 from latmon.recording.parts import Parts
 from latmon.recording.reader import Recording
@@ -47,6 +57,7 @@ from latmon.report.model.report import (
     TracedCounts,
     Tracing,
 )
+from latmon.report.nfs import nfs_latencies
 from latmon.report.op_sums import op_sums
 from latmon.report.ops import sampling
 from latmon.report.totals import Missed, SlowTimes, Totals
@@ -89,6 +100,7 @@ def report_of(recording: Recording | Parts, totals: Totals, findings: Findings |
         files=files.rows,
         file_operations=files.operations,
         file_operations_left_out=files.left_out,
+        nfs=nfs_latencies(totals[NFS_OPERATIONS]),
         softirqs=softirqs(totals[SOFTIRQS]),
         irqs=irqs(totals[HANDLERS]),
         wakeups=threads.rows,

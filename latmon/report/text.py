@@ -22,6 +22,7 @@ from latmon.report.files import file_table, files_text
 from latmon.report.interrupts import host_tables
 from latmon.report.issuers import cgroup_table, process_table
 from latmon.report.model.report import Report
+from latmon.report.nfs import nfs_table
 from latmon.support.text import wrapped
 
 
@@ -42,6 +43,7 @@ def render_text(report: Report) -> str:
         text_table(process_table(report)),
         text_table(file_table(report)),
         files_text(report),
+        text_table(nfs_table(report)),
         outliers.text(report),
         *map(text_table, host_tables(report)),
         limit_remarks.lines(report),

@@ -606,17 +606,8 @@ class FileSystems:
         return FileSystem(clean(mount.point, _MAX_MOUNT), mount.kind, disk)
 
     def _read(self, now_s: float) -> None:
-        best: dict[int, target.Mount] = {}
-        for one in target.mounts(self._proc):
-            number = one.number[0] << _MINOR_BITS | one.number[1]
-            before = best.get(number)
-            # bind mounts have other roots; of several places the shortest is the usual one
-            if before is None or _mount_rank(one) < _mount_rank(before):
-                best[number] = one
+        usual = target.usual_mounts(target.mounts(self._proc))
         if now_s - self._read_s >= _FRESH_S:
             self._missing.clear()
-        self._mounts, self._known, self._read_s = best, {}, now_s
-
-
-def _mount_rank(mount: target.Mount) -> tuple[bool, int]:
-    return mount.root != "/", len(mount.point)
+        self._mounts = {major << _MINOR_BITS | minor: mount for (major, minor), mount in usual.items()}
+        self._known, self._read_s = {}, now_s

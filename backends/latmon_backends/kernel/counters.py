@@ -49,6 +49,7 @@ from latmon_backends.kernel import (
     hung_operations,
     io_priorities,
     memory,
+    nfs,
 )
 from latmon_backends.kernel.block_devices import BlockDevices
 from latmon_backends.kernel.cgroups import (
@@ -67,6 +68,7 @@ from latmon_backends.kernel.io_priorities import PriorityReader, PrioritySums
 from latmon_backends.kernel.kernel_log import KernelLog
 from latmon_backends.kernel.maintenance import MaintenanceReader
 from latmon_backends.kernel.memory import NO_MEMORY, MemoryReader, MemorySample
+from latmon_backends.kernel.nfs import NO_NFS, NfsReader, NfsSums
 from latmon_backends.kernel.recoveries import DeviceEvents, TimeOutCounters, marks_of
 
 _CONTEXT_PACE = 1000
@@ -155,6 +157,7 @@ class Sample:
     cpu_quotas: QuotaSums = field(default_factory=dict)
     hung_operations: HangSums = field(default_factory=dict)
     io_priorities: PrioritySums = field(default_factory=dict)
+    nfs: NfsSums = NO_NFS
     cgroup_ios: CgroupCounters | None = None
     """Absolute counters by cgroup; None where they are not read."""
     process_ios: ProcessCounters | None = None
@@ -238,6 +241,7 @@ class KernelSampler(CounterSampler):
         self._quotas = QuotaReader(proc)
         self._hangs = HangReader(proc, sys)
         self._priorities = PriorityReader(proc)
+        self._nfs = NfsReader(proc)
         self.cgroups = CgroupNames(proc)
         self._cgroup_ios: CgroupIos | None = None
         self._process_ios: ProcessIos | None = None
@@ -325,6 +329,7 @@ class KernelSampler(CounterSampler):
             cpu_quotas=self._quotas.sample(mono_us),
             hung_operations=self._hangs.sample(mono_us),
             io_priorities=self._priorities.sample(mono_us, chosen),
+            nfs=self._nfs.sample(mono_us),
             cgroup_ios=None if self._cgroup_ios is None else self._cgroup_ios.sample(mono_us, numbered),
             process_ios=None if self._process_ios is None else self._process_ios.sample(),
             idle=self._idle,
@@ -496,6 +501,7 @@ def difference(before: Sample, after: Sample) -> CounterInterval:
             **filled(cpu_quotas.difference(before.cpu_quotas, after.cpu_quotas)),
             **filled(hung_operations.difference(before.hung_operations, after.hung_operations)),
             **filled(io_priorities.difference(before.io_priorities, after.io_priorities)),
+            **filled(nfs.difference(before.nfs, after.nfs)),
         },
     )
 

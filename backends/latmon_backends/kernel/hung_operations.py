@@ -321,7 +321,9 @@ class _Mounts:
         return mount if mount is not None and kinds.fullmatch(mount.kind) else self._only_one(kinds)
 
     def file_system(self, mount: target.Mount) -> FileSystem:
-        """Return the file system of a mount."""
+        """Return the file system of a mount; of one with a server by its usual mount, as its other numbers are."""
+        if mount.is_remote:
+            mount = target.usual_mounts((mount, *self._all().values()))[mount.number]
         return FileSystem(clean_path(mount.point, _MAX_NAME), mount.kind, self._disk(mount))
 
     def _of_file(self, pid: str, number: int) -> target.Mount | None:

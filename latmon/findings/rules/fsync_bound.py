@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from latmon.analysis.attribution import FileRow, file_rows
-from latmon.findings.evidence import ELSEWHERE, files_facts, hardware_steps, split_facts, waits_elsewhere
+from latmon.findings.evidence import ELSEWHERE, files_facts, hardware_steps, nfs_facts, split_facts, waits_elsewhere
 from latmon.findings.facts import Facts
 from latmon.findings.log_devices import log_device_of
 from latmon.findings.rule import (
@@ -102,6 +102,7 @@ def _facts(its: FileSystem, sync: FileRow, share: float, facts: Facts) -> Iterat
         yield from split_facts(sync.all_parts, "syncs")
     if log_device := log_device_of(facts, its.device):
         yield Fact("log_device", log_device, f"the log of the file system on {its.device} is on {log_device}")
+    yield from nfs_facts(facts, its.mount)
     yield from files_facts(facts, its.device, (_SYNC,), _ITS_OPS)
     if its.kind == _XFS:
         yield from _log_facts(facts, its.device)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from latmon.findings.evidence import nfs_facts
 from latmon.findings.facts import Block, Facts
 from latmon.findings.programs import by_program
 from latmon.findings.rule import (
@@ -29,8 +30,9 @@ from latmon.findings.rule import (
     short_text,
 )
 from latmon.model.frame import FROZEN, FileSystem
-from latmon.model.measurements import HUNG_OPERATIONS
+from latmon.model.measurements import HUNG_OPERATIONS, NFS_REQUESTS
 from latmon.model.measurements.hung_operations import HungOperation, HungTime
+from latmon.model.measurements.nfs import NfsMount, NfsRequests
 from latmon.support.units import counted, spelled
 
 ID = "hung-file-system"
@@ -63,6 +65,8 @@ class _Hung(NamedTuple):
     times: int = 1
     """How often it was frozen within `window_us`; 1: without a break."""
     window_us: int = 0
+    requests: NfsRequests | None = None
+    """Of an NFS mount: the requests on the connections to its server meanwhile; None: not counted."""
 
     @property
     def threads(self) -> float:
@@ -88,7 +92,7 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
         before = longest.get(key)
         if before is None or _weight(hung) > _weight(before):
             longest[key] = hung
-    return [_finding(hung, limits) for _, hung in sorted(longest.items())]
+    return [_finding(facts, hung, limits) for _, hung in sorted(longest.items())]
 
 
 def _weight(hung: _Hung) -> tuple[bool, int, int]:
@@ -147,7 +151,12 @@ def _hung(facts: Facts, row: HungOperation, blocks: Sequence[Block], lasted_us: 
     rows = sorted(_alike(newest, row).items(), key=lambda pair: -pair[1].threads_us)
     completed = facts.newest(1).completed(row.device) if row.device else None
     ios = None if completed is None else completed.count
-    return _Hung(FileSystem(row.mount, row.kind, row.device), row.cause == FROZEN, lasted_us, threads_us, rows, ios)
+    counted_requests = [
+        block[NFS_REQUESTS][NfsMount(row.mount)] for block in blocks if NfsMount(row.mount) in block[NFS_REQUESTS]
+    ]
+    requests = NFS_REQUESTS.value.sum_values(counted_requests) if counted_requests else None
+    file_system = FileSystem(row.mount, row.kind, row.device)
+    return _Hung(file_system, row.cause == FROZEN, lasted_us, threads_us, rows, ios, requests=requests)
 
 
 def _lasted_us(block: Block, row: HungOperation) -> int:
@@ -167,7 +176,7 @@ def _by_subject(block: Block) -> dict[_Subject, dict[str, HungTime]]:
     return by_subject
 
 
-def _finding(hung: _Hung, limits: Thresholds) -> Finding:
+def _finding(facts: Facts, hung: _Hung, limits: Thresholds) -> Finding:
     device = hung.file_system.device
     before = f"{device.removesuffix(':')}: " if device else ""  # of a fleet's file system without a disk: HOST:
     where = hung.file_system.mount or "a file system"
@@ -188,7 +197,7 @@ def _finding(hung: _Hung, limits: Thresholds) -> Finding:
         CRITICAL if is_critical else WARNING,
         device,
         f"{before}{effect}: {_who(hung)}",
-        tuple(_facts(hung)),
+        (*_facts(hung), *_request_facts(hung), *nfs_facts(facts, hung.file_system.mount)),
         Where("overview", device),
         tuple(_steps(hung)),
         _REFUTED[hung.is_frozen],
@@ -230,6 +239,15 @@ def _facts(hung: _Hung) -> Iterator[Fact]:
         yield Fact(f"program_{at}", program.name, text)
     if hung.ios is not None:
         yield Fact("ios", hung.ios, f"{device} completed {counted(hung.ios, 'I/O')} in the last seconds", "ios")
+
+
+def _request_facts(hung: _Hung) -> Iterator[Fact]:
+    """Yield how many NFS requests were sent and answered while operations hung."""
+    if hung.requests is None:
+        return
+    sent, answered = hung.requests.sent, hung.requests.answered
+    went_out = f"on the connections to its server {counted(sent, 'NFS request')} went out meanwhile"
+    yield Fact("nfs_sent", sent, f"{went_out}, and {answered:,} were answered")
 
 
 def _steps(hung: _Hung) -> Iterator[Step]:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from latmon.analysis.attribution import FileRow, file_rows, whole_path
-from latmon.findings.evidence import split_facts
+from latmon.findings.evidence import nfs_facts, split_facts
 from latmon.findings.facts import Facts
 from latmon.findings.rule import (
     FILE_TIMES,
@@ -137,6 +137,7 @@ def _facts(facts: Facts, locked: _Locked, slow: Sequence[FileOperation], path: s
     its = locked.file_system
     yield Fact("mount", its.mount, f"file system: {its.mount}, {its.kind or 'of a type that is not known'}")
     yield from split_facts(locked.parts, "operations")
+    yield from nfs_facts(facts, its.mount)
     waiting = locked.parts[LOCK] / facts.span_us
     yield Fact("waiting", round(waiting, 2), f"{waiting:.2g} threads waited for a lock at a time, on average")
     row = next(row for row in locked.rows if row.op == locked.op)

@@ -20,6 +20,7 @@ from latmon.model.measurements.issuers import ISSUERS
 from latmon.model.measurements.journals import JOURNALS, SYNCS, XFS_LOGS
 from latmon.model.measurements.maintenance import MAINTENANCE, Maintenance
 from latmon.model.measurements.memory import MAJOR_FAULTS, MEMORY_LIMITS, MEMORY_WRITERS
+from latmon.model.measurements.nfs import NFS_OPERATIONS, NFS_REQUESTS
 from latmon.model.measurements.patterns import PATTERNS
 from latmon.model.measurements.recoveries import RECOVERIES
 from latmon.model.measurements.sizes import SIZES
@@ -42,7 +43,7 @@ TABLES: tuple[AnyTable, ...] = (
     *(ABOVE, ERRORS, HANDLERS, SOFTIRQS, WAKEUPS, ISSUERS, BEHIND, SIZES, PATTERNS, FILES, FILE_TIMES, DEVICE_COUNTERS),
     MAINTENANCE,
     *(DIRTIERS, MEMORY_LIMITS, MAJOR_FAULTS, MEMORY_WRITERS, JOURNALS, SYNCS, XFS_LOGS),
-    *(CPU_QUOTAS, HUNG_OPERATIONS, RECOVERIES, IO_PRIORITIES),
+    *(CPU_QUOTAS, HUNG_OPERATIONS, RECOVERIES, IO_PRIORITIES, NFS_OPERATIONS, NFS_REQUESTS),
 )
 """All of them, in the order of a recording's line."""
 
@@ -80,6 +81,8 @@ __all__ = [
     "MAJOR_FAULTS",
     "MEMORY_LIMITS",
     "MEMORY_WRITERS",
+    "NFS_OPERATIONS",
+    "NFS_REQUESTS",
     "PATHS",
     "PATTERNS",
     "RAISERS",

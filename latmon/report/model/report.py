@@ -19,7 +19,7 @@ from latmon.report.model.host import (
     TaskQueue,
     WokenThread,
 )
-from latmon.report.model.request import FileLatency, SlowOperation, SlowRequest
+from latmon.report.model.request import FileLatency, NfsLatency, SlowOperation, SlowRequest
 from latmon.support.typed_json import MERGED, IfAny, Key, OrAbsent
 
 SCHEMA: Literal["latmon.report/1"] = "latmon.report/1"
@@ -203,6 +203,8 @@ class Report:
     file_operations: OrAbsent[tuple[SlowOperation, ...]] = None
     """Slow operations on files, the longest first."""
     file_operations_left_out: IfAny[int] = 0
+    nfs: IfAny[tuple[NfsLatency, ...]] = ()
+    """Calls of the NFS client to its servers."""
     softirqs: IfAny[Mapping[str, Softirq]]
     irqs: IfAny[tuple[InterruptHandler, ...]] = ()
     wakeups: IfAny[tuple[WokenThread, ...]] = ()

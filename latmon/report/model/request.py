@@ -80,6 +80,26 @@ class FileLatency:
     """Parts of the time: `own I/O`, `CPU`, `lock`, ... and `running`; absent where it is not split."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class NfsLatency:
+    """Calls of one NFS operation on one mount that ended; times are means of a call, to milliseconds in all."""
+
+    mount: str
+    op: str
+    calls: int
+    retransmissions: int
+    """Transmissions after the first one of a call."""
+    timeouts: int
+    """Major time-outs."""
+    errors: int
+    """Calls with an error as their result, such as "no such file"."""
+    mean_queue_us: float | None
+    """Until the last transmission."""
+    mean_round_trip_us: float | None
+    """From the last transmission to the answer: network and server."""
+    mean_us: float | None
+
+
 @dataclass(frozen=True)
 class OwnRequest:
     """An outlier that an operation on a file waited for."""

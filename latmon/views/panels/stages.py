@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
-from latmon.analysis.attribution import FileRow, by_process, file_rows, requests_of, total_of, whole_path
+from latmon.analysis.attribution import FileRow, by_process, file_rows, nfs_rows, requests_of, total_of, whole_path
 from latmon.model import measurements
 from latmon.model.devices import thread_sentence
 from latmon.model.frame import (
@@ -31,6 +32,7 @@ from latmon.model.frame import (
 )
 from latmon.model.histogram import BITS, Histogram, bucket_bounds
 from latmon.model.measurements import SOFTIRQS
+from latmon.model.measurements.nfs import NfsCalls
 from latmon.model.stages import LETTERS, STAGE_OF, WORKER, explained
 from latmon.support.text import listed
 from latmon.support.units import UNKNOWN, duration, part, rate, spelled, whole, with_unit
@@ -95,6 +97,8 @@ _LISTED = 8
 """Lines of slow operations with their titles, before file systems have more than a third of the panel."""
 _FOR_BOTH = 14
 """Least lines of file systems and slow operations below each other."""
+_NFS_ROWS = 4
+"""Rows of calls to NFS servers below these; one in a low panel."""
 _REQUESTS = 3
 """Slow requests of the selected operation, at most."""
 _WAITS = 2
@@ -643,6 +647,15 @@ def _anatomy(view: ViewState, subject: Subject, *, detailed: bool = True) -> Ana
     )
 
 
+class _TimedCalls(NamedTuple):
+    """Calls of an NFS operation on a mount, with the seconds of the window."""
+
+    op: str
+    mount: str
+    calls: NfsCalls
+    seconds: float
+
+
 class _TimedRow:
     """A row with the seconds of the window."""
 
@@ -763,6 +776,32 @@ def _file_table(view: ViewState, rows: Sequence[FileRow], width: int) -> list[Li
     return [fit(line, width) for line in (heads(placed), *(row(placed, _TimedRow(one, seconds)) for one in rows))]
 
 
+_NFS_FIELDS: tuple[Field[_TimedCalls], ...] = (
+    Field("NFS call", 8, lambda r, _: r.op, right=False, most=16),
+    Field("on", 14, lambda r, _: r.mount, right=False, most=40),
+    Field("per s", 5, lambda r, _: rate(r.calls.calls / r.seconds)),
+    Field("mean", TIME, lambda r, _: duration(r.calls.execute_mean_us)),
+    Field("round trip", 10, lambda r, _: duration(r.calls.round_trip_mean_us)),
+    Field("queue", TIME, lambda r, _: duration(r.calls.queue_mean_us)),
+    Field("again", 5, lambda r, _: count(r.calls.retransmissions)),
+    Field("time-outs", 9, lambda r, _: count(r.calls.timeouts), rank=1),
+    Field("errors", 6, lambda r, _: count(r.calls.errors), rank=2),
+)
+
+
+def _nfs_table(view: ViewState, width: int) -> list[Line]:
+    """Return the NFS calls with most of the time; nothing where none ended, and where devices are selected."""
+    if _devices(view) is not None:
+        return []
+    calls = nfs_rows(view.history.on_demand[measurements.NFS_OPERATIONS])[:_NFS_ROWS]
+    if not calls:
+        return []
+    placed = layout(_NFS_FIELDS, width)
+    seconds = max(view.history.window.covered_us, 1) / 1e6
+    rows = [_TimedCalls(key.op, key.mount, its, seconds) for key, its in calls]
+    return [fit(line, width) for line in (heads(placed), *(row(placed, timed) for timed in rows))]
+
+
 def _most_of(view: ViewState, rows: Sequence[FileRow], width: int, height: int) -> list[Line]:
     """Return the table of file systems in `height` lines: the rows with most of the time, and how many there are."""
     if len(rows) < height:
@@ -809,8 +848,22 @@ def files_panel(view: ViewState, width: int, room: int) -> list[Line]:
         return empty_panel(no_rows(view), width, room)
     devices = _devices(view)
     rows = [one for one in every_row(view) if devices is None or one.file_system.device in devices]
+    calls = _nfs_table(view, width)
+    if not rows and calls:
+        return cut([*calls, BLANK, *paragraph(_why_none(view), width)], room)
     if not rows:
         return empty_panel(_why_none(view), width, room)
+    if room - len(calls) - 1 < _FOR_BOTH:
+        calls = calls[:2]  # the titles, and the call with most of the time
+    if not calls or room - len(calls) - 1 < _FOR_BOTH:
+        return _files_and_operations(view, rows, devices, width, room)
+    return [*_files_and_operations(view, rows, devices, width, room - len(calls) - 1), BLANK, *calls]
+
+
+def _files_and_operations(
+    view: ViewState, rows: Sequence[FileRow], devices: frozenset[str] | None, width: int, room: int
+) -> list[Line]:
+    """Return the panel without the calls of the NFS client."""
     some = operations(view)
     named = len({one.file_system for one in rows})
     head = heading(

@@ -1,0 +1,188 @@
+"""Calls of the NFS client by mount and operation, from /proc/self/mountstats.
+
+The file has the counters of all NFS mounts (fs/nfs/super.c nfs_show_stats(), net/sunrpc/stats.c): per operation a line
+
+    WRITE: calls transmissions timeouts bytes_sent bytes_received queue_ms round_trip_ms execute_ms [errors]
+
+and per connection a line `xprt:` with the requests that were sent and answered. A call is counted when it ends. The
+kernel adds the calls of the client that its mounts share, as for a session, to those of each mount.
+
+A thread reads the file every 2 s, or as seldom as 0.5 % of a CPU allows, as long as mountinfo, which is read every
+30 s, has an NFS mount. No file of a mount is touched, so a silent server holds up nothing. Mounts of other mount
+namespaces are not seen.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+
+from latmon.capture import target
+from latmon.model.measurements import NFS_OPERATIONS, NFS_REQUESTS
+from latmon.model.measurements.nfs import NfsCalls, NfsMount, NfsOperation, NfsRequests
+from latmon.model.table import Tables
+from latmon.support.paths import content
+from latmon.support.text import clean_path
+from latmon_backends.kernel.bounded_sums import BoundedSums, rows_between
+from latmon_backends.kernel.paced_looks import LEAST_US, PacedLooks, Run
+
+_MOST_MOUNTS, _MAX_NAME = 256, 256
+_MOUNTS_US = 30_000_000
+"""Time between two looks for new mounts."""
+_SECTION = re.compile(rb"^(?=device |no device )", re.MULTILINE)
+_HEAD = re.compile(rb"device .* mounted on (\S+) with fstype nfs4? statvers=[\d.]+\n")
+_OPERATION = re.compile(
+    rb"^[\t ]+([A-Z][A-Z0-9_]{0,31}): ([1-9]\d{0,17}) (\d{1,18}) (\d{1,18}) \d+ \d+ (\d{1,15}) (\d{1,15}) (\d{1,15})"
+    rb"(?: (\d{1,18}))?(?: .*)?$",
+    re.MULTILINE,
+)
+"""Operations that were called; bytes are left out."""
+_CONNECTION = re.compile(rb"^\txprt:\t(\w+) ((?:\d{1,18} )+\d{1,18})[ ]?$", re.MULTILINE)
+_SENT: Mapping[bytes, int] = MappingProxyType({b"tcp": 5, b"tcp-tls": 5, b"rdma": 5, b"local": 4, b"udp": 2})
+"""Transport -> place of the requests that were sent; those that were answered follow (net/sunrpc/xprtsock.c
+xs_tcp_print_stats() and others, xprtrdma/transport.c)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Counters of the NFS mounts at one moment."""
+
+    mono_us: int
+    spent_us: int
+    mounts: frozenset[str]
+    """Mount points whose counters are read: one of each file system."""
+    mounts_due_us: int
+    """When mountinfo is read again."""
+    operations: Mapping[NfsOperation, NfsCalls] = field(default_factory=dict)
+    requests: Mapping[NfsMount, NfsRequests] = field(default_factory=dict)
+
+    @property
+    def pause_us(self) -> int:
+        """Return the time until the next look."""
+        return LEAST_US if self.mounts else self.mounts_due_us - self.mono_us
+
+
+@dataclass(frozen=True, slots=True)
+class NfsSums:
+    """Sums since the capture began."""
+
+    operations: Mapping[NfsOperation, NfsCalls] = field(default_factory=dict)
+    requests: Mapping[NfsMount, NfsRequests] = field(default_factory=dict)
+
+
+NO_NFS = NfsSums()
+
+
+def difference(before: NfsSums, after: NfsSums) -> Tables:
+    """Return the rows of the time between two samples."""
+    return {
+        NFS_OPERATIONS: rows_between(NFS_OPERATIONS, before.operations, after.operations),
+        NFS_REQUESTS: rows_between(NFS_REQUESTS, before.requests, after.requests),
+    }
+
+
+def _time_of_calls(gained: NfsCalls) -> tuple[int, int]:
+    return gained.execute_us, gained.calls
+
+
+def _unanswered(gained: NfsRequests) -> tuple[int, int]:
+    return gained.sent - gained.answered, gained.sent
+
+
+class NfsReader:
+    """The looks and their sums."""
+
+    def __init__(self, proc: Path, run: Run[Look] | None = None, now_us: Callable[[], int] | None = None) -> None:
+        """`run` and `now_us`: as those of `PacedLooks`."""
+        self._proc = proc
+        self._looks: PacedLooks[Look] = PacedLooks("nfs", run, now_us, lambda look: look.pause_us)
+        self._operations = BoundedSums(NFS_OPERATIONS, _time_of_calls)
+        self._requests = BoundedSums(NFS_REQUESTS, _unanswered)
+        self._sums = NO_NFS
+
+    def sample(self, mono_us: int) -> NfsSums:
+        """Return the sums, and begin the next look where it is due."""
+        looks = self._looks.taken()
+        if looks is not None:
+            self._operations.add(_calls_between(*looks))
+            self._requests.add(dict(_requests_between(*looks)))
+            self._sums = NfsSums(self._operations.rows, self._requests.rows)
+        before = self._looks.last
+        self._looks.begin_if_due(mono_us, lambda now_us: look(self._proc, now_us, before))
+        return self._sums
+
+
+def _calls_between(before: Look, now: Look) -> dict[NfsOperation, NfsCalls]:
+    """Return the calls between two looks, of the mounts that both have."""
+    gains = rows_between(NFS_OPERATIONS, before.operations, now.operations)
+    return {key: calls for key, calls in gains.items() if NfsMount(key.mount) in before.requests}
+
+
+def _requests_between(before: Look, now: Look) -> Iterator[tuple[NfsMount, NfsRequests]]:
+    us = now.mono_us - before.mono_us
+    for mount, requests in now.requests.items():
+        was = before.requests.get(mount)
+        if was is None:
+            continue
+        sent, answered = requests.sent - was.sent, requests.answered - was.answered
+        if sent < 0 or answered < 0:  # mounted anew
+            continue
+        waited_us = us if requests.answered < requests.sent else 0
+        if sent or answered or waited_us:
+            yield mount, NfsRequests(sent, answered, waited_us)
+
+
+def look(proc: Path, mono_us: int, before: Look | None = None) -> Look:
+    """Read the counters of all NFS mounts; where there is none, only whether one was mounted."""
+    begun_ns = time.thread_time_ns()
+    if before is None or mono_us >= before.mounts_due_us:
+        mounts, mounts_due_us = _nfs_mounts(proc), mono_us + _MOUNTS_US
+    else:
+        mounts, mounts_due_us = before.mounts, before.mounts_due_us
+    operations: dict[NfsOperation, NfsCalls] = {}
+    requests: dict[NfsMount, NfsRequests] = {}
+    for point, section in _sections(proc) if mounts else ():
+        if point in mounts and len(requests) < _MOST_MOUNTS:
+            mount = clean_path(point, _MAX_NAME)
+            requests[NfsMount(mount)] = _requests(section)
+            operations |= {NfsOperation(mount, op): calls for op, calls in _calls(section)}
+    spent_us = (time.thread_time_ns() - begun_ns) // 1000
+    return Look(mono_us, spent_us, mounts, mounts_due_us, operations, requests)
+
+
+def _nfs_mounts(proc: Path) -> frozenset[str]:
+    mounts = (mount for mount in target.mounts(proc) if mount.kind in ("nfs", "nfs4"))
+    return frozenset(mount.point for mount in target.usual_mounts(mounts).values())
+
+
+def _sections(proc: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield the mount point and the text of each NFS mount."""
+    for section in _SECTION.split(content(proc / "self/mountstats")):
+        head = _HEAD.match(section)
+        if head is not None:
+            yield target.plain_field(head[1]), section
+
+
+def _calls(section: bytes) -> Iterator[tuple[str, NfsCalls]]:
+    for op, *numbers in _OPERATION.findall(section):
+        calls, transmissions, timeouts, queue_ms, round_trip_ms, execute_ms, errors = (
+            int(number or 0) for number in numbers
+        )
+        times = 1000 * queue_ms, 1000 * round_trip_ms, 1000 * execute_ms
+        yield op.decode(), NfsCalls(calls, max(0, transmissions - calls), timeouts, *times, errors)
+
+
+def _requests(section: bytes) -> NfsRequests:
+    """Return the requests of all connections of a mount."""
+    sent = answered = 0
+    for transport, text in _CONNECTION.findall(section):
+        place = _SENT.get(transport)
+        numbers = text.split()
+        if place is not None and len(numbers) > place + 1:
+            sent += int(numbers[place])
+            answered += int(numbers[place + 1])
+    return NfsRequests(sent, answered)
