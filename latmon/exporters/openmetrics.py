@@ -193,7 +193,7 @@ def _cell_family(name: str, about: str, cell: Cell, contents: Sequence[tuple[Lab
         yield Family(f"{name}_{cell.name}", COUNTER, help_text, tuple(named))
     elif cell.unit is Unit.MICROSECONDS:
         spent = tuple(MetricSample(labels, us / 1e6) for labels, us in contents)
-        yield Family(f"{name}_{cell.name}_seconds", COUNTER, help_text, spent, "seconds")
+        yield Family(f"{name}_{cell.name.removesuffix('_us')}_seconds", COUNTER, help_text, spent, "seconds")
     elif cell.unit is not Unit.FACT:
         unit = "bytes" if cell.unit is Unit.BYTES else ""
         counted = tuple(MetricSample(labels, n) for labels, n in contents)

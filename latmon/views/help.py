@@ -77,6 +77,8 @@ _FILES = (
     ("cached", "not split: the thread did not sleep and issued no I/O: no device kept it waiting"),
     ("I/O+waits", "the thread issued I/O to a device and slept: for that I/O, for locks such as a file's, for a CPU"),
     ("unknown", "it slept without I/O of its own: a lock, the I/O of a journal or of a server; or read ahead"),
+    ("NFS call", "a call of the NFS client that ended; round trip: network and server"),
+    ("queue", "before its last transmission: in the client, or waiting for an answer that did not come"),
     ("its slow I/O", "outliers of the same process and device, begun meanwhile, in the sectors that the thread issued"),
 )
 _WHO = (

@@ -8,8 +8,9 @@ from finding_cases import facts_of, found, frame, lasting, timed
 
 from latmon.findings.engine import not_evaluated
 from latmon.findings.rule import HANGS
-from latmon.model.measurements import HUNG_OPERATIONS
+from latmon.model.measurements import HUNG_OPERATIONS, NFS_OPERATIONS, NFS_REQUESTS
 from latmon.model.measurements.hung_operations import HungOperation, HungTime
+from latmon.model.measurements.nfs import NfsCalls, NfsMount, NfsOperation, NfsRequests
 
 RULE = "hung-file-system"
 WRITER = HungOperation("loop0", "/srv/db", "ext4", "frozen", "postgres/7")
@@ -177,3 +178,23 @@ def test_it_is_evaluated_where_operations_hang():
     assert RULE in not_evaluated(facts_of(lasting(2)))[HANGS]
     assert HANGS not in not_evaluated(facts_of(of_blocks(2, WRITER)))
     assert HANGS not in not_evaluated(facts_of(lasting(2), counted=(HUNG_OPERATIONS.name,)))
+
+
+def test_of_a_silent_nfs_server_requests_without_answers_are_counted():
+    tables = {
+        **hung(REMOTE, us=5_000_000),
+        NFS_REQUESTS: {NfsMount("/mnt/nfs"): NfsRequests(1, 0, 5_000_000)},
+        NFS_OPERATIONS: {
+            NfsOperation("/mnt/nfs", "GETATTR"): NfsCalls(1, 2, 1, 975_000, 0, 3_000_000, 1),
+            NfsOperation("/mnt/other", "GETATTR"): NfsCalls(1, 0, 0, 0, 9_000_000, 9_000_000),
+        },
+    }
+    (one,) = found(RULE, lasting(4, tables=tables))
+    facts = {fact.name: fact.text for fact in one.facts}
+    assert facts["nfs_sent"] == (
+        "on the connections to its server 4 NFS requests went out meanwhile, and 0 were answered"
+    )
+    assert facts["nfs_retransmissions"].startswith("its calls were sent again 8 times, with 4 major time-outs: ")
+    assert "0% is round trips" in facts["nfs_round_trip_share"]
+    (frozen,) = found(RULE, of_blocks(3, WRITER))
+    assert not [fact for fact in frozen.facts if fact.name.startswith("nfs")]

@@ -10,6 +10,7 @@ from latmon.findings.rules import RULES
 from latmon.model import measurements
 from latmon.model.frame import FileOperation, FileSplit, FileSystem
 from latmon.model.measurements.files import FilePart, FileSeries
+from latmon.model.measurements.nfs import NfsCalls, NfsOperation
 
 RULE = "not-the-disk"
 SDA = disk()
@@ -68,6 +69,19 @@ def test_where_files_are_opened_the_directory_is_what_to_change():
     (one,) = found(RULE, load(LOCKED, op="open"), [SDA])
     assert one.summary.startswith("sda: opens on files of /data wait for a lock")
     assert "directories" in one.steps[-1].what
+
+
+def test_on_an_nfs_mount_the_server_or_the_client_is_a_fact():
+    calls = {NfsOperation("/net", "WRITE"): NfsCalls(100, 0, 0, 300_000, 19_000_000, 19_300_000)}
+    frames = load(LOCKED, its=FileSystem("/net", "nfs4"))
+    frames = [replace(one, tables={**one.tables, measurements.NFS_OPERATIONS: calls}) for one in frames]
+    (one,) = found(RULE, frames, [SDA])
+    facts = {fact.name: fact for fact in one.facts}
+    assert facts["nfs_queue_us"].text == (
+        "a WRITE takes 193 ms on average: the server and the network 190 ms, the client's queue 3 ms"
+    )
+    assert facts["nfs_round_trip_share"].value == pytest.approx(0.984, abs=0.001)
+    assert "nfs_retransmissions" not in facts
 
 
 def test_a_file_system_without_a_device_has_none():

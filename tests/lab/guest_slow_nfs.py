@@ -1,4 +1,4 @@
-"""Inside a lab guest: files of an NFS mount that are written and closed, on a quick and then on a slow network.
+"""Inside a lab guest: files of an NFS mount that are written and closed, on a quick, a slow and then a dead network.
 
     guest_slow_nfs.py RESULT
 
@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "helpers"), *os.environ["PYTHONPATH"].split(":")]
@@ -28,6 +29,7 @@ from latmon.model import measurements  # noqa: E402
 DELAY_MS = 40
 """Of each packet over lo, so of a round trip twice that."""
 LASTS_S = 45
+SILENT_S = 25
 PAUSE_S = 0.1
 CONTENT = b"x" * 16_384
 
@@ -72,6 +74,15 @@ def main(result: str) -> None:
             times = written(LASTS_S)
             spans[name] = {"us": [begun_us, now_us()], "ms": times}
             say(name)
+        time.sleep(8)
+        begun_us = now_us()
+        run(*["tc", "qdisc", "change", "dev", "lo", "root", "netem", "loss", "100%"])
+        with ThreadPoolExecutor() as pool:
+            pool.submit(written, 1)
+            time.sleep(SILENT_S)
+            spans["silent"] = {"us": [begun_us, now_us()]}
+            run(*["tc", "qdisc", "del", "dev", "lo", "root"])
+        say("silent")
         time.sleep(8)
         code, stderr = capture.stop(), capture.stderr
     shutil.copy(capture.file, Path(result).parent / "all.latmon.jsonl.gz")

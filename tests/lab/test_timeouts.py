@@ -15,7 +15,7 @@ from test_findings import report, seconds_until, urgent
 
 from latmon.model.frame import Frame, Mark
 from latmon.model.histogram import merge
-from latmon.model.measurements import FILES, RECOVERIES
+from latmon.model.measurements import FILES, NFS_OPERATIONS, NFS_REQUESTS, RECOVERIES
 from latmon.model.measurements.recoveries import TIMED_OUT
 from latmon.recording.reader import open_recording
 
@@ -151,22 +151,73 @@ def test_an_array_without_a_disk_is_named(reports):
     assert "1" in finding["summary"]
 
 
-def test_files_of_a_slow_nfs_server_take_as_long_as_their_program_waits(tmp_path):
-    """Of a server behind a network of 40 ms each way, and of the same without it."""
+@pytest.fixture(scope="module")
+def nfs(tmp_path_factory):
+    """Return what a guest with a slow and then silent NFS server reported, and the directory with its recording."""
+    directory = tmp_path_factory.mktemp("nfs")
     words = ("--smp", 2, "--mem", 2048, "--append", "no_timer_check")
-    result = run(tmp_path, "trixie", ("guest_slow_nfs.py",), *words, on_demand=("files",), packed=True)
+    result = run(directory, "trixie", ("guest_slow_nfs.py",), *words, on_demand=("files",), packed=True)
     assert result["exit"] == 0, result["stderr"]
-    for name, span in result["spans"].items():
-        begin_us, end_us = span["us"]
+    return result, directory
+
+
+def rows_within(directory, span, table):
+    """Return the rows of the frames that lie in a span."""
+    begin_us, end_us = span["us"]
+    rows = []
+    for frame in open_recording(directory / "all.latmon.jsonl.gz"):
+        if isinstance(frame, Frame) and begin_us <= frame.mono_us - frame.dt_us and frame.mono_us <= end_us:
+            rows += frame[table].items()
+    return rows
+
+
+def test_files_of_a_slow_nfs_server_take_as_long_as_their_program_waits(nfs):
+    """Of a server behind a network of 40 ms each way, and of the same without it."""
+    result, directory = nfs
+    for name in ("quick", "slow"):
+        span = result["spans"][name]
         histograms = {"open": [], "close": []}
-        for frame in open_recording(tmp_path / "all.latmon.jsonl.gz"):
-            if isinstance(frame, Frame) and begin_us <= frame.mono_us - frame.dt_us and frame.mono_us <= end_us:
-                for series, histogram in frame[FILES].items():
-                    if series.mount == "/mnt/nfs" and series.op in histograms:
-                        histograms[series.op].append(histogram)
+        for series, histogram in rows_within(directory, span, FILES):
+            if series.mount == "/mnt/nfs" and series.op in histograms:
+                histograms[series.op].append(histogram)
         for op, found in histograms.items():
             mean_ms = merge(found).mean / 1000
             own_ms = sum(span["ms"][op]) / len(span["ms"][op])
             print(name, op, merge(found).count, mean_ms, own_ms)
             assert mean_ms == pytest.approx(own_ms, rel=0.2)
             assert name == "quick" or mean_ms > 150
+
+
+def test_the_round_trips_of_a_slow_nfs_server_are_what_its_program_waits_for(nfs):
+    """The program calls one after the other, so that its calls wait for one round trip at a time."""
+    result, directory = nfs
+    for name in ("quick", "slow"):
+        span = result["spans"][name]
+        calls = NFS_OPERATIONS.sum_rows(
+            (key.op, row) for key, row in rows_within(directory, span, NFS_OPERATIONS) if key.mount == "/mnt/nfs"
+        )
+        write = calls["WRITE"]
+        calls_ms = sum(row.execute_us for row in calls.values()) / write.calls / 1000
+        own_ms = sum(map(sum, span["ms"].values())) / len(span["ms"]["close"])
+        share = sum(row.round_trip_us for row in calls.values()) / sum(row.execute_us for row in calls.values())
+        print(name, {op: (row.calls, round(row.round_trip_mean_us / 1000, 1)) for op, row in calls.items()})
+        print(name, "calls", calls_ms, "program", own_ms, "round trips", share)
+        assert sum(row.retransmissions + row.timeouts for row in calls.values()) == 0
+        if name == "slow":
+            assert 80 <= write.round_trip_mean_us / 1000 < 160
+            assert calls_ms == pytest.approx(own_ms, rel=0.2)
+            assert share > 0.9
+
+
+def test_a_silent_nfs_server_has_requests_without_answers(nfs, tmp_path):
+    result, directory = nfs
+    span = result["spans"]["silent"]
+    requests = [row for _, row in rows_within(directory, span, NFS_REQUESTS)]
+    assert sum(row.sent for row in requests) >= 1
+    assert sum(row.answered for row in requests[1:]) == 0
+    assert sum(row.waited_us for row in requests) > 10_000_000
+    sick = cells.cut(directory / "all.latmon.jsonl.gz", *span["us"], tmp_path / "silent.latmon.jsonl.gz")
+    (finding,) = of_rule(report(sick), "hung-file-system")
+    print(finding["summary"], finding["evidence"])
+    assert "/mnt/nfs" in finding["summary"]
+    assert finding["evidence"]["nfs_sent"]["value"] >= 0

@@ -12,6 +12,7 @@ from latmon.model import measurements
 from latmon.model.frame import FILES, LOST_PATH, PROBES_STARTING, FileOperation, FileSplit, FileSystem, Missing, Wait
 from latmon.model.histogram import Histogram
 from latmon.model.measurements.files import FilePart, FileSeries
+from latmon.model.measurements.nfs import NfsCalls, NfsOperation
 from latmon.support.text import is_clean
 from latmon.support.theme import load_theme
 from latmon.tui.app import LatmonApp
@@ -328,3 +329,31 @@ async def test_the_walk_to_a_request_that_is_missing_says_why(changed, why):
         await pilot.press("2", "F", "s", "space", "enter")
         assert app.scene.selection.context == "files"
         assert app.scene.message.startswith(why)
+
+
+NFS = {
+    measurements.NFS_OPERATIONS: {
+        NfsOperation("/net", "WRITE"): NfsCalls(10, 2, 1, 30_000, 1_900_000, 1_930_000),
+        **{
+            NfsOperation("/net", op): NfsCalls(calls=5, round_trip_us=5_000, execute_us=5_000)
+            for op in ("ACCESS", "GETATTR", "LOOKUP", "OPEN")
+        },
+    }
+}
+
+
+@pytest.mark.parametrize(("size", "is_low"), [((100, 50), False), ((80, 22), True)])
+def test_calls_to_nfs_servers_are_below_the_operations(size, is_low):
+    drawn = text(scene([replace(one, tables={**one.tables, **NFS}) for one in FRAMES]), size)
+    assert re.search(r"WRITE +/net +\S+ +193ms +190ms +3.00ms +\d+", drawn), drawn
+    assert ("GETATTR" in drawn) is not is_low
+    assert "OPEN" not in drawn
+    assert "slow operations" in drawn
+    filtered = scene([replace(one, tables={**one.tables, **NFS}) for one in FRAMES], pattern=ODD)
+    assert "NFS call" not in text(filtered, size)
+
+
+def test_calls_to_nfs_servers_are_listed_without_traced_operations():
+    drawn = text(scene([replace(one, tables=NFS) for one in FRAMES]))
+    assert re.search(r"WRITE +/net .* 193ms +190ms", drawn), drawn
+    assert "no operation on a file" in drawn
