@@ -521,14 +521,14 @@ class Scene:
         ]
 
     def _title(self, width: int, screen: str = "") -> Line:
-        drives = sum(one.timed and one.kind != "host" for one in self.history.devices())
+        devices = sum(one.kind != "host" for one in self.history.devices())
         return status.title(
             self.store.origin,
             self.history.window,
             self.mode,
             width,
             screen=screen,
-            drives=drives,
+            devices=devices,
             filters=self._filters if screen and self.comparison is None else (),
         )
 

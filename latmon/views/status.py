@@ -169,12 +169,12 @@ def title(
     cells: int,
     *,
     screen: str = "",
-    drives: int = 0,
+    devices: int = 0,
     filters: Sequence[str] = (),
 ) -> Line:
     """Return the header: screen, host, kernel and tier at the left; time, window and the mode, never cut, at the right.
 
-    `screen`: the name of the screen; `drives`: the number of devices whose requests are timed; `filters`: what leaves
+    `screen`: the name of the screen; `devices`: their number, as the table has it; `filters`: what leaves
     out I/Os or devices.
     """
     shown = _mode(mode)
@@ -184,7 +184,7 @@ def title(
     if origin is None:
         return highlighted(_split(name, shown, cells))
     tier = _tier_words(origin)
-    many = f"{count(drives)} drive{'s' * (drives != 1)}" if drives else ""
+    many = f"{count(devices)} device{'s' * (devices != 1)}" if devices else ""
     # the help screen names the tool and the kernel too
     kernel = f"kernel {_short(origin.kernel)}" if origin.kernel else ""
     how = ((kernel, many, tier), (many, tier), (tier,), ())

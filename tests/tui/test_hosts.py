@@ -186,7 +186,7 @@ async def test_the_help_names_the_way_to_a_host_and_back():
     app = fleet_app()
     async with app.run_test(size=(120, 60)) as pilot:
         await settled(pilot)
-        await pilot.press("question_mark")
+        await pilot.press("question_mark", *"host")
         await pilot.pause(0.2)
         shown = screen(app)
     assert "the devices of a host or a group" in shown

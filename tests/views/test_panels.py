@@ -771,7 +771,7 @@ def test_records_without_room_are_on_the_health_line():
 
 def test_the_title_says_where_when_and_how():
     zone = time.strftime("%Z", time.localtime(frame(3).wall))
-    for cells, more in ((80, ()), (120, ("kernel 6.12.107, 1 drive",))):
+    for cells, more in ((80, ()), (120, ("kernel 6.12.107, 1 device",))):
         title = text(scene(host(1, 3)), (cells, 24)).splitlines()[0]
         for part in ("latmon overview", "db-07", f"03:00:03 {zone}  last 60 s  ● LIVE", *more):
             assert part in title
