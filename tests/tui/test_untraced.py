@@ -32,7 +32,18 @@ HERE = replace(ORIGIN, backend="dtrace", untraced=chosen(lambda _: None))
 
 
 def test_of_d_scripts_on_linux_only_waiters_and_threads_are_traced():
-    others = {"softirqs", "handlers", "issues", "issuers", "processes", "sizes", "files", "journals", "syncs"}
+    others = {
+        "softirqs",
+        "handlers",
+        "issues",
+        "issuers",
+        "processes",
+        "sizes",
+        "files",
+        "journals",
+        "syncs",
+        "xfs_logs",
+    }
     assert {one.name for one in HERE.untraced} == {*STAGES[:-2], *others}
     assert {one.reason for one in HERE.untraced} == {NONE}
     assert not HERE.traces_stages
