@@ -50,7 +50,7 @@ def rows_between(table: Table[Row, V], before: Mapping[Row, V], after: Mapping[R
     value = table.value
     for row, now in after.items():
         was = before.get(row)
-        if was is now:
+        if was is now or was == now:
             continue
         if was is None:
             gains[row] = now
