@@ -36,7 +36,7 @@ _COLUMNS: Sequence[Column[NfsLatency]] = (
     Column("mount", "name", lambda row: row.mount, -20),
     Column("count", "count", lambda row: row.calls, 9),
     Column("mean", "time", lambda row: row.mean_us, 7),
-    Column("round trip", "time", lambda row: row.mean_round_trip_us, 10),
+    Column("round trip", "time", lambda row: row.mean_round_trip_us, 12),
     Column("queue", "time", lambda row: row.mean_queue_us, 7),
     Column("again", "count", lambda row: row.retransmissions, 6),
     Column("time-outs", "count", lambda row: row.timeouts),

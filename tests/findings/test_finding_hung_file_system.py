@@ -191,10 +191,18 @@ def test_of_a_silent_nfs_server_requests_without_answers_are_counted():
     }
     (one,) = found(RULE, lasting(4, tables=tables))
     facts = {fact.name: fact.text for fact in one.facts}
-    assert facts["nfs_sent"] == (
-        "on the connections to its server 4 NFS requests went out meanwhile, and 0 were answered"
+    assert facts["nfs_silent_us"] == (
+        "no NFS request on the connections to its server was answered for 20 s; 4 went out in that time"
     )
     assert facts["nfs_retransmissions"].startswith("its calls were sent again 8 times, with 4 major time-outs: ")
     assert "0% is round trips" in facts["nfs_round_trip_share"]
     (frozen,) = found(RULE, of_blocks(3, WRITER))
     assert not [fact for fact in frozen.facts if fact.name.startswith("nfs")]
+
+
+def test_of_an_nfs_server_that_answers_others_that_is_said():
+    tables = {**hung(REMOTE), NFS_REQUESTS: {NfsMount("/mnt/nfs"): NfsRequests(31, 30, 5_000_000)}}
+    (one,) = found(RULE, lasting(4, tables=tables))
+    facts = {fact.name: fact.text for fact in one.facts}
+    assert facts["nfs_answered"] == "the server answers others: 30 NFS requests on its connections in the last seconds"
+    assert "nfs_silent_us" not in facts

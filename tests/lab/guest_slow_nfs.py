@@ -29,7 +29,8 @@ from latmon.model import measurements  # noqa: E402
 DELAY_MS = 40
 """Of each packet over lo, so of a round trip twice that."""
 LASTS_S = 45
-SILENT_S = 25
+SILENT_S = 55
+"""An emulated guest looks at all threads every 15 s."""
 PAUSE_S = 0.1
 CONTENT = b"x" * 16_384
 

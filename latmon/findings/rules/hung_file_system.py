@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import takewhile
 from typing import NamedTuple
 
 from latmon.findings.evidence import nfs_facts
@@ -32,7 +33,7 @@ from latmon.findings.rule import (
 from latmon.model.frame import FROZEN, FileSystem
 from latmon.model.measurements import HUNG_OPERATIONS, NFS_REQUESTS
 from latmon.model.measurements.hung_operations import HungOperation, HungTime
-from latmon.model.measurements.nfs import NfsMount, NfsRequests
+from latmon.model.measurements.nfs import NfsMount
 from latmon.support.units import counted, spelled
 
 ID = "hung-file-system"
@@ -65,8 +66,6 @@ class _Hung(NamedTuple):
     times: int = 1
     """How often it was frozen within `window_us`; 1: without a break."""
     window_us: int = 0
-    requests: NfsRequests | None = None
-    """Of an NFS mount: the requests on the connections to its server meanwhile; None: not counted."""
 
     @property
     def threads(self) -> float:
@@ -151,12 +150,7 @@ def _hung(facts: Facts, row: HungOperation, blocks: Sequence[Block], lasted_us: 
     rows = sorted(_alike(newest, row).items(), key=lambda pair: -pair[1].threads_us)
     completed = facts.newest(1).completed(row.device) if row.device else None
     ios = None if completed is None else completed.count
-    counted_requests = [
-        block[NFS_REQUESTS][NfsMount(row.mount)] for block in blocks if NfsMount(row.mount) in block[NFS_REQUESTS]
-    ]
-    requests = NFS_REQUESTS.value.sum_values(counted_requests) if counted_requests else None
-    file_system = FileSystem(row.mount, row.kind, row.device)
-    return _Hung(file_system, row.cause == FROZEN, lasted_us, threads_us, rows, ios, requests=requests)
+    return _Hung(FileSystem(row.mount, row.kind, row.device), row.cause == FROZEN, lasted_us, threads_us, rows, ios)
 
 
 def _lasted_us(block: Block, row: HungOperation) -> int:
@@ -197,7 +191,7 @@ def _finding(facts: Facts, hung: _Hung, limits: Thresholds) -> Finding:
         CRITICAL if is_critical else WARNING,
         device,
         f"{before}{effect}: {_who(hung)}",
-        (*_facts(hung), *_request_facts(hung), *nfs_facts(facts, hung.file_system.mount)),
+        (*_facts(hung), *_request_facts(facts, hung.file_system.mount), *nfs_facts(facts, hung.file_system.mount)),
         Where("overview", device),
         tuple(_steps(hung)),
         _REFUTED[hung.is_frozen],
@@ -241,13 +235,22 @@ def _facts(hung: _Hung) -> Iterator[Fact]:
         yield Fact("ios", hung.ios, f"{device} completed {counted(hung.ios, 'I/O')} in the last seconds", "ios")
 
 
-def _request_facts(hung: _Hung) -> Iterator[Fact]:
-    """Yield how many NFS requests were sent and answered while operations hung."""
-    if hung.requests is None:
+def _request_facts(facts: Facts, mount: str) -> Iterator[Fact]:
+    """Yield for how long the server of an NFS mount has answered nothing, or that it answers other requests."""
+    rows = [block[NFS_REQUESTS].get(NfsMount(mount)) for block in facts.window]
+    newest = rows[-1]
+    if newest is None:
         return
-    sent, answered = hung.requests.sent, hung.requests.answered
-    went_out = f"on the connections to its server {counted(sent, 'NFS request')} went out meanwhile"
-    yield Fact("nfs_sent", sent, f"{went_out}, and {answered:,} were answered")
+    if newest.answered:
+        requests = counted(newest.answered, "NFS request")
+        text = f"the server answers others: {requests} on its connections in the last seconds"
+        yield Fact("nfs_answered", newest.answered, text)
+        return
+    unanswered = list(takewhile(lambda row: row is not None and not row.answered, reversed(rows)))
+    silent_us = sum(row.waited_us for row in unanswered if row is not None)
+    sent = sum(row.sent for row in unanswered if row is not None)
+    text = f"no NFS request on the connections to its server was answered for {{}}; {sent:,} went out in that time"
+    yield from duration_facts(("nfs_silent_us", silent_us, text, None))
 
 
 def _steps(hung: _Hung) -> Iterator[Step]:

@@ -36,11 +36,6 @@ class NfsCalls:
     """Calls with an error as their result, harmless ones such as ENOENT included; 0 also before Linux 5.3."""
 
     @property
-    def retransmitted_share(self) -> float:
-        """Return the retransmissions per call."""
-        return self.retransmissions / max(self.calls, 1)
-
-    @property
     def queue_mean_us(self) -> float:
         return self.queue_us / max(self.calls, 1)
 
