@@ -184,6 +184,13 @@ def test_a_silent_server_is_named_by_the_file_or_as_the_only_one_of_its_kind(hos
     assert set(host.rows()) == {key}
 
 
+def test_a_silent_server_has_the_name_of_its_usual_mount_as_its_nfs_calls_have(host):
+    put(host.proc / "self/mountinfo", MOUNTS + "60 27 0:41 /sub /a rw - nfs4 host:/x rw\n")
+    host.thread(7, 7, ("rpc_wait_bit_killable", "vfs_read"), "0 0x4")
+    host.file(7, 4, 60)
+    assert {key.mount for key in host.rows()} == {"/mnt/nfs"}
+
+
 @pytest.mark.parametrize(("mount", "keys"), [(45, {"/mnt/remote"}), (44, set()), (99, set())])
 def test_a_wait_for_a_page_is_that_for_a_server_where_the_file_has_one(host, mount, keys):
     host.thread(7, 7, ("folio_wait_bit_common", "filemap_get_pages", "filemap_read"), "17 0x4")
