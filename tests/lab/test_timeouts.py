@@ -15,7 +15,7 @@ from test_findings import report, seconds_until, urgent
 
 from latmon.model.frame import Frame, Mark
 from latmon.model.histogram import merge
-from latmon.model.measurements import FILES, NFS_OPERATIONS, NFS_REQUESTS, RECOVERIES
+from latmon.model.measurements import FILES, HUNG_OPERATIONS, NFS_OPERATIONS, NFS_REQUESTS, RECOVERIES
 from latmon.model.measurements.recoveries import TIMED_OUT
 from latmon.recording.reader import open_recording
 
@@ -188,36 +188,47 @@ def test_files_of_a_slow_nfs_server_take_as_long_as_their_program_waits(nfs):
             assert name == "quick" or mean_ms > 150
 
 
+def calls_within(directory, span):
+    """Return op -> NFS calls of the looks that began in a span: the first row of an op has calls of before."""
+    by_op = {}
+    for key, row in rows_within(directory, span, NFS_OPERATIONS):
+        if key.mount == "/mnt/nfs":
+            by_op.setdefault(key.op, []).append(row)
+    return {op: NFS_OPERATIONS.value.sum_values(rows[1:]) for op, rows in by_op.items() if rows[1:]}
+
+
 def test_the_round_trips_of_a_slow_nfs_server_are_what_its_program_waits_for(nfs):
     """The program calls one after the other, so that its calls wait for one round trip at a time."""
     result, directory = nfs
-    for name in ("quick", "slow"):
-        span = result["spans"][name]
-        calls = NFS_OPERATIONS.sum_rows(
-            (key.op, row) for key, row in rows_within(directory, span, NFS_OPERATIONS) if key.mount == "/mnt/nfs"
-        )
-        write = calls["WRITE"]
-        calls_ms = sum(row.execute_us for row in calls.values()) / write.calls / 1000
-        own_ms = sum(map(sum, span["ms"].values())) / len(span["ms"]["close"])
-        share = sum(row.round_trip_us for row in calls.values()) / sum(row.execute_us for row in calls.values())
-        print(name, {op: (row.calls, round(row.round_trip_mean_us / 1000, 1)) for op, row in calls.items()})
-        print(name, "calls", calls_ms, "program", own_ms, "round trips", share)
-        assert sum(row.retransmissions + row.timeouts for row in calls.values()) == 0
-        if name == "slow":
-            assert 80 <= write.round_trip_mean_us / 1000 < 160
-            assert calls_ms == pytest.approx(own_ms, rel=0.2)
-            assert share > 0.9
+    span = result["spans"]["slow"]
+    calls = calls_within(directory, span)
+    write = calls["WRITE"]
+    execute_us = sum(row.execute_us for row in calls.values())
+    calls_ms = execute_us / write.calls / 1000
+    own_ms = sum(map(sum, span["ms"].values())) / len(span["ms"]["close"])
+    share = sum(row.round_trip_us for row in calls.values()) / execute_us
+    print({op: (row.calls, round(row.round_trip_mean_us / 1000, 1)) for op, row in calls.items()})
+    print("calls", calls_ms, "program", own_ms, "share of round trips", share)
+    assert sum(row.retransmissions + row.timeouts for row in calls.values()) == 0
+    assert min(row.round_trip_mean_us for row in calls.values()) >= 80_000
+    assert calls_ms == pytest.approx(own_ms, rel=0.3)
+    assert share > 0.9
 
 
-def test_a_silent_nfs_server_has_requests_without_answers(nfs, tmp_path):
+def test_a_silent_nfs_server_has_requests_without_answers(nfs):
     result, directory = nfs
-    span = result["spans"]["silent"]
-    requests = [row for _, row in rows_within(directory, span, NFS_REQUESTS)]
+    requests = [row for _, row in rows_within(directory, result["spans"]["silent"], NFS_REQUESTS)]
     assert sum(row.sent for row in requests) >= 1
     assert sum(row.answered for row in requests[1:]) == 0
     assert sum(row.waited_us for row in requests) > 10_000_000
+
+
+def test_operations_that_hang_on_a_silent_nfs_server_have_its_silence_as_evidence(nfs, tmp_path):
+    result, directory = nfs
+    span = result["spans"]["silent"]
+    if not rows_within(directory, span, HUNG_OPERATIONS):
+        pytest.skip("the guest was too slow to look at its threads twice")
     sick = cells.cut(directory / "all.latmon.jsonl.gz", *span["us"], tmp_path / "silent.latmon.jsonl.gz")
     (finding,) = of_rule(report(sick), "hung-file-system")
-    print(finding["summary"], finding["evidence"])
     assert "the server of /mnt/nfs is silent" in finding["summary"]
-    assert finding["evidence"]["nfs_silent_us"]["value"] > 20_000_000
+    assert finding["evidence"]["nfs_silent_us"]["value"] > 10_000_000
