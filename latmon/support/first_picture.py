@@ -7,7 +7,9 @@ sentence of the error for which there is none. The screen draws on stderr, and s
 from __future__ import annotations
 
 import os
+import signal
 import sys
+from types import FrameType
 
 from latmon.support.text import clean
 
@@ -29,6 +31,8 @@ def show(awaited: str) -> None:
     row = f"  starting: {clean(awaited)}"
     _write(f"{_BEGIN}\x1b[1m{title[:columns]}\x1b[0m\x1b[4;1H{row[:columns]}")
     _awaited.append(awaited)
+    if signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL:
+        signal.signal(signal.SIGTSTP, _stop)
 
 
 def end() -> None:
@@ -36,6 +40,14 @@ def end() -> None:
     if _awaited:
         _awaited.clear()
         _write(_END)
+    if signal.getsignal(signal.SIGTSTP) is _stop:
+        signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+
+
+def _stop(number: int, _frame: FrameType | None) -> None:
+    """Give the terminal back before Ctrl-Z stops the process; the picture is not drawn again."""
+    end()
+    os.kill(os.getpid(), number)
 
 
 def _write(text: str) -> None:

@@ -25,6 +25,8 @@ _MAYBE = re.compile(r"\x1b(?:\[|P)?\Z")
 _TRUECOLOR = re.compile(r"38[;:]2[;:](?:\d*:)?1[;:]2[;:]3")
 _LEVELS = range(61, 70)
 _HOLD_S = 0.1
+_PATIENCE_S = 10.0
+"""Time after a question in which an Esc may be the begin of its answer; later ones are still no keys."""
 _LONGEST = 256
 """Characters of an answer at most: what is longer is none."""
 
@@ -42,10 +44,18 @@ class ColourAnswers:
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
-        self.is_expected = False
-        """Whether a question was asked: before, a lone Esc is a key at once."""
+        self._asked_s: float | None = None
+        """When a question was asked that has no answer yet."""
         self._held = ""
         self._held_since = 0.0
+
+    def expect(self) -> None:
+        """Expect an answer from now on: before, and when none comes for long, a lone Esc is a key at once."""
+        self._asked_s = self._now()
+
+    @property
+    def _is_expected(self) -> bool:
+        return self._asked_s is not None and self._now() - self._asked_s < _PATIENCE_S
 
     def take(self, text: str) -> tuple[list[Message], str]:
         """Return what the answers in the text say, and the input without them or the begin of one at its end."""
@@ -58,7 +68,7 @@ class ColourAnswers:
             return ""
 
         text = _ANSWER.sub(note, text)
-        begin = _BEGIN.search(text) or (_MAYBE.search(text) if self.is_expected else None)
+        begin = _BEGIN.search(text) or (_MAYBE.search(text) if self._is_expected else None)
         if begin is not None and len(begin[0]) <= _LONGEST:
             self._held, self._held_since = begin[0], self._now()
             text = text[: begin.start()]
@@ -74,9 +84,9 @@ class ColourAnswers:
     def _read(self, answer: re.Match[str]) -> list[Message]:
         attributes, setting = answer["attributes"], answer["setting"]
         if attributes is not None:
-            is_asked_more = self.is_expected and int(attributes.split(";")[0] or 0) in _LEVELS
-            self.is_expected = is_asked_more
+            is_asked_more = self._asked_s is not None and int(attributes.split(";")[0] or 0) in _LEVELS
+            self._asked_s = self._now() if is_asked_more else None
             return [DeviceControl()] if is_asked_more else []
-        is_truecolor = self.is_expected and _TRUECOLOR.search(setting) is not None
-        self.is_expected = False
+        is_truecolor = self._asked_s is not None and _TRUECOLOR.search(setting) is not None
+        self._asked_s = None
         return [Truecolor()] if is_truecolor else []

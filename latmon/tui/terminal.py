@@ -712,7 +712,7 @@ class TerminalDriver(LinuxDriver):
         first_picture.end()
         super().start_application_mode()  # type: ignore[no-untyped-call]
         if self._painter.colours is ColorSystem.EIGHT_BIT:
-            self._answers.is_expected = True
+            self._answers.expect()
             self.write(ATTRIBUTES)
 
     def _ask_colours(self) -> None:

@@ -173,6 +173,18 @@ def test_bytes_are_the_limit_of_two_loads_of_other_sizes():
     assert one.summary.endswith("an I/O of 131kB takes 16.7 ms with 4.0 in flight, one of 76.2kB 21.8 ms with 9.0")
 
 
+def test_bytes_that_a_program_paces_are_a_notice_that_names_it_whatever_the_device():
+    frames = [
+        second(
+            at_s, VOLUME.name, *((1750, 35) if at_s // 7 % 2 else (3500, 7)), size=65_536 if at_s // 7 % 2 else 32_768
+        )
+        for at_s in range(28)
+    ]
+    (one,) = after(frames, VOLUME)
+    assert one.severity == "notice"
+    assert "the device, a limit outside of this host, or a program's own pace holds it at 115MB/s" in one.summary
+
+
 def test_iops_that_do_not_depend_on_the_size_are_said():
     sizes = [4096] * 5 + [16_384] * 5
     frames = [second(at_s, "loop0", 1000, 4 if at_s // 5 % 2 else 20, size=size) for at_s, size in enumerate(sizes * 2)]

@@ -17,7 +17,7 @@ class Clock:
 
 def asked(clock=None):
     answers = ColourAnswers(clock or Clock())
-    answers.is_expected = True
+    answers.expect()
     return answers
 
 
@@ -72,6 +72,13 @@ def test_an_esc_is_a_key_soon_while_an_answer_is_expected_and_at_once_before():
     clock.now += 0.2
     assert answers.release() == "\x1b"
     assert taken(ColourAnswers(clock), "\x1b") == ([], "\x1b")
+
+
+def test_a_terminal_that_never_answers_delays_no_esc_for_ever():
+    clock = Clock()
+    answers = asked(clock)
+    clock.now += 60
+    assert taken(answers, "\x1b") == ([], "\x1b")
 
 
 def test_answers_that_were_not_asked_for_change_nothing():

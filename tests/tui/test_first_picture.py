@@ -44,3 +44,14 @@ def test_a_signal_while_it_is_shown_leaves_the_terminal_as_it_was(tmp_path, numb
         os.kill(pid, number)
         assert wait_for(lambda: terminal.output.endswith(END))
         assert terminal.modes() == {}
+
+
+def test_ctrl_z_while_it_is_shown_gives_the_terminal_back(tmp_path):
+    command = f"sleep 60 | {' '.join(latmon('replay', '-'))}"
+    with Terminal(["bash", "-c", command], tmp_path, job_control=False) as terminal:
+        assert wait_for(lambda: b"starting: reading the recording" in terminal.output)
+        (pid,) = (pid for pid, command in terminal.processes("-m latmon replay") if not command.startswith("bash"))
+        os.kill(pid, signal.SIGTSTP)
+        assert wait_for(lambda: terminal.output.endswith(END))
+        assert terminal.modes() == {}
+        os.kill(pid, signal.SIGCONT)

@@ -183,19 +183,23 @@ class _Plateau(NamedTuple):
         return 0.0 if level is None else level.latency_us
 
     def follows(self, times: float) -> bool:
-        """Return whether the depth changed by `times` or more, and the latency as much.
-
-        Of a rate of bytes the I/Os may be of other sizes while more are in flight: then there are more or fewer of them
-        in a second, and the latency changes as much less or more.
-        """
+        """Return whether the depth changed by `times` or more, and the latency as much; not where sizes did, too."""
         if self.levels is None:
             return False
         low, high = self.levels
         deeper, slower = high.depth / low.depth, high.latency_us / low.latency_us
-        if self.kind is RateKind.BYTES:
-            deeper_by_size = deeper * low.ios_per_s / high.ios_per_s
-            return deeper >= times and abs(slower / deeper_by_size - 1) <= _LAW
-        return deeper >= times and abs(slower / deeper - 1) <= _LAW
+        return deeper >= times and (self.mixes_sizes or abs(slower / deeper - 1) <= _LAW)
+
+    @property
+    def mixes_sizes(self) -> bool:
+        """Return whether I/Os of other sizes come and go, and as many bytes per second are done.
+
+        A program that writes as many bytes per second by itself does that as well, so that less is concluded from it.
+        """
+        if self.kind is not RateKind.BYTES or self.levels is None:
+            return False
+        low, high = self.levels
+        return bool(low.size) and abs(high.size / low.size - 1) > _SIZES
 
     @property
     def changes(self) -> int:
@@ -349,18 +353,20 @@ def _by_rates(facts: Facts, plateau: _Plateau, limits: Thresholds) -> Finding | 
         return None
     was_faster = plateau.before is not None and _times_faster(plateau) >= limits["faster"]
     place = place_of(plateau.device)
-    is_known = place is Place.OUTSIDE or (was_faster and place is not Place.LOCAL)
+    is_known = not plateau.mixes_sizes and (place is Place.OUTSIDE or (was_faster and place is not Place.LOCAL))
     lasting_us = limits["lasting_us"] if is_known else 2 * limits["lasting_us"]
     if plateau.lasted_us < lasting_us or not (is_known or plateau.changes >= _CHANGES):
         return None
     name = plateau.device.name
     low, high = levels
     who = "a limit outside of this host" if is_known else "the device, or a limit outside of this host,"
+    if plateau.mixes_sizes:
+        who = "the device, a limit outside of this host, or a program's own pace"
     return Finding(
         ID,
         WARNING if is_known else NOTICE,
         name,
-        f"{name}: {who} holds it at {plateau.amount} for {spelled(plateau.lasted_us)}: {_followed(low, high)}",
+        f"{name}: {who} holds it at {plateau.amount} for {spelled(plateau.lasted_us)}: {_followed(plateau, low, high)}",
         tuple(_evidence(facts, plateau, was_faster=was_faster)),
         Where("outstanding", name),
         tuple(_steps(plateau.device, plateau, is_known=is_known)),
@@ -374,11 +380,11 @@ def _by_rates(facts: Facts, plateau: _Plateau, limits: Thresholds) -> Finding | 
     )
 
 
-def _followed(low: _Level, high: _Level) -> str:
+def _followed(plateau: _Plateau, low: _Level, high: _Level) -> str:
     """Return the latencies with few and with many in flight, and the sizes of the I/Os where they differ."""
     few = f"{spelled(low.latency_us)} with {many(low.depth)} in flight"
     more = f"{spelled(high.latency_us)} with {many(high.depth)}"
-    if abs(high.size / low.size - 1) <= _SIZES if low.size else True:
+    if not plateau.mixes_sizes:
         return f"an I/O takes {few} and {more}"
     return f"an I/O of {rate(low.size)}B takes {few}, one of {rate(high.size)}B {more}"
 
