@@ -55,6 +55,17 @@ def test_a_process_without_any_io_is_left_out(proc):
     assert rows(proc, {7: IDLE}, sizes=lambda _: 0) == {}
 
 
+def test_the_kernel_s_threads_without_io_leave_room_for_programs(tmp_path):
+    real_time = 1 << 13
+    for pid in range(1, 400):
+        put(tmp_path / str(pid) / "comm", f"migration/{pid}\n")
+        put(tmp_path / str(pid) / "io", "read_bytes: 0\nwrite_bytes: 0\n")
+    put(tmp_path / "5000/comm", "backup\n")
+    put(tmp_path / "5000/io", "read_bytes: 4096\nwrite_bytes: 512\n")
+    processes = io_priorities.look(tmp_path, 0, lambda pid: IDLE if pid == 5000 else real_time).processes
+    assert processes == {5000: (IoPriority("backup/5000", IDLE_CLASS, 0), 4608)}
+
+
 @pytest.mark.parametrize("scheduler", ["none", "kyber"])
 def test_where_no_scheduler_heeds_priorities_nobody_is_asked(proc, scheduler):
     assert rows(proc, {7: IDLE}, {"sda": disk("sda", {"scheduler": scheduler})}) == {}

@@ -4,7 +4,8 @@ A thread asks ioprio_get(2) for each process, every 2 s or as seldom as 0.5 % of
 scheduler that heeds priorities (HEEDED). It is 1 us a process, and needs no privilege. A process without a priority
 of its own has the one that follows from its nice value and its policy (include/linux/ioprio.h task_nice_ioprio(),
 task_nice_ioclass()). A priority is a thread's: that of the process is its first thread's, with which `ionice` starts a
-program. A process is listed from its first I/O on, where /proc/PID/io may be read.
+program. A process is listed from its first I/O on, where /proc/PID/io may be read: the first pids are those of the
+kernel's threads (migration/N, irq/N), of which hosts have hundreds with a real-time policy, and most do no I/O.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class _Unusual(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The processes with a priority that is not the usual one at one moment, by pid."""
+    """The processes that have done I/O, with a priority that is not the usual one at one moment, by pid."""
 
     mono_us: int
     spent_us: int
@@ -144,11 +145,11 @@ class PriorityReader:
 
 
 def _gains(before: Look, now: Look) -> Iterator[tuple[IoPriority, PriorityTime]]:
-    """Yield the processes that had the priority at both looks, and have done I/O."""
+    """Yield the processes that had the priority at both looks."""
     us = now.mono_us - before.mono_us
     for pid, process in now.processes.items():
         was = before.processes.get(pid)
-        if was is None or was.priority != process.priority or process.io_bytes == 0:
+        if was is None or was.priority != process.priority:
             continue
         gained = 0
         if process.io_bytes is not None and was.io_bytes is not None:
@@ -157,7 +158,7 @@ def _gains(before: Look, now: Look) -> Iterator[tuple[IoPriority, PriorityTime]]
 
 
 def look(proc: Path, mono_us: int, priority: Callable[[int], int] = priority_of) -> Look:
-    """Look at all processes; `priority`: as `priority_of`."""
+    """Look at the processes that have done I/O, and those of which that may not be read; `priority`: `priority_of`."""
     begun_ns = time.thread_time_ns()
     processes: dict[int, _Unusual] = {}
     pids = [int(name) for name in os.listdir(proc) if name.isdecimal()]  # noqa: PTH208 - no paths of thousands
@@ -167,11 +168,15 @@ def look(proc: Path, mono_us: int, priority: Callable[[int], int] = priority_of)
         except OSError:  # it has ended
             continue
         io_class, level = _class_and_level(code)
-        if io_class:
-            name = clean(content(f"{proc}/{pid}/comm").rstrip(b"\n"), _MAX_NAME).replace("/", "_")
-            processes[pid] = _Unusual(IoPriority(f"{name}/{pid}", io_class, level), _io_bytes(proc, pid))
-            if len(processes) >= _MOST_UNUSUAL:
-                break
+        if not io_class:
+            continue
+        io_bytes = _io_bytes(proc, pid)
+        if io_bytes == 0:
+            continue
+        name = clean(content(f"{proc}/{pid}/comm").rstrip(b"\n"), _MAX_NAME).replace("/", "_")
+        processes[pid] = _Unusual(IoPriority(f"{name}/{pid}", io_class, level), io_bytes)
+        if len(processes) >= _MOST_UNUSUAL:
+            break
     return Look(mono_us, (time.thread_time_ns() - begun_ns) // 1000, processes)
 
 
