@@ -171,6 +171,17 @@ def test_a_probe_without_sums_leaves_the_times_to_the_kernel():
     assert "reads take 9 ms on average meanwhile, else 300 us" in one.summary
 
 
+def test_discards_beside_a_backup_that_takes_far_more_of_the_time_are_not_its_cause():
+    """The deleted files of a backup are discarded while it writes: 3 % of the time of all I/Os."""
+    frames = [trimmed(100 + 5 * n, 1500, 0, 0) for n in range(6)]
+    for n in range(6, 12):
+        each = trimmed(100 + 5 * n, 5000, 2_000, 600)
+        writes = hist({20_000: 5_000})
+        histograms = {**each.histograms, Series("nvme0n1", "write", "total"): writes}
+        frames.append(replace(each, histograms=histograms))
+    assert found(RULE, frames, [SSD]) == []
+
+
 def test_discards_that_take_most_of_the_time_and_harm_none_are_a_notice():
     (one,) = found(RULE, [trimmed(100 + 5 * n, 300, 100, 45_000) for n in range(5)], [SSD])
     assert one.severity == "notice"

@@ -123,9 +123,11 @@ def _discards(facts: Facts, device: Device, limits: Thresholds) -> _Work | None:
     times = mean_time_of(busy, device.name, "discard")
     if times is None or busy[-1].end_us <= facts.window[-1].begin_us or times.ios < limits["discards"]:
         return None
-    effect = _effect(facts, device, measurements.Maintenance(device.name, DISCARDS), is_busy, limits)
+    effect = None
+    if _discard_share(busy, device.name) >= limits["part"]:
+        effect = _effect(facts, device, measurements.Maintenance(device.name, DISCARDS), is_busy, limits)
     lasted_us = sum(block.span_us for block in busy)
-    is_most = _discard_share(facts, device.name) >= limits["share"]
+    is_most = _discard_share(facts.window, device.name) >= limits["share"]
     if effect is None and not (is_most and facts.lasts(lasted_us, limits["lasting_us"])):
         return None
     return _Work(device, DISCARDS, lasted_us, effect)
@@ -142,10 +144,10 @@ def _time_us(blocks: Sequence[Block], device: str, *ops: str) -> float:
     return sum(times.ios * times.mean_us for times in means if times is not None)
 
 
-def _discard_share(facts: Facts, device: str) -> float:
-    """Return the part of the time of all I/Os in the window that discards took."""
-    whole_us = _time_us(facts.window, device, *OPS)
-    return _time_us(facts.window, device, "discard") / whole_us if whole_us else 0.0
+def _discard_share(blocks: Sequence[Block], device: str) -> float:
+    """Return the part of the time of all I/Os in these blocks that discards took."""
+    whole_us = _time_us(blocks, device, *OPS)
+    return _time_us(blocks, device, "discard") / whole_us if whole_us else 0.0
 
 
 def _by_tools(device: Device) -> str:
@@ -298,7 +300,7 @@ def _facts(facts: Facts, work: _Work) -> Iterator[Fact]:
 
 
 def _discard_facts(facts: Facts, name: str) -> Iterator[Fact]:
-    share, times = _discard_share(facts, name), mean_time_of(facts.window, name, "discard")
+    share, times = _discard_share(facts.window, name), mean_time_of(facts.window, name, "discard")
     text = f"discards take {part(share)} of the time of its I/Os"
     yield Fact("discard_share", round(share, 3), text, "share", None if times is None else times.ios)
     if times is not None:
@@ -412,6 +414,7 @@ RULE = Rule(
         "more_us": Threshold(200, "us", "longer at least"),
         "ios": Threshold(100, "ios", "of one op at least, while it runs and while it does not"),
         "busy": Threshold(0.2, "share", "of a block's time discards take at least, all together"),
+        "part": Threshold(0.2, "share", "of the time of all I/Os in discards at least, where others are slower"),
         "share": Threshold(0.5, "share", "of the time of all I/Os in discards at least, where no others are slower"),
         "discards": Threshold(10, "ios", "discards at least"),
         "lasting_us": Threshold(12_000_000, "us", "of discards at least, where no others are slower"),
