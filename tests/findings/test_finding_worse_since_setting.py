@@ -88,6 +88,43 @@ def test_of_two_changes_it_is_not_known_which_one_did_it():
     assert findings(frames)[0] == ()
 
 
+def _later(frames, by_s):
+    """Yield the frames later, without another change."""
+    for frame in frames:
+        mono_us = by_s * S + frame.mono_us
+        yield replace(frame, seq=by_s + frame.seq, wall=by_s + frame.wall, mono_us=mono_us, devices=())
+
+
+REQUESTS = {"name": "max_sectors_kb", "source": "queue/max_sectors_kb", "now": 256}
+AT_ONCE, LONGER = (100, 65_536, 2_000), (100, 65_536, 20_000)
+
+
+def test_a_disk_that_slows_long_after_the_change_is_not_slow_by_it():
+    """It compared the last minute with that of before the change for an hour: also where it was good in between."""
+    long_after = [*seconds(AT_ONCE, AT_ONCE, count=600, **REQUESTS)]
+    long_after += _later(seconds(LONGER, LONGER, count=120, **REQUESTS), 600)
+    assert findings(long_after) == ((), None)
+
+
+def test_harm_that_went_away_and_other_harm_later_is_not_the_changes():
+    frames = [
+        *seconds(AT_ONCE, LONGER, count=200, **REQUESTS),
+        *_later(seconds(AT_ONCE, AT_ONCE, count=150, **REQUESTS), 200),
+        *_later(seconds(LONGER, LONGER, count=150, **REQUESTS), 350),
+    ]
+    current, first = findings(frames)
+    assert first is not None
+    assert current == ()
+
+
+def test_a_pause_of_the_load_does_not_end_the_harm():
+    frames = list(seconds(AT_ONCE, LONGER, count=400, **REQUESTS))
+    frames[200:300] = [replace(frame, histograms={}, seen={}, kernel={}) for frame in frames[200:300]]
+    (finding,), _ = findings(frames)
+    assert "since max_sectors_kb 128 -> 256" in finding.summary
+    assert finding.short.endswith("reads take 10x as long")
+
+
 def test_ios_that_take_longer_since_then():
     setting = {"name": "scheduler", "source": "queue/scheduler", "now": "bfq"}
     (finding,), _ = findings(seconds((200, 4_096, 2_000), (150, 4_096, 9_000), **setting))

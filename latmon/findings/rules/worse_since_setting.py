@@ -1,16 +1,17 @@
 """worse-since-setting: a setting of a device was changed, and since then it moves far fewer bytes or takes far longer.
 
 Read-ahead that is off, a smaller request or queue, another scheduler: latencies may be as before while a program gets a
-fraction of its bytes, in smaller I/Os. Blocks before and after the change are compared. No finding: a load that wants
-less since then, which has fewer I/Os in flight.
+fraction of its bytes, in smaller I/Os. Blocks before and after the change are compared: in the first minute since then
+it must be worse, and stay so without a better minute. No finding: a load that wants less since then, which has fewer
+I/Os in flight; what got worse later, which is not by the change.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from latmon.findings.changed_settings import LEAST_BLOCKS, ChangedSetting, OpLoad, op_load
+from latmon.findings.changed_settings import LEAST_IOS, BestMinute, ChangedSetting, OpLoad
 from latmon.findings.facts import Facts
 from latmon.findings.latency_history import DeviceChange
 from latmon.findings.rule import (
@@ -59,23 +60,40 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     if facts.changed_settings is None:
         return
     for device, changed in sorted(facts.changed_settings.by_device.items()):
-        worse = _worse(facts, changed, limits) if changed.before and facts.has_io(device) else None
+        worse = _worse(changed, limits) if changed.before and facts.has_io(device) else None
         if worse is not None:
             yield _finding(facts, changed.change, worse)
 
 
-def _worse(facts: Facts, changed: ChangedSetting, limits: Thresholds) -> _Worse | None:
-    """Return the op that got worse most; None where none did, or where too little was measured since."""
-    change = changed.change
-    after = [block for block in facts.window if block.begin_us >= change.mono_us]
-    if len(after) < LEAST_BLOCKS:
-        return None
-    found: list[_Worse] = []
-    for op, old in changed.before.items():
-        new = op_load(after, change.device, op)
-        if min(old.ios, new.ios) >= limits["ios"] and old.mean_us and new.bytes:
-            found += _compared(op, old, new, limits) if change.name in _OF_SIZES else _slower(op, old, new, limits)
-    return max(found, key=lambda worse: worse.factor, default=None)
+def _worse(changed: ChangedSetting, limits: Thresholds) -> _Worse | None:
+    """Return the op that got worse most with the change; None where none did, or where too little was measured since.
+
+    That it is worse now is the change's doing only where it was so in the first minute since then, and ever since.
+    """
+    lasting: list[_Worse] = []
+    for op in changed.before:
+        at_first = {worse.is_slower for worse in _of_op(changed, op, changed.first, limits)}
+        for worse in _of_op(changed, op, changed.last, limits):
+            best = changed.best.get(op)
+            if worse.is_slower in at_first and best is not None and not _was_as_before(worse, best, limits):
+                lasting.append(worse)
+    return max(lasting, key=lambda worse: worse.factor, default=None)
+
+
+def _of_op(changed: ChangedSetting, op: str, minute: Mapping[str, OpLoad], limits: Thresholds) -> list[_Worse]:
+    """Return how an op is worse in a minute than before the change; empty where it isn't."""
+    before, after = changed.before[op], minute.get(op)
+    if after is None or min(before.ios, after.ios) < limits["ios"] or not before.mean_us or not after.bytes:
+        return []
+    is_of_sizes = changed.change.name in _OF_SIZES
+    return list(_compared(op, before, after, limits) if is_of_sizes else _slower(op, before, after, limits))
+
+
+def _was_as_before(worse: _Worse, best: BestMinute, limits: Thresholds) -> bool:
+    """Return whether the best minute since the change was like the time before it."""
+    if worse.is_slower:
+        return best.mean_us <= limits["alike"] * worse.before.mean_us
+    return best.bytes_per_s * limits["alike"] >= worse.before.bytes_per_s
 
 
 def _compared(op: str, before: OpLoad, after: OpLoad, limits: Thresholds) -> Iterator[_Worse]:
@@ -152,7 +170,7 @@ RULE = Rule(
         "times": Threshold(2.0, "times", "fewer bytes per second, or as long, at least"),
         "added_us": Threshold(1_000, "us", "longer at least"),
         "in_flight": Threshold(0.3, "ios", "in flight on average since then at least: the load wants more"),
-        "alike": Threshold(1.25, "times", "as many and as large I/Os at most, where they take longer"),
-        "ios": Threshold(40, "ios", "of the op on each side at least"),
+        "alike": Threshold(1.25, "times", "as many and as large I/Os at most, where they take longer; and as before"),
+        "ios": Threshold(LEAST_IOS, "ios", "of the op on each side at least"),
     },
 )
