@@ -87,14 +87,25 @@ def lines(findings: Findings | None) -> list[str]:
 
 
 def verdict(findings: Findings | None) -> list[str]:
-    """Return the most urgent finding and the number of the others in one sentence; empty if no rule was evaluated."""
+    """Return the most urgent finding and the number of the others in one sentence; empty if no rule was evaluated.
+
+    Without a finding by how many rules: one that lacked inputs for some of the time is no clean bill.
+    """
     if findings is None:
         return []
     if not findings.findings:
-        return wrapped("verdict: no finding")
+        return wrapped(f"verdict: no finding by {_judging(findings.findings_by)}")
     first, *others = findings.findings
     more = f"; {counted(len(others), 'more finding')}" if others else ""
     return wrapped(f"verdict: {first.severity.upper()}  {first.summary}{more}")
+
+
+def _judging(by: Evaluation) -> str:
+    """Return how many rules were evaluated: `33 rules` only where all of them were, for all of the time."""
+    if by.judged < by.rules:
+        return f"{by.judged} of {by.rules} rules"
+    some_of_the_time = f", {len(by.partly_evaluated)} of them only for some of the time" if by.partly_evaluated else ""
+    return f"{by.rules} rules{some_of_the_time}"
 
 
 def not_evaluated(findings: Findings | None) -> list[str]:

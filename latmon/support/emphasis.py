@@ -15,11 +15,11 @@ _BOLD, _DIM, _RED, _YELLOW, _GREEN, _OFF = "\x1b[1m", "\x1b[2m", "\x1b[1;31m", "
 _WORDS = (
     (re.compile(r"\b(?:CRITICAL|MISSING|missing|SLOWER|slower)\b"), _RED),
     (re.compile(r"\b(?:WARNING|degraded|remark)\b"), _YELLOW),
-    (re.compile(r"\b(?:FASTER|faster|no finding)\b"), _GREEN),
+    (re.compile(r"\b(?:FASTER|faster)\b|\bno finding by \d+ rules$"), _GREEN),
 )
-"""Words that are coloured in a line of LABELLED."""
+"""Words that are coloured in a verdict and in a line of LABELLED; `no finding` is good news only from all rules."""
 _LABELLED = re.compile(r" {2}(?:CRITICAL|WARNING|NOTICE) | *[a-z][a-z -]* {2,}(?:missing|degraded|remark) ")
-"""Begin of a line whose words are coloured: a finding, a check of the host."""
+"""The beginning of a line whose words are coloured: a finding, a check of the host."""
 _HEADING = re.compile(r"\S")
 _COMMAND = re.compile(r" {8}\S")
 

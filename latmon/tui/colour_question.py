@@ -19,9 +19,9 @@ COLOURS = "\x1b[38;2;1;2;3m\x1bP$qm\x1b\\\x1b[m"
 """Sets a colour, asks for the setting, and resets it."""
 _ANSWER = re.compile(r"\x1b\[\?(?P<attributes>[\d;]+)c|\x1bP[01]\$r(?P<setting>[^\x1b]*)\x1b\\")
 _BEGIN = re.compile(r"\x1b(?:\[\?[\d;]*|P[01](?:\$(?:r[^\x1b]*\x1b?)?)?)\Z")
-"""The begin of an answer, which no key sends."""
+"""The beginning of an answer, which no key sends."""
 _MAYBE = re.compile(r"\x1b(?:\[|P)?\Z")
-"""The begin of an answer or a key."""
+"""The beginning of an answer or a key."""
 _TRUECOLOR = re.compile(r"38[;:]2[;:](?:\d*:)?1[;:]2[;:]3")
 _LEVELS = range(61, 70)
 _HOLD_S = 0.1
@@ -58,7 +58,7 @@ class ColourAnswers:
         return self._asked_s is not None and self._now() - self._asked_s < _PATIENCE_S
 
     def take(self, text: str) -> tuple[list[Message], str]:
-        """Return what the answers in the text say, and the input without them or the begin of one at its end."""
+        """Return what the answers in the text say, and the input without them or the beginning of one at its end."""
         text = self._held + text
         self._held = ""
         said: list[Message] = []

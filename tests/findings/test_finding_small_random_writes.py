@@ -130,6 +130,17 @@ def test_a_loop_device_whose_worker_may_wait_for_a_cpu_is_none(driver, pressure_
     assert bool(found(RULE, frames, [replace(SDA, name=name, driver=driver)])) is fires
 
 
+@pytest.mark.parametrize(("short_of_cpus", "fires"), [("db1", False), ("db2", True)])
+def test_of_a_fleet_only_the_devices_own_host_may_be_short_of_cpus(short_of_cpus, fires):
+    """It read the value of a capture of one host, which no fleet has."""
+    name = "db1:loop0"
+    context = {f"{host}:psi_cpu_some": interval_value(0, 5_000_000) for host in ("db1", "db2")}
+    context |= {f"{short_of_cpus}:psi_cpu_some": interval_value(4_000_000, 5_000_000)}
+    frames = [replace(frame, host_context=context) for frame in load(PAGES, LARGE, READS, name=name)]
+    device = replace(SDA, name=name, driver="loop")
+    assert bool(found(RULE, frames, [device], backend="fleet")) is fires
+
+
 def test_latencies_without_sums_are_estimated_from_their_buckets():
     frames = [
         replace(one, histograms={series: replace(latency, sum=None) for series, latency in one.histograms.items()})

@@ -21,6 +21,7 @@ from latmon.report.findings import lines as as_text
 from latmon.report.html import findings as as_html
 from latmon.report.html_elements import look, style_sheet
 from latmon.report.model.finding import Evaluation, Findings
+from latmon.support.emphasis import emphasised
 from latmon.support.typed_json import to_json
 
 ORIGIN = Origin("bpftrace", "box", "6.1", "0.1")
@@ -110,13 +111,38 @@ def test_none_is_reported_where_rules_were_asked(monkeypatch):
     found = evaluated(monkeypatch, (), minutes=True)
     text = " ".join(" ".join(as_text(found)).split())
     assert text == f"findings: none (0 of {len(RULES) - len(OFF)} rules evaluated, minute by minute)"
-    assert verdict(found) == ["verdict: no finding"]
+    assert verdict(found) == [f"verdict: no finding by 0 of {len(RULES) - len(OFF)} rules"]
     text = " ".join(" ".join(not_evaluated(found)).split()).replace("- ", "-")
     silent = [f"{', '.join(rules)} ({MISSING[needs]})" for needs, rules in SILENT.items()]
     assert text == f"findings: not evaluated: {', '.join(silent)}; off by the config: bimodal-tail"
     assert as_text(None) == []
     assert as_html(None) == ""
     assert f"None, by 0 of {len(RULES) - len(OFF)} rules evaluated, every 5 s" in as_html(evaluated(monkeypatch, ()))
+
+
+@pytest.mark.parametrize(
+    ("judged", "partly", "words", "is_green"),
+    [
+        (33, {}, "no finding by 33 rules", True),
+        (2, {}, "no finding by 2 of 33 rules", False),
+        (33, {"starved-io": 0.7}, "no finding by 33 rules, 1 of them only for some of the time", False),
+    ],
+)
+def test_no_finding_is_good_news_only_by_all_rules(judged, partly, words, is_green):
+    """It was green by however few rules."""
+    by = Evaluation(
+        rules=33,
+        judged=judged,
+        judged_by="windows",
+        not_judged={},
+        partly_evaluated=partly,
+        rules_off=(),
+        failed={},
+        episodes_left_out=0,
+    )
+    lines = verdict(Findings((), by))
+    assert lines == [f"verdict: {words}"]
+    assert (f"\x1b[1;32m{words}\x1b[0m" in emphasised(lines[0])) is is_green
 
 
 def test_what_failed_or_was_left_out_is_reported():

@@ -19,6 +19,7 @@ from latmon.findings.evidence import (
     WHOLE,
     files_facts,
     hardware_steps,
+    host_before,
     limit_values,
     swap_of,
     waits_elsewhere,
@@ -91,7 +92,7 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
 def _waits_for_cpus(facts: Facts, name: str, limits: Thresholds) -> bool:
     """Return whether a thread of this host does the device's I/Os and CPUs are short: its writes may wait for that."""
     device = facts.device(name)
-    pressure = added(block.host_context for block in facts.window).get("psi_cpu_some")
+    pressure = added(block.host_context for block in facts.window).get(host_before(facts, name) + "psi_cpu_some")
     is_short = pressure is not None and pressure.ratio >= limits["cpu"]
     return is_short and bool(thread_of(name, device.driver))
 
