@@ -66,6 +66,20 @@ def test_a_journal_on_another_device(log_us, is_named):
     assert ("screen 2 on sdb" in steps) is not is_named
 
 
+def test_a_slow_flush_of_the_files_device_is_named_and_not_the_journal_s():
+    """A commit flushes the device of the files, too, where its journal is on another one."""
+    latencies = {
+        Series("sda", "write", "total"): hist({300: 20}),
+        Series("sda", "flush", "total"): hist({400 * MS: 5}),
+        Series("sdb", "write", "total"): hist({80 * MS: 20}),
+    }
+    (finding,) = journal(("db/7", 5, 2600), written=400_000, histograms=latencies, devices=EXTERNAL)
+    assert (finding.device, finding.also) == ("sda", ())
+    assert finding.summary.endswith(
+        "a commit of the journal takes 500 ms, with flushes of the device's cache, 400 ms each"
+    )
+
+
 @pytest.mark.parametrize(("write_us", "names_flush"), [(500, True), (300_000, False)])
 def test_a_cache_whose_flush_is_slow_is_named_and_not_the_data(write_us, names_flush):
     """Commits of a real volume whose flush took 140 ms; where writes are as slow, the flush is no cause of its own."""

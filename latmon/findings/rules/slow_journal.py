@@ -142,7 +142,7 @@ def _slow_log(facts: Facts, device: str, commits: Commits, worst: str) -> SlowLo
     """Return the device of a journal on another device than the files, where its writes are what a commit waits for."""
     if worst != _LOGGING:
         return None
-    return slow_log(facts, device, commits.total_us / commits.commits)
+    return slow_log(facts, device, commits.commits, commits.total_us)
 
 
 def _phases(commits: Commits) -> dict[str, int]:

@@ -2,7 +2,7 @@
 
 XFS (mkfs.xfs -l logdev=) and ext4 (mke2fs -O journal_dev) can have their log on a device of its own. Each sync waits
 for a write of it, so the device of the files has nothing to do with the wait, however slow the syncs are. No finding: a
-log that is fast, or not slower than the files' device, and syncs that wait for something else.
+log that is fast, or not slower than the files' device with its flushes, and syncs that wait for something else.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     for row in file_rows(facts[measurements.FILES], facts[measurements.FILE_TIMES]):
         if row.op != _SYNC or not _is_waited_for(row, facts, limits):
             continue
-        log = slow_log(facts, row.file_system.device, row.latency.mean or 0)
+        log = slow_log(facts, row.file_system.device, row.latency.count, row.latency.sum or 0)
         if log is None or log.mean_us < limits["io_us"]:
             continue
         finding = _finding(facts, row, log)
