@@ -9,8 +9,10 @@ from finding_cases import disk, done, facts_of, found, lasting, timed
 from latmon.findings.engine import RuleEngine, not_evaluated, unexplained
 from latmon.findings.rule import PRIORITIES, Finding, Where
 from latmon.model.frame import Origin, Outlier
-from latmon.model.measurements import IO_PRIORITIES
+from latmon.model.measurements import IO_PRIORITIES, ISSUERS
 from latmon.model.measurements.io_priorities import BEST_EFFORT, IDLE_CLASS, REAL_TIME, IoPriority, PriorityTime
+from latmon.model.measurements.issued_io import IssuedIO
+from latmon.model.measurements.issuers import Issuer
 
 ID = "low-io-priority"
 BACKUP = IoPriority("backup/7", IDLE_CLASS, 0)
@@ -26,12 +28,25 @@ SLOW = Outlier(
     overtaken_by=203,
 )
 LOAD = timed("sda", ((4000, {"queue": 1000, "hba": 4000}), (20, {"queue": 243_000, "hba": 5_000})))
-OTHERS_BYTES = 4020 * 4096
+SHARED = {("sda", 7): 20, ("sda", 5): 4000, ("sdb", 7): 500_000}
+"""The I/Os of backup, which copies from sda to sdb, and of another program on sda."""
 
 
-def minute(*, outlier=SLOW, key=BACKUP, io_bytes=20 * 4096, blocks=12, ios=4020):
-    tables = {IO_PRIORITIES: {key: PriorityTime(5_000_000, io_bytes)}} if key else {}
-    return lasting(blocks, histograms=LOAD, kernel=done("sda", ios), outliers=(outlier,) * 3, tables=tables)
+def minute(*, outlier=SLOW, key=BACKUP, ios_of=None, blocks=12, outliers=()):
+    """`ios_of`: pid -> its I/Os of 4 kB on sda, as the table of processes has them, which is measured on demand."""
+    tables = {IO_PRIORITIES: {key: PriorityTime(5_000_000, 20 * 4096)}} if key else {}
+    if ios_of is not None:
+        tables[ISSUERS] = {
+            Issuer(device, "read", "/", pid=pid, comm="name"): IssuedIO(ios, ios * 4096)
+            for (device, pid), ios in ios_of.items()
+        }
+    return lasting(
+        blocks,
+        histograms=LOAD,
+        kernel=done("sda", 4020) | done("sdb", 500_000),
+        outliers=(outlier,) * 3 + tuple(outliers),
+        tables=tables,
+    )
 
 
 def of(frames, scheduler="bfq", **origin):
@@ -40,7 +55,7 @@ def of(frames, scheduler="bfq", **origin):
 
 @pytest.mark.parametrize("scheduler", ["bfq", "mq-deadline"])
 def test_the_program_its_class_and_the_scheduler_are_named(scheduler):
-    (finding,) = of(minute(), scheduler)
+    (finding,) = of(minute(ios_of=SHARED), scheduler)
     assert (finding.severity, finding.device) == ("warning", "sda")
     assert finding.summary == (
         f"sda: reads of backup (pid 7) wait 243 ms in the queue of {scheduler}, because its I/O priority is the idle "
@@ -60,46 +75,84 @@ def test_a_low_level_of_best_effort_counts_under_bfq_alone():
 
 
 DUMPER = IoPriority("dumper/9", REAL_TIME, 0)
+VICTIM = replace(SLOW, comm="mongod", pid=5)
+MOST = {("sda", 9): 4000, ("sda", 5): 20}
 
 
 @pytest.mark.parametrize("scheduler", ["bfq", "mq-deadline"])
 def test_a_program_of_the_real_time_class_is_named_by_those_that_wait_behind_it(scheduler):
-    victim = replace(SLOW, comm="mongod", pid=5)
-    (finding,) = of(minute(outlier=victim, key=DUMPER, io_bytes=4000 * 4096), scheduler)
+    (finding,) = of(minute(outlier=VICTIM, key=DUMPER, ios_of=MOST), scheduler)
     assert finding.summary == (
         f"sda: reads of mongod (pid 5) wait 243 ms in the queue of {scheduler}, because dumper (pid 9) has the I/O "
         "class real-time: 203 later I/Os are completed meanwhile"
     )
     assert finding.short == f"sda: mongod waits 243 ms: dumper is real-time in {scheduler}'s queue"
     facts = {fact.name: fact.text for fact in finding.facts}
-    assert facts["others"] == ">99% of the bytes of sda are that program's"
+    assert facts["behind"] == "dumper/9 has the I/O class real-time, level 0"
+    assert facts["behind_share"] == ">99% of the bytes of sda are of dumper/9"
+    assert facts["process"] == "mongod/5 has the usual I/O priority"
+
+
+def test_the_steps_about_a_program_of_the_real_time_class():
+    (finding,) = of(minute(outlier=VICTIM, key=DUMPER, ios_of=MOST))
     assert [step.commands for step in finding.steps] == [("ionice -p 9",), ("ionice -c2 -n4 -p 9",), ()]
+    assert finding.steps[0].what.startswith("ask whether dumper needs the real-time class")
+    assert finding.steps[1].risk == "its own I/Os wait like those of others; undone by `ionice -c1 -n0 -p 9`"
+    assert finding.refuted_by == "the waits stay after that program has the usual priority (`ionice -c2 -n4`)"
 
 
 @pytest.mark.parametrize(
     "frames",
     [
-        pytest.param(minute(key=DUMPER, io_bytes=100 * 4096), id="it does little"),
-        pytest.param(minute(outlier=replace(SLOW, pid=9), key=DUMPER, io_bytes=4000 * 4096), id="its own I/Os wait"),
-        pytest.param(minute(outlier=replace(SLOW, overtaken_by=0), key=DUMPER, io_bytes=4000 * 4096), id="all wait"),
+        pytest.param(
+            minute(outlier=VICTIM, key=DUMPER, ios_of={("sda", 9): 100, ("sda", 5): 3920}), id="it does little"
+        ),
+        pytest.param(
+            minute(outlier=VICTIM, key=DUMPER, ios_of={("sdb", 9): 500_000, ("sda", 5): 4020}), id="on another device"
+        ),
+        pytest.param(minute(outlier=VICTIM, key=DUMPER), id="its bytes on the device are not known"),
+        pytest.param(minute(outlier=replace(SLOW, pid=9), key=DUMPER, ios_of=MOST), id="its own I/Os wait"),
+        pytest.param(minute(outlier=replace(VICTIM, overtaken_by=0), key=DUMPER, ios_of=MOST), id="all wait"),
     ],
 )
 def test_a_program_of_the_real_time_class_that_does_no_harm(frames):
     assert of(frames) == []
 
 
+def waiting(ms):
+    """Seventeen slow reads of a program of the usual priority, which wait so long in the queue."""
+    stages_us = {"queue": ms * 1000, "hba": 250_000 - ms * 1000}
+    return (replace(VICTIM, total_us=250_000, stages_us=stages_us),) * 17
+
+
+def test_where_the_usual_priority_waits_as_long_it_is_not_the_priority():
+    job = minute(key=IoPriority("backup/7", BEST_EFFORT, 6), outliers=waiting(243))
+    assert of(job) == []
+
+
+def test_where_the_usual_priority_waits_clearly_less_it_is_the_priority():
+    (finding,) = of(minute(key=IoPriority("backup/7", BEST_EFFORT, 6), outliers=waiting(100)))
+    facts = {fact.name: fact.text for fact in finding.facts}
+    assert facts["usual_us"] == "slow I/Os of the usual priority wait there for 100 ms on average"
+
+
+def test_slow_writes_of_others_say_nothing_about_reads():
+    writes = tuple(replace(outlier, op="write") for outlier in waiting(243))
+    assert len(of(minute(outliers=writes))) == 1
+
+
 def test_it_is_known_early_where_it_was_so_from_the_start():
     assert len(of(minute(blocks=2))) == 1
 
 
-def test_without_a_process_s_bytes_the_overtaken_count():
-    (finding,) = of(minute(io_bytes=0))
+def test_without_a_process_s_bytes_on_the_device_the_overtaken_count():
+    (finding,) = of(minute())
     assert "others" not in {fact.name for fact in finding.facts}
-    assert of(minute(io_bytes=0, outlier=replace(SLOW, overtaken_by=None))) == []
+    assert of(minute(outlier=replace(SLOW, overtaken_by=None))) == []
 
 
 def test_where_it_is_not_known_which_were_overtaken_the_bytes_count():
-    (finding,) = of(minute(outlier=replace(SLOW, overtaken_by=None)))
+    (finding,) = of(minute(outlier=replace(SLOW, overtaken_by=None), ios_of=SHARED))
     assert finding.summary.endswith("others' I/Os are completed meanwhile")
 
 
@@ -110,7 +163,7 @@ def test_where_it_is_not_known_which_were_overtaken_the_bytes_count():
         pytest.param(minute(), "kyber", id="a scheduler that heeds no priority"),
         pytest.param(minute(key=None), "bfq", id="the usual priority"),
         pytest.param(minute(key=BACKUP._replace(process="other/8")), "bfq", id="another process"),
-        pytest.param(minute(io_bytes=3500 * 4096), "bfq", id="hardly any other I/O"),
+        pytest.param(minute(ios_of={("sda", 7): 3500, ("sda", 5): 520}), "bfq", id="hardly any other I/O"),
         pytest.param(minute(outlier=replace(SLOW, overtaken_by=3)), "bfq", id="others wait as long"),
         pytest.param(
             minute(outlier=replace(SLOW, stages_us={"queue": 5_000, "hba": 243_000})), "bfq", id="the device is slow"
