@@ -149,6 +149,8 @@ def untraced_share(traced: Traced, device: str = "") -> float | None:
 
 
 _NET_RX, _IRQ_POLL = "NET_RX", "IRQ_POLL"
+NETWORK_VECTORS = frozenset((_NET_RX,))
+"""Vectors that run on every host, and in which only some drivers' I/Os complete."""
 _AFTER_NET_RX = frozenset(("nvme-tcp", "iscsi_tcp"))
 """Drivers whose thread completes what this softirq received."""
 

@@ -1,10 +1,13 @@
 """The head of the interrupts screen: what delayed I/O most, and what ran meanwhile."""
 
+from dataclasses import replace
+
 import pytest
 from traced import HANDLERS, runs, softirqs, wakeups
 
-from latmon.model.frame import NOT_KNOWN, Thread
+from latmon.model.frame import NOT_KNOWN, Outlier, Thread, Wait
 from latmon.model.histogram import Histogram
+from latmon.model.measurements.softirqs import SoftirqCpu, SoftirqRuns
 from latmon.model.measurements.wakeups import Wakeups
 from latmon.views.heatmap import RAMP
 from latmon.views.lines import plain, width
@@ -16,12 +19,21 @@ LATE = Wakeups(
 )
 
 
+NETWORK = vectors({SoftirqCpu("NET_RX", 3): SoftirqRuns(runs(2_000, *[10] * 9_000), runs(5))}, 60)
+"""One delay of 2 ms in 9,001."""
+
+
+def slow_io(**values):
+    return Outlier(0.0, 1_000_000, "sda", "read", 12_000, **values)
+
+
 def drawn(found, cells=100, threshold_us=None):
     return [plain(line).rstrip() for line in culprit_lines(found, cells, threshold_us)]
 
 
-def roles(found, threshold_us=None):
-    return {role: len(text) for text, role in culprit_lines(found, 100, threshold_us)[1] if text.startswith("▆")}
+def roles(found, threshold_us=None, outliers=()):
+    bar = culprit_lines(found, 100, threshold_us, outliers)[1]
+    return {role: len(text) for text, role in bar if text.startswith("▆")}
 
 
 def test_a_late_thread_has_a_bar_from_woken_to_ran_of_what_ran_instead():
@@ -32,7 +44,7 @@ def test_a_late_thread_has_a_bar_from_woken_to_ran_of_what_ran_instead():
     assert bar.startswith(" woken ▆")
     assert bar.endswith("▆ ran")
     assert legend == " ■ a (prio 49) 75% 60.0ms  ■ b 25% 20.0ms"
-    cells = roles(found)
+    cells = roles(found, 1_000)
     assert cells["tail"] == 3 * cells["area"]
 
 
@@ -40,6 +52,30 @@ def test_the_alarm_colour_is_for_waits_that_can_exceed_the_threshold():
     found = culprit((), (), [LATE], 10)
     assert "tail" in roles(found, 9_000)
     assert "tail" not in roles(found, 20_000)
+
+
+def test_without_a_threshold_the_alarm_colour_is_for_waits_of_slow_ios():
+    """Any wait of 1 ms had it."""
+    late = culprit((), (), [LATE], 10)
+    wait = Wait("completion", "late_thread", 7, 120, 1_000_000, 9_000)
+    assert "tail" in roles(late, None, [slow_io(waits=(wait,))])
+    assert "tail" not in roles(late)
+    assert "tail" not in roles(late, None, [slow_io(waits=(replace(wait, thread="another"),))])
+    softirq = culprit(vectors(softirqs(), 60), (), (), 60)
+    assert "tail" in roles(softirq, None, [slow_io(stages_us={"softirq": 3_900}, path="BLOCK softirq")])
+    for other in ({"stages_us": {"softirq": 3_900}, "path": "IRQ_POLL softirq"}, {"stages_us": {"hba": 3_900}}):
+        assert "tail" not in roles(softirq, None, [slow_io(**other)])
+    handler = culprit((), handler_rows(HANDLERS, 60), (), 60)
+    assert "tail" in roles(handler, None, [slow_io(stages_us={"irq": 1_360})])
+    assert "tail" not in roles(handler, None, [slow_io(stages_us={"irq": 20})])
+
+
+def test_received_packets_delay_only_devices_behind_a_network():
+    """NET_RX, which every host has, was the culprit in the alarm colour on a host with local disks."""
+    assert culprit(NETWORK, (), (), 60) is None
+    assert culprit(NETWORK, (), (), 60, {"NET_RX"}).name == "NET_RX softirq"
+    fleet = [replace(NETWORK[0], name=f"{host}:NET_RX") for host in ("a", "b")]
+    assert culprit(fleet, (), (), 60, {"b:NET_RX"}).name == "b:NET_RX softirq"
 
 
 def test_idle_time_is_last_and_many_threads_are_others():
@@ -74,7 +110,7 @@ def test_the_most_time_per_second_is_the_culprit():
 def test_nothing_late_is_stated_and_its_rows_are_dim():
     prompt = Wakeups(Thread(8, "prompt", "other", 120), runs(20, 30))
     assert culprit((), (), [prompt], 60) is None
-    assert drawn(None) == [" culprit  none: nothing waited for 1 ms"]
+    assert drawn(None) == [" culprit  none: no I/O had to wait for 1 ms"]
     lines = interrupts(interrupts_of({}, {}, [LATE, prompt], 60), 100, 20, RAMP, focus="softirqs")
     by_name = {name: next(line for line in lines if name in plain(line)) for name in ("late_thread", "prompt")}
     assert {role for text, role in by_name["prompt"] if text.strip()} == {"dim"}

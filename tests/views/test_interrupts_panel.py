@@ -10,6 +10,7 @@ from traced import HANDLERS, HOSTILE, runs, softirqs, wakeups
 from latmon.aggregate.accumulator import summed
 from latmon.model.frame import Taskq, Thread
 from latmon.model.histogram import Histogram
+from latmon.model.measurements import SOFTIRQS
 from latmon.model.measurements.handlers import Handler, HandlerRuns
 from latmon.model.measurements.softirqs import SoftirqCpu, SoftirqRuns
 from latmon.model.measurements.wakeups import Wakeups
@@ -154,6 +155,17 @@ def test_the_cpus_of_a_vector_are_beside_its_handlers(affinity, effective, width
     else:
         end = titles.index("CPU") + len("CPU")
         assert line[:end].endswith(f" {shown}")
+
+
+@pytest.mark.parametrize(("driver", "head"), [("nvme", "culprit  none"), ("nvme-tcp", "culprit NET_RX softirq")])
+def test_the_network_softirq_counts_where_a_device_completes_in_it(driver, head):
+    late = {SoftirqCpu("NET_RX", 0): SoftirqRuns(runs(*[2_000] * 9), runs(5))}
+    made = Scene(Selection(screen="interrupts"))
+    made.store.origin = ORIGIN
+    for each in on_demand_host(6, 5):
+        devices = tuple(replace(device, driver=driver) for device in each.devices)
+        made.append(replace(each, devices=devices, tables={SOFTIRQS: late}))
+    assert head in text(screen_lines(made, (), 80, 40))
 
 
 def test_a_handler_alone_is_no_culprit():

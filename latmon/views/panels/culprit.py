@@ -1,17 +1,20 @@
 """The head of the interrupts panel: the thread, softirq or handler that delayed I/O most, and what ran meanwhile. Pure.
 
 Harm is the time lost per second: by a thread from its wake-up to its run, by a softirq from its raise to its entry, in
-waits of LATE_US or more; by a handler while others of its interrupt ran before it.
+waits of LATE_US or more; by a handler while others of its interrupt ran before it. A softirq that no device's
+completions wait for is none, however late it ran.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from latmon.analysis.attribution import NETWORK_VECTORS, completing_vectors
 from latmon.analysis.threshold import slower, time_from
-from latmon.model.frame import NOT_KNOWN
+from latmon.model.devices import host_and_device
+from latmon.model.frame import NOT_KNOWN, Outlier
 from latmon.model.histogram import Histogram
 from latmon.support.units import attached, duration, part, spelled, whole
 from latmon.views.bars import BAR, apportion
@@ -26,8 +29,9 @@ if TYPE_CHECKING:
 
 LATE_US = 1_000
 """Waits below this are dim: they are no cause of an I/O that anybody notices."""
-_NO_IO = frozenset({"TIMER", "HRTIMER", "SCHED", "RCU"})
+_NO_IO = frozenset({"TIMER", "HRTIMER", "SCHED", "RCU", "NET_TX"})
 """Softirqs that complete no I/O."""
+_SOFTIRQ = " softirq"
 _RAN_IN = {
     "irq_exit": "at the end of an interrupt",
     "timer": "in the timer's tick",
@@ -45,7 +49,7 @@ class Culprit:
     """What delayed I/O most, over `seconds`."""
 
     name: str
-    said: tuple[str, ...]
+    texts: tuple[str, ...]
     """What it did in words, the longest text first."""
     begin: str
     end: str
@@ -60,16 +64,44 @@ class Culprit:
 
 
 def culprit(
-    softirqs: Iterable[Vector], handlers: Sequence[HandlerRow], threads: Iterable[Wakeups], seconds: float
+    softirqs: Iterable[Vector],
+    handlers: Sequence[HandlerRow],
+    threads: Iterable[Wakeups],
+    seconds: float,
+    received_in: Collection[str] = (),
 ) -> Culprit | None:
-    """Return what delayed I/O most; None where nothing was late."""
-    several = [
-        *(_thread(one, seconds) for one in threads),
-        *(_softirq(one, seconds) for one in softirqs if one.name not in _NO_IO),
-        *(_handler(one, handlers) for one in handlers),
+    """Return what delayed I/O most; None where nothing was late.
+
+    `received_in`: the network's softirqs that completions of a device wait for: they run on every host.
+    """
+    candidates = [
+        *(_thread(thread, seconds) for thread in threads),
+        *(_softirq(vector, seconds) for vector in softirqs if _is_waited_for(vector.name, received_in)),
+        *(_handler(handler, handlers) for handler in handlers),
     ]
-    late = [one for one in several if one is not None]
-    return max(late, key=lambda one: one.lost_us, default=None)
+    late = [candidate for candidate in candidates if candidate is not None]
+    return max(late, key=lambda candidate: candidate.lost_us, default=None)
+
+
+def _is_waited_for(vector: str, received_in: Collection[str]) -> bool:
+    """Return whether I/Os may wait for a softirq; a fleet's has the host in front of its name."""
+    name = host_and_device(vector)[1]
+    return vector in received_in if name in NETWORK_VECTORS else name not in _NO_IO
+
+
+def delays_slow_ios(worst: Culprit, outliers: Iterable[Outlier]) -> bool:
+    """Return whether any of these slow I/Os waited for it, for LATE_US or longer."""
+    return any(_waits_for(outlier, worst) for outlier in outliers)
+
+
+def _waits_for(outlier: Outlier, worst: Culprit) -> bool:
+    if worst.begin == "woken":
+        return any(wait.thread == worst.name and wait.delay_us >= LATE_US for wait in outlier.waits)
+    if worst.begin == "interrupt":
+        return outlier.stages_us.get("irq", 0) >= LATE_US
+    vector = host_and_device(worst.name.removesuffix(_SOFTIRQ))[1]
+    is_late_there = outlier.stages_us.get("softirq", 0) >= LATE_US
+    return is_late_there and vector in completing_vectors((outlier.path,))
 
 
 def is_late(delay: Histogram) -> bool:
@@ -86,38 +118,45 @@ def _waits(delay: Histogram, what: str, seconds: float) -> tuple[tuple[str, ...]
     return texts, total_us / max(seconds, 1e-6)
 
 
-def _thread(one: Wakeups, seconds: float) -> Culprit | None:
-    if not is_late(one.delay):
+def _thread(thread: Wakeups, seconds: float) -> Culprit | None:
+    if not is_late(thread.delay):
         return None
-    said, lost_us = _waits(one.delay, "for a CPU", seconds)
+    texts, lost_us = _waits(thread.delay, "for a CPU", seconds)
     return Culprit(
-        one.thread.comm,
-        said,
+        thread.thread.comm,
+        texts,
         "woken",
         "ran",
-        one.weights,
+        thread.weights,
         lost_us,
-        has_times=bool(one.ran_us),
-        most_us=one.delay.max_bound or 0,
+        has_times=bool(thread.ran_us),
+        most_us=thread.delay.max_bound or 0,
     )
 
 
-def _softirq(one: Vector, seconds: float) -> Culprit | None:
-    if not is_late(one.delay):
+def _softirq(vector: Vector, seconds: float) -> Culprit | None:
+    if not is_late(vector.delay):
         return None
-    said, lost_us = _waits(one.delay, f"on CPU {one.worst}" if one.worst >= 0 else "", seconds)
-    runs = {f"{_RAN_IN.get(context, context)}": share for context, share in one.ran_in.items() if share}
+    texts, lost_us = _waits(vector.delay, f"on CPU {vector.worst}" if vector.worst >= 0 else "", seconds)
+    shares = {_RAN_IN.get(context, context): share for context, share in vector.ran_in.items() if share}
     return Culprit(
-        f"{one.name} softirq", said, "raised", "ran", runs, lost_us, has_times=False, most_us=one.delay.max_bound or 0
+        f"{vector.name}{_SOFTIRQ}",
+        texts,
+        "raised",
+        "ran",
+        shares,
+        lost_us,
+        has_times=False,
+        most_us=vector.delay.max_bound or 0,
     )
 
 
 def _handler(victim: HandlerRow, handlers: Sequence[HandlerRow]) -> Culprit | None:
     """Return the handler that a handler waited for most; None where it waited for less than LATE_US per second."""
-    before = [one for one in handlers if one.handler.name in victim.runs.shared_with]
+    before = [other for other in handlers if other.handler.name in victim.runs.shared_with]
     if victim.waited_us < LATE_US or not before:
         return None
-    slow = max(before, key=lambda one: one.runs.run.nearest_sum)
+    slow = max(before, key=lambda other: other.runs.run.nearest_sum)
     name = victim.handler.name
     waited = f"{name} waited for it {spelled(victim.waited_us)} of each second"
     handled = f"handled nothing in {part(slow.not_handled)} of its runs" if slow.is_mostly_not_handled else ""
@@ -133,34 +172,44 @@ def _handler(victim: HandlerRow, handlers: Sequence[HandlerRow]) -> Culprit | No
     )
 
 
-def culprit_lines(found: Culprit | None, cells: int, threshold_us: int | None) -> list[Line]:
+def culprit_lines(
+    worst: Culprit | None, cells: int, threshold_us: int | None, outliers: Iterable[Outlier] = ()
+) -> list[Line]:
     """Return a heading, the bar of what ran meanwhile and its legend; a heading where nothing was late.
 
-    The culprit has the alarm colour where it may have delayed an I/O by the threshold; without one, always.
+    The culprit has the alarm colour where it may have delayed an I/O by the threshold; without one, where any of the
+    slow I/Os waited for it.
     """
-    if found is None:
-        return [heading((Span(" culprit", "strong"), Span("  none: nothing waited for 1 ms", "dim")), cells)]
-    name = (Span(" culprit ", "dim"), Span(found.name, "strong"))
+    if worst is None:
+        return [heading((Span(" culprit", "strong"), Span("  none: no I/O had to wait for 1 ms", "dim")), cells)]
+    name = (Span(" culprit ", "dim"), Span(worst.name, "strong"))
     room = cells - line_width(name) - ends(cells) - 2
-    said = next((text for text in found.said if cell_len(text) <= room), "")
-    lines = [heading((*name, Span(f"  {said}")), cells)]
-    is_alarm = threshold_us is None or not found.most_us or found.most_us >= threshold_us
-    parts = _parts(found)
+    about = next((text for text in worst.texts if cell_len(text) <= room), "")
+    lines = [heading((*name, Span(f"  {about}")), cells)]
+    parts = _parts(worst)
     if not parts:
         return [*lines, fit((Span(" what ran meanwhile is not known", "dim"),), cells)]
+    is_alarm = _is_alarm(worst, threshold_us, outliers)
     roles = [_role(name, number, is_alarm=is_alarm) for number, name in enumerate(parts)]
-    begin, end = f" {found.begin} ", f" {found.end}"
+    begin, end = f" {worst.begin} ", f" {worst.end}"
     sizes = apportion(list(parts.values()), max(cells - len(begin) - len(end) - 1, 0))
     bar = (Span(BAR * size, role) for size, role in zip(sizes, roles, strict=True) if size)
-    return [*lines, fit((Span(begin, "dim"), *bar, Span(end, "dim")), cells), _legend(found, parts, roles, cells)]
+    return [*lines, fit((Span(begin, "dim"), *bar, Span(end, "dim")), cells), _legend(worst, parts, roles, cells)]
 
 
-def _parts(found: Culprit) -> dict[str, float]:
+def _is_alarm(worst: Culprit, threshold_us: int | None, outliers: Iterable[Outlier]) -> bool:
+    if threshold_us is None:
+        return delays_slow_ios(worst, outliers)
+    return not worst.most_us or worst.most_us >= threshold_us
+
+
+def _parts(worst: Culprit) -> dict[str, float]:
     """Return the largest parts, the sum of the others, and the time of which it isn't known what ran, in this order."""
-    known = sorted((one for one in found.parts.items() if one[0] != NOT_KNOWN and one[1]), key=lambda one: -one[1])
-    left = sum(value for _, value in known[_NAMED:])
-    parts = dict(known[:_NAMED]) | ({_OTHERS: left} if left else {})
-    unknown = found.parts.get(NOT_KNOWN, 0)
+    named = {name: value for name, value in worst.parts.items() if name != NOT_KNOWN and value}
+    largest_first = sorted(named.items(), key=lambda item: -item[1])
+    left = sum(value for _, value in largest_first[_NAMED:])
+    parts = dict(largest_first[:_NAMED]) | ({_OTHERS: left} if left else {})
+    unknown = worst.parts.get(NOT_KNOWN, 0)
     return parts | ({NOT_KNOWN: unknown} if unknown else {})
 
 
@@ -172,13 +221,13 @@ def _role(name: str, number: int, *, is_alarm: bool) -> str:
     return TAIL if is_alarm else "accent"
 
 
-def _legend(found: Culprit, parts: Mapping[str, float], roles: Sequence[str], cells: int) -> Line:
+def _legend(worst: Culprit, parts: Mapping[str, float], roles: Sequence[str], cells: int) -> Line:
     """Return the names of the parts with their shares and times, as many as fit."""
     total = sum(parts.values())
     line: Line = (Span(" "),)
     for (name, value), role in zip(parts.items(), roles, strict=True):
-        time = f" {duration(value)}" if found.has_times and found.begin != "interrupt" else ""
-        number = f" x{whole(round(value))}" if found.begin == "woken" and not found.has_times else ""
+        time = f" {duration(value)}" if worst.has_times and worst.begin != "interrupt" else ""
+        number = f" x{whole(round(value))}" if worst.begin == "woken" and not worst.has_times else ""
         after = "after " if number and name not in (_OTHERS, NOT_KNOWN) else ""
         text = f"{after}{name} {part(value / total)}{time}{number}  "
         more = (Span(_MARK, role), Span(text, "dim" if role == "frame" else "text"))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from latmon.aggregate.accumulator import TaskqSum, summed
-from latmon.analysis.attribution import by_vector
+from latmon.analysis.attribution import NETWORK_VECTORS, by_vector, in_table, vectors_of
 from latmon.analysis.threshold import time_from
 from latmon.model.frame import pid_of
 from latmon.model.histogram import EMPTY, Histogram
@@ -594,9 +594,22 @@ def interrupts_panel(view: ViewState, width: int, room: int) -> list[Line]:
 
 def _culprit(view: ViewState, shown: InterruptTables, width: int) -> list[Line]:
     """Return the lines of what delayed I/O most."""
-    seconds = max(view.history.window.covered_us, 1) / _SECOND_US
-    found = view.history.made("culprit", lambda: culprit(shown.vectors, shown.handlers, shown.threads, seconds))
-    return culprit_lines(found, width, view.selection.threshold_us)
+    history = view.history
+    seconds = max(history.window.covered_us, 1) / _SECOND_US
+    received_in = _received_in(view, [vector.name for vector in shown.vectors])
+    worst = history.made("culprit", lambda: culprit(shown.vectors, shown.handlers, shown.threads, seconds, received_in))
+    return culprit_lines(worst, width, view.selection.threshold_us, history.on_demand.outliers)
+
+
+def _received_in(view: ViewState, names: Sequence[str]) -> frozenset[str]:
+    """Return the softirqs of the network that completions of the devices wait for, by their names in the table."""
+    paths = view.history.on_demand.traced.paths
+    return frozenset(
+        in_table(vector, device.name, names)
+        for device in view.history.devices()
+        for vector in vectors_of(device.driver, paths.get(device.name, {}))
+        if vector in NETWORK_VECTORS
+    )
 
 
 def _why(view: ViewState, what: str, *parts: str) -> str:
