@@ -97,8 +97,8 @@ def _steps(first: IoPriority) -> Iterator[Step]:
     name, _, pid = first.process.rpartition("/")
     process = pid if pid.isdecimal() else "PID"
     yield Step(
-        f"ask whether {within(name) or 'that program'} needs the real-time class, and who set it: a script with ionice, "
-        "IOSchedulingClass= of a systemd unit, or a real-time policy of the CPU (chrt), which gives it, too",
+        f"ask whether {within(name) or 'that program'} needs the real-time class, and who set it: a script with "
+        "ionice, IOSchedulingClass= of a systemd unit, or a real-time policy of the CPU (chrt), which gives it, too",
         commands=(f"ionice -p {process}",),
     )
     yield Step(
