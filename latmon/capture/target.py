@@ -22,11 +22,13 @@ from latmon.support import output_files, paths, streams
 from latmon.support.errors import UnavailableError, UsageError
 from latmon.support.paths import content
 from latmon.support.streams import STANDARD
-from latmon.support.text import clean
+from latmon.support.text import clean, clean_path
 from latmon.support.units import show_size
 
 SUFFIX = ".latmon.jsonl.gz"
 _TRIES = 100
+_MAX_MOUNT = 256
+"""Characters of the name of a mount."""
 MIN_FREE_BYTES = 256 * 1024 * 1024
 MIN_FREE_SHARE = 0.05
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._-]+")
@@ -291,6 +293,11 @@ def disk_of(mount: Mount, proc: Path = Path("/proc"), sys: Path = Path("/sys")) 
 def _number_of(mount: Mount) -> int:
     """Return the number of a mount's block device; 0 where it has none of its own."""
     return os.makedev(*mount.number) if mount.number[0] else 0
+
+
+def mount_name(point: str) -> str:
+    """Return a mount point as all tables and file systems name it, by which their rows are matched."""
+    return clean_path(point, _MAX_MOUNT)
 
 
 def plain_field(field: bytes) -> str:

@@ -216,6 +216,14 @@ def test_a_self_test_is_named_while_the_drive_has_io():
     assert found(RULE, [trimmed(100, 300, 0, 0)], [replace(SSD, reports=(DeviceReport("self_test", 0, "nvme"),))]) == []
 
 
+def test_the_limit_of_a_btrfs_scrub_has_an_undo():
+    """Later scrubs have the limit as well."""
+    frames = [frame(100 + 5 * n, tables={MAINTENANCE: {Maintenance("sda", "btrfs scrub"): 5 * S}}) for n in range(3)]
+    (finding,) = found(RULE, frames, [SDA])
+    (limit,) = [step for step in finding.steps if "btrfs scrub limit -a -l 20m /MOUNT" in step.commands]
+    assert "undone by btrfs scrub limit -a -l 0 /MOUNT" in limit.risk
+
+
 def test_a_scrub_of_a_pool_is_named_and_can_be_paused():
     reports = (DeviceReport("zfs_scan", "zfs scrub of tank", "zpool"), DeviceReport("zfs_scan_percent", 16, "zpool"))
     (one,) = found(RULE, [trimmed(100, 300, 0, 0)], [replace(SSD, reports=reports)])

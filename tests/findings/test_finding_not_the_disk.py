@@ -65,10 +65,19 @@ def test_a_thread_of_another_program_that_has_the_lock_is_a_step():
     assert one.steps[1].what == "find out what backup does with the file while others wait"
 
 
-def test_where_files_are_opened_the_directory_is_what_to_change():
-    (one,) = found(RULE, load(LOCKED, op="open"), [SDA])
-    assert one.summary.startswith("sda: opens on files of /data wait for a lock")
-    assert "directories" in one.steps[-1].what
+@pytest.mark.parametrize("op", ["open", "unlink", "stat"])
+def test_where_files_are_opened_the_directory_is_what_to_change(op):
+    (one,) = found(RULE, load(LOCKED, op=op), [SDA])
+    assert one.summary.startswith(f"sda: {op}s on files of /data wait for a lock")
+    assert one.steps[-1].what.startswith("spread the files over several directories")
+
+
+def test_renames_between_directories_take_the_lock_of_the_file_system():
+    """The step was to spread the files over several directories, which makes renames wait for this lock."""
+    (finding,) = found(RULE, load(LOCKED, op="rename"), [SDA])
+    assert finding.steps[-1].what.startswith("rename within a directory")
+    assert "s_vfs_rename_mutex" in finding.steps[-1].what
+    assert not any("spread" in step.what for step in finding.steps)
 
 
 def test_on_an_nfs_mount_the_server_or_the_client_is_a_fact():

@@ -8,7 +8,7 @@ from cgroup_host import at_once, put
 from latmon.model.measurements import HUNG_OPERATIONS
 from latmon.model.measurements.hung_operations import HungOperation, HungTime
 from latmon.recording.validate import MAX_LABEL
-from latmon_backends.kernel import bounded_sums, hung_operations
+from latmon_backends.kernel import hung_operations
 from latmon_backends.kernel.hung_operations import HangReader
 
 S = 1_000_000
@@ -157,7 +157,7 @@ def test_a_sample_that_comes_some_milliseconds_early_is_in_time(host):
 
 
 def test_the_rows_of_processes_that_are_gone_are_forgotten(host, monkeypatch):
-    monkeypatch.setattr(bounded_sums, "_MOST_SUMS", 3)
+    monkeypatch.setattr(host.reader._sums, "_most_sums", 3)
 
     def change(second):
         pid = 10 + second // 4

@@ -10,23 +10,25 @@ from cgroup_host import at_once, put
 
 from latmon.model.measurements import NFS_OPERATIONS, NFS_REQUESTS
 from latmon.model.measurements.nfs import NfsCalls, NfsMount, NfsOperation, NfsRequests
+from latmon_backends.bpftrace.tracer import FileSystems
 from latmon_backends.kernel import nfs
 from latmon_backends.kernel.nfs import NfsReader
 
 S = 1_000_000
 GOLDEN = Path(__file__).parents[1] / "golden/nfs"
 MOUNTINFO = (GOLDEN / "mountinfo.txt").read_text()
+HEAD = "device a:/ mounted on /mnt/nfs with fstype nfs statvers=1.0\n\tage:\t1\n"
 QUICK, SLOW, SILENT = ((GOLDEN / f"{name}.txt").read_text() for name in ("quick", "slow", "silent"))
 
 
-def between(proc, *texts, mountinfo=MOUNTINFO):
+def between(proc, *texts, mountinfo=MOUNTINFO, every_s=2):
     """Return the rows of a reader that sees these texts of mountstats one after the other."""
     put(proc / "self/mountinfo", mountinfo)
     clock = [0]
     reader = NfsReader(proc, at_once, lambda: clock[0])
     samples = []
     for at, text in enumerate((*texts, texts[-1])):
-        clock[0] = at * 2 * S
+        clock[0] = at * every_s * S
         put(proc / "self/mountstats", text)
         samples.append(reader.sample(clock[0]))
     return nfs.difference(samples[0], samples[-1])
@@ -63,6 +65,54 @@ def test_a_silence_in_which_nothing_is_sent_again_has_a_row(proc):
     assert requests[NfsMount("/mnt/soft")] == NfsRequests(4, 0, 6 * S)
 
 
+def with_requests(sent, answered):
+    return f"{HEAD}\txprt:\ttcp 0 0 1 0 5 {sent} {answered} 0\n"
+
+
+@pytest.mark.parametrize(
+    ("counts", "requests"),
+    [
+        pytest.param([(101, 100), (201, 200), (201, 200)], NfsRequests(100, 100), id="an answer was lost long ago"),
+        pytest.param([(100, 100), (105, 104), (205, 204), (205, 204)], NfsRequests(105, 104), id="one was lost"),
+        pytest.param([(100, 100), (101, 100), (101, 101), (101, 101)], NfsRequests(1, 1, 2 * S), id="answered late"),
+        pytest.param([(100, 100), (103, 101), (103, 101)], NfsRequests(3, 1, 2 * S), id="silent after an answer"),
+        pytest.param([(101, 100), (102, 100), (102, 100)], NfsRequests(1, 0, 4 * S), id="silent after a lost answer"),
+    ],
+)
+def test_requests_wait_that_were_sent_since_answers_kept_up(proc, counts, requests):
+    """After one lost answer each interval counted, also where all later requests were answered."""
+    mountinfo = "41 27 0:34 / /mnt/nfs rw - nfs a:/ rw\n"
+    rows = between(proc, *(with_requests(*pair) for pair in counts), mountinfo=mountinfo)
+    assert rows[NFS_REQUESTS] == {NfsMount("/mnt/nfs"): requests}
+
+
+def test_all_operations_of_several_mounts_are_counted(proc):
+    """Only 16 rows of a look were, for all mounts together."""
+    ops = ("READ", "WRITE", "GETATTR", "LOOKUP", "ACCESS", "READDIR", "OPEN", "CLOSE")
+    points = [f"/home/{number}" for number in range(64)]
+    mountinfo = "".join(f"41 27 0:{at} / {point} rw - nfs a:/ rw\n" for at, point in enumerate(points))
+
+    def text(calls):
+        lines = "".join(f"\t{op}: {calls} {calls} 0 8 8 0 {calls} {calls} 0\n" for op in ops)
+        return "".join(HEAD.replace("/mnt/nfs", point) + lines for point in points)
+
+    rows = between(proc, text(10), text(20), text(30), mountinfo=mountinfo, every_s=60)[
+        NFS_OPERATIONS
+    ]  # looks are paced
+    assert len(rows) == 64 * 8
+    assert {calls.calls for calls in rows.values()} == {20}
+
+
+def test_a_long_mount_has_the_name_that_the_tracer_gives_it(proc):
+    point = "/mnt/" + "/".join(["directory"] * 30)
+    put(proc / "self/mountinfo", f"41 27 0:34 / {point} rw - nfs a:/ rw\n")
+    put(proc / "self/mountstats", HEAD.replace("/mnt/nfs", point))
+    (mount,) = nfs.look(proc, 0).requests
+    traced = FileSystems(proc, proc / "sys", lambda: 0.0).of(34)
+    assert mount.mount == traced.mount
+    assert len(mount.mount) == 256
+
+
 def test_without_an_nfs_mount_mountstats_is_not_read(proc, monkeypatch):
     local = "".join(line for line in MOUNTINFO.splitlines(keepends=True) if " - nfs" not in line)
     monkeypatch.setattr(nfs, "_sections", lambda _: pytest.fail("mountstats was read"))
@@ -88,9 +138,6 @@ def test_counters_of_a_mount_that_was_made_anew_are_no_calls(proc):
     rows = between(proc, SILENT, QUICK)
     assert not [key for key in rows[NFS_OPERATIONS] if key.mount == "/opt"]
     assert NfsMount("/mnt/three") not in rows[NFS_REQUESTS]
-
-
-HEAD = "device a:/ mounted on /mnt/nfs with fstype nfs statvers=1.0\n\tage:\t1\n"
 
 
 @pytest.mark.parametrize(

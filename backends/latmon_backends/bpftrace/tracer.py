@@ -21,7 +21,6 @@ from latmon.model.frame import FILES, PROCESSES, SIZES, Device, FileSystem, Miss
 from latmon.support import host
 from latmon.support.errors import ManifestError
 from latmon.support.paths import data_dir
-from latmon.support.text import clean
 from latmon_backends.bpftrace.probe import BpftraceProbe
 from latmon_backends.bpftrace.program import (
     BpftraceProgram,
@@ -77,7 +76,6 @@ _FRESH_S, _AGAIN_S = 10.0, 1.0
 such as those of containers, stay unknown: what is new is looked for once in the latter time, what was missing in the
 former, because a host may have 10,000 mounts."""
 _MINOR_BITS = 20
-_MAX_MOUNT = 200
 
 
 def on_demand_manifests(probes: Path | None = None) -> tuple[Manifest, ...]:
@@ -603,7 +601,7 @@ class FileSystems:
         if mount is None:
             return FileSystem(f"{number >> _MINOR_BITS}:{number & ((1 << _MINOR_BITS) - 1)}")
         disk = target.disk_of(mount, self._proc, self._sys)
-        return FileSystem(clean(mount.point, _MAX_MOUNT), mount.kind, disk)
+        return FileSystem(target.mount_name(mount.point), mount.kind, disk)
 
     def _read(self, now_s: float) -> None:
         usual = target.usual_mounts(target.mounts(self._proc))

@@ -21,9 +21,17 @@ V = TypeVar("V")
 class BoundedSums(Generic[Row, V]):
     """Sums of rows; `rows` is another mapping after each addition, so that a sample can keep it."""
 
-    def __init__(self, table: Table[Row, V], size: Callable[[V], Any]) -> None:
-        """`size`: the sort key of a value; of each addition the greatest `_MOST_ROWS` are kept."""
+    def __init__(
+        self,
+        table: Table[Row, V],
+        size: Callable[[V], Any],
+        *,
+        most_rows: int = _MOST_ROWS,
+        most_sums: int = _MOST_SUMS,
+    ) -> None:
+        """`size`: the sort key of a value; of each addition the greatest `most_rows` are kept, in all `most_sums`."""
         self._value, self._size = table.value, size
+        self._most_rows, self._most_sums = most_rows, most_sums
         self.rows: Mapping[Row, V] = {}
 
     def add(self, gains: Mapping[Row, V]) -> None:
@@ -31,10 +39,10 @@ class BoundedSums(Generic[Row, V]):
         if not gains:
             return
         sums = dict(self.rows)
-        for row in heapq.nlargest(_MOST_ROWS, gains, key=lambda row: self._size(gains[row])):
+        for row in heapq.nlargest(self._most_rows, gains, key=lambda row: self._size(gains[row])):
             before = sums.pop(row, None)  # and is the newest then
             sums[row] = gains[row] if before is None else self._value.add(before, gains[row])
-        while len(sums) > _MOST_SUMS:
+        while len(sums) > self._most_sums:
             del sums[next(iter(sums))]
         self.rows = sums
 

@@ -31,7 +31,7 @@ from latmon.model.measurements import HUNG_OPERATIONS
 from latmon.model.measurements.hung_operations import HungOperation, HungTime
 from latmon.model.table import Tables
 from latmon.support.paths import content
-from latmon.support.text import clean, clean_path
+from latmon.support.text import clean
 from latmon_backends.kernel.bounded_sums import BoundedSums, rows_between
 from latmon_backends.kernel.paced_looks import LEAST_US, PacedLooks, Run
 
@@ -324,7 +324,7 @@ class _Mounts:
         """Return the file system of a mount; of one with a server by its usual mount, as its other numbers are."""
         if mount.is_remote:
             mount = target.usual_mounts((mount, *self._all().values()))[mount.number]
-        return FileSystem(clean_path(mount.point, _MAX_NAME), mount.kind, self._disk(mount))
+        return FileSystem(target.mount_name(mount.point), mount.kind, self._disk(mount))
 
     def _of_file(self, pid: str, number: int) -> target.Mount | None:
         info = content(f"{self._proc}/{pid}/fdinfo/{number}") if number < 1 << 31 else b""

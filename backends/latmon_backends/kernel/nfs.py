@@ -26,11 +26,13 @@ from latmon.model.measurements import NFS_OPERATIONS, NFS_REQUESTS
 from latmon.model.measurements.nfs import NfsCalls, NfsMount, NfsOperation, NfsRequests
 from latmon.model.table import Tables
 from latmon.support.paths import content
-from latmon.support.text import clean_path
 from latmon_backends.kernel.bounded_sums import BoundedSums, rows_between
 from latmon_backends.kernel.paced_looks import LEAST_US, PacedLooks, Run
 
-_MOST_MOUNTS, _MAX_NAME = 256, 256
+_MOST_MOUNTS = 256
+_MOST_MOUNTS_AT_WORK, _USUAL_OPERATIONS = 64, 22
+"""The rows of a look: NFS 3 has 22 operations (RFC 1813), and of those of NFS 4 a mount uses no more."""
+_MOST_ROWS = _MOST_MOUNTS_AT_WORK * _USUAL_OPERATIONS
 _MOUNTS_US = 30_000_000
 """Time between two looks for new mounts."""
 _SECTION = re.compile(rb"^(?=device |no device )", re.MULTILINE)
@@ -100,8 +102,10 @@ class NfsReader:
         """`run` and `now_us`: as those of `PacedLooks`."""
         self._proc = proc
         self._looks: PacedLooks[Look] = PacedLooks("nfs", run, now_us, lambda look: look.pause_us)
-        self._operations = BoundedSums(NFS_OPERATIONS, _time_of_calls)
-        self._requests = BoundedSums(NFS_REQUESTS, _unanswered)
+        self._operations = BoundedSums(NFS_OPERATIONS, _time_of_calls, most_rows=_MOST_ROWS, most_sums=2 * _MOST_ROWS)
+        self._requests = BoundedSums(NFS_REQUESTS, _unanswered, most_rows=_MOST_MOUNTS, most_sums=2 * _MOST_MOUNTS)
+        self._waiting: frozenset[NfsMount] = frozenset()
+        """Mounts with requests that wait for an answer, as of the last look."""
         self._sums = NO_NFS
 
     def sample(self, mono_us: int) -> NfsSums:
@@ -109,7 +113,8 @@ class NfsReader:
         looks = self._looks.taken()
         if looks is not None:
             self._operations.add(_calls_between(*looks))
-            self._requests.add(dict(_requests_between(*looks)))
+            requests, self._waiting = _requests_between(*looks, self._waiting)
+            self._requests.add(requests)
             self._sums = NfsSums(self._operations.rows, self._requests.rows)
         before = self._looks.last
         self._looks.begin_if_due(mono_us, lambda now_us: look(self._proc, now_us, before))
@@ -122,8 +127,17 @@ def _calls_between(before: Look, now: Look) -> dict[NfsOperation, NfsCalls]:
     return {key: calls for key, calls in gains.items() if NfsMount(key.mount) in before.requests}
 
 
-def _requests_between(before: Look, now: Look) -> Iterator[tuple[NfsMount, NfsRequests]]:
+def _requests_between(
+    before: Look, now: Look, waiting: frozenset[NfsMount]
+) -> tuple[dict[NfsMount, NfsRequests], frozenset[NfsMount]]:
+    """Return the requests between two looks, and the mounts whose requests wait; `waiting`: those of the first look.
+
+    A request whose answer was lost is sent again and counted twice, so fewer are answered than sent from then on. So
+    that a request waits is known by what was sent since answers kept up with it.
+    """
     us = now.mono_us - before.mono_us
+    gains: dict[NfsMount, NfsRequests] = {}
+    still_waiting: set[NfsMount] = set()
     for mount, requests in now.requests.items():
         was = before.requests.get(mount)
         if was is None:
@@ -131,9 +145,13 @@ def _requests_between(before: Look, now: Look) -> Iterator[tuple[NfsMount, NfsRe
         sent, answered = requests.sent - was.sent, requests.answered - was.answered
         if sent < 0 or answered < 0:  # mounted anew
             continue
-        waited_us = us if requests.answered < requests.sent else 0
+        has_kept_up = answered > 0 and (sent == answered or requests.answered >= requests.sent)
+        if sent > answered or (mount in waiting and not has_kept_up):
+            still_waiting.add(mount)
+        waited_us = us if mount in still_waiting and not answered else 0
         if sent or answered or waited_us:
-            yield mount, NfsRequests(sent, answered, waited_us)
+            gains[mount] = NfsRequests(sent, answered, waited_us)
+    return gains, frozenset(still_waiting)
 
 
 def look(proc: Path, mono_us: int, before: Look | None = None) -> Look:
@@ -147,7 +165,7 @@ def look(proc: Path, mono_us: int, before: Look | None = None) -> Look:
     requests: dict[NfsMount, NfsRequests] = {}
     for point, section in _sections(proc) if mounts else ():
         if point in mounts and len(requests) < _MOST_MOUNTS:
-            mount = clean_path(point, _MAX_NAME)
+            mount = target.mount_name(point)
             requests[NfsMount(mount)] = _requests(section)
             operations |= {NfsOperation(mount, op): calls for op, calls in _calls(section)}
     spent_us = (time.thread_time_ns() - begun_ns) // 1000

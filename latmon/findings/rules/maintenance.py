@@ -336,7 +336,7 @@ def _steps(work: _Work) -> Iterator[Step]:
         if action == "scrub":
             yield Step(
                 "let it run slower while programs wait (Linux 5.14), or stop it and let it go on at night",
-                "none for the data; it is resumed by btrfs scrub resume",
+                "none for the data; undone by btrfs scrub limit -a -l 0 /MOUNT (no limit), and by btrfs scrub resume",
                 ("btrfs scrub limit -a -l 20m /MOUNT", "btrfs scrub cancel /MOUNT"),
             )
         if action == "balance":

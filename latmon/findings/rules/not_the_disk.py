@@ -37,6 +37,13 @@ _REFUTED = (
     "the operations are as slow when one thread alone does them, or when each thread has a file and a directory of its "
     "own"
 )
+_RENAMES = Step(
+    "rename within a directory, each program in one of its own: a rename from one directory to another takes the one "
+    "rename lock of the file system (s_vfs_rename_mutex), however many directories there are; else put the files on "
+    "several file systems",
+    "paths change",
+)
+"""fs/namei.c lock_rename(): in one directory only that directory's lock is taken."""
 _MOST_HOLDERS = 3
 """So many names of threads that have a lock are in a fact."""
 
@@ -178,6 +185,9 @@ def _steps(locked: _Locked, slow: Sequence[FileOperation]) -> Iterator[Step]:
     } - users
     if others:
         yield Step(f"find out what {', '.join(sorted(others)[:_MOST_HOLDERS])} does with the file while others wait")
+    if locked.op == "rename":
+        yield _RENAMES
+        return
     if locked.op == "open" or locked.op in PATH_OPS:
         yield Step("spread the files over several directories: each has a lock of its own", "paths change")
         return

@@ -84,7 +84,7 @@ class NfsRequests:
     """Transmissions, those of calls that have not ended included."""
     answered: int = 0
     waited_us: int = 0
-    """Time of the intervals at whose end fewer were answered than sent, since the connections were made."""
+    """Time of the intervals in which none was answered, though one was sent in them or waited since before."""
 
 
 NFS_REQUESTS = Table(
