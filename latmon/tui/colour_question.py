@@ -26,7 +26,7 @@ _TRUECOLOR = re.compile(r"38[;:]2[;:](?:\d*:)?1[;:]2[;:]3")
 _LEVELS = range(61, 70)
 _HOLD_S = 0.1
 _PATIENCE_S = 10.0
-"""Time after a question in which an Esc may be the begin of its answer; later ones are still no keys."""
+"""Time after a question in which an Esc may be the beginning of its answer; later ones are still no keys."""
 _LONGEST = 256
 """Characters of an answer at most: what is longer is none."""
 
