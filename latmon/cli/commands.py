@@ -402,7 +402,8 @@ def _replay(args: argparse.Namespace) -> int:
     screen = _screen(args, config.load(os.environ), "REPLAY")
     if args.once:
         return _replay_once(args, screen)
-    if not args.inline and sys.stderr.isatty():
+    has_keys = sys.stdin.isatty() or STANDARD in args.files
+    if not args.inline and sys.stderr.isatty() and has_keys and os.environ.get("TERM", "") not in _NO_CURSOR:
         first_picture.show("reading the recording")
     if STANDARD in args.files:
         streams.keys_from_terminal()

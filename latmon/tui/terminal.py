@@ -475,6 +475,7 @@ _LOST_S, _LOST_TIMES = 3.0, 4
 """Least time after which an answer has got lost, and that as a multiple of the time that the last picture took."""
 _ANSWER_S = 0.5, 1.0
 """Time that the exit waits for an answer: twice that of the last picture, within these bounds."""
+_POLL_S = 0.01
 _LONGEST_REST_S = 10.0
 """Longest time between two frames, whatever the last picture took: a terminal may have been stopped meanwhile."""
 _FIRST_PART = 2_000
@@ -716,9 +717,10 @@ class TerminalDriver(LinuxDriver):
             self.write(ATTRIBUTES)
 
     def _ask_colours(self) -> None:
-        """Ask the terminal whether it has truecolor. The exit waits for the answer, as for that to a picture."""
-        self.link.heard.clear()
-        self.write(COLOURS + _ASK)
+        """Ask the terminal whether it has truecolor, unless the screen is left."""
+        if not self.exit_event.is_set() and not self._is_leaving:
+            self._answers.expect()
+            self.write(COLOURS)
 
     def _use_truecolor(self) -> None:
         self._painter.use(ColorSystem.TRUECOLOR)
@@ -728,6 +730,9 @@ class TerminalDriver(LinuxDriver):
         """Read no more keys, and no answer of the terminal, which a shell would take for keys."""
         if self._key_thread is not None and self._key_thread.is_alive() and not self.exit_event.is_set():
             self.link.heard.wait(self.link.answer_s)
+            until = time.monotonic() + _ANSWER_S[1]
+            while self._answers.is_expected and time.monotonic() < until:
+                time.sleep(_POLL_S)
         super().disable_input()
 
     def _get_terminal_size(self) -> tuple[int, int]:

@@ -59,6 +59,7 @@ def test_another_partition_of_the_same_disk_is_no_other_device(tmp_path, monkeyp
         pytest.param("sda1", "jbd2/sda1-8", ("sda1-8",), {}, id="in the file system"),
         pytest.param("sda1", "jbd2/sda2", ("sda2",), {}, id="the same disk"),
         pytest.param("sda1", "jbd2/dm-0", ("dm-0", "dm-0-8"), {"sda": "dm-0"}, id="a name with a dash"),
+        pytest.param("dm-12", "jbd2/dm-1", ("dm-1", "dm-1-8"), {"dm-12": "dm-1"}, id="the beginning of its own name"),
         pytest.param("dm-0", "jbd2/dm-0-8", ("dm-0-8",), {}, id="in a file system on such a one"),
         pytest.param("sda1", "jbd2/nvme10n1p", ("nvme10n1p10",), {"sda": "nvme10n1"}, id="a name that is cut"),
         pytest.param("nvme10n1p10", "jbd2/nvme10n1p1", ("nvme10n1p10-8",), {}, id="its own name, cut"),

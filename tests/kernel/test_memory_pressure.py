@@ -1,6 +1,7 @@
 """Limits of memory that cgroups reach, major faults of processes, and swap areas, from files like those of /proc."""
 
 from concurrent.futures import Future
+from functools import partial
 
 import pytest
 from cgroup_host import CgroupHost, at_once, put
@@ -9,7 +10,8 @@ from latmon.model.frame import SWAP, DeviceReport
 from latmon.model.measurements import MAJOR_FAULTS, MEMORY_LIMITS, MEMORY_WRITERS
 from latmon.model.measurements.memory import Faulting, MemoryLimit, MemoryWriter, Unwritten
 from latmon.support.text import clean
-from latmon_backends.kernel import bounded_sums, memory, swaps
+from latmon_backends.kernel import memory, swaps
+from latmon_backends.kernel.bounded_sums import BoundedSums
 from latmon_backends.kernel.memory import MemoryReader, look
 from latmon_backends.kernel.swaps import SwapArea, SwapReader, areas
 
@@ -137,7 +139,7 @@ def test_an_old_look_is_no_beginning(tmp_path):
 
 
 def test_the_rows_of_processes_that_are_gone_are_forgotten(tmp_path, monkeypatch):
-    monkeypatch.setattr(bounded_sums, "_MOST_SUMS", 3)
+    monkeypatch.setattr(memory, "BoundedSums", partial(BoundedSums, most_sums=3))
     host, clock = Host(tmp_path, 2), [0]
     reader = MemoryReader(host.proc, at_once, lambda: clock[0])
     for second in range(40):

@@ -23,6 +23,8 @@ _AGAIN_S = 5
 """Seconds between two readings: mounts are rare."""
 _OPTION = "logdev="
 _THREAD = "jbd2/"
+_LONGEST_NAME = 15
+"""Characters of a thread's name (include/linux/sched.h TASK_COMM_LEN)."""
 _XFS_SOURCE, _EXT4_SOURCE = "/proc/self/mountinfo", "/proc/fs/jbd2"
 DiskOf = Callable[[str], str]
 """Returns the disk of a block device's name; empty where none is known."""
@@ -75,7 +77,10 @@ class LogDeviceReader:
             if not task.isdigit():  # the directory `features`, or no journal
                 continue
             thread = os.fsdecode(content(self._proc / os.fsdecode(task) / "comm")).strip()
-            if not thread.startswith(_THREAD) or thread.startswith(f"{_THREAD}{device}-"[: len(thread)]):
+            own = f"{_THREAD}{device}-"
+            if len(thread) == _LONGEST_NAME:  # which may be cut
+                own = own[:_LONGEST_NAME]
+            if not thread.startswith(_THREAD) or thread.startswith(own):
                 continue
             beginning = thread.removeprefix(_THREAD)
             names = [name for name in journals if name.startswith(beginning)]
@@ -90,7 +95,7 @@ def _disk_of_node(path: str, disk_at: DiskAt) -> str:
         return ""
     try:
         number = os.stat(path).st_rdev  # noqa: PTH116 - a text that stays one
-    except OSError:
+    except (OSError, ValueError):  # ValueError: no name of a file
         return ""
     return disk_at(os.major(number), os.minor(number))
 

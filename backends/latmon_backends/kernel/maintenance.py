@@ -9,6 +9,7 @@ file either. Nothing is read where there is neither.
 from __future__ import annotations
 
 import re
+import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -27,6 +28,8 @@ _SCRUB_STATE = "var/lib/btrfs/scrub.status."
 """Begin of the path of a file system's state of its last scrub, below the root."""
 _SCRUB_FRESH_S = 12.0
 """A scrub that runs has written its state since: twice, of which one may be late."""
+_MAX_SCRUB_STATE = 1 << 20
+"""Bytes: a line of 400 per disk."""
 _SCRUB_RUNS = b"|canceled:0|finished:0"
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -71,10 +74,11 @@ class MaintenanceReader:
         """Return whether `btrfs scrub` runs. The state of one that was killed is taken for that until it is old."""
         state = Path(f"{self._sys.parent}/{_SCRUB_STATE}{uuid}")
         try:
-            age_s = self._now() - state.stat().st_mtime
+            written = state.stat()
         except OSError:
             return False
-        if not 0 <= age_s <= _SCRUB_FRESH_S:
+        is_file = stat.S_ISREG(written.st_mode) and 0 < written.st_size <= _MAX_SCRUB_STATE
+        if not is_file or not 0 <= self._now() - written.st_mtime <= _SCRUB_FRESH_S:
             return False
         text = content(state)
         return not text or _SCRUB_RUNS in text  # only root may read it, and all may see its age
