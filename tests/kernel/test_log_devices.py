@@ -14,7 +14,16 @@ from latmon.model.frame import LOG_DEVICE, DeviceReport
 from latmon_backends.kernel import log_devices
 from latmon_backends.kernel.log_devices import LogDeviceReader
 
-DISKS = {"sda1": "sda", "sda2": "sda", "sdb1": "sdb", "dm-0": "dm-0", "nvme10n1p10": "nvme10n1", "nvme11n1": "nvme11n1"}
+DISKS = {
+    "sda1": "sda",
+    "sda2": "sda",
+    "sdb1": "sdb",
+    "dm-0": "dm-0",
+    "dm-1": "dm-1",
+    "dm-12": "dm-12",
+    "nvme10n1p10": "nvme10n1",
+    "nvme11n1": "nvme11n1",
+}
 NUMBERS = {(8, 1): "sda", (8, 17): "sdb", (1, 3): "sdc"}
 """1:3 is that of /dev/null, which is everywhere."""
 
