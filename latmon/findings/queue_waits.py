@@ -116,6 +116,20 @@ def share_of_bytes(facts: Facts, device: str, process: str) -> float | None:
     return own_bytes / all_bytes if all_bytes else None
 
 
+def least_share_of_bytes(facts: Facts, device: str, moved: int) -> float:
+    """Return the least share in the bytes of a device of a process that moved so many bytes on all devices together.
+
+    The other devices can have as many of them as they completed in all. A volume and its disk count the same bytes
+    twice, which makes the share smaller only.
+    """
+    done = facts.completed(device)
+    if done is None or not done.bytes:
+        return 0.0
+    others = (facts.completed(name) for name in facts.devices if name != device)
+    elsewhere = sum(other.bytes for other in others if other is not None)
+    return min(1.0, max(0, moved - elsewhere) / done.bytes)
+
+
 def wait_facts(waits: QueueWaits) -> Iterator[Fact]:
     """Yield how long they wait, and what passes them meanwhile."""
     count = len(waits.ios)

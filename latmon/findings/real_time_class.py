@@ -7,9 +7,17 @@ from typing import NamedTuple
 
 from latmon.findings.facts import Facts
 from latmon.findings.programs import program_of
-from latmon.findings.queue_waits import QueueWaits, are_long, share_of_bytes, staged_outliers, wait_facts
+from latmon.findings.queue_waits import (
+    QueueWaits,
+    are_long,
+    least_share_of_bytes,
+    share_of_bytes,
+    staged_outliers,
+    wait_facts,
+)
 from latmon.findings.rule import FLEET, WARNING, Fact, Finding, Step, Thresholds, Where, short_text, within
 from latmon.model.frame import Outlier
+from latmon.model.measurements import IO_PRIORITIES
 from latmon.model.measurements.io_priorities import REAL_TIME, IoPriority
 from latmon.support.units import counted, part, spelled
 
@@ -24,7 +32,7 @@ class WaitsBehind(NamedTuple):
     first: IoPriority
     """The program of the real-time class."""
     share: float
-    """Its share of the device's bytes."""
+    """Its share of the device's bytes, at least."""
 
 
 def waits_behind(
@@ -32,12 +40,12 @@ def waits_behind(
 ) -> Iterator[WaitsBehind]:
     """Yield the processes that wait behind one of the real-time class, which moves most of the device's bytes.
 
-    None where bytes of processes are not measured by device, and none on the hosts of a fleet, whose pids are not
-    unique.
+    Where bytes of processes are not measured by device, its bytes on all devices must leave as many for this one. None
+    on the hosts of a fleet, whose pids are not unique.
     """
     if facts.origin.backend == FLEET:
         return
-    shares = {row: share_of_bytes(facts, device, row.process) or 0.0 for row in priorities if row.io_class == REAL_TIME}
+    shares = {row: _share(facts, device, row) for row in priorities if row.io_class == REAL_TIME}
     if not shares:
         return
     first = max(shares, key=lambda row: shares[row])
@@ -53,6 +61,13 @@ def waits_behind(
         waits = QueueWaits(process, device, scheduler, outliers, median_us)
         if are_long(facts, waits, limits):
             yield WaitsBehind(waits, first, shares[first])
+
+
+def _share(facts: Facts, device: str, row: IoPriority) -> float:
+    measured = share_of_bytes(facts, device, row.process)
+    if measured is not None:
+        return measured
+    return least_share_of_bytes(facts, device, facts[IO_PRIORITIES][row].io_bytes)
 
 
 def finding_behind(rule_id: str, several: Sequence[WaitsBehind]) -> Finding:
@@ -84,7 +99,7 @@ def _facts(several: Sequence[WaitsBehind]) -> Iterator[Fact]:
     waits, first, share = several[0]
     yield Fact("process", waits.process, f"{waits.process} has the usual I/O priority")
     yield Fact("behind", first.process, f"{first.process} has the I/O class {REAL_TIME}, level {first.level}")
-    text = f"{part(share)} of the bytes of {waits.device} are of {first.process}"
+    text = f"{part(share)} or more of the bytes of {waits.device} are of {first.process}"
     yield Fact("behind_share", round(share, 3), text, "share")
     yield from wait_facts(waits)
     for at, other in enumerate(several[1:4], 1):

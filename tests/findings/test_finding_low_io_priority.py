@@ -32,9 +32,12 @@ SHARED = {("sda", 7): 20, ("sda", 5): 4000, ("sdb", 7): 500_000}
 """The I/Os of backup, which copies from sda to sdb, and of another program on sda."""
 
 
-def minute(*, outlier=SLOW, key=BACKUP, ios_of=None, blocks=12, outliers=()):
-    """`ios_of`: pid -> its I/Os of 4 kB on sda, as the table of processes has them, which is measured on demand."""
-    tables = {IO_PRIORITIES: {key: PriorityTime(5_000_000, 20 * 4096)}} if key else {}
+def minute(*, outlier=SLOW, key=BACKUP, ios_of=None, blocks=12, outliers=(), moved=20, elsewhere=500_000):
+    """`ios_of`: pid -> its I/Os of 4 kB on sda, as the table of processes has them, which is measured on demand.
+
+    `moved`: I/Os of the process with the priority, on all devices; `elsewhere`: those of all programs on sdb.
+    """
+    tables = {IO_PRIORITIES: {key: PriorityTime(5_000_000, moved * 4096)}} if key else {}
     if ios_of is not None:
         tables[ISSUERS] = {
             Issuer(device, "read", "/", pid=pid, comm="name"): IssuedIO(ios, ios * 4096)
@@ -43,7 +46,7 @@ def minute(*, outlier=SLOW, key=BACKUP, ios_of=None, blocks=12, outliers=()):
     return lasting(
         blocks,
         histograms=LOAD,
-        kernel=done("sda", 4020) | done("sdb", 500_000),
+        kernel=done("sda", 4020) | done("sdb", elsewhere),
         outliers=(outlier,) * 3 + tuple(outliers),
         tables=tables,
     )
@@ -89,8 +92,18 @@ def test_a_program_of_the_real_time_class_is_named_by_those_that_wait_behind_it(
     assert finding.short == f"sda: mongod waits 243 ms: dumper is real-time in {scheduler}'s queue"
     facts = {fact.name: fact.text for fact in finding.facts}
     assert facts["behind"] == "dumper/9 has the I/O class real-time, level 0"
-    assert facts["behind_share"] == ">99% of the bytes of sda are of dumper/9"
+    assert facts["behind_share"] == ">99% or more of the bytes of sda are of dumper/9"
     assert facts["process"] == "mongod/5 has the usual I/O priority"
+
+
+@pytest.mark.parametrize(("elsewhere", "fires"), [(1000, True), (3000, False)])
+def test_where_processes_are_not_measured_the_rest_of_the_bytes_must_be_the_device_s(elsewhere, fires):
+    frames = minute(outlier=VICTIM, key=DUMPER, moved=4000, elsewhere=elsewhere)
+    disks = [disk("sda", {"scheduler": "mq-deadline"}), disk("sdb")]
+    findings = found(ID, frames, disks)
+    assert bool(findings) is fires
+    for finding in findings:
+        assert "75% or more of the bytes of sda are of dumper/9" in [fact.text for fact in finding.facts]
 
 
 def test_the_steps_about_a_program_of_the_real_time_class():
