@@ -537,6 +537,7 @@ _TABLES = {
     "file": "operations on files by file system, and what their threads waited for",
     "journal_commits": "commits of a journal with the time of each phase",
     "sync_syncs": "syncs of each process, and how long it waited for them",
+    "xfs_log_writes": "writes of an xfs log, with their time, and waits for room in it",
     "failed_ios": "I/Os that failed, by their status",
     "dirtier_paused_us": "pauses of each process that dirties pages",
 }

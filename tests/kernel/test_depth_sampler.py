@@ -270,7 +270,7 @@ def test_depths_between_two_samples(host):
         after = kernel.sample()
     finally:
         kernel.close()
-    assert open_files() == files
+    assert open_files() <= files, "another file may have been closed meanwhile"
     reported = difference(first, after).depths["vda"]
     assert set(reported.in_driver) == {3}
     assert set(reported.queued) == {2}

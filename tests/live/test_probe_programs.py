@@ -304,6 +304,6 @@ async def test_a_start_that_a_skipped_completion_left_is_none_of_a_later_request
     )
     longer = [count for index, count in latencies.buckets if bucket_bounds(index)[0] > longest_us]
     assert completed_ios == latencies.count + interval.unmatched, "what is not timed is counted"
-    assert BLOCKS * SWEEPS * 0.7 < completed_ios < BLOCKS * SWEEPS * 0.9
+    assert BLOCKS * SWEEPS * 0.5 < completed_ios < BLOCKS * SWEEPS * 0.9
     assert interval.unmatched > BLOCKS * SWEEPS * 0.1
     assert sum(longer) <= MET_FIRST
