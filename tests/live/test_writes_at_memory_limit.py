@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from terminal import wait_for
@@ -21,6 +22,8 @@ pytestmark = [
         reason="needs losetup, mount, umount and mkfs.ext4",
     ),
 ]
+FEW = 1_000
+"""Pages in a minute that were to be reclaimed before they were written."""
 WRITER = """
 import os, sys
 file = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)
@@ -42,7 +45,11 @@ def test_the_writer_and_what_its_cgroup_has_to_write_are_seen(tmp_path):
         writer = subprocess.Popen([*words, point / "file"])
         try:
             with Capture(tmp_path, "--backend", "procfs") as capture:
-                assert wait_for(lambda: looks(capture, cgroup) >= 3, 60.0, 1.0)
+                before = reclaims_of_unwritten_pages()
+                are_seen = wait_for(lambda: looks(capture, cgroup) >= 3, 40.0, 1.0)
+                if not are_seen and reclaims_of_unwritten_pages() - before < FEW:
+                    pytest.skip("this disk writes so fast that no page at the limit waits for it")
+                assert are_seen
                 assert capture.stop() == 0, capture.stderr
         finally:
             writer.kill()
@@ -55,6 +62,11 @@ def test_the_writer_and_what_its_cgroup_has_to_write_are_seen(tmp_path):
     assert {row.process.rpartition("/")[2] for row, _ in ours} == {str(writer.pid)}
     unwritten = sum(seen.unwritten_bytes for _, seen in ours) / sum(seen.looks for _, seen in ours)
     assert (1 << 20) < unwritten < (48 << 20)
+
+
+def reclaims_of_unwritten_pages():
+    lines = Path("/proc/vmstat").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("nr_vmscan_immediate_reclaim "))
 
 
 def looks(capture, cgroup):
