@@ -402,8 +402,7 @@ def _replay(args: argparse.Namespace) -> int:
     screen = _screen(args, config.load(os.environ), "REPLAY")
     if args.once:
         return _replay_once(args, screen)
-    has_keys = sys.stdin.isatty() or STANDARD in args.files
-    if not args.inline and sys.stderr.isatty() and has_keys and os.environ.get("TERM", "") not in _NO_CURSOR:
+    if not args.inline and not _why_no_screen(is_stdin_read=STANDARD in args.files):
         first_picture.show("reading the recording")
     if STANDARD in args.files:
         streams.keys_from_terminal()
@@ -904,13 +903,18 @@ def _need_terminal(instead: str, *, inline: bool) -> None:
         raise UnavailableError("--inline is drawn on stdout, and that is no terminal: use --once")
     if inline and term in _NO_CURSOR:
         raise UnavailableError(f"--inline can't be redrawn on this terminal (TERM={term}): use --once")
-    if inline:
-        return
+    if not inline and (why := _why_no_screen()):
+        raise UnavailableError(f"{why}; without a terminal use: {instead}")
+
+
+def _why_no_screen(*, is_stdin_read: bool = False) -> str:
+    """Return why no screen can be drawn, as the beginning of a sentence; empty where one can.
+
+    `is_stdin_read`: standard input is the recording, and keys are read from the terminal later.
+    """
+    term = os.environ.get("TERM", "")
     if not sys.stderr.isatty():
-        raise UnavailableError(
-            f"stderr is no terminal, and the screen is drawn there; without a terminal use: {instead}"
-        )
-    if not sys.stdin.isatty():
-        raise UnavailableError(f"stdin is no terminal, and keys are read there; without a terminal use: {instead}")
-    if term in _NO_CURSOR:
-        raise UnavailableError(f"the terminal can't be drawn on (TERM={term}); without a terminal use: {instead}")
+        return "stderr is no terminal, and the screen is drawn there"
+    if not is_stdin_read and not sys.stdin.isatty():
+        return "stdin is no terminal, and keys are read there"
+    return f"the terminal can't be drawn on (TERM={term})" if term in _NO_CURSOR else ""

@@ -20,14 +20,14 @@ OPS = ("read", "write")
 LEAST_BLOCKS = 2
 """On each side of a change."""
 LEAST_IOS = 40
-"""Of an op on each side of a change: fewer have no mean to judge by."""
+"""An op has so many on each side of a change: the mean of fewer says nothing."""
 _LINK = "link_"
 """Beginning of the names of what a device reports of its link, which nobody sets."""
 _UNREAD_US = 11_000_000
 """Settings are read every 10 s: a change may be so much older."""
 _KEPT_US = 3600_000_000
 _APART_US = 60_000_000
-"""Of several changes within this time it is not known which one did it."""
+"""Where several changes lie within this time, it is not known which one did it."""
 
 
 class OpLoad(NamedTuple):
@@ -84,7 +84,7 @@ class ChangedSetting(NamedTuple):
     last: Mapping[str, OpLoad] = MappingProxyType({})
     """I/Os of the last minute, since the change; empty with fewer than LEAST_BLOCKS blocks."""
     best: Mapping[str, BestMinute] = MappingProxyType({})
-    """Of the minutes with LEAST_IOS or more."""
+    """The op was never faster in a minute with LEAST_IOS or more."""
 
     def with_blocks(self, blocks: Sequence[Block]) -> ChangedSetting:
         """Return it with the I/Os of the last minute of these blocks."""

@@ -25,7 +25,7 @@ class QueueWaits(NamedTuple):
     device: str
     scheduler: str
     ios: Sequence[Outlier]
-    """Those of the window, with their stages; one at least."""
+    """The window has one of them at least; each has its stages."""
     median_us: int
     """Median of all I/Os of the device."""
 

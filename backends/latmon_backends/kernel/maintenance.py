@@ -25,7 +25,7 @@ _MD_WORK = frozenset(("check", "repair", "resync", "recover", "reshape"))
 _BTRFS_WORK = frozenset(("balance", "device remove", "device replace", "resize"))
 """Without what moves no data: `none`, `balance paused`, `device add`, `swap activate`."""
 _SCRUB_STATE = "var/lib/btrfs/scrub.status."
-"""Begin of the path of a file system's state of its last scrub, below the root."""
+"""Beginning of the path of a file system's state of its last scrub, below the root."""
 _SCRUB_FRESH_S = 12.0
 """A scrub that runs has written its state since: twice, of which one may be late."""
 _MAX_SCRUB_STATE = 1 << 20

@@ -225,7 +225,7 @@ class _LateBeside(NamedTuple):
 
     slow: SlowIos
     stages: tuple[str, ...]
-    """Those that contain such waits."""
+    """Stages that contain such waits."""
     wakeups: int
     """The late ones."""
     woken: LateThread
