@@ -109,6 +109,14 @@ def text(path: Path) -> str:
     return content(path).decode("ascii", "replace")
 
 
+def resolved(path: Path) -> Path:
+    """Return a path without symbolic links; as it is where that can't be found out."""
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError):
+        return path
+
+
 def link_target(path: Path) -> str:
     """Return where a symbolic link points; empty where it is none, or can't be read."""
     try:

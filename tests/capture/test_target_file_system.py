@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from latmon.capture import target
-from latmon.capture.target import devices_below, mount_of, remarks
+from latmon.capture import mounts as mount_module
+from latmon.capture.mounts import MountTable, mounts_of
+from latmon.capture.target import remarks
 
 
 def mounts(tmp_path, *lines):
@@ -39,7 +40,7 @@ def lies_on(monkeypatch):
     """Every directory has this device number."""
 
     def lie(major, minor):
-        monkeypatch.setattr(target, "_number", lambda _: os.makedev(major, minor))
+        monkeypatch.setattr(mount_module, "_number", lambda _: os.makedev(major, minor))
 
     return lie
 
@@ -57,17 +58,17 @@ def test_a_server_behind_the_file_is_remarked(tmp_path, kind):
 
 def test_the_longest_and_the_latest_mount_counts(tmp_path):
     proc = mounts(tmp_path, ROOT, NFS, "41 40 8:2 / /srv/local rw - xfs /dev/sda2 rw", "nonsense", "1 2 - x")
-    assert mount_of(Path("/srv"), proc).kind == "nfs4"
-    assert mount_of(Path("/srvice"), proc).kind == "ext4"
-    assert mount_of(Path("/srv/local/deep"), proc).kind == "xfs"
+    assert mounts_of(proc).above(Path("/srv")).kind == "nfs4"
+    assert mounts_of(proc).above(Path("/srvice")).kind == "ext4"
+    assert mounts_of(proc).above(Path("/srv/local/deep")).kind == "xfs"
     over = mounts(tmp_path / "2", NFS, NFS.replace("nfs4", "tmpfs"))
-    assert mount_of(Path("/srv"), over).kind == "tmpfs"
-    assert mount_of(Path("/srv"), tmp_path) is None
+    assert mounts_of(over).above(Path("/srv")).kind == "tmpfs"
+    assert mounts_of(tmp_path).above(Path("/srv")) is None
 
 
 def test_a_mount_point_with_a_space_is_found(tmp_path):
     proc = mounts(tmp_path, ROOT, NFS.replace("/srv", "/my\\040files"))
-    assert mount_of(Path("/my files/x"), proc).kind == "nfs4"
+    assert mounts_of(proc).above(Path("/my files/x")).kind == "nfs4"
 
 
 @pytest.mark.parametrize(
@@ -76,11 +77,11 @@ def test_a_mount_point_with_a_space_is_found(tmp_path):
 )
 def test_disks_below_a_directory(tmp_path, sys, lies_on, number, devices):
     lies_on(*number)
-    assert devices_below(Path("/srv"), tmp_path, sys) == devices
+    assert mounts_of(tmp_path).devices_below(Path("/srv"), sys) == devices
 
 
 def test_only_a_measured_device_is_remarked(tmp_path, sys, monkeypatch):
-    monkeypatch.setattr(target, "devices_below", lambda *_args: ("dm-0", "sda", "sdb"))
+    monkeypatch.setattr(mount_module.Mounts, "devices_below", lambda *_args: ("dm-0", "sda", "sdb"))
     assert "lies on sda, which is measured" in remarks(Path("/srv/x"), ("sda", "nvme*"), tmp_path, sys)
     assert "lies on sda and sdb, which are measured" in remarks(Path("/srv/x"), ("sd*",), tmp_path, sys)
     assert "lies on dm-0, sda and sdb, which" in remarks(Path("/srv/x"), (), tmp_path, sys)
@@ -93,16 +94,16 @@ def test_a_file_system_without_a_number_is_found_by_its_source(tmp_path, sys, li
         (sys / "fs/btrfs/uuid/devices" / name).symlink_to(sys / "class/block" / name)
     proc = mounts(tmp_path, "30 22 0:30 / /data rw - btrfs /dev/sdb rw", "31 22 0:31 / /pool rw - zfs tank/x rw")
     lies_on(0, 30)
-    assert devices_below(Path("/data/x"), proc, sys) == ("sda", "sdb")
-    assert devices_below(Path("/pool"), proc, sys) == ()
-    assert devices_below(Path("/else"), proc, sys) == ()
+    assert mounts_of(proc).devices_below(Path("/data/x"), sys) == ("sda", "sdb")
+    assert mounts_of(proc).devices_below(Path("/pool"), sys) == ()
+    assert mounts_of(proc).devices_below(Path("/else"), sys) == ()
 
 
 def test_an_overlay_lies_where_its_upper_directory_does(tmp_path, sys, monkeypatch):
     proc = mounts(tmp_path, "30 22 0:30 / /merged rw - overlay overlay rw,lowerdir=/low,upperdir=/up,workdir=/w")
     numbers = {"/merged": os.makedev(0, 30), "/up": os.makedev(8, 16)}
-    monkeypatch.setattr(target, "_number", lambda directory: numbers.get(str(directory), 0))
-    assert devices_below(Path("/merged"), proc, sys) == ("sdb",)
+    monkeypatch.setattr(mount_module, "_number", lambda directory: numbers.get(str(directory), 0))
+    assert mounts_of(proc).devices_below(Path("/merged"), sys) == ("sdb",)
 
 
 def test_no_directory_is_touched_whose_mount_is_known(tmp_path, sys, monkeypatch):
@@ -111,13 +112,13 @@ def test_no_directory_is_touched_whose_mount_is_known(tmp_path, sys, monkeypatch
     def hangs(directory):
         raise AssertionError(f"{directory} is looked at")
 
-    monkeypatch.setattr(target, "_number", hangs)
+    monkeypatch.setattr(mount_module, "_number", hangs)
     overlay = "30 22 0:30 / /merged rw - overlay overlay rw,lowerdir=/low,upperdir=/var/up,workdir=/w"
     proc = mounts(tmp_path, ROOT, "23 22 8:16 / /var rw - xfs /dev/sdb rw", overlay)
-    assert devices_below(Path("/merged"), proc, sys) == ("sdb",)
+    assert mounts_of(proc).devices_below(Path("/merged"), sys) == ("sdb",)
     (sys / "devices/dm-0/loop").mkdir()
     (sys / "devices/dm-0/loop/backing_file").write_text("/var/disk.img\n")
-    assert devices_below(Path("/else"), proc, sys) == ("sda",)
+    assert mounts_of(proc).devices_below(Path("/else"), sys) == ("sda",)
 
 
 @pytest.mark.parametrize(
@@ -137,21 +138,36 @@ def test_no_directory_is_touched_whose_mount_is_known(tmp_path, sys, monkeypatch
 def test_no_file_of_a_server_is_touched(tmp_path, sys, monkeypatch, lines):
     """stat(2) does not return while the server is silent."""
     proc, touched = mounts(tmp_path, *lines), []
-    remote = mount_of(Path("/up" if len(lines) > 2 else "/srv"), proc).point
-    monkeypatch.setattr(target, "_number", lambda directory: touched.append(str(directory)) or 0)
-    monkeypatch.setattr(target, "_resolved", lambda path: touched.append(str(path)) or path)
-    assert devices_below(Path("/srv/x"), proc, sys) == ()
-    for mount in target.mounts(proc):
-        target.disk_of(mount, proc, sys)
+    remote = mounts_of(proc).above(Path("/up" if len(lines) > 2 else "/srv")).point
+    monkeypatch.setattr(mount_module, "_number", lambda directory: touched.append(str(directory)) or 0)
+    monkeypatch.setattr(mount_module, "resolved", lambda path: touched.append(str(path)) or path)
+    assert mounts_of(proc).devices_below(Path("/srv/x"), sys) == ()
+    mounted = mounts_of(proc)
+    for mount in mounted.all:
+        mounted.disk_of(mount, sys)
     assert not [path for path in touched if path.startswith(remote)]
 
 
 def test_layers_without_end_are_not_followed(tmp_path, sys, lies_on):
     (sys / "devices/sdb/slaves/dm-0").symlink_to(sys / "class/block/dm-0")
     lies_on(253, 0)
-    assert set(devices_below(Path("/srv"), tmp_path, sys)) == {"dm-0", "sda", "sdb"}
+    assert set(mounts_of(tmp_path).devices_below(Path("/srv"), sys)) == {"dm-0", "sda", "sdb"}
 
 
 def test_this_very_host(tmp_path):
     assert isinstance(remarks(tmp_path / "x"), str)
     assert remarks(Path("/nowhere/at/all")) == remarks(Path("/nowhere/at/all"), ())
+
+
+def test_readers_share_a_reading_of_the_mounts_and_its_lines(tmp_path):
+    proc, now = mounts(tmp_path, ROOT), [0.0]
+    table = MountTable(proc, lambda: now[0])
+    first = table.read()
+    assert [mount.point for mount in first.all] == ["/"]
+    (proc / "self/mountinfo").write_text(f"{ROOT}\n{NFS}\n")
+    now[0] = 3.0
+    assert table.read() is first
+    assert [mount.point for mount in table.read(max_age_s=0).all] == ["/", "/srv"], "a reader may need them now"
+    second = table.read()
+    now[0] = 8.0
+    assert table.read() is second, "nothing has changed"

@@ -3,6 +3,7 @@
 import pytest
 from cgroup_host import CgroupHost, at_once, put
 
+from latmon.capture.mounts import MountTable, mounts_of
 from latmon.model.measurements import CPU_QUOTAS
 from latmon.model.measurements.cpu_quotas import CpuQuota, QuotaPeriods
 from latmon_backends.kernel import cgroups, cpu_quotas, memory
@@ -37,7 +38,7 @@ class Host(CgroupHost):
 @pytest.mark.parametrize("version", [1, 2])
 def test_periods_and_ios_between_two_looks(tmp_path, version):
     host, clock = Host(tmp_path, version), [0]
-    reader = QuotaReader(host.proc, at_once, lambda: clock[0])
+    reader = QuotaReader(host.proc, MountTable(host.proc), at_once, lambda: clock[0])
     host.quota("pod", 16_000, 0, 0, 0)
     samples = []
     for second in range(12):
@@ -62,7 +63,7 @@ def test_periods_and_ios_between_two_looks(tmp_path, version):
 def test_a_server_of_fuse_counts_by_its_system_calls(tmp_path):
     """It reads and writes no device: its files are in memory, or another host's."""
     host, clock = Host(tmp_path, 2), [0]
-    reader = QuotaReader(host.proc, at_once, lambda: clock[0])
+    reader = QuotaReader(host.proc, MountTable(host.proc), at_once, lambda: clock[0])
     (host.proc / "7/fd").mkdir(parents=True)
     (host.proc / "7/fd/5").symlink_to("/dev/fuse")
     samples = []
@@ -96,7 +97,9 @@ def test_a_server_is_that_of_a_mount_where_the_kernel_names_the_connection(tmp_p
 
 def test_a_look_is_not_begun_before_it_is_due(tmp_path):
     host, clock, looks = Host(tmp_path, 2), [0], []
-    reader = QuotaReader(host.proc, lambda call: looks.append(1) or at_once(call), lambda: clock[0])
+    reader = QuotaReader(
+        host.proc, MountTable(host.proc), lambda call: looks.append(1) or at_once(call), lambda: clock[0]
+    )
     for ms in range(0, 4000, 250):
         clock[0] = ms * 1000
         reader.sample(clock[0])
@@ -105,7 +108,7 @@ def test_a_look_is_not_begun_before_it_is_due(tmp_path):
 
 def test_another_quota_starts_over(tmp_path):
     host, clock = Host(tmp_path, 2), [0]
-    reader = QuotaReader(host.proc, at_once, lambda: clock[0])
+    reader = QuotaReader(host.proc, MountTable(host.proc), at_once, lambda: clock[0])
     for second in range(8):
         clock[0] = second * S
         host.quota("pod", 16_000 if second < 4 else 50_000, 10 * second + 10, second, 0)
@@ -140,11 +143,11 @@ def test_all_readers_give_a_cgroup_the_same_name(tmp_path, version, short):
         put(place / "memory.failcnt", "3\n")
     put(host.proc / "7/cgroup", f"0::/{path}\n" if version == 2 else f"3:blkio,memory:/{path}\n0::/\n")
     put(host.proc / "7/stat", f"7 (dd) {'S ' + '1 ' * 8}900 0 5 0 1 1 0 0 20 0 1 0 5 1 1\n")
-    (cgroup,) = cpu_quotas.look(host.proc, S).readings
+    (cgroup,) = cpu_quotas.look(host.proc, mounts_of(host.proc), S).readings
     assert cgroup in numbers(host.proc).values()
     assert cgroup in {row.cgroup for row in CgroupReader(host.proc, at_once).sample(S, {"7:0": "loop0"})}
-    assert {limit.cgroup for limit in memory.look(host.proc, S).hits} == {cgroup}
-    assert memory.MemoryReader(host.proc, at_once)._faulting(7, "dd").cgroup == cgroup
+    assert {limit.cgroup for limit in memory.look(host.proc, mounts_of(host.proc), S).hits} == {cgroup}
+    assert memory.MemoryReader(host.proc, MountTable(host.proc), at_once)._faulting(7, "dd").cgroup == cgroup
     assert cgroups._own_cgroup(host.proc / "7/cgroup") == cgroup
     if short:
         assert cgroup == "/kubepods/pod7"

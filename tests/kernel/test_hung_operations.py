@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 from cgroup_host import at_once, put
 
+from latmon.capture.mounts import MountTable
 from latmon.model.measurements import HUNG_OPERATIONS
 from latmon.model.measurements.hung_operations import HungOperation, HungTime
 from latmon.recording.validate import MAX_LABEL
@@ -28,6 +29,7 @@ class Host:
 
     def __init__(self, root):
         self.proc, self.sys = root / "proc", root / "sys"
+        self.mounts = MountTable(self.proc)
         put(self.proc / "self/mountinfo", MOUNTS)
         for number, name in (("7:0", "loop0"), ("254:0", "vda")):
             block = self.sys / "devices" / name
@@ -35,7 +37,7 @@ class Host:
             (self.sys / "dev/block").mkdir(parents=True, exist_ok=True)
             (self.sys / "dev/block" / number).symlink_to(block)
         self.now_us = 0
-        self.reader = HangReader(self.proc, self.sys, at_once, lambda: self.now_us)
+        self.reader = HangReader(self.proc, self.sys, self.mounts, at_once, lambda: self.now_us)
 
     def thread(self, pid, tid, functions, call="18 0x4 0x0", *, switches=1, is_of_kernel=False):
         """`functions`: the innermost one first."""
@@ -137,7 +139,7 @@ def test_waits_are_looked_at_as_seldom_as_that_takes_long(host, monkeypatch):
     times_ns = iter(range(0, 10**12, 15_000_000))  # between two calls
     monkeypatch.setattr(hung_operations, "time", SimpleNamespace(thread_time_ns=times_ns.__next__))
     look = hung_operations.look
-    monkeypatch.setattr(hung_operations, "look", lambda *words: looks.append(words[2]) or look(*words))
+    monkeypatch.setattr(hung_operations, "look", lambda *words: looks.append(words[3]) or look(*words))
     host.thread(7, 7, FROZEN_WRITE)
     host.file(7, 4, 44)
     host.rows(10)
@@ -204,7 +206,7 @@ def test_waits_for_pages_leave_room_for_the_others(host, monkeypatch):
         host.thread(7, tid, ("folio_wait_bit_common", "filemap_get_pages"), "17 0x4")
     host.thread(9, 9, FROZEN_WRITE)
     host.file(9, 4, 44)
-    waits = hung_operations.look(host.proc, host.sys, 0).waits
+    waits = hung_operations.look(host.proc, host.sys, host.mounts, 0).waits
     assert len(waits) == 3
     assert ("9", "9") in waits
 
@@ -286,13 +288,13 @@ def test_all_threads_are_looked_at_as_seldom_as_that_takes_long(host, monkeypatc
     host.thread(7, 7, ("hrtimer_nanosleep",))
     clock = SimpleNamespace(thread_time_ns=iter(range(0, 10**12, 60_000_000)).__next__)
     monkeypatch.setattr(hung_operations, "time", clock)
-    first = hung_operations.look(host.proc, host.sys, 0)
+    first = hung_operations.look(host.proc, host.sys, host.mounts, 0)
     assert first.walk_due_us == 200 * 60_000
     assert first.spent_us < 200_000
     host.thread(7, 7, FROZEN_WRITE)
     host.file(7, 4, 44)
-    assert hung_operations.look(host.proc, host.sys, 2 * S, first).waits == {}
-    assert hung_operations.look(host.proc, host.sys, 12 * S, first).waits
+    assert hung_operations.look(host.proc, host.sys, host.mounts, 2 * S, first).waits == {}
+    assert hung_operations.look(host.proc, host.sys, host.mounts, 12 * S, first).waits
 
 
 def test_the_number_of_threads_is_bounded(host, monkeypatch):
@@ -301,7 +303,7 @@ def test_the_number_of_threads_is_bounded(host, monkeypatch):
     for tid in range(7, 17):
         host.thread(7, tid, FROZEN_WRITE)
     host.file(7, 4, 44)
-    assert len(hung_operations.look(host.proc, host.sys, 0).waits) == 2
+    assert len(hung_operations.look(host.proc, host.sys, host.mounts, 0).waits) == 2
 
 
 def test_of_too_many_threads_each_has_its_turn(host, monkeypatch):

@@ -10,6 +10,7 @@ from cgroup_host import put
 from terminal import wait_for
 from workload import LoopDevice
 
+from latmon.capture.mounts import MountTable
 from latmon.model.frame import LOG_DEVICE, DeviceReport
 from latmon_backends.kernel import log_devices
 from latmon_backends.kernel.log_devices import LogDeviceReader
@@ -29,7 +30,7 @@ NUMBERS = {(8, 1): "sda", (8, 17): "sdb", (1, 3): "sdc"}
 
 
 def refreshed(root, now_s=0):
-    reader = LogDeviceReader(root / "proc", root / "sys")
+    reader = LogDeviceReader(root / "proc", root / "sys", MountTable(root / "proc"))
     reader.refresh(now_s, lambda name: DISKS.get(name, ""), lambda *number: NUMBERS.get(number, ""))
     return {disk: report.value for disk, report in reader.reports.items()}
 
@@ -87,9 +88,11 @@ def test_ext4_has_it_in_the_name_of_its_journal_s_thread(tmp_path, device, threa
 
 
 def test_it_is_read_again_after_5_s(tmp_path):
-    reader = LogDeviceReader(tmp_path / "proc", tmp_path / "sys")
+    now = [0.0]
+    reader = LogDeviceReader(tmp_path / "proc", tmp_path / "sys", MountTable(tmp_path / "proc", lambda: now[0]))
 
     def refresh(now_s):
+        now[0] = now_s
         reader.refresh(now_s, lambda name: DISKS.get(name, ""), lambda *number: NUMBERS.get(number, ""))
         return reader.reports
 
@@ -125,7 +128,7 @@ def test_a_real_file_system(tmp_path, kind):
         point.mkdir()
         subprocess.run(["mount", "-t", kind, *(word.format(**names) for word in options), data.path, point], check=True)
         try:
-            reader = LogDeviceReader(Path("/proc"), Path("/sys"))
+            reader = LogDeviceReader(Path("/proc"), Path("/sys"), MountTable())
             reader.refresh(0, lambda name: name, disk_with_number)
         finally:
             assert wait_for(lambda: subprocess.run(["umount", point], check=False).returncode == 0, 60.0, 0.5)

@@ -1,16 +1,19 @@
 """Limits of memory that cgroups reach, major faults of processes, and swap areas, from files like those of /proc."""
 
+import os
 from concurrent.futures import Future
 from functools import partial
+from pathlib import Path
 
 import pytest
 from cgroup_host import CgroupHost, at_once, put
 
+from latmon.capture.mounts import MountTable, mounts_of
 from latmon.model.frame import SWAP, DeviceReport
 from latmon.model.measurements import MAJOR_FAULTS, MEMORY_LIMITS, MEMORY_WRITERS
 from latmon.model.measurements.memory import Faulting, MemoryLimit, MemoryWriter, Unwritten
 from latmon.support.text import clean
-from latmon_backends.kernel import memory, swaps
+from latmon_backends.kernel import memory
 from latmon_backends.kernel.bounded_sums import BoundedSums
 from latmon_backends.kernel.memory import MemoryReader, look
 from latmon_backends.kernel.swaps import SwapArea, SwapReader, areas
@@ -42,7 +45,7 @@ class Host(CgroupHost):
 @pytest.mark.parametrize("version", [1, 2])
 def test_limits_and_faults_between_two_looks(tmp_path, version):
     host, clock = Host(tmp_path, version), [0]
-    reader = MemoryReader(host.proc, at_once, lambda: clock[0])
+    reader = MemoryReader(host.proc, MountTable(host.proc), at_once, lambda: clock[0])
     host.limit("app", 200 << 20, 5)
     host.limit("free", "max" if version == 2 else 9223372036854771712, 7)
     host.process(7, "java (x) y/z", 10, "/app")
@@ -71,7 +74,7 @@ STATS = {
 def test_what_a_cgroup_at_its_limit_has_to_write_and_who_writes(tmp_path, version):
     """Looks at 1, 3, 5 and 7 s: three of them see that the limit was reached since the one before."""
     host, clock = Host(tmp_path, version), [0]
-    reader = MemoryReader(host.proc, at_once, lambda: clock[0])
+    reader = MemoryReader(host.proc, MountTable(host.proc), at_once, lambda: clock[0])
     put(host.cgroups / "app/cgroup.procs", "7\n8\n")
     put(host.cgroups / "full/cgroup.procs", "9\n")
     put(host.cgroups / "full/memory.stat", STATS[version].format(1 << 20))
@@ -91,7 +94,7 @@ def test_what_a_cgroup_at_its_limit_has_to_write_and_who_writes(tmp_path, versio
 
 def test_of_processes_without_a_tick_the_one_with_most_before_is_taken(tmp_path):
     host, clock = Host(tmp_path, 2), [0]
-    reader = MemoryReader(host.proc, at_once, lambda: clock[0])
+    reader = MemoryReader(host.proc, MountTable(host.proc), at_once, lambda: clock[0])
     put(host.cgroups / "app/cgroup.procs", "7\n8\n")
     host.process(7, "sh", 1, "/app", ticks=2)
     host.process(8, "ingest", 1, "/app", ticks=40)
@@ -104,7 +107,8 @@ def test_of_processes_without_a_tick_the_one_with_most_before_is_taken(tmp_path)
 
 def test_a_host_with_enough_memory_is_not_looked_at(tmp_path):
     looks = []
-    reader = MemoryReader(Host(tmp_path, 2).proc, looks.append)
+    proc = Host(tmp_path, 2).proc
+    reader = MemoryReader(proc, MountTable(proc), looks.append)
     for second in range(20):
         reader.sample(second * S, moved=1_000_000 + 10 * second)
     assert looks == []
@@ -121,7 +125,7 @@ def test_a_slow_look_makes_the_next_one_late(tmp_path):
         return done
 
     clock = [0]
-    reader = MemoryReader(host.proc, run, lambda: clock[0])
+    reader = MemoryReader(host.proc, MountTable(host.proc), run, lambda: clock[0])
     for second in range(25):
         clock[0] = second * S
         reader.sample(clock[0], moved=1 + 100 * second)
@@ -130,7 +134,7 @@ def test_a_slow_look_makes_the_next_one_late(tmp_path):
 
 def test_an_old_look_is_no_beginning(tmp_path):
     host, clock = Host(tmp_path, 2), [0]
-    reader = MemoryReader(host.proc, at_once, lambda: clock[0])
+    reader = MemoryReader(host.proc, MountTable(host.proc), at_once, lambda: clock[0])
     for second, faults in ((0, 1), (1, 2), (2, 3), (100, 4), (101, 5), (102, 6)):
         clock[0] = second * S
         host.process(8, "sh", faults)
@@ -141,7 +145,7 @@ def test_an_old_look_is_no_beginning(tmp_path):
 def test_the_rows_of_processes_that_are_gone_are_forgotten(tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "BoundedSums", partial(BoundedSums, most_sums=3))
     host, clock = Host(tmp_path, 2), [0]
-    reader = MemoryReader(host.proc, at_once, lambda: clock[0])
+    reader = MemoryReader(host.proc, MountTable(host.proc), at_once, lambda: clock[0])
     for second in range(40):
         clock[0] = second * S
         host.process(10 + second // 4, "sh", 10 + 3 * second)
@@ -150,7 +154,7 @@ def test_the_rows_of_processes_that_are_gone_are_forgotten(tmp_path, monkeypatch
 
 
 def test_this_machine():
-    seen = look(memory.Path("/proc"), 5)
+    seen = look(Path("/proc"), mounts_of(), 5)
     assert any(process.name for process in seen.processes.values())
     assert seen.spent_us >= 0
 
@@ -161,22 +165,42 @@ def test_areas_of_proc_swaps():
     assert list(areas(b"")) == []
 
 
-def test_a_swap_file_of_a_server_is_not_touched(tmp_path, monkeypatch):
-    """stat(2) does not return while the server is silent."""
-    put(tmp_path / "swaps", SWAPS + "/mnt/nfs/swap file 8 0 -3\n")
-    put(tmp_path / "self/mountinfo", "46 1 0:41 / /mnt/nfs rw - nfs4 host:/x rw\n")
-    reader, touched = SwapReader(tmp_path), []
-    monkeypatch.setattr(swaps.os, "stat", touched.append)
-    reader.refresh(0, lambda _: "", lambda *_: "sdc")
+@pytest.mark.parametrize(
+    ("path", "disk"),
+    [
+        pytest.param("/swap", "vda", id="on the root"),
+        pytest.param("/srv/deep/swap", "sdb", id="on the longest mount"),
+        pytest.param("/srv/deeper/swap", "sda", id="not by a part of a name"),
+        pytest.param("/a\\040b/swap\\040file", "sdc", id="with spaces"),
+        pytest.param("/bound", "sdc", id="a file that is a mount point"),
+        pytest.param("/mnt/nfs/swap", "", id="of a server"),
+    ],
+)
+def test_the_disk_of_a_swap_file_is_that_of_its_mount_and_no_file_is_touched(tmp_path, monkeypatch, path, disk):
+    """stat(2) does not return while a server is silent, or a device is suspended."""
+    put(tmp_path / "swaps", f"{SWAPS}{path} file 8 0 -3\n")
+    put(
+        tmp_path / "self/mountinfo",
+        "1 0 254:0 / / rw - ext4 /dev/vda rw\n2 1 8:1 / /srv rw - xfs /dev/sda1 rw\n"
+        "3 2 8:16 / /srv/deep rw - xfs /dev/sdb rw\n4 1 8:32 / /a\\040b rw - ext4 /dev/sdc rw\n"
+        "5 1 8:32 /swap /bound rw - ext4 /dev/sdc rw\n46 1 0:41 / /mnt/nfs rw - nfs4 host:/x rw\n",
+    )
+    numbers = {(254, 0): "vda", (8, 1): "sda", (8, 16): "sdb", (8, 32): "sdc"}
+    touched = []
+    for call in ("stat", "lstat", "scandir", "listdir", "readlink"):
+        monkeypatch.setattr(os, call, touched.append)
+    reader = SwapReader(tmp_path, MountTable(tmp_path))
+    reader.refresh(0, lambda _: "", lambda *number: numbers.get(number, ""))
+    monkeypatch.undo()
     assert not touched
-    assert not reader.reports
+    assert set(reader.reports) == ({disk} if disk else set())
 
 
 def test_a_disk_has_its_swap_area(tmp_path):
-    reader = SwapReader(tmp_path)
+    reader = SwapReader(tmp_path, MountTable(tmp_path))
+    put(tmp_path / "self/mountinfo", "1 0 254:0 / / rw - ext4 /dev/vda rw\n")
     disks = {"sda2": "sda", "zram0": "zram0"}
-    file = tmp_path / "swap file"
-    file.touch()
+    file = Path("/deep/swap file")
 
     def refresh(now_s, text):
         put(tmp_path / "swaps", SWAPS + text)
@@ -189,6 +213,6 @@ def test_a_disk_has_its_swap_area(tmp_path):
     }
     assert refresh(7, "") == {"sda": "sda2", "zram0": "whole"}, "read every 5 s"
     escaped = str(file).replace(" ", "\\040")
-    assert refresh(10, f"{escaped} file\t1\n/not/there file\t1\n") == {"sdc": clean(str(file))}
+    assert refresh(10, f"{escaped} file\t1\n") == {"sdc": clean(str(file))}
     assert reader.reports["sdc"] == DeviceReport(SWAP, clean(str(file)), "/proc/swaps")
     assert refresh(15, "") == {}

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from cgroup_host import at_once, put
 
+from latmon.capture.mounts import MountTable, mounts_of
 from latmon.model.measurements import NFS_OPERATIONS, NFS_REQUESTS
 from latmon.model.measurements.nfs import NfsCalls, NfsMount, NfsOperation, NfsRequests
 from latmon_backends.bpftrace.tracer import FileSystems
@@ -25,7 +26,7 @@ def between(proc, *texts, mountinfo=MOUNTINFO, every_s=2):
     """Return the rows of a reader that sees these texts of mountstats one after the other."""
     put(proc / "self/mountinfo", mountinfo)
     clock = [0]
-    reader = NfsReader(proc, at_once, lambda: clock[0])
+    reader = NfsReader(proc, MountTable(proc), at_once, lambda: clock[0])
     samples = []
     for at, text in enumerate((*texts, texts[-1])):
         clock[0] = at * every_s * S
@@ -107,7 +108,7 @@ def test_a_long_mount_has_the_name_that_the_tracer_gives_it(proc):
     point = "/mnt/" + "/".join(["directory"] * 30)
     put(proc / "self/mountinfo", f"41 27 0:34 / {point} rw - nfs a:/ rw\n")
     put(proc / "self/mountstats", HEAD.replace("/mnt/nfs", point))
-    (mount,) = nfs.look(proc, 0).requests
+    (mount,) = nfs.look(proc, mounts_of(proc), 0).requests
     traced = FileSystems(proc, proc / "sys", lambda: 0.0).of(34)
     assert mount.mount == traced.mount
     assert len(mount.mount) == 256
@@ -117,19 +118,18 @@ def test_without_an_nfs_mount_mountstats_is_not_read(proc, monkeypatch):
     local = "".join(line for line in MOUNTINFO.splitlines(keepends=True) if " - nfs" not in line)
     monkeypatch.setattr(nfs, "_sections", lambda _: pytest.fail("mountstats was read"))
     assert not any(between(proc, QUICK, SLOW, mountinfo=local).values())
-    first = nfs.look(proc, 0)
-    assert first.pause_us == 30 * S
+    first = nfs.look(proc, mounts_of(proc), 0)
+    assert first.pause_us == 4 * S
 
 
 def test_a_mount_counts_from_the_look_after_it_was_seen(proc):
     without = MOUNTINFO.replace(" /mnt/three rw", " /mnt/other rw")
     put(proc / "self/mountinfo", without)
-    first = nfs.look(proc, 0)
+    first = nfs.look(proc, mounts_of(proc), 0)
     assert "/mnt/three" not in first.mounts
     put(proc / "self/mountinfo", MOUNTINFO)
     put(proc / "self/mountstats", SLOW)
-    assert nfs.look(proc, 29 * S, first).mounts == first.mounts
-    second = nfs.look(proc, 30 * S, first)
+    second = nfs.look(proc, mounts_of(proc), 4 * S)
     assert NfsOperation("/mnt/three", "WRITE") in second.operations
     assert not any(key.mount == "/mnt/three" for key in nfs._calls_between(first, second))
 
@@ -156,7 +156,9 @@ def test_counters_of_a_mount_that_was_made_anew_are_no_calls(proc):
 def test_lines_of_other_kernels_and_damaged_ones(proc, line, calls):
     put(proc / "self/mountinfo", "41 27 0:34 / /mnt/nfs rw - nfs a:/ rw\n")
     put(proc / "self/mountstats", f"{HEAD}{line}\n\nno device mounted on /x with fstype none\n{line}\n")
-    assert nfs.look(proc, 0).operations == ({} if calls is None else {NfsOperation("/mnt/nfs", "WRITE"): calls})
+    assert nfs.look(proc, mounts_of(proc), 0).operations == (
+        {} if calls is None else {NfsOperation("/mnt/nfs", "WRITE"): calls}
+    )
 
 
 @pytest.mark.parametrize(
@@ -173,7 +175,7 @@ def test_lines_of_other_kernels_and_damaged_ones(proc, line, calls):
 def test_connections(proc, line, requests):
     put(proc / "self/mountinfo", "41 27 0:34 / /mnt/nfs rw - nfs a:/ rw\n")
     put(proc / "self/mountstats", f"{HEAD}\t{line}\n")
-    assert nfs.look(proc, 0).requests == {NfsMount("/mnt/nfs"): requests}
+    assert nfs.look(proc, mounts_of(proc), 0).requests == {NfsMount("/mnt/nfs"): requests}
 
 
 def test_hundreds_of_mounts_are_bounded(proc):
@@ -185,6 +187,6 @@ def test_hundreds_of_mounts_are_bounded(proc):
         "".join(f"41 27 0:{at} / {point} rw - nfs4 a:/ rw\n" for at, point in enumerate(points)),
     )
     put(proc / "self/mountstats", "".join(f"{head}{point}{section}" for point in points))
-    seen = nfs.look(proc, 0)
+    seen = nfs.look(proc, mounts_of(proc), 0)
     assert len(seen.requests) == 256
     assert len(seen.operations) < 256 * 40

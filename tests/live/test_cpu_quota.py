@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from latmon.capture.mounts import MountTable, mounts_of
 from latmon.model.measurements import CPU_QUOTAS
-from latmon.support.paths import content
 from latmon_backends.kernel import cpu_quotas
 from latmon_backends.kernel.cgroups import hierarchies
 from latmon_backends.kernel.cpu_quotas import QuotaReader
@@ -32,7 +32,7 @@ while time.monotonic() < end:
 @contextlib.contextmanager
 def quota(quota_us):
     """Make a cgroup with a CPU quota in 100 ms."""
-    for root, version in hierarchies(os.fsdecode(content(Path("/proc/self/mountinfo"))), "cpu"):
+    for root, version in hierarchies(mounts_of(), "cpu"):
         path = root / NAME
         file = path / ("cpu.max" if version == 2 else "cpu.cfs_quota_us")
         with contextlib.suppress(OSError):
@@ -58,7 +58,7 @@ def quota(quota_us):
 
 def rows_while_it_runs(path, file):
     """Return the rows of a cgroup, in which a program computes and writes."""
-    reader = QuotaReader(Path("/proc"))
+    reader = QuotaReader(Path("/proc"), MountTable())
     started = subprocess.Popen([sys.executable, "-c", PROGRAM, str(file)])
     try:
         (path / "cgroup.procs").write_text(str(started.pid))

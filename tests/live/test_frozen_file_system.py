@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from latmon.capture.mounts import MountTable
 from latmon.model.measurements import HUNG_OPERATIONS
 from latmon_backends.kernel import hung_operations
 from latmon_backends.kernel.hung_operations import HangReader
@@ -66,7 +67,7 @@ def writer(mount):
 
 def rows_within(seconds, mount):
     """Return the rows of a mount as soon as there are some."""
-    reader = HangReader(Path("/proc"), Path("/sys"))
+    reader = HangReader(Path("/proc"), Path("/sys"), MountTable())
     first = reader.sample(time.monotonic_ns() // 1000)
     end = time.monotonic() + seconds
     while time.monotonic() < end:

@@ -13,6 +13,7 @@ import pytest
 from terminal import wait_for
 from workload import Capture
 
+from latmon.capture.mounts import MountTable
 from latmon.model.measurements import HUNG_OPERATIONS
 from latmon_backends.kernel import hung_operations
 from latmon_backends.kernel.hung_operations import HangReader
@@ -85,7 +86,7 @@ def hung_us(frames, point):
 
 def test_a_reader_of_a_silent_server_is_seen(tmp_path):
     point = tmp_path / "mount"
-    reader = HangReader(Path("/proc"), Path("/sys"))
+    reader = HangReader(Path("/proc"), Path("/sys"), MountTable())
     with silent_mount(point) as pid:
         first = reader.sample(time.monotonic_ns() // 1000)
 

@@ -3,7 +3,8 @@
 import pytest
 from fake_dtrace import GOLDEN
 
-from latmon.capture import target
+from latmon.capture import mounts
+from latmon.capture.mounts import Mounts
 from latmon.decode.tables import record
 from latmon.manifest import load
 from latmon.model import measurements
@@ -291,9 +292,11 @@ def test_mounts_are_read_once_however_many_numbers_are_missing(tmp_path, monkeyp
     mountinfo = tmp_path / "self/mountinfo"
     mountinfo.write_text("".join(f"21 1 0:{n} / /{n} rw - tmpfs none rw\n" for n in range(40, 50)))
     read, looked = [], []
-    mounts, disk_of = target.mounts, target.disk_of
-    monkeypatch.setattr(target, "mounts", lambda proc: read.append(proc) or mounts(proc))
-    monkeypatch.setattr(target, "disk_of", lambda one, *roots: looked.append(one.point) or disk_of(one, *roots))
+    content, disk_of = mounts.content, Mounts.disk_of
+    monkeypatch.setattr(mounts, "content", lambda path: read.append(path) or content(path))
+    monkeypatch.setattr(
+        Mounts, "disk_of", lambda own, mount, sys: looked.append(mount.point) or disk_of(own, mount, sys)
+    )
     now = [0.0]
     found = FileSystems(tmp_path, tmp_path / "sys", lambda: now[0])
     numbers = (40, 41, *range(100, 200))  # most are of other mount namespaces

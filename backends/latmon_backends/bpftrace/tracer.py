@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from latmon.capture import target
 from latmon.capture.backend import Options
+from latmon.capture.mounts import Mounts, MountTable, mount_name
 from latmon.manifest import DECLARED_GROUPS, Manifest, load
 from latmon.model.frame import FILES, PROCESSES, SIZES, Device, FileSystem, Missing
 from latmon.support import host
@@ -577,8 +577,8 @@ class FileSystems:
     """Look-ups of file systems. The mounts are read again where they are old, or a number isn't known."""
 
     def __init__(self, proc: Path, sys: Path, now_s: Callable[[], float] = time.monotonic) -> None:
-        self._proc, self._sys, self._now_s = proc, sys, now_s
-        self._mounts: dict[int, target.Mount] = {}
+        self._table, self._sys, self._now_s = MountTable(proc, now_s), sys, now_s
+        self._mounts = Mounts()
         self._known: dict[int, FileSystem] = {}
         """File systems that were asked for since the mounts were read: sysfs is read for these alone."""
         self._missing: set[int] = set()
@@ -587,25 +587,30 @@ class FileSystems:
     def of(self, number: int) -> FileSystem:
         """Return the file system with the kernel's number of a device, major << 20 | minor."""
         now_s = self._now_s()
-        is_new = number not in self._mounts and number not in self._missing
+        is_new = _device(number) not in self._mounts.usual and number not in self._missing
         if now_s - self._read_s >= (_AGAIN_S if is_new else _FRESH_S):
             self._read(now_s)
-            if number not in self._mounts:
+            if _device(number) not in self._mounts.usual:
                 self._missing.add(number)
         if number not in self._known:
             self._known[number] = self._file_system(number)
         return self._known[number]
 
     def _file_system(self, number: int) -> FileSystem:
-        mount = self._mounts.get(number)
+        mount = self._mounts.usual.get(_device(number))
         if mount is None:
-            return FileSystem(f"{number >> _MINOR_BITS}:{number & ((1 << _MINOR_BITS) - 1)}")
-        disk = target.disk_of(mount, self._proc, self._sys)
-        return FileSystem(target.mount_name(mount.point), mount.kind, disk)
+            major, minor = _device(number)
+            return FileSystem(f"{major}:{minor}")
+        disk = self._mounts.disk_of(mount, self._sys)
+        return FileSystem(mount_name(mount.point), mount.kind, disk)
 
     def _read(self, now_s: float) -> None:
-        usual = target.usual_mounts(target.mounts(self._proc))
         if now_s - self._read_s >= _FRESH_S:
             self._missing.clear()
-        self._mounts = {major << _MINOR_BITS | minor: mount for (major, minor), mount in usual.items()}
+        self._mounts = self._table.read(max_age_s=0)
         self._known, self._read_s = {}, now_s
+
+
+def _device(number: int) -> tuple[int, int]:
+    """Return the major and the minor of a kernel's number of a device."""
+    return number >> _MINOR_BITS, number & ((1 << _MINOR_BITS) - 1)

@@ -32,6 +32,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from latmon.capture.mounts import MountTable
 from latmon.model.frame import SWAP, Device, DeviceReport, Limit
 from latmon.model.histogram import MAX_COUNT
 from latmon.support.errors import UnavailableError, UntrustedError
@@ -483,6 +484,8 @@ class BlockDevices:
 
     proc: Path
     sys: Path
+    mounts: MountTable | None = None
+    """The table that other readers share."""
     _devices: dict[str, Device] = field(default_factory=dict)
     _disks: dict[DeviceNumber, str] = field(default_factory=dict)
     _whole: dict[str, str] = field(default_factory=dict)
@@ -518,8 +521,9 @@ class BlockDevices:
 
     def __post_init__(self) -> None:
         self._block = self.sys / "block"
-        self._swaps = SwapReader(self.proc)
-        self._log_devices = LogDeviceReader(self.proc, self.sys)
+        mounts = self.mounts or MountTable(self.proc)
+        self._swaps = SwapReader(self.proc, mounts)
+        self._log_devices = LogDeviceReader(self.proc, self.sys, mounts)
         self._tools = ToolReports() if self.sys == Path("/sys") else None
 
     @property

@@ -22,6 +22,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
+from latmon.capture.mounts import Mounts, mounts_of
 from latmon.model.frame import MAX_LIMITS, CgroupLimit, Flow
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import Issuer, container_id
@@ -58,7 +59,6 @@ _COUNTED = {"Read": "read", "Write": "write", "Discard": "discard"}
 """Row of version 1's counters -> op."""
 _DIGITS = 20
 """Digits of 2^64."""
-_OCTAL = re.compile(r"\\([0-7]{3})")
 _Values = dict[str, dict[str, int]]
 """MAJOR:MINOR -> name -> number."""
 
@@ -204,7 +204,7 @@ class CgroupNames:
 
 def numbers(proc: Path) -> Mapping[int, str]:
     """Return number -> path of all cgroups in the hierarchy that bios are charged to, as many as a walk visits."""
-    roots = sorted(hierarchies(os.fsdecode(content(proc / "self/mountinfo"))), key=lambda hierarchy: hierarchy[1])
+    roots = sorted(hierarchies(mounts_of(proc)), key=lambda hierarchy: hierarchy[1])
     if not roots:
         return {}
     root = roots[0][0]  # blkio of version 1, where it is mounted: then version 2 has no controller of I/O
@@ -358,7 +358,7 @@ class CgroupIos:
 
 def counted(proc: Path) -> tuple[LimitedCgroup, ...] | None:
     """Return the cgroups with counters of I/O; None without a hierarchy, or where there are too many."""
-    roots = sorted(hierarchies(os.fsdecode(content(proc / "self/mountinfo"))), key=lambda hierarchy: hierarchy[1])
+    roots = sorted(hierarchies(mounts_of(proc)), key=lambda hierarchy: hierarchy[1])
     found: list[LimitedCgroup] = []
     for root, version in roots[:1]:
         for path in cgroups_below(root, "io.stat" if version == 2 else ""):  # noqa: PLR2004
@@ -603,7 +603,7 @@ def full_walk(proc: Path, before: Mapping[Path, bytes] | None) -> Walk:
     limited: list[LimitedCgroup] = []
     active: list[LimitedCgroup] = []
     counters: dict[Path, bytes] = {}
-    roots = tuple(hierarchies(os.fsdecode(content(proc / "self/mountinfo"))))
+    roots = tuple(hierarchies(mounts_of(proc)))
     visited = 0
     for root, version in roots:
         for path in cgroups_below(root, "io.max" if version == 2 else ""):  # noqa: PLR2004
@@ -633,16 +633,16 @@ def _look_at_active(last: Walk, limited: tuple[LimitedCgroup, ...]) -> Walk:
     return last._replace(limited=(*limited, *newly_limited), active=still_active)
 
 
-def hierarchies(mountinfo: str, controller: str = "blkio") -> Iterator[tuple[Path, int]]:
+def hierarchies(mounts: Mounts, controller: str = "blkio") -> Iterator[tuple[Path, int]]:
     """Yield the mount point and the version of the hierarchies with a controller of version 1, each version once."""
     known = set[int]()
-    for line in mountinfo.splitlines():
-        mount, _, kind = line.partition(" - ")
-        fields, (system, _, options) = mount.split(" "), (*kind.split(" ", 2), "", "", "")[:3]
-        version = 2 if system == "cgroup2" else 1 if system == "cgroup" and controller in options.split(",") else 0
-        if version and version not in known and len(fields) > 4:  # noqa: PLR2004 - the fifth is the mount point
+    for mount in mounts.all:
+        version = 2 if mount.kind == "cgroup2" else 0
+        if mount.kind == "cgroup" and controller in mount.options.split(","):
+            version = 1
+        if version and version not in known:
             known.add(version)
-            yield Path(_OCTAL.sub(lambda found: chr(int(found[1], 8)), fields[4])), version
+            yield Path(mount.point), version
 
 
 def cgroups_below(root: Path, file: str = "") -> Iterator[Path]:

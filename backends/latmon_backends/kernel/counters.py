@@ -21,6 +21,7 @@ from fnmatch import fnmatchcase
 from operator import is_
 from pathlib import Path
 
+from latmon.capture.mounts import MountTable
 from latmon.model.devices import IdleRows, WithIdle, busy_rows
 from latmon.model.frame import CgroupLimit, Completed, Device, Flow, Outstanding
 from latmon.model.host_context import NO_CONTEXT, ContextValue, HostContext, interval_value
@@ -231,17 +232,18 @@ class KernelSampler(CounterSampler):
 
     def __init__(self, proc: Path, sys: Path, devices: tuple[str, ...] = (), clock: FrameClock = CLOCK) -> None:
         super().__init__(devices, clock)
-        self.block = BlockDevices(proc, sys)
+        self._mounts = MountTable(proc)
+        self.block = BlockDevices(proc, sys, self._mounts)
         self._proc, self._sys, self._block = proc, sys, sys / "block"
         self._reading: Diskstats | None = None
         self._cgroups = CgroupReader(proc)
         self._context = HostContextReader(proc)
         self._maintenance = MaintenanceReader(sys)
-        self._memory = MemoryReader(proc)
-        self._quotas = QuotaReader(proc)
-        self._hangs = HangReader(proc, sys)
+        self._memory = MemoryReader(proc, self._mounts)
+        self._quotas = QuotaReader(proc, self._mounts)
+        self._hangs = HangReader(proc, sys, self._mounts)
         self._priorities = PriorityReader(proc)
-        self._nfs = NfsReader(proc)
+        self._nfs = NfsReader(proc, self._mounts)
         self.cgroups = CgroupNames(proc)
         self._cgroup_ios: CgroupIos | None = None
         self._process_ios: ProcessIos | None = None

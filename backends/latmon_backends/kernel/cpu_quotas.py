@@ -17,7 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from latmon.capture import target
+from latmon.capture.mounts import Mounts, MountTable, mounts_of
 from latmon.model.measurements import CPU_QUOTAS
 from latmon.model.measurements.cpu_quotas import CpuQuota, QuotaPeriods
 from latmon.model.table import Tables
@@ -95,16 +95,18 @@ def _size(gained: QuotaPeriods) -> tuple[int, int]:
 class QuotaReader:
     """The looks and their sums."""
 
-    def __init__(self, proc: Path, run: Run[Look] | None = None, now_us: Callable[[], int] | None = None) -> None:
+    def __init__(
+        self, proc: Path, mounts: MountTable, run: Run[Look] | None = None, now_us: Callable[[], int] | None = None
+    ) -> None:
         """`run` and `now_us`: as those of `PacedLooks`."""
-        self._proc = proc
+        self._proc, self._mounts = proc, mounts
         self._looks: PacedLooks[Look] = PacedLooks("cpu quotas", run, now_us)
         self._sums = BoundedSums(CPU_QUOTAS, _size)
 
     @property
     def is_possible(self) -> bool:
         """Whether the CPU controller is mounted."""
-        return any(hierarchies(os.fsdecode(content(self._proc / "self/mountinfo")), "cpu"))
+        return any(hierarchies(self._mounts.read(), "cpu"))
 
     def sample(self, mono_us: int) -> QuotaSums:
         """Return the sums, and begin the next look where it is due."""
@@ -112,7 +114,7 @@ class QuotaReader:
         if looks is not None:
             self._sums.add(dict(_gains(*looks)))
         before = self._looks.last
-        self._looks.begin_if_due(mono_us, lambda now_us: look(self._proc, now_us, before))
+        self._looks.begin_if_due(mono_us, lambda now_us: look(self._proc, self._mounts.read(), now_us, before))
         return self._sums.rows
 
 
@@ -134,13 +136,13 @@ def _gains(before: Look, now: Look) -> Iterator[tuple[CpuQuota, QuotaPeriods]]:
         yield key, QuotaPeriods(*gained, io_bytes, served_bytes)
 
 
-def look(proc: Path, mono_us: int, before: Look | None = None) -> Look:
+def look(proc: Path, mounts: Mounts, mono_us: int, before: Look | None = None) -> Look:
     """Read the cgroups with a quota. `before`: the last look; those that used up the quota since have their I/O."""
     begun_ns = time.thread_time_ns()
     known = before.readings if before else {}
     readings: dict[str, _QuotaReading] = {}
     looked = 0
-    for root, version in hierarchies(os.fsdecode(content(proc / "self/mountinfo")), "cpu"):
+    for root, version in hierarchies(mounts, "cpu"):
         for path in islice(cgroups_below(root), _MOST_CGROUPS):
             quota = _quota(path, version)
             counters = _counters(path) if quota else None
@@ -208,7 +210,7 @@ def _serves_fuse(process: Path) -> bool:
         connection = _CONNECTION.search(content(process / "fdinfo" / number))
         if connection is None:
             return True
-        mounts = target.mounts(process.parent, process.name)
+        mounts = mounts_of(process.parent, process.name).all
         if any(mount.number == (0, int(connection[1])) and mount.is_remote for mount in mounts):
             return True
     return False

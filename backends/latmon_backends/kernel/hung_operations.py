@@ -21,11 +21,12 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from latmon.capture import target
+from latmon.capture.mounts import Mount, Mounts, MountTable, mount_name, mounts_of
 from latmon.model.frame import FROZEN, SERVER, FileSystem
 from latmon.model.measurements import HUNG_OPERATIONS
 from latmon.model.measurements.hung_operations import HungOperation, HungTime
@@ -143,10 +144,15 @@ class HangReader:
     """The looks and their sums."""
 
     def __init__(
-        self, proc: Path, sys: Path, run: Run[Look] | None = None, now_us: Callable[[], int] | None = None
+        self,
+        proc: Path,
+        sys: Path,
+        mounts: MountTable,
+        run: Run[Look] | None = None,
+        now_us: Callable[[], int] | None = None,
     ) -> None:
         """`run` and `now_us`: as those of `PacedLooks`."""
-        self._proc, self._sys = proc, sys
+        self._proc, self._sys, self._mounts = proc, sys, mounts
         self._looks: PacedLooks[Look] = PacedLooks("hung operations", run, now_us, lambda look: look.pause_us)
         self._sums = BoundedSums(HUNG_OPERATIONS, _size)
 
@@ -161,7 +167,7 @@ class HangReader:
         if looks is not None:
             self._sums.add(_gains(*looks))
         before = self._looks.last
-        self._looks.begin_if_due(mono_us, lambda now_us: look(self._proc, self._sys, now_us, before))
+        self._looks.begin_if_due(mono_us, lambda now_us: look(self._proc, self._sys, self._mounts, now_us, before))
         return self._sums.rows
 
 
@@ -191,7 +197,7 @@ def _oldest_us(waits: Iterable[_Wait]) -> dict[HungOperation, int]:
     return oldest
 
 
-def look(proc: Path, sys: Path, mono_us: int, before: Look | None = None) -> Look:
+def look(proc: Path, sys: Path, mount_table: MountTable, mono_us: int, before: Look | None = None) -> Look:
     """Look at the threads that waited at the last look, or at all where that is due."""
     begun_ns = time.thread_time_ns()
     known = before.waits if before is not None else {}
@@ -205,7 +211,7 @@ def look(proc: Path, sys: Path, mono_us: int, before: Look | None = None) -> Loo
         functions = _functions(proc, dict.fromkeys((*known, *threads)))
         walked_ns = time.thread_time_ns() - begun_ns
         walk_due_us = mono_us + max(LEAST_US, _WALK_SHARE * walked_ns // 1000)
-    mounts = _Mounts(proc, sys)
+    mounts = _MountsOfThreads(proc, sys, mount_table)
     waits: dict[_Thread, _Wait] = {}
     for thread, function in functions.items():
         switches = _switches(proc, thread)
@@ -265,7 +271,7 @@ def _switches(proc: Path, thread: _Thread) -> int | None:
     return sum(map(int, counts))
 
 
-def _row(proc: Path, thread: _Thread, function: bytes, mounts: _Mounts) -> HungOperation | None:
+def _row(proc: Path, thread: _Thread, function: bytes, mounts: _MountsOfThreads) -> HungOperation | None:
     pid, tid = thread
     is_frozen = function in _FREEZE_WAITS
     if is_frozen and not _is_of_files(content(f"{proc}/{pid}/task/{tid}/stack")):
@@ -298,15 +304,14 @@ def _is_of_files(stack: bytes) -> bool:
     return bool(_OF_FILES.match(next(callers, b"")))
 
 
-class _Mounts:
-    """Mounts by their number, of one look: read where they are needed."""
+class _MountsOfThreads:
+    """Mounts of what threads wait for, of one look."""
 
-    def __init__(self, proc: Path, sys: Path) -> None:
-        self._proc, self._sys = proc, sys
-        self._own: dict[int, target.Mount] | None = None
+    def __init__(self, proc: Path, sys: Path, table: MountTable) -> None:
+        self._proc, self._sys, self._table = proc, sys, table
         self._disks: dict[int, str] = {}
 
-    def of_call(self, pid: str, call: bytes) -> target.Mount | None:
+    def of_call(self, pid: str, call: bytes) -> Mount | None:
         """Return the mount of the file that a system call works on; None: not known."""
         found = _CALL.match(call)
         machine = platform.machine()
@@ -316,40 +321,38 @@ class _Mounts:
             return None
         return self._of_file(pid, int(found[2], 16))
 
-    def with_server(self, mount: target.Mount | None, kinds: re.Pattern[str]) -> target.Mount | None:
+    def with_server(self, mount: Mount | None, kinds: re.Pattern[str]) -> Mount | None:
         """Return the mount where it is of a kind of server, else the only one of the kind; None: not known."""
         return mount if mount is not None and kinds.fullmatch(mount.kind) else self._only_one(kinds)
 
-    def file_system(self, mount: target.Mount) -> FileSystem:
+    def file_system(self, mount: Mount) -> FileSystem:
         """Return the file system of a mount; of one with a server by its usual mount, as its other numbers are."""
         if mount.is_remote:
-            mount = target.usual_mounts((mount, *self._all().values()))[mount.number]
-        return FileSystem(target.mount_name(mount.point), mount.kind, self._disk(mount))
+            mount = self._own.usual[mount.number]
+        return FileSystem(mount_name(mount.point), mount.kind, self._disk(mount))
 
-    def _of_file(self, pid: str, number: int) -> target.Mount | None:
+    def _of_file(self, pid: str, number: int) -> Mount | None:
         info = content(f"{self._proc}/{pid}/fdinfo/{number}") if number < 1 << 31 else b""
         return self._of_info(pid, info)
 
-    def _of_info(self, pid: str, info: bytes) -> target.Mount | None:
+    def _of_info(self, pid: str, info: bytes) -> Mount | None:
         found = _MOUNT_ID.search(info)
         if found is None:
             return None
         number = int(found[1])
-        mount = self._all().get(number)
+        mount = self._own.by_number_of_mount.get(number)
         if mount is None:  # of another mount namespace: its path there is another one, or another file system's, here
-            others = target.mounts(self._proc, pid)
-            there = next((other for other in others if other.number_of_mount == number), None)
-            own = self._all().values()
-            mount = next((other for other in own if there is not None and other.number == there.number), None)
+            there = mounts_of(self._proc, pid).by_number_of_mount.get(number)
+            mount = self._own.usual.get(there.number) if there is not None else None
         return mount
 
-    def _of_open_files(self, pid: str) -> target.Mount | None:
+    def _of_open_files(self, pid: str) -> Mount | None:
         """Return the mount of all files on block devices that a process has open to write; None: of none or several."""
         try:
             numbers = os.listdir(f"{self._proc}/{pid}/fdinfo")  # noqa: PTH208
         except OSError:
             return None
-        mounts: dict[int, target.Mount] = {}
+        mounts: dict[int, Mount] = {}
         for number in numbers[:_MOST_FILES]:
             info = content(f"{self._proc}/{pid}/fdinfo/{number}")
             flags = _FLAGS.search(info)
@@ -358,20 +361,20 @@ class _Mounts:
                 mounts[mount.number_of_mount] = mount
         return next(iter(mounts.values())) if len(mounts) == 1 and len(numbers) <= _MOST_FILES else None
 
-    def _only_one(self, kinds: re.Pattern[str]) -> target.Mount | None:
+    def _only_one(self, kinds: re.Pattern[str]) -> Mount | None:
         """Return the only mount of some kinds; None where there are several."""
-        mounts = {mount.number: mount for mount in self._all().values() if kinds.fullmatch(mount.kind)}
-        return next(iter(mounts.values())) if len(mounts) == 1 else None
+        mounts = [mount for mount in self._own.usual.values() if kinds.fullmatch(mount.kind)]
+        return mounts[0] if len(mounts) == 1 else None
 
-    def _all(self) -> Mapping[int, target.Mount]:
-        if self._own is None:
-            self._own = {mount.number_of_mount: mount for mount in target.mounts(self._proc)}
-        return self._own
+    @cached_property
+    def _own(self) -> Mounts:
+        """The mounts now: the kernel gives the number of one that is gone to the next one."""
+        return self._table.read(max_age_s=0)
 
-    def _disk(self, mount: target.Mount) -> str:
+    def _disk(self, mount: Mount) -> str:
         """Return the disk of a mount; empty of one with a server, whose files are not touched."""
         if mount.is_remote:
             return ""
         if mount.number_of_mount not in self._disks:
-            self._disks[mount.number_of_mount] = target.disk_of(mount, self._proc, self._sys)
+            self._disks[mount.number_of_mount] = self._own.disk_of(mount, self._sys)
         return self._disks[mount.number_of_mount]

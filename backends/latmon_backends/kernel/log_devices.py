@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from latmon.capture import target
+from latmon.capture.mounts import MountTable
 from latmon.model.frame import LOG_DEVICE, DeviceReport
 from latmon.support.paths import content
 from latmon.support.text import clean
@@ -43,8 +43,8 @@ class _Log(NamedTuple):
 class LogDeviceReader:
     """The disks of file systems with a log elsewhere, read again after `_AGAIN_S`."""
 
-    def __init__(self, proc: Path, sys: Path) -> None:
-        self._proc, self._sys = proc, sys
+    def __init__(self, proc: Path, sys: Path, mounts: MountTable) -> None:
+        self._proc, self._sys, self._mounts = proc, sys, mounts
         self._due_s = 0
         self.reports: dict[str, DeviceReport] = {}
         """Disk of a file system -> the disk of its log; of several file systems on a disk the first one's."""
@@ -62,9 +62,10 @@ class LogDeviceReader:
 
     def _xfs_logs(self, disk_at: DiskAt) -> Iterator[_Log]:
         # Thousands of mounts (of containers) are parsed only where one of them has the option.
-        if _OPTION.encode() not in content(self._proc / "self/mountinfo"):
+        mounts = self._mounts.read()
+        if not mounts.has_text(_OPTION.encode()):
             return
-        for mount in target.mounts(self._proc):
+        for mount in mounts.all:
             for option in mount.options.split(","):
                 if mount.kind == "xfs" and option.startswith(_OPTION):
                     log_disk = _disk_of_node(option.removeprefix(_OPTION), disk_at)

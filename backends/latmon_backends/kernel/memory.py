@@ -17,6 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from latmon.capture.mounts import Mounts, MountTable
 from latmon.model.measurements import MAJOR_FAULTS, MEMORY_LIMITS, MEMORY_WRITERS
 from latmon.model.measurements.memory import KINDS, Faulting, MemoryLimit, MemoryWriter, Unwritten
 from latmon.model.table import Tables
@@ -104,9 +105,11 @@ def _unwritten_bytes(gained: Unwritten) -> int:
 class MemoryReader:
     """The looks and their sums."""
 
-    def __init__(self, proc: Path, run: Run[Look] | None = None, now_us: Callable[[], int] | None = None) -> None:
+    def __init__(
+        self, proc: Path, mounts: MountTable, run: Run[Look] | None = None, now_us: Callable[[], int] | None = None
+    ) -> None:
         """`run` and `now_us`: as those of `PacedLooks`."""
-        self._proc = proc
+        self._proc, self._mounts = proc, mounts
         self._looks: PacedLooks[Look] = PacedLooks("memory", run, now_us)
         self._moved = 0
         self._hits = BoundedSums(MEMORY_LIMITS, _size)
@@ -121,7 +124,8 @@ class MemoryReader:
             self._add(*looks)
         is_short, self._moved = moved - self._moved >= MOVED and self._moved > 0, moved
         if is_short:
-            self._looks.begin_if_due(mono_us, lambda now_us: look(self._proc, now_us, self._looks.last))
+            before = self._looks.last
+            self._looks.begin_if_due(mono_us, lambda now_us: look(self._proc, self._mounts.read(), now_us, before))
         return self._sample
 
     def _add(self, before: Look, now: Look) -> None:
@@ -162,12 +166,12 @@ def _writers(before: Look, now: Look) -> Iterator[tuple[MemoryWriter, Unwritten]
             yield MemoryWriter(cgroup, f"{now.processes[pid].name}/{pid}"), Unwritten(1, state.unwritten_bytes)
 
 
-def look(proc: Path, mono_us: int, before: Look | None = None) -> Look:
+def look(proc: Path, mounts: Mounts, mono_us: int, before: Look | None = None) -> Look:
     """Read the limits of all cgroups and the major faults of all processes; `before`: the last look."""
     begun_ns = time.thread_time_ns()
     hits: dict[MemoryLimit, int] = {}
     limited: dict[str, _LimitedCgroup] = {}
-    for path, limit, count in _limits(proc):
+    for path, limit, count in _limits(mounts):
         hits[limit] = count
         if before is not None and limit.cgroup not in limited and count > before.hits.get(limit, count):
             pids = tuple(int(pid) for pid in pids_of(path) if pid.isdecimal())
@@ -191,9 +195,9 @@ def _processes(proc: Path) -> Iterator[tuple[int, _Process]]:
             yield int(pid), _Process(name, int(fields[_MAJOR_FAULTS]), int(fields[_SYSTEM_TICKS]))
 
 
-def _limits(proc: Path) -> Iterator[tuple[Path, MemoryLimit, int]]:
+def _limits(mounts: Mounts) -> Iterator[tuple[Path, MemoryLimit, int]]:
     """Yield the directory of each limited cgroup, the limit, and how often it was reached."""
-    for root, version in hierarchies(os.fsdecode(content(proc / "self/mountinfo")), "memory"):
+    for root, version in hierarchies(mounts, "memory"):
         for path in islice(cgroups_below(root), _MOST_CGROUPS):
             for limit, hits in _limits_of(root, path, version):
                 yield path, limit, hits

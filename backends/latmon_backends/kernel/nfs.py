@@ -8,7 +8,7 @@ and per connection a line `xprt:` with the requests that were sent and answered.
 kernel adds the calls of the client that its mounts share, as for a session, to those of each mount.
 
 A thread reads the file every 2 s, or as seldom as 0.5 % of a CPU allows, as long as mountinfo, which is read every
-30 s, has an NFS mount. No file of a mount is touched, so a silent server holds up nothing. Mounts of other mount
+4 s, has an NFS mount. No file of a mount is touched, so a silent server holds up nothing. Mounts of other mount
 namespaces are not seen.
 """
 
@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from latmon.capture import target
+from latmon.capture.mounts import FRESH_S, Mounts, MountTable, mount_name, plain_field
 from latmon.model.measurements import NFS_OPERATIONS, NFS_REQUESTS
 from latmon.model.measurements.nfs import NfsCalls, NfsMount, NfsOperation, NfsRequests
 from latmon.model.table import Tables
@@ -33,8 +33,8 @@ _MOST_MOUNTS = 256
 _MOST_MOUNTS_AT_WORK, _USUAL_OPERATIONS = 64, 22
 """The rows of a look: NFS 3 has 22 operations (RFC 1813), and of those of NFS 4 a mount uses no more."""
 _MOST_ROWS = _MOST_MOUNTS_AT_WORK * _USUAL_OPERATIONS
-_MOUNTS_US = 30_000_000
-"""Time between two looks for new mounts."""
+_MOUNTS_US = round(1e6 * FRESH_S)
+"""Time between two looks for mounts, where there is none."""
 _SECTION = re.compile(rb"^(?=device |no device )", re.MULTILINE)
 _HEAD = re.compile(rb"device .* mounted on (\S+) with fstype nfs4? statvers=[\d.]+\n")
 _OPERATION = re.compile(
@@ -57,15 +57,13 @@ class Look:
     spent_us: int
     mounts: frozenset[str]
     """Mount points whose counters are read: one of each file system."""
-    mounts_due_us: int
-    """When mountinfo is read again."""
     operations: Mapping[NfsOperation, NfsCalls] = field(default_factory=dict)
     requests: Mapping[NfsMount, NfsRequests] = field(default_factory=dict)
 
     @property
     def pause_us(self) -> int:
         """Return the time until the next look."""
-        return LEAST_US if self.mounts else self.mounts_due_us - self.mono_us
+        return LEAST_US if self.mounts else _MOUNTS_US
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +96,11 @@ def _unanswered(gained: NfsRequests) -> tuple[int, int]:
 class NfsReader:
     """The looks and their sums."""
 
-    def __init__(self, proc: Path, run: Run[Look] | None = None, now_us: Callable[[], int] | None = None) -> None:
+    def __init__(
+        self, proc: Path, mounts: MountTable, run: Run[Look] | None = None, now_us: Callable[[], int] | None = None
+    ) -> None:
         """`run` and `now_us`: as those of `PacedLooks`."""
-        self._proc = proc
+        self._proc, self._mounts = proc, mounts
         self._looks: PacedLooks[Look] = PacedLooks("nfs", run, now_us, lambda look: look.pause_us)
         self._operations = BoundedSums(NFS_OPERATIONS, _time_of_calls, most_rows=_MOST_ROWS, most_sums=2 * _MOST_ROWS)
         self._requests = BoundedSums(NFS_REQUESTS, _unanswered, most_rows=_MOST_MOUNTS, most_sums=2 * _MOST_MOUNTS)
@@ -116,8 +116,7 @@ class NfsReader:
             requests, self._waiting = _requests_between(*looks, self._waiting)
             self._requests.add(requests)
             self._sums = NfsSums(self._operations.rows, self._requests.rows)
-        before = self._looks.last
-        self._looks.begin_if_due(mono_us, lambda now_us: look(self._proc, now_us, before))
+        self._looks.begin_if_due(mono_us, lambda now_us: look(self._proc, self._mounts.read(), now_us))
         return self._sums
 
 
@@ -154,27 +153,25 @@ def _requests_between(
     return gains, frozenset(still_waiting)
 
 
-def look(proc: Path, mono_us: int, before: Look | None = None) -> Look:
-    """Read the counters of all NFS mounts; where there is none, only whether one was mounted."""
+def look(proc: Path, mounts: Mounts, mono_us: int) -> Look:
+    """Read the counters of the NFS mounts among `mounts`; nothing where there is none."""
     begun_ns = time.thread_time_ns()
-    if before is None or mono_us >= before.mounts_due_us:
-        mounts, mounts_due_us = _nfs_mounts(proc), mono_us + _MOUNTS_US
-    else:
-        mounts, mounts_due_us = before.mounts, before.mounts_due_us
+    points = _nfs_points(mounts)
     operations: dict[NfsOperation, NfsCalls] = {}
     requests: dict[NfsMount, NfsRequests] = {}
-    for point, section in _sections(proc) if mounts else ():
-        if point in mounts and len(requests) < _MOST_MOUNTS:
-            mount = target.mount_name(point)
+    for point, section in _sections(proc) if points else ():
+        if point in points and len(requests) < _MOST_MOUNTS:
+            mount = mount_name(point)
             requests[NfsMount(mount)] = _requests(section)
             operations |= {NfsOperation(mount, op): calls for op, calls in _calls(section)}
     spent_us = (time.thread_time_ns() - begun_ns) // 1000
-    return Look(mono_us, spent_us, mounts, mounts_due_us, operations, requests)
+    return Look(mono_us, spent_us, points, operations, requests)
 
 
-def _nfs_mounts(proc: Path) -> frozenset[str]:
-    mounts = (mount for mount in target.mounts(proc) if mount.kind in ("nfs", "nfs4"))
-    return frozenset(mount.point for mount in target.usual_mounts(mounts).values())
+def _nfs_points(mounts: Mounts) -> frozenset[str]:
+    if not mounts.has_text(b" - nfs"):
+        return frozenset()
+    return frozenset(mount.point for mount in mounts.usual.values() if mount.kind in ("nfs", "nfs4"))
 
 
 def _sections(proc: Path) -> Iterator[tuple[str, bytes]]:
@@ -182,7 +179,7 @@ def _sections(proc: Path) -> Iterator[tuple[str, bytes]]:
     for section in _SECTION.split(content(proc / "self/mountstats")):
         head = _HEAD.match(section)
         if head is not None:
-            yield target.plain_field(head[1]), section
+            yield plain_field(head[1]), section
 
 
 def _calls(section: bytes) -> Iterator[tuple[str, NfsCalls]]:

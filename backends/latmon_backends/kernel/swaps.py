@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from latmon.capture import target
+from latmon.capture.mounts import MountTable, plain_bytes
 from latmon.model.frame import SWAP, DeviceReport
 from latmon.support.paths import content
 from latmon.support.text import clean
@@ -18,7 +18,6 @@ _AGAIN_S = 5
 _MOST = 32
 """MAX_SWAPFILES of the kernel."""
 _AREA = re.compile(rb"^(/\S*) +\s*(partition|file)\s", re.MULTILINE)
-_OCTAL = re.compile(rb"\\([0-7]{3})")
 _SOURCE = "/proc/swaps"
 
 
@@ -32,14 +31,14 @@ class SwapArea(NamedTuple):
 def areas(text: bytes) -> Iterator[SwapArea]:
     """Yield the areas of /proc/swaps."""
     for path, kind in _AREA.findall(text)[:_MOST]:
-        yield SwapArea(_OCTAL.sub(lambda found: bytes([int(found[1], 8)]), path), kind == b"file")
+        yield SwapArea(plain_bytes(path), kind == b"file")
 
 
 class SwapReader:
     """The disks with swap areas, read again after `_AGAIN_S`."""
 
-    def __init__(self, proc: Path) -> None:
-        self._proc = proc
+    def __init__(self, proc: Path, mounts: MountTable) -> None:
+        self._proc, self._mounts = proc, mounts
         self._due_s = 0
         self._text = b""
         self.reports: dict[str, DeviceReport] = {}
@@ -64,14 +63,9 @@ class SwapReader:
     def _on(self, area: SwapArea, disk_of: Callable[[str], str], disk_at: Callable[[int, int], str]) -> tuple[str, str]:
         """Return the disk of an area, and what it is there."""
         if area.is_file:
-            mount = target.mount_of(Path(os.fsdecode(area.path)).parent, self._proc)
-            if mount is not None and mount.is_remote:  # stat(2) does not return while its server is silent
-                return "", ""
-            try:
-                number = os.stat(area.path).st_dev  # noqa: PTH116 - of bytes
-            except OSError:
-                return "", ""
-            return disk_at(os.major(number), os.minor(number)), clean(area.path)
+            # By its mount: stat(2) of the file does not return while its file system hangs.
+            mount = self._mounts.read().above(Path(os.fsdecode(area.path)))
+            return disk_at(*mount.number) if mount is not None else "", clean(area.path)
         name = clean(area.path.rpartition(b"/")[2])
         disk = disk_of(name)
         return disk, "whole" if disk == name else name
