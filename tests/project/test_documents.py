@@ -3,6 +3,8 @@
 Screens of docs/views are quoted from commands; slow tests compare them with what the commands print now.
 """
 
+import base64
+import json
 import re
 from pathlib import Path
 
@@ -54,6 +56,32 @@ def test_what_a_page_links_to_is_on_the_site(tmp_path):
         for link in re.findall(r"\]\(([^)\s#]+)", page.read_text("utf-8")):
             target = page.parent / link
             assert ":" in link or not target.is_file() or (copy.parent / link).exists(), link
+
+
+def test_a_quoted_screen_is_a_picture_on_the_site(tmp_path):
+    page = tmp_path / "page.md"
+    quote = (
+        "<!-- latmon demo --once --duration 20s --screen who --size 80x24 -->\n\n```text\n$ latmon\n a screen\n```\n"
+    )
+    text = site.with_pictures(f"# Title\n\n{quote}\nProse.\n", page)
+    assert text == f"# Title\n\n![`latmon {command}`](page-screen-0.svg)\n\nProse.\n"
+    assert "demo-db-07" in (tmp_path / "page-screen-0.svg").read_text("utf-8")
+
+
+def test_a_quoted_report_stays_text_on_the_site(tmp_path):
+    text = "<!-- latmon report a.latmon.jsonl.gz -->\n\n```text\n$ latmon\n```\n"
+    assert site.with_pictures(text, tmp_path / "page.md") == text
+
+
+def test_a_linked_cast_has_a_player_of_its_size_on_the_site():
+    page = ROOT / "docs/incidents/emulex.md"
+    text = site.with_players(page.read_text("utf-8"), page)
+    (block,) = re.findall(r"```asciinema-player\n(.*?)\n```", text, re.DOTALL)
+    options = json.loads(block)
+    cast = (page.parent / "casts/emulex.cast").read_bytes()
+    header = json.loads(cast.splitlines()[0])
+    assert (options["cols"], options["rows"]) == (header["width"], header["height"])
+    assert base64.b64decode(options["file"].partition("base64,")[2]) == cast
 
 
 def test_each_screen_has_a_page_with_its_picture_and_every_quote_is_filled():
