@@ -60,9 +60,8 @@ def test_what_a_page_links_to_is_on_the_site(tmp_path):
 
 def test_a_quoted_screen_is_a_picture_on_the_site(tmp_path):
     page = tmp_path / "page.md"
-    quote = (
-        "<!-- latmon demo --once --duration 20s --screen who --size 80x24 -->\n\n```text\n$ latmon\n a screen\n```\n"
-    )
+    command = "demo --once --duration 20s --screen who --size 80x24"
+    quote = f"<!-- latmon {command} -->\n\n```text\n$ latmon\n a screen\n```\n"
     text = site.with_pictures(f"# Title\n\n{quote}\nProse.\n", page)
     assert text == f"# Title\n\n![`latmon {command}`](page-screen-0.svg)\n\nProse.\n"
     assert "demo-db-07" in (tmp_path / "page-screen-0.svg").read_text("utf-8")
