@@ -81,14 +81,10 @@ class SlowIos:
         total = sum(self.us.values())
         return sum(self.us.get(stage, 0) for stage in stages) / total if total else 0.0
 
-    def share_of_all(self, facts: Facts, *stages: str) -> float:
-        """Return the share of these stages of slow I/Os in the time of all I/Os of the device, 0..1.
-
-        It ranks findings: all of the time of a few slow I/Os may be little of the device's.
-        """
-        all_us = facts.traced_stage("total", self.device).nearest_sum or facts.latency(self.device).nearest_sum
-        us = sum(self.us.get(stage, 0) for stage in stages)
-        return min(1.0, us / all_us) if all_us else self.share(*stages)
+    def lost_share(self, facts: Facts, *stages: str) -> float:
+        """Return the share of these stages of the slow I/Os in the time of all I/Os of the device, by `lost_share`."""
+        timed = facts.traced_stage("total", self.device) or facts.latency(self.device)
+        return lost_share(sum(self.us.get(stage, 0) for stage in stages), timed)
 
     def share_text(self, *stages: str) -> str:
         """Return the share of stages as the beginning of a sentence: `97 % of the time of I/Os above 10 ms`."""
@@ -97,6 +93,16 @@ class SlowIos:
     def mean_us(self, *stages: str) -> float:
         """Return the mean time in these stages over all of them, including those that skipped a stage."""
         return sum(self.us.get(stage, 0) for stage in stages) / self.count if self.count else 0.0
+
+
+def lost_share(lost_us: float, timed: Histogram) -> float:
+    """Return the share of a device's I/O time that is lost to a cause, 0..1: the `share` that ranks a finding.
+
+    All of the time of a few slow I/Os may be little of the device's. `timed`: the latency of all its I/Os, measured as
+    the lost time is; 0 where it is not known.
+    """
+    all_us = timed.nearest_sum
+    return min(1.0, lost_us / all_us) if all_us else 0.0
 
 
 def slow_ios(facts: Facts, device: str) -> Sequence[SlowIos]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
+from latmon.findings.evidence import lost_share
 from latmon.findings.facts import Block, Facts
 from latmon.findings.programs import Program, program_of
 from latmon.findings.rule import Fact, Thresholds, duration_facts
@@ -37,6 +38,10 @@ class QueueWaits(NamedTuple):
     def share(self) -> float:
         """Return the share of the queue in the time of the slow I/Os."""
         return self.queue_us / max(1, sum(outlier.total_us for outlier in self.ios))
+
+    def lost_share(self, facts: Facts) -> float:
+        """Return the share of the queue of the slow I/Os in the time of all I/Os of the device."""
+        return lost_share(self.queue_us, facts.latency(self.device))
 
     @property
     def mean_us(self) -> float:

@@ -70,7 +70,7 @@ def _share(facts: Facts, device: str, row: IoPriority) -> float:
     return least_share_of_bytes(facts, device, facts[IO_PRIORITIES][row].io_bytes)
 
 
-def finding_behind(rule_id: str, several: Sequence[WaitsBehind]) -> Finding:
+def finding_behind(facts: Facts, rule_id: str, several: Sequence[WaitsBehind]) -> Finding:
     """Return the finding about the first of several processes that wait behind the same program."""
     waits, first, _ = several[0]
     program = program_of(first.process)
@@ -85,7 +85,7 @@ def finding_behind(rule_id: str, several: Sequence[WaitsBehind]) -> Finding:
         Where("outliers", waits.device),
         tuple(_steps(first)),
         _REFUTED,
-        waits.share,
+        waits.lost_share(facts),
         state=(waits.process, f"behind {first.process}"),
         short=short_text(
             waits.device,

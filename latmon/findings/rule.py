@@ -230,7 +230,10 @@ class Finding:
     refuted_by: str
     """An observation that would show that the cause is another one."""
     share: float = 0.0
-    """The share of the device's or the program's time that it explains, 0..1."""
+    """The share of the device's I/O time, of a program's time without a device, that is lost to the cause, 0..1.
+
+    Of all I/Os, not of the slow ones (`evidence.lost_share`); 0 where it is not known.
+    """
     also: tuple[str, ...] = ()
     """Other affected devices: findings on them that it explains are left out as well."""
     short: str = ""

@@ -67,6 +67,9 @@ def test_the_program_its_class_and_the_scheduler_are_named(scheduler):
     assert finding.short == f"sda: backup waits 243 ms: I/O class idle in {scheduler}'s queue"
     facts = {fact.name: fact.text for fact in finding.facts}
     assert facts["others"] == ">99% of the bytes of sda are of other programs"
+    assert finding.share == pytest.approx(3 * 243_000 / (4000 * 5_000 + 20 * 248_000), rel=0.1), (
+        "of the I/O time of sda"
+    )
     assert [step.commands for step in finding.steps] == [("ionice -p 7",), ("ionice -c2 -n4 -p 7",), ()]
 
 
@@ -94,6 +97,7 @@ def test_a_program_of_the_real_time_class_is_named_by_those_that_wait_behind_it(
     assert facts["behind"] == "dumper/9 has the I/O class real-time, level 0"
     assert facts["behind_share"] == ">99% or more of the bytes of sda are of dumper/9"
     assert facts["process"] == "mongod/5 has the usual I/O priority"
+    assert finding.share == pytest.approx(3 * 243_000 / (4000 * 5_000 + 20 * 248_000), rel=0.1)
 
 
 @pytest.mark.parametrize(("elsewhere", "fires"), [(1000, True), (3000, False)])

@@ -51,6 +51,7 @@ def test_the_victim_is_named_with_the_stranger():
     assert facts["not_its_own"].text == "100% of its runs were not handled (IRQ_NONE)"
     assert "modprobe -r switchtec" in one.steps[0].text
     assert all(step.risk for step in one.steps)
+    assert one.share == pytest.approx(1000 * 13 / (990 * 78 + 10 * 663), rel=0.1), "of the device's I/O time"
 
 
 def test_on_a_host_of_a_fleet_the_module_is_the_handlers():

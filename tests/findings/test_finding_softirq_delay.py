@@ -67,6 +67,7 @@ def test_vector_cpu_and_who_ran_instead():
     assert (facts["wait_mean"].of, facts["vector_p99"].of) == (24, 12_024)
     assert facts["ran_in"].text == "it is mostly run by the end of an interrupt: 12,000 of 12,024"
     assert all(step.risk for step in one.steps)
+    assert one.share == pytest.approx(2 * 20_000 / (1000 * 101 + 2 * 20_095), rel=0.1), "of the device's I/O time"
 
 
 def test_the_functions_that_raise_it_outside_of_interrupts_are_named():

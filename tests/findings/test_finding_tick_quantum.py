@@ -162,6 +162,13 @@ def test_without_on_demand_probes_it_is_a_notice_at_most(load, severities):
     assert all(one.summary.endswith("is not known: softirqs are not traced") for one in some)
 
 
+def test_a_likely_one_is_ranked_by_the_time_of_its_ios():
+    load = ((300, {"hba": 3_966}), (40, {"hba": 30_000}))
+    frames = lasting(histograms=timed("nvme0n1", load))
+    (likely,) = found(RULE, frames, hz=250, limits={"most": 0.8})
+    assert likely.share == pytest.approx(300 * 3_966 / (300 * 3_966 + 40 * 30_000), rel=0.05)
+
+
 def test_a_device_that_completes_in_the_hard_interrupt_takes_4_ms_by_itself():
     assert not tick(((300, {"hba": 3_966}),), path="hard interrupt")
 

@@ -353,7 +353,7 @@ def _finding_beside(facts: Facts, beside: _LateBeside) -> Finding:
         Where("stages", device, low_us=slow.cut_us),
         tuple(_steps(facts, device, woken)),
         _REFUTED,
-        beside.slow.share_of_all(facts, *beside.stages),
+        beside.slow.lost_share(facts, *beside.stages),
         short=_short_late(device, woken),
     )
 
@@ -442,7 +442,7 @@ def _finding(facts: Facts, group: list[_DelayedIos], woken: LateThread | None, l
         Where("stages", delayed.device, low_us=delayed.slow.cut_us),
         tuple(_steps(facts, delayed.device, woken)),
         _REFUTED,
-        delayed.slow.share_of_all(facts, delayed.stage, *delayed.joined),
+        delayed.slow.lost_share(facts, delayed.stage, *delayed.joined),
         tuple(member.device for member in group[1:]),
         short=_short(delayed, woken),
     )

@@ -78,7 +78,7 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
         if delayed and (not behind or delayed[0].waits.queue_us >= behind[0].waits.queue_us):
             yield _finding(facts, delayed)
         elif behind:
-            yield finding_behind(ID, behind)
+            yield finding_behind(facts, ID, behind)
 
 
 def _delayed(facts: Facts, device: str, scheduler: str) -> Iterator[_Delayed]:
@@ -127,7 +127,7 @@ def _finding(facts: Facts, several: Sequence[_Delayed]) -> Finding:
         Where("outliers", waits.device),
         tuple(_steps(program.pids[0])),
         _REFUTED,
-        waits.share,
+        waits.lost_share(facts),
         state=(waits.process, worst.words),
         short=short_text(
             waits.device, f"{name} waits {spelled(waits.mean_us)}: {short}", f" in {waits.scheduler}'s queue"

@@ -89,10 +89,7 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
             if shared and _is_worth_a_finding(shared, limits):
                 device = shared.devices[0]
                 worst[device] = max(worst.get(device, shared), shared, key=lambda shared_handler: shared_handler.lost)
-    return [
-        _finding(shared, limits, host_before(facts, shared.other.name), is_sun=facts.is_sun)
-        for shared in worst.values()
-    ]
+    return [_finding(facts, shared, limits) for shared in worst.values()]
 
 
 def _is_worth_a_finding(shared: _SharedVector, limits: Thresholds) -> bool:
@@ -152,7 +149,8 @@ def _tail(facts: Facts, device: str) -> SlowIos | None:
     return max(slow_ios(facts, device), key=lambda tail: tail.share(_STAGE), default=None)
 
 
-def _finding(shared: _SharedVector, limits: Thresholds, host: str, *, is_sun: bool) -> Finding:
+def _finding(facts: Facts, shared: _SharedVector, limits: Thresholds) -> Finding:
+    host = host_before(facts, shared.other.name)
     share = max(shared.tail_share, shared.lost)
     severity: Severity = NOTICE
     if shared.tail_share >= limits["critical"]:
@@ -167,9 +165,9 @@ def _finding(shared: _SharedVector, limits: Thresholds, host: str, *, is_sun: bo
         _summary(shared),
         tuple(_facts(shared)),
         Where("interrupts", device),
-        tuple(_steps(shared, host, is_sun=is_sun)),
+        tuple(_steps(shared, host, is_sun=facts.is_sun)),
         _REFUTED,
-        share,
+        max(shared.lost, shared.tail.lost_share(facts, _STAGE) if shared.tail else 0.0),
         shared.devices[1:],
         short=_short(shared),
     )

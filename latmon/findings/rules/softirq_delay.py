@@ -108,7 +108,7 @@ def _finding(facts: Facts, found: SlowIos, limits: Thresholds) -> Finding:
         Where("stages", found.device, low_us=found.cut_us),
         tuple(_steps(vector)),
         _REFUTED,
-        share,
+        found.lost_share(facts, _STAGE),
         short=short_text(
             found.device,
             f"{part(share)} of slow I/Os' time waits for a softirq",

@@ -99,7 +99,7 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
         else:
             likely = [mode for mode in modes if mode.exact_us is not None and mode.share >= limits["most"]]
             if likely:
-                yield _likely(max(likely, key=lambda mode: mode.ios))
+                yield _likely(facts, max(likely, key=lambda mode: mode.ios))
 
 
 def _modes(facts: Facts, device: str, tick_us: float, limits: Thresholds) -> Iterator[_TickMode]:
@@ -190,7 +190,7 @@ def _proven(facts: Facts, mode: _TickMode, delayed: _DelayedVector, limits: Thre
     )
 
 
-def _likely(mode: _TickMode) -> Finding:
+def _likely(facts: Facts, mode: _TickMode) -> Finding:
     unknown = "whether they wait for the tick is not known: softirqs are not traced"
     if mode.stage == _SOFTIRQ:
         unknown = "which one, and what raises it, is not in the text"
@@ -208,7 +208,7 @@ def _likely(mode: _TickMode) -> Finding:
             ),
         ),
         _REFUTED,
-        mode.share,
+        evidence.lost_share(mode.ios * mode.us, facts.traced_stage("total", mode.device) or facts.latency(mode.device)),
         short=short_text(mode.device, _short(mode)),
     )
 
@@ -273,8 +273,8 @@ def _steps(device: Device, vector: str) -> Iterator[Step]:
 
 
 def _time_share(facts: Facts, device: str) -> float:
-    total, waits = facts.traced_stage("total", device).sum or 0, facts.traced_stage(_SOFTIRQ, device).sum or 0
-    return min(1.0, waits / total) if total else 0.0
+    waits = facts.traced_stage(_SOFTIRQ, device)
+    return evidence.lost_share(waits.nearest_sum, facts.traced_stage("total", device))
 
 
 RULE = Rule(
