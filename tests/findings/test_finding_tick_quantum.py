@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from finding_cases import found, hist, lasting, timed, traced
 
+from latmon.model.frame import Outlier
 from latmon.model.measurements import SOFTIRQS
 from latmon.model.measurements.softirqs import SoftirqCpu, SoftirqRuns
 
@@ -164,7 +165,8 @@ def test_without_on_demand_probes_it_is_a_notice_at_most(load, severities):
 
 def test_a_likely_one_is_ranked_by_the_time_of_its_ios():
     load = ((300, {"hba": 3_966}), (40, {"hba": 30_000}))
-    frames = lasting(histograms=timed("nvme0n1", load))
+    outlier = Outlier(1_700_000_100.0, 100_000_000, "nvme0n1", "read", 3_966, {"hba": 3_966})
+    frames = lasting(histograms=timed("nvme0n1", load), outliers=(outlier,))
     (likely,) = found(RULE, frames, hz=250, limits={"most": 0.8})
     assert likely.share == pytest.approx(300 * 3_966 / (300 * 3_966 + 40 * 30_000), rel=0.05)
 
