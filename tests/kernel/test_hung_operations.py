@@ -10,6 +10,7 @@ from latmon.model.measurements import HUNG_OPERATIONS
 from latmon.model.measurements.hung_operations import HungOperation, HungTime
 from latmon.recording.validate import MAX_LABEL
 from latmon_backends.kernel import hung_operations
+from latmon_backends.kernel.bounded_sums import tables_between
 from latmon_backends.kernel.hung_operations import HangReader
 
 S = 1_000_000
@@ -62,7 +63,7 @@ class Host:
                 every_s(second)
             last = self.reader.sample(self.now_us)
             self.now_us += S
-        return hung_operations.difference(first, last)[HUNG_OPERATIONS]
+        return tables_between(first, last).get(HUNG_OPERATIONS, {})
 
 
 @pytest.fixture(autouse=True)
@@ -155,11 +156,11 @@ def test_a_sample_that_comes_some_milliseconds_early_is_in_time(host):
     for _ in range(3):
         first = host.reader.sample(host.now_us)
         host.now_us += S
-    assert hung_operations.difference({}, first)[HUNG_OPERATIONS]
+    assert tables_between({}, first)[HUNG_OPERATIONS]
 
 
 def test_the_rows_of_processes_that_are_gone_are_forgotten(host, monkeypatch):
-    monkeypatch.setattr(host.reader._sums, "_most_sums", 3)
+    monkeypatch.setattr(host.reader._sums[HUNG_OPERATIONS], "_most_sums", 3)
 
     def change(second):
         pid = 10 + second // 4
@@ -169,7 +170,7 @@ def test_the_rows_of_processes_that_are_gone_are_forgotten(host, monkeypatch):
             host.thread(pid - 1, pid - 1, ("hrtimer_nanosleep",))
 
     host.rows(40, change)
-    assert len(host.reader.sample(host.now_us)) == 3
+    assert len(host.reader.sample(host.now_us)[HUNG_OPERATIONS]) == 3
 
 
 @pytest.mark.parametrize(
@@ -320,5 +321,6 @@ def test_of_too_many_threads_each_has_its_turn(host, monkeypatch):
 
 def test_rows_are_summed_up_with_what_was_before():
     key = HungOperation("loop0", "/a", "ext4", "frozen", "x/1")
-    rows = hung_operations.difference({key: HungTime(2, 4, 1)}, {key: HungTime(5, 10, 3)})
+    before, after = ({HUNG_OPERATIONS: {key: time}} for time in (HungTime(2, 4, 1), HungTime(5, 10, 3)))
+    rows = tables_between(before, after)
     assert rows == {HUNG_OPERATIONS: {key: HungTime(3, 6, 2)}}

@@ -11,6 +11,7 @@ from finding_cases import disk
 from latmon.model.measurements import IO_PRIORITIES
 from latmon.model.measurements.io_priorities import BEST_EFFORT, IDLE_CLASS, IoPriority
 from latmon_backends.kernel import io_priorities
+from latmon_backends.kernel.bounded_sums import tables_between
 from latmon_backends.kernel.io_priorities import PriorityReader
 
 S = 1_000_000
@@ -40,8 +41,8 @@ def rows(proc, codes, devices=BFQ, sizes=lambda _: 4096, seconds=8):
     for second in range(seconds):
         clock[0] = second * S
         put(proc / "7/io", f"rchar: 1\nread_bytes: {sizes(second)}\nwrite_bytes: 0\ncancelled_write_bytes: 9\n")
-        samples.append(reader.sample(clock[0], devices))
-    return io_priorities.difference(samples[0], samples[-1])[IO_PRIORITIES]
+        samples.append(reader.sample(clock[0], is_wanted=reader.is_wanted(devices)))
+    return tables_between(samples[0], samples[-1]).get(IO_PRIORITIES, {})
 
 
 def test_low_priorities_and_their_bytes_between_two_looks(proc):

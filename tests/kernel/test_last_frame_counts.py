@@ -96,7 +96,7 @@ def test_rows_without_a_device_are_kept(builder):
     server = HungOperation("", "/mnt/remote", "fuse.sshfs", "server", "cat/7")
     other = HungOperation("sdz", "/srv", "ext4", "frozen", "cat/8")
     begin, end = (
-        replace(sample(at_us, 5), hung_operations=dict.fromkeys((server, other), HungTime(at_us, at_us)))
+        replace(sample(at_us, 5), host_sums={HUNG_OPERATIONS: dict.fromkeys((server, other), HungTime(at_us, at_us))})
         for at_us in (S, 2 * S)
     )
     window = ProbeWindow(Tick(1, S, begin), Tick(2, 2 * S, end), ProbeInterval())

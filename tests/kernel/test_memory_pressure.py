@@ -14,7 +14,7 @@ from latmon.model.measurements import MAJOR_FAULTS, MEMORY_LIMITS, MEMORY_WRITER
 from latmon.model.measurements.memory import Faulting, MemoryLimit, MemoryWriter, Unwritten
 from latmon.support.text import clean
 from latmon_backends.kernel import memory
-from latmon_backends.kernel.bounded_sums import BoundedSums
+from latmon_backends.kernel.bounded_sums import BoundedSums, tables_between
 from latmon_backends.kernel.memory import MemoryReader, look
 from latmon_backends.kernel.swaps import SwapArea, SwapReader, areas
 
@@ -42,6 +42,10 @@ class Host(CgroupHost):
         put(self.proc / str(pid) / "cgroup", f"0::{cgroup}\n" if self.version == 2 else f"3:memory:{cgroup}\n0::/\n")
 
 
+def sampled(reader, mono_us, moved):
+    return reader.sample(mono_us, is_wanted=reader.is_wanted(moved))
+
+
 @pytest.mark.parametrize("version", [1, 2])
 def test_limits_and_faults_between_two_looks(tmp_path, version):
     host, clock = Host(tmp_path, version), [0]
@@ -53,15 +57,15 @@ def test_limits_and_faults_between_two_looks(tmp_path, version):
     samples = []
     for second in range(8):
         clock[0] = second * S
-        samples.append(reader.sample(clock[0], moved=1000 + 100 * second))
+        samples.append(sampled(reader, clock[0], 1000 + 100 * second))
         host.limit("app", 200 << 20, 5 + 2 * second)
         host.process(7, "java (x) y/z", 10 + 3 * second, "/app")
-    rows = memory.difference(samples[0], samples[-1])
+    rows = tables_between(samples[0], samples[-1])
     limit = MemoryLimit("/app", "max", 200 << 20)
     assert rows[MEMORY_LIMITS].keys() == {limit}
     assert rows[MAJOR_FAULTS].keys() == {Faulting("/app", "java (x) y_z/7")}
     assert 6 <= rows[MEMORY_LIMITS][limit] <= 12
-    assert memory.difference(samples[-1], samples[-1]) == {MEMORY_LIMITS: {}, MAJOR_FAULTS: {}, MEMORY_WRITERS: {}}
+    assert tables_between(samples[-1], samples[-1]) == {}
 
 
 STATS = {
@@ -87,8 +91,8 @@ def test_what_a_cgroup_at_its_limit_has_to_write_and_who_writes(tmp_path, versio
         host.process(7, "sh", 1, "/app", ticks=900)
         host.process(8, "ingest", 1, "/app", ticks=10 + second)
         host.process(9, "other", 1, "/full", ticks=5)
-        samples.append(reader.sample(clock[0], moved=1000 + 100 * second))
-    rows = memory.difference(samples[0], samples[-1])[MEMORY_WRITERS]
+        samples.append(sampled(reader, clock[0], 1000 + 100 * second))
+    rows = tables_between(samples[0], samples[-1])[MEMORY_WRITERS]
     assert rows == {MemoryWriter("/app", "ingest/8"): Unwritten(3, (3 + 5 + 7) * 1_000_000 + 3 * 4096)}
 
 
@@ -101,8 +105,8 @@ def test_of_processes_without_a_tick_the_one_with_most_before_is_taken(tmp_path)
     for second in range(6):
         clock[0] = second * S
         host.limit("app", 20 << 20, 5 + second)
-        sample = reader.sample(clock[0], moved=1000 + 100 * second)
-    assert [row.process for row in sample.writers] == ["ingest/8"]
+        sample = sampled(reader, clock[0], 1000 + 100 * second)
+    assert [row.process for row in sample[MEMORY_WRITERS]] == ["ingest/8"]
 
 
 def test_a_host_with_enough_memory_is_not_looked_at(tmp_path):
@@ -110,7 +114,7 @@ def test_a_host_with_enough_memory_is_not_looked_at(tmp_path):
     proc = Host(tmp_path, 2).proc
     reader = MemoryReader(proc, MountTable(proc), looks.append)
     for second in range(20):
-        reader.sample(second * S, moved=1_000_000 + 10 * second)
+        sampled(reader, second * S, 1_000_000 + 10 * second)
     assert looks == []
 
 
@@ -128,7 +132,7 @@ def test_a_slow_look_makes_the_next_one_late(tmp_path):
     reader = MemoryReader(host.proc, MountTable(host.proc), run, lambda: clock[0])
     for second in range(25):
         clock[0] = second * S
-        reader.sample(clock[0], moved=1 + 100 * second)
+        sampled(reader, clock[0], 1 + 100 * second)
     assert [at // S for at in begun] == [1, 11, 21]  # 50 ms each, 0.5 % of a CPU
 
 
@@ -138,8 +142,8 @@ def test_an_old_look_is_no_beginning(tmp_path):
     for second, faults in ((0, 1), (1, 2), (2, 3), (100, 4), (101, 5), (102, 6)):
         clock[0] = second * S
         host.process(8, "sh", faults)
-        sample = reader.sample(clock[0], moved=1 + 100 * second)
-    assert sample.faults == {}
+        sample = sampled(reader, clock[0], 1 + 100 * second)
+    assert sample[MAJOR_FAULTS] == {}
 
 
 def test_the_rows_of_processes_that_are_gone_are_forgotten(tmp_path, monkeypatch):
@@ -149,8 +153,8 @@ def test_the_rows_of_processes_that_are_gone_are_forgotten(tmp_path, monkeypatch
     for second in range(40):
         clock[0] = second * S
         host.process(10 + second // 4, "sh", 10 + 3 * second)
-        sample = reader.sample(clock[0], moved=1 + 100 * second)
-    assert [row.process for row in sample.faults] == ["sh/16", "sh/17", "sh/18"]
+        sample = sampled(reader, clock[0], 1 + 100 * second)
+    assert [row.process for row in sample[MAJOR_FAULTS]] == ["sh/16", "sh/17", "sh/18"]
 
 
 def test_this_machine():

@@ -11,7 +11,7 @@ import pytest
 
 from latmon.capture.mounts import MountTable, mounts_of
 from latmon.model.measurements import CPU_QUOTAS
-from latmon_backends.kernel import cpu_quotas
+from latmon_backends.kernel.bounded_sums import tables_between
 from latmon_backends.kernel.cgroups import hierarchies
 from latmon_backends.kernel.cpu_quotas import QuotaReader
 
@@ -68,7 +68,7 @@ def rows_while_it_runs(path, file):
         while time.monotonic() < end:
             time.sleep(0.5)
             after = reader.sample(time.monotonic_ns() // 1000)
-            rows = cpu_quotas.difference(before, after)[CPU_QUOTAS]
+            rows = tables_between(before, after).get(CPU_QUOTAS, {})
             found = {key: row for key, row in rows.items() if key.cgroup.endswith(NAME)}
             if any(row.io_bytes for row in found.values()) or sum(row.periods for row in found.values()) > 60:
                 break

@@ -12,7 +12,7 @@ import pytest
 
 from latmon.capture.mounts import MountTable
 from latmon.model.measurements import HUNG_OPERATIONS
-from latmon_backends.kernel import hung_operations
+from latmon_backends.kernel.bounded_sums import tables_between
 from latmon_backends.kernel.hung_operations import HangReader
 
 pytestmark = [
@@ -72,7 +72,7 @@ def rows_within(seconds, mount):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         time.sleep(0.25)
-        rows = hung_operations.difference(first, reader.sample(time.monotonic_ns() // 1000))[HUNG_OPERATIONS]
+        rows = tables_between(first, reader.sample(time.monotonic_ns() // 1000)).get(HUNG_OPERATIONS, {})
         rows = {key: value for key, value in rows.items() if key.mount == str(mount)}
         if rows:
             return rows

@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
-from latmon.model.table import Table
+from latmon.model.table import Table, Tables, filled
 
 _MOST_ROWS, _MOST_SUMS = 16, 256
 
@@ -30,7 +30,7 @@ class BoundedSums(Generic[Row, V]):
         most_sums: int = _MOST_SUMS,
     ) -> None:
         """`size`: the sort key of a value; of each addition the greatest `most_rows` are kept, in all `most_sums`."""
-        self._value, self._size = table.value, size
+        self.table, self._size = table, size
         self._most_rows, self._most_sums = most_rows, most_sums
         self.rows: Mapping[Row, V] = {}
 
@@ -41,10 +41,16 @@ class BoundedSums(Generic[Row, V]):
         sums = dict(self.rows)
         for row in heapq.nlargest(self._most_rows, gains, key=lambda row: self._size(gains[row])):
             before = sums.pop(row, None)  # and is the newest then
-            sums[row] = gains[row] if before is None else self._value.add(before, gains[row])
+            sums[row] = gains[row] if before is None else self.table.value.add(before, gains[row])
         while len(sums) > self._most_sums:
             del sums[next(iter(sums))]
         self.rows = sums
+
+
+def tables_between(before: Tables, after: Tables) -> Tables:
+    """Return the tables that grew between two samples of the sums."""
+    gains = {table: rows_between(table, before.get(table, {}), rows) for table, rows in after.items()}
+    return filled(gains)
 
 
 def rows_between(table: Table[Row, V], before: Mapping[Row, V], after: Mapping[Row, V]) -> dict[Row, V]:

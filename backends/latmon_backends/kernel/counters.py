@@ -38,21 +38,18 @@ from latmon.model.measurements import (
 from latmon.model.measurements.device_counters import DeviceCounters
 from latmon.model.measurements.maintenance import Maintenance
 from latmon.model.measurements.recoveries import TIMED_OUT, Recovery
-from latmon.model.table import NO_TABLES, AnyTable, Tables, filled
+from latmon.model.table import NO_TABLES, AnyTable, Tables
 from latmon.support.errors import UnavailableError
 from latmon.support.paths import content
 from latmon_backends.kernel import (
     block_devices,
     cgroups,
-    cpu_quotas,
     depth_sampler,
     diskstats,
-    hung_operations,
     io_priorities,
-    memory,
-    nfs,
 )
 from latmon_backends.kernel.block_devices import BlockDevices
+from latmon_backends.kernel.bounded_sums import tables_between
 from latmon_backends.kernel.cgroups import (
     CgroupCounters,
     CgroupIos,
@@ -61,15 +58,15 @@ from latmon_backends.kernel.cgroups import (
     ProcessCounters,
     ProcessIos,
 )
-from latmon_backends.kernel.cpu_quotas import QuotaReader, QuotaSums
+from latmon_backends.kernel.cpu_quotas import QuotaReader
 from latmon_backends.kernel.depth_sampler import DepthSampler, Spent, Watched
 from latmon_backends.kernel.diskstats import MOST_GAINED, UNNUMBERED, Counters, Diskstats
-from latmon_backends.kernel.hung_operations import HangReader, HangSums
-from latmon_backends.kernel.io_priorities import PriorityReader, PrioritySums
+from latmon_backends.kernel.hung_operations import HangReader
+from latmon_backends.kernel.io_priorities import PriorityReader
 from latmon_backends.kernel.kernel_log import KernelLog
 from latmon_backends.kernel.maintenance import MaintenanceReader
-from latmon_backends.kernel.memory import NO_MEMORY, MemoryReader, MemorySample
-from latmon_backends.kernel.nfs import NO_NFS, NfsReader, NfsSums
+from latmon_backends.kernel.memory import MemoryReader
+from latmon_backends.kernel.nfs import NfsReader
 from latmon_backends.kernel.recoveries import DeviceEvents, TimeOutCounters, marks_of
 
 _CONTEXT_PACE = 1000
@@ -154,11 +151,8 @@ class Sample:
     cgroup_limits: tuple[CgroupLimit, ...] | None = None
     """With absolute counters; None where limits of cgroups are not read."""
     host_context: Mapping[str, Cumulative] = field(default_factory=dict)
-    memory: MemorySample = NO_MEMORY
-    cpu_quotas: QuotaSums = field(default_factory=dict)
-    hung_operations: HangSums = field(default_factory=dict)
-    io_priorities: PrioritySums = field(default_factory=dict)
-    nfs: NfsSums = NO_NFS
+    host_sums: Tables = field(default_factory=lambda: NO_TABLES)
+    """Sums of the readers of host state (`PacedLooks`)."""
     cgroup_ios: CgroupCounters | None = None
     """Absolute counters by cgroup; None where they are not read."""
     process_ios: ProcessCounters | None = None
@@ -326,17 +320,23 @@ class KernelSampler(CounterSampler):
             undecoded=reading.undecoded,
             spent=self._spent(mono_us, outstanding),
             host_context=context,
-            memory=self._memory.sample(mono_us, sum(context[name][0] for name in _SHORT_OF_MEMORY if name in context)),
+            host_sums=self._host_sums(mono_us, context),
             cgroup_limits=self._cgroups.sample(mono_us, numbered),
-            cpu_quotas=self._quotas.sample(mono_us),
-            hung_operations=self._hangs.sample(mono_us),
-            io_priorities=self._priorities.sample(mono_us, chosen),
-            nfs=self._nfs.sample(mono_us),
             cgroup_ios=None if self._cgroup_ios is None else self._cgroup_ios.sample(mono_us, numbered),
             process_ios=None if self._process_ios is None else self._process_ios.sample(),
             idle=self._idle,
             maintenance=self._maintenance.sample(chosen),
         )
+
+    def _host_sums(self, mono_us: int, context: Mapping[str, Cumulative]) -> Tables:
+        moved = sum(context[name][0] for name in _SHORT_OF_MEMORY if name in context)
+        return {
+            **self._memory.sample(mono_us, is_wanted=self._memory.is_wanted(moved)),
+            **self._priorities.sample(mono_us, is_wanted=self._priorities.is_wanted(self._chosen)),
+            **self._quotas.sample(mono_us),
+            **self._hangs.sample(mono_us),
+            **self._nfs.sample(mono_us),
+        }
 
     def device_events(self, mono_us: int, wall: float) -> DeviceEvents:
         """Return lines of the kernel's log about the devices, and time-outs, from the last call to this time."""
@@ -499,11 +499,7 @@ def difference(before: Sample, after: Sample) -> CounterInterval:
             ISSUERS: issuers,
             DEVICE_COUNTERS: of_devices,
             MAINTENANCE: dict.fromkeys(after.maintenance, dt_us),
-            **filled(memory.difference(before.memory, after.memory)),
-            **filled(cpu_quotas.difference(before.cpu_quotas, after.cpu_quotas)),
-            **filled(hung_operations.difference(before.hung_operations, after.hung_operations)),
-            **filled(io_priorities.difference(before.io_priorities, after.io_priorities)),
-            **filled(nfs.difference(before.nfs, after.nfs)),
+            **tables_between(before.host_sums, after.host_sums),
         },
     )
 

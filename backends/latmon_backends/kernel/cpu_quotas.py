@@ -23,7 +23,7 @@ from latmon.model.measurements.cpu_quotas import CpuQuota, QuotaPeriods
 from latmon.model.table import Tables
 from latmon.support.paths import content
 from latmon.support.text import clean
-from latmon_backends.kernel.bounded_sums import BoundedSums, rows_between
+from latmon_backends.kernel.bounded_sums import BoundedSums
 from latmon_backends.kernel.cgroups import LimitedCgroup, cgroups_below, hierarchies, pids_of
 from latmon_backends.kernel.paced_looks import PacedLooks, Run
 
@@ -79,43 +79,29 @@ class Look:
     readings: Mapping[str, _QuotaReading]
 
 
-QuotaSums = Mapping[CpuQuota, QuotaPeriods]
-"""Sums since the capture began."""
-
-
-def difference(before: QuotaSums, after: QuotaSums) -> Tables:
-    """Return the rows of the time between two samples."""
-    return {CPU_QUOTAS: rows_between(CPU_QUOTAS, before, after)}
-
-
 def _size(gained: QuotaPeriods) -> tuple[int, int]:
     return gained.throttled, gained.periods
 
 
-class QuotaReader:
-    """The looks and their sums."""
+class QuotaReader(PacedLooks[Look]):
+    """The looks at CPU quotas."""
 
     def __init__(
         self, proc: Path, mounts: MountTable, run: Run[Look] | None = None, now_us: Callable[[], int] | None = None
     ) -> None:
-        """`run` and `now_us`: as those of `PacedLooks`."""
+        super().__init__("cpu quotas", [BoundedSums(CPU_QUOTAS, _size)], run, now_us)
         self._proc, self._mounts = proc, mounts
-        self._looks: PacedLooks[Look] = PacedLooks("cpu quotas", run, now_us)
-        self._sums = BoundedSums(CPU_QUOTAS, _size)
 
     @property
     def is_possible(self) -> bool:
         """Whether the CPU controller is mounted."""
         return any(hierarchies(self._mounts.read(), "cpu"))
 
-    def sample(self, mono_us: int) -> QuotaSums:
-        """Return the sums, and begin the next look where it is due."""
-        looks = self._looks.taken()
-        if looks is not None:
-            self._sums.add(dict(_gains(*looks)))
-        before = self._looks.last
-        self._looks.begin_if_due(mono_us, lambda now_us: look(self._proc, self._mounts.read(), now_us, before))
-        return self._sums.rows
+    def look(self, mono_us: int, before: Look | None) -> Look:
+        return look(self._proc, self._mounts.read(), mono_us, before)
+
+    def gains(self, before: Look, now: Look) -> Tables:
+        return {CPU_QUOTAS: dict(_gains(before, now))}
 
 
 def _gains(before: Look, now: Look) -> Iterator[tuple[CpuQuota, QuotaPeriods]]:

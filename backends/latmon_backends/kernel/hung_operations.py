@@ -33,7 +33,7 @@ from latmon.model.measurements.hung_operations import HungOperation, HungTime
 from latmon.model.table import Tables
 from latmon.support.paths import content
 from latmon.support.text import clean
-from latmon_backends.kernel.bounded_sums import BoundedSums, rows_between
+from latmon_backends.kernel.bounded_sums import BoundedSums
 from latmon_backends.kernel.paced_looks import LEAST_US, PacedLooks, Run
 
 _MOST_THREADS, _MOST_WAITS, _MOST_FILES = 20_000, 200, 256
@@ -120,28 +120,13 @@ class Look:
     """The process after which the next walk begins, where there were too many threads for one; 0: it saw all."""
     waits: Mapping[_Thread, _Wait] = field(default_factory=dict)
 
-    @property
-    def pause_us(self) -> int:
-        """Return the time until a look finds more: none where operations on files wait, else that to the next walk."""
-        has_operations = any(wait.row is not None for wait in self.waits.values())
-        return 0 if has_operations else self.walk_due_us - self.mono_us
-
-
-HangSums = Mapping[HungOperation, HungTime]
-"""Sums since the capture began."""
-
-
-def difference(before: HangSums, after: HangSums) -> Tables:
-    """Return the rows of the time between two samples."""
-    return {HUNG_OPERATIONS: rows_between(HUNG_OPERATIONS, before, after)}
-
 
 def _size(gained: HungTime) -> int:
     return gained.threads_us
 
 
-class HangReader:
-    """The looks and their sums."""
+class HangReader(PacedLooks[Look]):
+    """The looks at threads that hang."""
 
     def __init__(
         self,
@@ -151,24 +136,24 @@ class HangReader:
         run: Run[Look] | None = None,
         now_us: Callable[[], int] | None = None,
     ) -> None:
-        """`run` and `now_us`: as those of `PacedLooks`."""
+        super().__init__("hung operations", [BoundedSums(HUNG_OPERATIONS, _size)], run, now_us)
         self._proc, self._sys, self._mounts = proc, sys, mounts
-        self._looks: PacedLooks[Look] = PacedLooks("hung operations", run, now_us, lambda look: look.pause_us)
-        self._sums = BoundedSums(HUNG_OPERATIONS, _size)
 
     @property
     def is_possible(self) -> bool:
         """Whether this process may read the stacks of threads: the kernel refuses its own, too, where it may not."""
         return bool(content(self._proc / "self/stack"))
 
-    def sample(self, mono_us: int) -> HangSums:
-        """Return the sums, and begin the next look where it is due."""
-        looks = self._looks.taken()
-        if looks is not None:
-            self._sums.add(_gains(*looks))
-        before = self._looks.last
-        self._looks.begin_if_due(mono_us, lambda now_us: look(self._proc, self._sys, self._mounts, now_us, before))
-        return self._sums.rows
+    def look(self, mono_us: int, before: Look | None) -> Look:
+        return look(self._proc, self._sys, self._mounts, mono_us, before)
+
+    def gains(self, before: Look, now: Look) -> Tables:
+        return {HUNG_OPERATIONS: _gains(before, now)}
+
+    def pause_us(self, look: Look) -> int:
+        """Return the time until a look finds more: none where operations on files wait, else that to the next walk."""
+        has_operations = any(wait.row is not None for wait in look.waits.values())
+        return 0 if has_operations else look.walk_due_us - look.mono_us
 
 
 def _gains(before: Look, now: Look) -> dict[HungOperation, HungTime]:

@@ -37,7 +37,7 @@ from latmon.model.measurements.io_priorities import (
 from latmon.model.table import Tables
 from latmon.support.paths import content
 from latmon.support.text import clean
-from latmon_backends.kernel.bounded_sums import BoundedSums, rows_between
+from latmon_backends.kernel.bounded_sums import BoundedSums
 from latmon_backends.kernel.paced_looks import PacedLooks, Run
 
 _MOST_PROCESSES, _MOST_UNUSUAL = 20_000, 256
@@ -74,15 +74,6 @@ class Look:
     processes: Mapping[int, _Unusual]
 
 
-PrioritySums = Mapping[IoPriority, PriorityTime]
-"""Sums since the capture began."""
-
-
-def difference(before: PrioritySums, after: PrioritySums) -> Tables:
-    """Return the rows of the time between two samples."""
-    return {IO_PRIORITIES: rows_between(IO_PRIORITIES, before, after)}
-
-
 def _size(gained: PriorityTime) -> tuple[int, int]:
     return gained.io_bytes, gained.lasted_us
 
@@ -114,8 +105,8 @@ def is_possible() -> bool:
     return platform.machine() in _CALL
 
 
-class PriorityReader:
-    """The looks and their sums."""
+class PriorityReader(PacedLooks[Look]):
+    """The looks at I/O priorities."""
 
     def __init__(
         self,
@@ -124,24 +115,23 @@ class PriorityReader:
         now_us: Callable[[], int] | None = None,
         priority: Callable[[int], int] = priority_of,
     ) -> None:
-        """`run` and `now_us`: as those of `PacedLooks`; `priority`: as `priority_of`."""
+        super().__init__("io priorities", [BoundedSums(IO_PRIORITIES, _size)], run, now_us)
         self._proc, self._priority = proc, priority
-        self._looks: PacedLooks[Look] = PacedLooks("io priorities", run, now_us)
-        self._sums = BoundedSums(IO_PRIORITIES, _size)
         self._devices: Mapping[str, Device] = {}
         self._is_heeded = False
 
-    def sample(self, mono_us: int, devices: Mapping[str, Device]) -> PrioritySums:
-        """Return the sums, and begin the next look where it is due and one of the devices heeds priorities."""
-        looks = self._looks.taken()
-        if looks is not None:
-            self._sums.add(dict(_gains(*looks)))
+    def is_wanted(self, devices: Mapping[str, Device]) -> bool:
+        """Return whether one of the devices heeds priorities, and they can be asked for."""
         if devices is not self._devices:
             self._devices = devices
             self._is_heeded = any(elevator(device.limits) in HEEDED for device in devices.values())
-        if self._is_heeded and is_possible():
-            self._looks.begin_if_due(mono_us, lambda now_us: look(self._proc, now_us, self._priority))
-        return self._sums.rows
+        return self._is_heeded and is_possible()
+
+    def look(self, mono_us: int, _before: Look | None) -> Look:
+        return look(self._proc, mono_us, self._priority)
+
+    def gains(self, before: Look, now: Look) -> Tables:
+        return {IO_PRIORITIES: dict(_gains(before, now))}
 
 
 def _gains(before: Look, now: Look) -> Iterator[tuple[IoPriority, PriorityTime]]:

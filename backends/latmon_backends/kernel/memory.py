@@ -23,7 +23,7 @@ from latmon.model.measurements.memory import KINDS, Faulting, MemoryLimit, Memor
 from latmon.model.table import Tables
 from latmon.support.paths import content
 from latmon.support.text import clean
-from latmon_backends.kernel.bounded_sums import BoundedSums, rows_between
+from latmon_backends.kernel.bounded_sums import BoundedSums
 from latmon_backends.kernel.cgroups import LimitedCgroup, cgroup_name, cgroups_below, hierarchies, pids_of
 from latmon_backends.kernel.paced_looks import PacedLooks, Run
 
@@ -73,27 +73,6 @@ class Look:
     """Cgroup -> its state, of those that reached a limit since the last look."""
 
 
-@dataclass(frozen=True, slots=True)
-class MemorySample:
-    """Sums since the capture began."""
-
-    hits: Mapping[MemoryLimit, int] = field(default_factory=dict)
-    faults: Mapping[Faulting, int] = field(default_factory=dict)
-    writers: Mapping[MemoryWriter, Unwritten] = field(default_factory=dict)
-
-
-NO_MEMORY = MemorySample()
-
-
-def difference(before: MemorySample, after: MemorySample) -> Tables:
-    """Return the rows of the time between two samples."""
-    return {
-        MEMORY_LIMITS: rows_between(MEMORY_LIMITS, before.hits, after.hits),
-        MAJOR_FAULTS: rows_between(MAJOR_FAULTS, before.faults, after.faults),
-        MEMORY_WRITERS: rows_between(MEMORY_WRITERS, before.writers, after.writers),
-    }
-
-
 def _size(gained: int) -> int:
     return gained
 
@@ -102,42 +81,40 @@ def _unwritten_bytes(gained: Unwritten) -> int:
     return gained.unwritten_bytes
 
 
-class MemoryReader:
-    """The looks and their sums."""
+class MemoryReader(PacedLooks[Look]):
+    """The looks at limits of memory and major faults."""
 
     def __init__(
         self, proc: Path, mounts: MountTable, run: Run[Look] | None = None, now_us: Callable[[], int] | None = None
     ) -> None:
-        """`run` and `now_us`: as those of `PacedLooks`."""
+        sums = (
+            BoundedSums(MEMORY_LIMITS, _size),
+            BoundedSums(MAJOR_FAULTS, _size),
+            BoundedSums(MEMORY_WRITERS, _unwritten_bytes),
+        )
+        super().__init__("memory", sums, run, now_us)
         self._proc, self._mounts = proc, mounts
-        self._looks: PacedLooks[Look] = PacedLooks("memory", run, now_us)
         self._moved = 0
-        self._hits = BoundedSums(MEMORY_LIMITS, _size)
-        self._faults = BoundedSums(MAJOR_FAULTS, _size)
-        self._writers = BoundedSums(MEMORY_WRITERS, _unwritten_bytes)
-        self._sample = NO_MEMORY
 
-    def sample(self, mono_us: int, moved: int) -> MemorySample:
-        """Return the sums. `moved`: the host's counters of pages that were reclaimed too early, added up."""
-        looks = self._looks.taken()
-        if looks is not None:
-            self._add(*looks)
-        is_short, self._moved = moved - self._moved >= MOVED and self._moved > 0, moved
-        if is_short:
-            before = self._looks.last
-            self._looks.begin_if_due(mono_us, lambda now_us: look(self._proc, self._mounts.read(), now_us, before))
-        return self._sample
+    def is_wanted(self, moved: int) -> bool:
+        """Return whether memory is short. `moved`: counters of pages that were reclaimed too early, added up."""
+        before, self._moved = self._moved, moved
+        return before > 0 and moved - before >= MOVED
 
-    def _add(self, before: Look, now: Look) -> None:
+    def look(self, mono_us: int, before: Look | None) -> Look:
+        return look(self._proc, self._mounts.read(), mono_us, before)
+
+    def gains(self, before: Look, now: Look) -> Tables:
         if now.mono_us - before.mono_us > _FRESH_US:
-            return
-        self._hits.add(_grown(before.hits, now.hits))
+            return {}
         counts = {pid: process.faults for pid, process in now.processes.items()}
         faults = _grown({pid: process.faults for pid, process in before.processes.items()}, counts)
         largest = sorted(faults, key=lambda pid: -faults[pid])[:_MOST_FAULTING]
-        self._faults.add({self._faulting(pid, now.processes[pid].name): faults[pid] for pid in largest})
-        self._writers.add(dict(_writers(before, now)))
-        self._sample = MemorySample(self._hits.rows, self._faults.rows, self._writers.rows)
+        return {
+            MEMORY_LIMITS: _grown(before.hits, now.hits),
+            MAJOR_FAULTS: {self._faulting(pid, now.processes[pid].name): faults[pid] for pid in largest},
+            MEMORY_WRITERS: dict(_writers(before, now)),
+        }
 
     def _faulting(self, pid: int, name: str) -> Faulting:
         lines = [line.split(":", 2) for line in os.fsdecode(content(self._proc / str(pid) / "cgroup")).splitlines()]

@@ -60,30 +60,6 @@ class Look:
     operations: Mapping[NfsOperation, NfsCalls] = field(default_factory=dict)
     requests: Mapping[NfsMount, NfsRequests] = field(default_factory=dict)
 
-    @property
-    def pause_us(self) -> int:
-        """Return the time until the next look."""
-        return LEAST_US if self.mounts else _MOUNTS_US
-
-
-@dataclass(frozen=True, slots=True)
-class NfsSums:
-    """Sums since the capture began."""
-
-    operations: Mapping[NfsOperation, NfsCalls] = field(default_factory=dict)
-    requests: Mapping[NfsMount, NfsRequests] = field(default_factory=dict)
-
-
-NO_NFS = NfsSums()
-
-
-def difference(before: NfsSums, after: NfsSums) -> Tables:
-    """Return the rows of the time between two samples."""
-    return {
-        NFS_OPERATIONS: rows_between(NFS_OPERATIONS, before.operations, after.operations),
-        NFS_REQUESTS: rows_between(NFS_REQUESTS, before.requests, after.requests),
-    }
-
 
 def _time_of_calls(gained: NfsCalls) -> tuple[int, int]:
     return gained.execute_us, gained.calls
@@ -93,31 +69,30 @@ def _unanswered(gained: NfsRequests) -> tuple[int, int]:
     return gained.sent - gained.answered, gained.sent
 
 
-class NfsReader:
-    """The looks and their sums."""
+class NfsReader(PacedLooks[Look]):
+    """The looks at NFS mounts."""
 
     def __init__(
         self, proc: Path, mounts: MountTable, run: Run[Look] | None = None, now_us: Callable[[], int] | None = None
     ) -> None:
-        """`run` and `now_us`: as those of `PacedLooks`."""
+        sums = (
+            BoundedSums(NFS_OPERATIONS, _time_of_calls, most_rows=_MOST_ROWS, most_sums=2 * _MOST_ROWS),
+            BoundedSums(NFS_REQUESTS, _unanswered, most_rows=_MOST_MOUNTS, most_sums=2 * _MOST_MOUNTS),
+        )
+        super().__init__("nfs", sums, run, now_us)
         self._proc, self._mounts = proc, mounts
-        self._looks: PacedLooks[Look] = PacedLooks("nfs", run, now_us, lambda look: look.pause_us)
-        self._operations = BoundedSums(NFS_OPERATIONS, _time_of_calls, most_rows=_MOST_ROWS, most_sums=2 * _MOST_ROWS)
-        self._requests = BoundedSums(NFS_REQUESTS, _unanswered, most_rows=_MOST_MOUNTS, most_sums=2 * _MOST_MOUNTS)
         self._waiting: frozenset[NfsMount] = frozenset()
         """Mounts with requests that wait for an answer, as of the last look."""
-        self._sums = NO_NFS
 
-    def sample(self, mono_us: int) -> NfsSums:
-        """Return the sums, and begin the next look where it is due."""
-        looks = self._looks.taken()
-        if looks is not None:
-            self._operations.add(_calls_between(*looks))
-            requests, self._waiting = _requests_between(*looks, self._waiting)
-            self._requests.add(requests)
-            self._sums = NfsSums(self._operations.rows, self._requests.rows)
-        self._looks.begin_if_due(mono_us, lambda now_us: look(self._proc, self._mounts.read(), now_us))
-        return self._sums
+    def look(self, mono_us: int, _before: Look | None) -> Look:
+        return look(self._proc, self._mounts.read(), mono_us)
+
+    def gains(self, before: Look, now: Look) -> Tables:
+        requests, self._waiting = _requests_between(before, now, self._waiting)
+        return {NFS_OPERATIONS: _calls_between(before, now), NFS_REQUESTS: requests}
+
+    def pause_us(self, look: Look) -> int:
+        return LEAST_US if look.mounts else _MOUNTS_US
 
 
 def _calls_between(before: Look, now: Look) -> dict[NfsOperation, NfsCalls]:

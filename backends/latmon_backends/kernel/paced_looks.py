@@ -1,17 +1,20 @@
-"""Looks at many files of the kernel by a thread, as seldom as a bound of CPU time asks for.
+"""Looks at many files of the kernel by a thread, as seldom as a bound of CPU time asks for, and their sums.
 
-A look has absolute numbers. Two looks give a difference, which a reader adds to its sums.
+A look has absolute numbers. Two looks give a difference, which is added to bounded sums; a sample has the sums.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from functools import partial
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
+from latmon.model.table import AnyTable, Tables
 from latmon.support.process import run_aside
+from latmon_backends.kernel.bounded_sums import BoundedSums
 
 LEAST_US = 1_900_000
 """Two samples of a second apart: some come a little early."""
@@ -32,40 +35,53 @@ LookT = TypeVar("LookT", bound=Timed)
 Run = Callable[[Callable[[], LookT]], Future[LookT]]
 
 
-class PacedLooks(Generic[LookT]):
-    """The last look, and the one that a thread takes now."""
+class PacedLooks(ABC, Generic[LookT]):
+    """Base of the readers of host state: a subclass takes a look, and says what two looks differ by."""
 
     def __init__(
         self,
         name: str,
+        sums: Iterable[BoundedSums[Any, Any]],
         run: Run[LookT] | None = None,
         now_us: Callable[[], int] | None = None,
-        pause_us: Callable[[LookT], int] = lambda _: LEAST_US,
     ) -> None:
-        """`name`: that of the thread; `run` and `now_us`: instead of a thread and of CLOCK_MONOTONIC.
-
-        `pause_us`: least time from a look to the next one, in us, whatever it costs.
-        """
+        """`name`: that of the thread; `run` and `now_us`: instead of a thread and of CLOCK_MONOTONIC."""
         self._run: Run[LookT] = partial(run_aside, name) if run is None else run
         self._now_us = _monotonic_us if now_us is None else now_us
-        self._pause_us = pause_us
+        self._sums: Mapping[AnyTable, BoundedSums[Any, Any]] = {each.table: each for each in sums}
         self._looking: Future[LookT] | None = None
+        self._last: LookT | None = None
         self._due_us = 0
-        self.last: LookT | None = None
+        self._rows: Tables = {}
 
-    def taken(self) -> tuple[LookT, LookT] | None:
-        """Return the last two looks where the second one has ended since the last call."""
-        if self._looking is None or not self._looking.done():
-            return None
-        before, now = self.last, self._looking.result()
-        self._looking, self.last = None, now
-        self._due_us = now.mono_us + max(self._pause_us(now), _SHARE * now.spent_us)
-        return None if before is None else (before, now)
+    @abstractmethod
+    def look(self, mono_us: int, before: LookT | None) -> LookT:
+        """Read the files, on the thread; `before`: the last look."""
 
-    def begin_if_due(self, mono_us: int, look: Callable[[int], LookT]) -> None:
-        """Begin a look, unless one runs or it is too early; `look` takes the present time."""
-        if self._looking is None and mono_us >= self._due_us:
-            self._looking = self._run(lambda: look(self._now_us()))
+    @abstractmethod
+    def gains(self, before: LookT, now: LookT) -> Tables:
+        """Return what two looks differ by."""
+
+    def pause_us(self, _look: LookT) -> int:
+        """Return the least time from this look to the next one, whatever it costs."""
+        return LEAST_US
+
+    def sample(self, mono_us: int, *, is_wanted: bool = True) -> Tables:
+        """Return the sums since the capture began, and begin the next look where it is wanted and due."""
+        if self._looking is not None and self._looking.done():
+            self._take(self._looking.result())
+        if is_wanted and self._looking is None and mono_us >= self._due_us:
+            before = self._last
+            self._looking = self._run(lambda: self.look(self._now_us(), before))
+        return self._rows
+
+    def _take(self, now: LookT) -> None:
+        before, self._last, self._looking = self._last, now, None
+        self._due_us = now.mono_us + max(self.pause_us(now), _SHARE * now.spent_us)
+        if before is not None:
+            for table, rows in self.gains(before, now).items():
+                self._sums[table].add(rows)
+            self._rows = {table: each.rows for table, each in self._sums.items()}
 
 
 def _monotonic_us() -> int:
