@@ -55,7 +55,7 @@ from latmon.tui.tour import Guide, Tour
 from latmon.views.context import ViewState, selected
 from latmon.views.findings_state import Alarm, FindingsState
 from latmon.views.lines import Line
-from latmon.views.panels.stages import why_no_request
+from latmon.views.panels.files import why_no_request
 from latmon.views.screen import Scene
 from latmon.views.selection import SCREENS, ScreenOptions, Selection, ViewSettings, after
 

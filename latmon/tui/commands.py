@@ -14,13 +14,13 @@ from latmon.findings.episodes import Episode
 from latmon.findings.rule import Finding, Where, screen_title
 from latmon.model.histogram import bucket_index
 from latmon.views.context import ViewState, selected
+from latmon.views.panels.files import operation_position, operations, slow_requests
 from latmon.views.panels.findings import finding_position, key_of, where
 from latmon.views.panels.inflight import NAMED_US, STEP, ages
 from latmon.views.panels.interrupts import focused, interrupt_position, names, tables
 from latmon.views.panels.outliers import ORDERS, log, outlier_position
 from latmon.views.panels.outstanding import audited
 from latmon.views.panels.overview import folds
-from latmon.views.panels.stages import operation_position, operations, slow_requests
 from latmon.views.panels.who import issued, issuer_position, issuers
 from latmon.views.selection import (
     ASIDE_OF,

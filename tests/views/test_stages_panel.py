@@ -24,7 +24,8 @@ from latmon.views.bars import TimeAxis, apportion, distribution, legend, role, s
 from latmon.views.context import MEASURING, not_traced
 from latmon.views.heatmap import RAMP, Ink
 from latmon.views.lines import Field, Span, around, cut, heads, layout, plain, row, width
-from latmon.views.panels.stages import device, device_bars, population, spread
+from latmon.views.panels.stages import device, device_bars, population
+from latmon.views.spread import spread
 
 INKS = [Ink(), RAMP]
 SIZES = [(40, 7), (40, 10), (60, 12), (80, 20), (100, 30), (160, 45), (400, 120)]
