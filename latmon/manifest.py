@@ -121,6 +121,7 @@ WIDTHS = {
     "wait": 4,
     "call": 4,
     "process": 24,
+    "status": 9,
 }
 """Bits of a part where the reader packs the key; 8 of all others."""
 _TABLE_ROLES = {

@@ -27,8 +27,22 @@ io:::start
 	@devstat_started[this->dev, this->op] = count();
 }
 
+/*
+ * A failed I/O (1 is BIO_ERROR) is no fast one: it is counted and not timed. 261 is EIO, whatever the error is: bio_error
+ * is a member of struct bio up to FreeBSD 14, and of a struct in it later.
+ */
 io:::done
-/args[1]->unit_number >= 0 && devstat_begun[(uint64_t)arg0] != 0/
+/args[1]->unit_number >= 0 && devstat_begun[(uint64_t)arg0] != 0 && (args[0]->bio_flags & 1) != 0/
+{
+	this->dev = strjoin(stringof(args[1]->device_name), lltostr(args[1]->unit_number));
+	this->cmd = args[0]->bio_cmd;
+	this->op = this->cmd == 1 ? 0 : this->cmd == 2 ? 1 : this->cmd == 5 ? 2 : this->cmd == 3 ? 3 : 9;
+	@devstat_failed[this->dev, this->op, 261] = count();
+	@devstat_untimed[this->dev, this->op] = count();
+}
+
+io:::done
+/args[1]->unit_number >= 0 && devstat_begun[(uint64_t)arg0] != 0 && (args[0]->bio_flags & 1) == 0/
 {
 	this->dev = strjoin(stringof(args[1]->device_name), lltostr(args[1]->unit_number));
 	this->cmd = args[0]->bio_cmd;
@@ -77,8 +91,9 @@ io:::done
 	this->op = this->cmd == 1 ? 0 : this->cmd == 2 ? 1 : this->cmd == 5 ? 2 : this->cmd == 3 ? 3 : 9;
 	this->begun = devstat_begun[(uint64_t)arg0];
 	devstat_tokens--;
-	printf("@@ slow devstat %u %s %d %d %d %d %d %d %d\n", (uint64_t)arg0, this->dev, this->op,
-	    args[0]->bio_offset / 512, args[0]->bio_bcount, this->begun, timestamp, (timestamp - this->begun) / 1000, cpu);
+	printf("@@ slow devstat %u %s %d %d %d %d %d %d %d %d\n", (uint64_t)arg0, this->dev, this->op,
+	    args[0]->bio_offset / 512, args[0]->bio_bcount, this->begun, timestamp, (timestamp - this->begun) / 1000, cpu,
+	    (args[0]->bio_flags & 1) != 0 ? 261 : 0);
 }
 
 io:::done
@@ -107,6 +122,8 @@ tick-{{step_ms}}ms
 	printa("@@S devstat_max\t%s\t%d\t%d\t%@d\n", @devstat_max);
 	printa("@@S devstat_bytes\t%s\t%d\t%@d\n", @devstat_bytes);
 	printa("@@S devstat_started\t%s\t%d\t%@d\n", @devstat_started);
+	printa("@@S devstat_failed\t%s\t%d\t%d\t%@d\n", @devstat_failed);
+	printa("@@S devstat_untimed\t%s\t%d\t%@d\n", @devstat_untimed);
 	printa("@@S devstat_unmatched\t%s\t%d\t%@d\n", @devstat_unmatched);
 	printa("@@S devstat_above\t%s\t%d\t%@d\n", @devstat_above);
 	printa("@@S devstat_suppressed\t%s\t%@d\n", @devstat_suppressed);
@@ -124,6 +141,8 @@ END
 	printa("@@S devstat_max\t%s\t%d\t%d\t%@d\n", @devstat_max);
 	printa("@@S devstat_bytes\t%s\t%d\t%@d\n", @devstat_bytes);
 	printa("@@S devstat_started\t%s\t%d\t%@d\n", @devstat_started);
+	printa("@@S devstat_failed\t%s\t%d\t%d\t%@d\n", @devstat_failed);
+	printa("@@S devstat_untimed\t%s\t%d\t%@d\n", @devstat_untimed);
 	printa("@@S devstat_unmatched\t%s\t%d\t%@d\n", @devstat_unmatched);
 	printa("@@S devstat_above\t%s\t%d\t%@d\n", @devstat_above);
 	printa("@@S devstat_suppressed\t%s\t%@d\n", @devstat_suppressed);

@@ -99,19 +99,38 @@ fbt::biodone:entry
 	this->first = sd_first[(uint64_t)arg0] < this->begun ? this->begun :
 	    sd_first[(uint64_t)arg0] < this->sent ? sd_first[(uint64_t)arg0] : this->sent;
 	this->sd_key = (uint64_t)((struct buf *)arg0)->b_dip;
+	this->errno = ((struct buf *)arg0)->b_error;
+	this->status = (((struct buf *)arg0)->b_flags & 4) == 0 ? 0 : 256 + (this->errno == 0 ? 5 :
+	    this->errno == 145 ? 110 : this->errno == 48 ? 95 : this->errno & 255);
 	sd_tokens--;
 	sd_next[this->sd_key] = (sd_next[this->sd_key] > timestamp ? sd_next[this->sd_key] : (uint64_t)timestamp) + 20000000;
-	printf("@@ slow sd %d %s %d %d %d %d %d %d %d %d %d %d %s\n", arg0,
+	printf("@@ slow sd %d %s %d %d %d %d %d %d %d %d %d %d %d %s\n", arg0,
 	    xlate <devinfo_t> ((struct buf *)arg0).dev_statname, this->op, ((struct buf *)arg0)->_b_blkno._f,
 	    ((struct buf *)arg0)->b_bcount, this->begun, timestamp, (timestamp - this->begun) / 1000,
 	    sd_first[(uint64_t)arg0] != 0 ? (int64_t)((this->first - this->begun) / 1000) : -1,
 	    sd_first[(uint64_t)arg0] != 0 ? (int64_t)((this->sent - this->first) / 1000) : -1,
-	    sd_sent[(uint64_t)arg0] != 0 ? (int64_t)((timestamp - this->sent) / 1000) : -1, sd_pid[(uint64_t)arg0],
+	    sd_sent[(uint64_t)arg0] != 0 ? (int64_t)((timestamp - this->sent) / 1000) : -1, this->status,
+	    sd_pid[(uint64_t)arg0],
 	    sd_comm[(uint64_t)arg0]);
 }
 
+/*
+ * A failed I/O (4 is B_ERROR) is no fast one: it is counted with its errno and not timed. Its errno has the number that
+ * it has on Linux: ETIMEDOUT is 145 here, ENOTSUP 48. A driver that tells none means EIO, as in geterror().
+ */
 fbt::biodone:entry
-/sd_begun[(uint64_t)arg0] != 0/
+/sd_begun[(uint64_t)arg0] != 0 && (((struct buf *)arg0)->b_flags & 4) != 0/
+{
+	this->op = (((struct buf *)arg0)->b_flags & B_READ) != 0 ? 0 : 1;
+	this->sd_dev = xlate <devinfo_t> ((struct buf *)arg0).dev_statname;
+	this->errno = ((struct buf *)arg0)->b_error;
+	this->status = 256 + (this->errno == 0 ? 5 : this->errno == 145 ? 110 : this->errno == 48 ? 95 : this->errno & 255);
+	@sd_failed[this->sd_dev, this->op, this->status] = count();
+	@sd_untimed[this->sd_dev, this->op] = count();
+}
+
+fbt::biodone:entry
+/sd_begun[(uint64_t)arg0] != 0 && (((struct buf *)arg0)->b_flags & 4) == 0/
 {
 	this->sd_buf = (struct buf *)arg0;
 	this->op = (this->sd_buf->b_flags & B_READ) != 0 ? 0 : 1;
@@ -127,7 +146,7 @@ fbt::biodone:entry
 }
 
 fbt::biodone:entry
-/sd_begun[(uint64_t)arg0] != 0 && sd_first[(uint64_t)arg0] != 0/
+/sd_begun[(uint64_t)arg0] != 0 && sd_first[(uint64_t)arg0] != 0 && (((struct buf *)arg0)->b_flags & 4) == 0/
 {
 	this->op = (((struct buf *)arg0)->b_flags & B_READ) != 0 ? 0 : 1;
 	this->sd_dev = xlate <devinfo_t> ((struct buf *)arg0).dev_statname;
@@ -142,7 +161,8 @@ fbt::biodone:entry
 
 /* Sent more than once: TRAN_BUSY, QUEUE FULL, an error, or the next part of a transfer that was too long for one DMA. */
 fbt::biodone:entry
-/sd_begun[(uint64_t)arg0] != 0 && sd_sent[(uint64_t)arg0] != sd_first[(uint64_t)arg0]/
+/sd_begun[(uint64_t)arg0] != 0 && sd_sent[(uint64_t)arg0] != sd_first[(uint64_t)arg0] &&
+    (((struct buf *)arg0)->b_flags & 4) == 0/
 {
 	this->op = (((struct buf *)arg0)->b_flags & B_READ) != 0 ? 0 : 1;
 	this->sd_dev = xlate <devinfo_t> ((struct buf *)arg0).dev_statname;
@@ -188,6 +208,7 @@ tick-{{step_ms}}ms
 	printa("@@S sd_max\t%s\t%d\t%d\t%@d\n", @sd_max);
 	printa("@@S sd_bytes\t%s\t%d\t%@d\n", @sd_bytes);
 	printa("@@S sd_started\t%s\t%d\t%@d\n", @sd_started);
+	printa("@@S sd_failed\t%s\t%d\t%d\t%@d\n", @sd_failed);
 	printa("@@S sd_untimed\t%s\t%d\t%@d\n", @sd_untimed);
 	printa("@@S sd_unmatched\t%s\t%d\t%@d\n", @sd_unmatched);
 	printa("@@S sd_above\t%s\t%d\t%@d\n", @sd_above);
@@ -212,6 +233,7 @@ END
 	printa("@@S sd_max\t%s\t%d\t%d\t%@d\n", @sd_max);
 	printa("@@S sd_bytes\t%s\t%d\t%@d\n", @sd_bytes);
 	printa("@@S sd_started\t%s\t%d\t%@d\n", @sd_started);
+	printa("@@S sd_failed\t%s\t%d\t%d\t%@d\n", @sd_failed);
 	printa("@@S sd_untimed\t%s\t%d\t%@d\n", @sd_untimed);
 	printa("@@S sd_unmatched\t%s\t%d\t%@d\n", @sd_unmatched);
 	printa("@@S sd_above\t%s\t%d\t%@d\n", @sd_above);

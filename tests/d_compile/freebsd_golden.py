@@ -18,6 +18,8 @@ GOLDEN = TESTS / "golden" / "dtrace"
 BEGUN = 5_000_000_000_000
 MS, TICK_NS = 1_000_000, 1_000_000_000
 THRESHOLD = 10_000
+EIO_CODE = 261
+"""256 and EIO, as devstat.d counts any failure."""
 
 
 class Io(NamedTuple):
@@ -79,9 +81,16 @@ def devstat() -> str:
             out.added("above", key)
             out.added("suppressed", (io.dev,), 0)
             done = at + us * 1000
-            out.record("slow", io.bio, *key, io.offset // 512, io.size, at, done, us, 2)
+            out.record("slow", io.bio, *key, io.offset // 512, io.size, at, done, us, 2, 0)
 
-    return _run(out, one, lambda: out.added("unmatched", ("da0", 0)), begun)
+    def unmatched_and_failed() -> None:
+        out.added("unmatched", ("da0", 0))
+        failed = Io(_D, "nvd1", 0, 1024, 512, 120 * MS, 1, 0, 0, 30_000, 0, cam=0)
+        begun(failed)
+        out.added("failed", (failed.dev, failed.op, EIO_CODE))
+        out.added("untimed", (failed.dev, failed.op))
+
+    return _run(out, one, unmatched_and_failed, begun)
 
 
 def devdepth() -> str:

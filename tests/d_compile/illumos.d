@@ -43,6 +43,7 @@ struct buf {
 	size_t b_resid;
 	union lldaddr _b_blkno;
 	struct dev_info *b_dip;
+	int b_error;
 	void *b_private;
 };
 

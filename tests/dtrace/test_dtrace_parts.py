@@ -136,11 +136,11 @@ def test_handlers_are_named_once(events):
 
 def test_records_have_numbers_for_names(events, names):
     first, late, none = events(
-        record("slow", "sd", -35, "266338304", 0, 8, 8192, 1, 2, 10, 5, 0, 5, 4711, text="oracle db")
+        record("slow", "sd", -35, "266338304", 0, 8, 8192, 1, 2, 10, 5, 0, 5, 261, 4711, text="oracle db")
         + "@@ late emlxs_thread emlxs0_channel4\t97\t5\t1900\toracle db\t99\temlxs0_channel4\n"
         + record("other", "sd", "sd2")
     )
-    assert first.text == f"slow sd -35 {names.number('266338304')} 0 8 8192 1 2 10 5 0 5 4711 oracle db"
+    assert first.text == f"slow sd -35 {names.number('266338304')} 0 8 8192 1 2 10 5 0 5 261 4711 oracle db"
     number, other = (NAMED_FROM + names.number(one) for one in ("emlxs0_channel4", "oracle db"))
     assert late.text == f"late emlxs_thread {number} 97 5 1900 {other} 99 emlxs0_channel4"
     assert none.text == "other sd sd2"
@@ -416,7 +416,22 @@ def test_an_hbas_packet_is_its_disks_io_with_issuer_and_stages(names):
     stages = (1_238_999, 3, 85, 6, 1_238_903, 2)
     text = (
         record(
-            "slow", "sd", -35, "sd0", 1, 4096, 2048, 1_000, 1_239_018_000, 1_239_017, 3, 0, 1_239_014, 5102, text="lgwr"
+            "slow",
+            "sd",
+            -35,
+            "sd0",
+            1,
+            4096,
+            2048,
+            1_000,
+            1_239_018_000,
+            1_239_017,
+            3,
+            0,
+            1_239_014,
+            0,
+            5102,
+            text="lgwr",
         )
         + record(
             "slow", "emlxs_sli4", 2**64 - 35, "sd0", 1, 2048, 9_000, 1_239_008_000, *stages, 11, 0, "emlxs0_channel3"

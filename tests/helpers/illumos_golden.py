@@ -171,7 +171,7 @@ def sd(host: Host) -> str:
         times = one.done - one.begun, one.sent - one.begun, 0, one.done - one.sent
         stamps = clock(one.begun), clock(one.done)
         what: tuple[Key, ...] = (one.address, one.disk.name, one.op, one.sector, one.bytes)
-        lines.append((one.done, record("slow", "sd", *what, *stamps, *times, one.disk.pid, text=one.disk.comm)))
+        lines.append((one.done, record("slow", "sd", *what, *stamps, *times, 0, one.disk.pid, text=one.disk.comm)))
 
     def maps(at: int) -> str:
         done = [one for one in mine if one.done <= at]

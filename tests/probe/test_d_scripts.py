@@ -13,6 +13,7 @@ from latmon.decode.tables import record
 from latmon.manifest import Manifest, load
 from latmon.model.frame import Series
 from latmon.model.histogram import BITS
+from latmon.model.measurements.errors import ERRORS, FailedIO
 from latmon_backends.dtrace.probe import DtraceDecoder, Maps, NumberedNames
 from latmon_backends.probe.events import CountedMap, Printed, UndecodedLine
 from tests.d_compile import d_output, freebsd_golden
@@ -26,7 +27,7 @@ KEPT = PROBES.parent / "tests/golden/dtrace"
 GOLDENS = sorted(path.stem for path in KEPT.glob("*-*.txt") if path.stem.partition("-")[0] in ("freebsd", "illumos"))
 UNREPORTED = {
     "illumos-emlxs_thread": {"emlxs_thread_ran", "emlxs_thread_ran_kernel"},
-    "illumos-sd": {"sd_requeue", "sd_requeue_sum", "sd_untimed"},
+    "illumos-sd": {"sd_failed", "sd_requeue", "sd_requeue_sum", "sd_untimed"},
 }
 """Maps of which a golden has nothing: nothing of the kind happens in it, or the script got them later."""
 
@@ -248,6 +249,14 @@ def test_the_maximum_of_each_interval_is_exact():
     """Also of one whose slowest I/O is faster than that of an earlier interval."""
     reads = Series("sd2", "read", "total")
     assert [one.histograms[reads].max for one in intervals("illumos-sd")] == [42962, 43931, 44668, 44258, 44236, 45045]
+
+
+def test_a_failed_io_is_counted_by_its_status_and_not_timed():
+    of_both = list(intervals("freebsd-devstat"))
+    failed = [one.tables.get(ERRORS, {}) for one in of_both]
+    assert [dict(rows) for rows in failed if rows] == [{FailedIO("nvd1", "read", "I/O error"): 1}]
+    reads = Series("nvd1", "read", "total")
+    assert [one.histograms[reads].count for one in of_both if reads in one.histograms] == [1]
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ IO_ERROR, REQUEUED, WOULD_BLOCK, OFFLINE = "I/O error", "requeued by dm", "would
 _BY_ERRNO: Mapping[int, str] = MappingProxyType(
     {
         5: IO_ERROR,
+        6: "no such device",
         11: WOULD_BLOCK,
         12: "no memory",
         16: "device busy",
@@ -35,7 +36,7 @@ _BY_ERRNO: Mapping[int, str] = MappingProxyType(
         121: TARGET,
     }
 )
-"""Linux's errno -> name, of those that blk_status_to_errno() returns."""
+"""Linux's errno -> name, of those that blk_status_to_errno() returns, and ENXIO, which is illumos' for a lost disk."""
 _ERRNO_OF_STATUS = (0, 95, 110, 28, 67, 121, 52, 61, 84, 12, 5, 78, 11, 16)
 """Errno by blk_status_t. From 14 on, kernels give the same number to different statuses, so that those have no name."""
 FAILED = "failed"
