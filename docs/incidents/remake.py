@@ -41,9 +41,10 @@ CAST_SIZE = (100, 30)
 CAST_SPEED, CAST_STEP = 4, 2
 """Windows per second of a cast, of which every second one is drawn: a stop of the tour lasts 4 s."""
 MINUTE_US = 60_000_000
-LENGTHS: dict[str, int | None] = {name: None for incident in tours() for name in (incident, f"{incident}-healthy")} | {
-    f"{name}-healthy": MINUTE_US for name in ("emulex", "e810", "serialised", "qumulo")
-}
+INCIDENTS = tuple(name for name in tours() if name != "host")
+LENGTHS: dict[str, int | None] = {
+    name: None for incident in INCIDENTS for name in (incident, f"{incident}-healthy")
+} | {f"{name}-healthy": MINUTE_US for name in ("emulex", "e810", "serialised", "qumulo")}
 """Length of each bundled recording; None: all of the demo. A healthy host looks the same all the time, so its first
 minute is enough, except where the fault is a wait of ten minutes."""
 DRAWN = {"emulex": (1, 3, 4), "e810": (2, 3, 4), "serialised": (2, 3), "qumulo": (1, 3, 4), "bubbles": (2, 3)}
@@ -225,7 +226,7 @@ def main(names: Sequence[str]) -> None:
         os.environ["XDG_CONFIG_HOME"] = nothing
         for page in sorted(VIEWS.glob("*.md")) if not names or "views" in names else ():
             quote(page)
-        for incident in [one for one in names or tours() if one != "views"]:
+        for incident in [one for one in names or INCIDENTS if one != "views"]:
             for name in (incident, f"{incident}-healthy"):
                 bundle(name)
             for one in pictures(incident):

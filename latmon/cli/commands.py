@@ -444,7 +444,7 @@ def _demo(args: argparse.Namespace) -> int:
     if args.list:
         return headless.list_scenarios()
     if args.scenario is None:
-        args.scenario = options.DEFAULT_TOUR if args.tour else options.DEFAULT_DEMO
+        args.scenario = options.DEFAULT_DEMO
     headless.check_scenario(args.scenario)
     tour = _tour(args.scenario) if args.tour else None
     user = _user()

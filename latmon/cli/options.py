@@ -19,8 +19,8 @@ MEASURED = "what is measured"
 TOOLS = "the tool that runs the probes; under sudo only the system's file may name it"
 PROMETHEUS = "prometheus"
 """The backend of many hosts, which has options of its own."""
-DEFAULT_DEMO, DEFAULT_TOUR = "host", "emulex"
-"""Scenario of `demo`, and of `demo --tour`: the former has no tour."""
+DEFAULT_DEMO = "host"
+"""Scenario of `demo`."""
 DEFAULT_THRESHOLD_US = 100_000
 """Outlier threshold of an import."""
 DEFAULT_TRACE_US = 10_000_000
@@ -522,7 +522,7 @@ OPTIONS += _declared(
     ),
     Option(
         "--tour",
-        f"explain a demo (default {DEFAULT_TOUR}) in five steps of 15 s; the key . goes to the next, Space pauses",
+        f"explain a demo (default {DEFAULT_DEMO}) in five steps of 15 s; the key . goes to the next, Space pauses",
         excludes=(
             Rule(
                 ("--record", "--list", "--svg", "--cast", "--once", "--inline"),

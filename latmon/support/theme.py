@@ -103,6 +103,8 @@ ACCENTS = tuple(_ACCENTS[True])
 BACKGROUNDS = ("sel", "critical", "warning")
 """Roles of backgrounds: `text/sel` is text on one."""
 _TAIL_ANSI = {True: 9, False: 1}
+_FAINT = 0.6
+"""Share of the colour of `dim` in that of `faint`, what a tour does not point at; the background has the rest."""
 _TOO_DARK = (0, 3, 4, 8)
 """ANSI colours that are no texts on dark: black, yellow (brown on a console), blue, bright black. On light, few are."""
 _ON_LIGHT = {7: 8, 8: 7, 3: 11, **{bright: bright - 8 for bright in range(9, 16)}}
@@ -145,6 +147,7 @@ def role_colours(theme: Theme, stages: Iterable[tuple[str, int, int]]) -> dict[s
         return {}
     texts = {role: one.rgb for role, one in _ACCENTS[theme.dark].items()} | dict(own)
     texts |= {"gap": own["dim"], "tail": theme.ramp.tail or theme.tail or own["bad"]}
+    texts["faint"] = mixed(own["dim"], own["background"], _FAINT)
     found = {role: Colour(rgb, nearest(rgb)) for role, rgb in texts.items()}
     for role, accent in _ACCENTS[theme.dark].items():
         if accent.xterm is not None and role not in own:
@@ -171,6 +174,15 @@ def ansi_colours(theme: Theme, stages: Iterable[tuple[str, int, int]]) -> dict[s
         if theme.dark and ansi not in _TOO_DARK:
             found[f"letter{number}"] = ansi
     return found | {role: ANSI.index(name) for role, name in theme.colours_16.items()}
+
+
+def mixed(one: str, other: str, share: float) -> str:
+    """Return a colour between two, as #rrggbb; `share`: of the first one."""
+    parts = []
+    for at in (1, 3, 5):
+        first, second = int(one[at : at + 2], 16), int(other[at : at + 2], 16)
+        parts.append(round(first * share + second * (1 - share)))
+    return "#{:02x}{:02x}{:02x}".format(*parts)
 
 
 def _is_text(colour: Colour, background: Colour) -> bool:

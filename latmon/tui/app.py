@@ -51,7 +51,7 @@ from latmon.tui.commands import (
 from latmon.tui.keys import Action, Command, bindings, commands, foot, is_hidden, tour_keys, works
 from latmon.tui.terminal import TerminalDriver, colour_depth, forget_size, leaving, missing_glyphs
 from latmon.tui.time_travel import STAYING, TRAVEL, Comparing, Travel
-from latmon.tui.tour import Guide, Tour
+from latmon.tui.tour import HISTORY, Guide, Tour
 from latmon.views.context import ViewState, selected
 from latmon.views.findings_state import Alarm, FindingsState
 from latmon.views.lines import Line
@@ -396,6 +396,7 @@ class LatmonApp(App[int]):
             self.scene.expect_recording(options.record.parent)
         self._reading: Timer | None = None
         self._guide = Guide(tour, self.scene, self._choose, tour_keys)
+        self.scene.awaited = HISTORY if tour is not None else 0
         self._anchor: keys.Pointed | None = None
         """The cell of the heat map where the mouse button went down; `_dragged`: the cell where it is."""
         self._dragged: keys.Pointed | None = None

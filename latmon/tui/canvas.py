@@ -44,6 +44,7 @@ from latmon.views.lines import (
 )
 from latmon.views.lines import width as line_width
 from latmon.views.screen import Scene, screen_lines
+from latmon.views.spotlight import FAINT
 
 DEPTHS = MappingProxyType(
     {
@@ -72,6 +73,7 @@ _PLAIN = {
     WAIT: Style(bold=True),
     TAIL: Style(bold=True, underline=True),
     "frame": Style(),
+    FAINT: Style(dim=True),
     **dict.fromkeys(BACKGROUNDS, Style()),
     ODD: Style(bold=True, reverse=True),
 }

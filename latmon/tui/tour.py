@@ -32,6 +32,8 @@ class Stop(NamedTuple):
     text: str
     part: str = ""
     """The table of the interrupts screen that is selected; empty: the first."""
+    points: tuple[str, ...] = ()
+    """Names of the parts of the screen that the text is about (views/spotlight.py)."""
 
 
 class Tour(NamedTuple):
@@ -54,7 +56,7 @@ def load_tour(scenario: str) -> Tour:
         known = ", ".join(tours())
         raise UsageError(f"there is no tour of the demo {scenario!r}; the tours are {known}: latmon demo NAME --tour")
     tree: Any = strict_yaml.load((data_dir("tours") / f"{scenario}.yaml").read_bytes())
-    return Tour(tree["title"], tuple(_stop(one) for one in tree["steps"]), _then(scenario))
+    return Tour(tree["title"], tuple(_stop(step) for step in tree["steps"]), tree.get("then") or _then(scenario))
 
 
 def _then(scenario: str) -> str:
@@ -64,9 +66,9 @@ def _then(scenario: str) -> str:
     )
 
 
-def _stop(one: dict[str, Any]) -> Stop:
-    where = {name: one[name] for name in Where._fields if name in one}
-    return Stop(Where(**where), one["text"], one.get("part", ""))
+def _stop(step: dict[str, Any]) -> Stop:
+    where = {name: step[name] for name in Where._fields if name in step}
+    return Stop(Where(**where), step["text"], step.get("part", ""), tuple(step["points"]))
 
 
 HISTORY = 90
@@ -95,6 +97,8 @@ class Touring:
         """The newest window."""
         self._due = HISTORY + EVERY
         """The window at which the next stop begins."""
+        self.context = ""
+        """Context of keys of the current stop's screen, once that is chosen."""
 
     @property
     def stop(self) -> Stop | None:
@@ -108,7 +112,8 @@ class Touring:
         if stop is None:
             return TourBanner(_OVER, self.tour.title, self.tour.then, self._keys(None))
         next_s = max(self._due - self._seq, 1) * WINDOW_S
-        return TourBanner(f"{self._at + 1}/{many}", self.tour.title, stop.text, self._keys(next_s))
+        place, keys = f"{self._at + 1}/{many}", self._keys(next_s)
+        return TourBanner(place, self.tour.title, stop.text, keys, stop.points, self.context)
 
     def arrived(self, seq: int) -> bool:
         """Record a window; return whether the next stop begins."""
@@ -158,9 +163,11 @@ class Guide:
         """Show the current stop."""
         if self._touring is None:
             return
-        self._scene.banner = self._touring.banner
         if self._touring.stop is not None:
-            self._choose(self._selection_of(self._touring.stop))
+            selection = self._selection_of(self._touring.stop)
+            self._touring.context = selection.context
+            self._choose(selection)
+        self._scene.banner = self._touring.banner
 
     def _selection_of(self, stop: Stop) -> Selection:
         selection = show_at(self._scene.view, stop.where)

@@ -21,7 +21,7 @@ from latmon.model.frame import TRACER_STARTING, Frame, Origin
 from latmon.recording.archive import Archive, Past, Stamp
 from latmon.support.text import clean
 from latmon.support.units import clock
-from latmon.views import status
+from latmon.views import spotlight, status
 from latmon.views.context import ViewState, no_distribution, no_rows, traced_share
 from latmon.views.findings_state import FindingsState
 from latmon.views.heatmap import Ink
@@ -146,6 +146,8 @@ class Scene:
         """Findings of the rows below the title of the last picture."""
         self.has_strip = True
         """Whether maps have a strip of all captured time below them; a picture knows only the time around it."""
+        self.awaited = 0
+        """Frames before which no panel is drawn: those of a demo's history, whose map would grow at the start."""
         self.banner: TourBanner | None = None
         """The text of a tour on this screen."""
         self.ended: str | None = None
@@ -462,7 +464,7 @@ class Scene:
         self._framed = is_framed((width, height))
         self.page = max((height - 8) // 2, 1)
         view, toured, cells = self.view, self.banner is not None, width - 2 * self._framed
-        plain = self.comparison is None and not self.selection.details
+        plain = self.comparison is None and not self.selection.details and not self._is_awaiting
         above = verdict(view, self._trouble(), width, height) if plain else NO_VERDICT
         self.verdict_findings = above.named
         is_counted = self.selection.screen in ("overview", "findings")
@@ -475,13 +477,37 @@ class Scene:
         notes = notices(view, self.reported, cells, reading=self.reading, message=self.message, lasts=lasts)
         if self.banner is not None:
             notes += banner_lines(self.banner, cells)
-        return Panels(
+        panels = Panels(
             title=self._title(width, self._name),
             verdict=above.lines,
             body=self._body(view, cells, height - 3 - len(above.lines) - len(notes)),
             notice=notes,
             health=health,
             framed=self._framed,
+        )
+        return panels if self.banner is None else self._spotlit(panels, self.banner, cells)
+
+    def _spotlit(self, panels: Panels, banner: TourBanner, cells: int) -> Panels:
+        """Return the panels with all faint but the banner and the parts that it is about, as long as they are shown."""
+        verdict_rows, body_rows = spotlight.lit(banner.points, panels.verdict, panels.body)
+        is_elsewhere = banner.context != self.context or self.selection.details
+        if is_elsewhere or not (verdict_rows or body_rows):
+            return panels
+
+        def spotlit(lines: list[Line], rows: Collection[int]) -> list[Line]:
+            drawn = []
+            for row, line in enumerate(lines):
+                drawn.append(spotlight.bright(line, self.ink) if row in rows else spotlight.faint(line))
+            return drawn
+
+        banner_begin = len(panels.notice) - len(banner_lines(banner, cells))
+        return replace(
+            panels,
+            title=spotlight.faint(panels.title),
+            verdict=spotlit(panels.verdict, verdict_rows),
+            body=spotlit(panels.body, body_rows),
+            notice=[*spotlit(panels.notice[:banner_begin], ()), *panels.notice[banner_begin:]],
+            health=spotlight.faint(panels.health),
         )
 
     def draw_strip(self, width: int) -> list[Line]:
@@ -580,12 +606,18 @@ class Scene:
             return False
         return state.startswith(TRACER_STARTING) or (stages == "all" and not state)
 
+    @property
+    def _is_awaiting(self) -> bool:
+        return self.edge.store.arrived < self.awaited
+
     def _body(self, view: ViewState, width: int, room: int) -> list[Line]:
         """Return the panel; it is drawn again when its map got another timeline and a cursor moves to that."""
         if self.comparison is not None:
             from latmon.views.panels.compare import panel  # noqa: PLC0415 - with `diff`, which a start doesn't need
 
             return panel(self.comparison, self.selection, self.ink, width, room)
+        if self._is_awaiting:
+            return empty_panel(f"making the demo's history: {self.edge.store.arrived} of {self.awaited} s", width, room)
         if self.history.is_partial and not (self.selection.screen in _OF_FRAMES and not self.selection.fold):
             return empty_panel(f"reading {clock(self.at.wall)} …" if self.at else "summing …", width, room)
         if self.selection.details:

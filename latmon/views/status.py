@@ -569,6 +569,10 @@ class TourBanner(NamedTuple):
     title: str
     text: str
     keys: Line = ()
+    points: tuple[str, ...] = ()
+    """Names of the parts that the text is about (views/spotlight.py); empty: the whole screen."""
+    context: str = ""
+    """Context of keys of the screen with those parts."""
 
 
 _FIRST_KEY = 4

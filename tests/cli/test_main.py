@@ -95,7 +95,7 @@ def is_one_sentence(done):
     [
         ("", 3, "latmon --record FILE --duration 60s"),
         ("demo", 3, "latmon demo host --once"),
-        ("demo --tour", 3, "latmon demo emulex --once"),
+        ("demo --tour", 3, "latmon demo host --once"),
         (f"replay {RECORDING}", 3, f"latmon report {RECORDING}"),
         ("--record f --tui --backend demo", 3, "no terminal"),
         ("--interval 1y", 2, "--interval: '1y'"),
@@ -103,7 +103,11 @@ def is_one_sentence(done):
         ("--backend procfs --invasive x --once", 2, "--invasive needs --backend dtrace"),
         ("--backend replay", 2, "--backend"),
         ("demo nope", 2, "there is no demo 'nope'"),
-        ("demo host --tour", 2, "no tour of the demo 'host'; the tours are bubbles, e810"),
+        (
+            "demo e810-healthy --tour",
+            2,
+            "no tour of the demo 'e810-healthy'; the tours are bubbles, e810",
+        ),
         ("demo nope --tour", 2, "there is no demo 'nope'"),
         ("demo nope --record f", 2, "there is no demo 'nope'"),
         ("nope", 2, "there is no command 'nope'"),

@@ -7,7 +7,7 @@ from frames import Source, host, on_demand_host
 from panels import scene
 from test_app import make, screen, settled
 
-from latmon.cli.options import DEFAULT_TOUR
+from latmon.cli.options import DEFAULT_DEMO
 from latmon.findings.rule import Where
 from latmon.tui.keys import ACTIONS, tour_keys
 from latmon.tui.tour import EVERY, HISTORY, WINDOW_S, Guide, Stop, Tour, Touring, load_tour, tours, without_keys
@@ -116,7 +116,7 @@ def test_its_keys_are_the_tables():
 
 @pytest.mark.usefixtures("brisk")
 async def test_a_tour_is_walked_with_keys_and_other_keys_work():
-    app = make(Source(host(3, 5)), mode="DEMO", tour=TOUR)
+    app = make(Source(host(3, HISTORY, ios=4)), mode="DEMO", tour=TOUR)
     async with app.run_test(size=(80, 24)) as pilot:
         await settled(pilot)
         assert "1/5  a disk of three" in screen(app)
@@ -143,6 +143,16 @@ async def test_a_tour_is_walked_with_keys_and_other_keys_work():
         assert app.scene.selection.screen == "findings"
         await pilot.press("escape", "full_stop")
         assert app.scene.selection.screen == "overview"
+
+
+@pytest.mark.usefixtures("brisk")
+async def test_its_map_does_not_grow_at_the_start():
+    app = make(Source(host(3, HISTORY - 1, ios=4)), mode="DEMO", tour=TOUR)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        assert "making the demo's history: 89 of 90 s" in screen(app)
+        assert "1/5  a disk of three" in screen(app)
+        assert "nvme1n1" not in screen(app)
 
 
 @pytest.mark.usefixtures("brisk")
@@ -187,4 +197,4 @@ def test_the_key_of_the_next_stop_is_no_full_stop_of_the_title():
 
 
 def test_the_demo_without_a_name_has_a_tour():
-    assert DEFAULT_TOUR in tours()
+    assert DEFAULT_DEMO in tours()
