@@ -25,7 +25,7 @@ from latmon.diff.report import Capture, Change, DiffReport, PairReport, Runs, Sw
 from latmon.model.histogram import MAX_US
 from latmon.model.stages import called
 from latmon.support.text import line_width
-from latmon.support.units import MINUTE_US, UNKNOWN, counted, duration, in_words, part, rate, spelled, whole
+from latmon.support.units import MINUTE_US, UNKNOWN, counted, duration, in_words, part, rate, show_size, spelled, whole
 
 USERS, SIDES, METHOD = "For the users", "Captures", "Method"
 SETTINGS, LOADS, WARNINGS, VERDICTS = "Settings", "Loads", "Warnings", "Verdicts"
@@ -589,7 +589,7 @@ def _load(load: LoadDifference) -> Iterator[str]:
 def _number(load: DeviceLoad, what: Literal["IOPS", "mix", "size"]) -> str:
     if what == "IOPS":
         return rate(load.iops or 0.0)
-    return f"{load.reads:.0%} reads" if what == "mix" else f"{load.size / 1024:.3g} KiB"
+    return f"{load.reads:.0%} reads" if what == "mix" else show_size(load.size)
 
 
 def _capped(lines: list[str], most: int = _MOST) -> list[str]:

@@ -39,6 +39,7 @@ from latmon.support.errors import LatmonError, UnavailableError, UsageError
 from latmon.support.process import in_own_mounts
 from latmon.support.text import clean
 from latmon.support.trust import environment, search_path
+from latmon.support.units import show_size
 from latmon.views.anatomy import anatomy, largest
 from latmon.views.axes import Timeline
 from latmon.views.context import no_distribution, selected
@@ -709,7 +710,7 @@ def _outliers(seen: _Replayed) -> Iterator[PanelCheck]:
         wrong = _wrong_fields(found, one)
         who = f" by {found.comm}" if found.comm else ""
         text = (
-            f"{found.op} of {(found.bytes or 0) // 1024} KiB at sector {one.sector:,}{who} took {_ms(found.total_us)}, "
+            f"{found.op} of {show_size(found.bytes or 0)} at sector {one.sector:,}{who} took {_ms(found.total_us)}, "
             f"{_ms(one.asked_us)} was made{'; wrong: ' + ', '.join(wrong) if wrong else ''}"
         )
         yield _reported("outliers", text, passed=not wrong)

@@ -162,11 +162,6 @@ def factor_text(factor: float) -> str:
     return f"{factor:.1f}x" if factor < 10 else f"{factor:.0f}x"  # noqa: PLR2004 - the first decimal matters below
 
 
-def size_text(size: float) -> str:
-    """Return a size as a text: 4 KiB, 1 MiB."""
-    return f"{size / 1024:.3g} KiB" if size < _MIB else f"{size / _MIB:.3g} MiB"
-
-
 def device_steps(facts: Facts, device: str) -> Iterator[Step]:
     """Yield the step that reads the state of a device, where the time is the device's."""
     name = f"/dev/{device}" if plain(device) else "DEVICE"

@@ -70,7 +70,7 @@ class ContextKind(NamedTuple):
         return min(ratio, 1.0) if self.unit == SHARE else ratio * 1e6 if self.unit == PER_S else ratio
 
     def text(self, value: float) -> str:
-        """Return a value in `unit` with that unit: 12%, 3/s, 1.2 GB."""
+        """Return a value in `unit` with that unit: 12%, 3/s, 1.2 GiB."""
         return (
             part(value) if self.unit == SHARE else f"{rate(value)}/s" if self.unit == PER_S else show_size(round(value))
         )

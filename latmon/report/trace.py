@@ -35,8 +35,8 @@ from latmon.support import host, privileges, signals
 from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, LatmonError
 from latmon.support.streams import STANDARD, message, named, output
 from latmon.support.text import WIDTH, encodable, wrapped
-from latmon.support.units import UNKNOWN, counted, duration, part, show_duration, spelled
-from latmon.views.units import maximum, quantile, size
+from latmon.support.units import UNKNOWN, counted, duration, part, show_duration, show_size, spelled
+from latmon.views.units import maximum, quantile
 
 SECTOR = 512
 
@@ -311,7 +311,7 @@ def _missing(table: TraceTable, counts: TraceCounts, *, every: bool) -> Iterator
         if n
     ]
     yield from wrapped(
-        f"{counted(table.ios, 'I/O')} in the file, {size(table.bytes)}B; {'; '.join(left) or 'none was dropped'}"
+        f"{counted(table.ios, 'I/O')} in the file, {show_size(table.bytes)}; {'; '.join(left) or 'none was dropped'}"
     )
     least, most = counts.completed
     seen = counts.seen
@@ -373,7 +373,7 @@ def _seeks(seeks: SeekMap) -> Iterator[str]:
     (low, high), (begin, end) = seeks.extent, seeks.span_us
     found = seeks.seeks()
     text = f"{part(found.sequential / found.pairs) if found.pairs else UNKNOWN} begin where the I/O before ends"
-    far = f"; the others are {size(found.median * SECTOR)}B away from it in the median" if found.median else ""
+    far = f"; the others are {show_size(found.median * SECTOR)} away from it in the median" if found.median else ""
     yield from wrapped(f"seek map, sectors {low:,} to {high:,} over {spelled(end - begin)}: {text}{far}")
     grid = seeks.grid(_COLUMNS, _ROWS)
     most = max(max(row) for row in grid)

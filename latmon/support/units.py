@@ -154,7 +154,7 @@ def _rounded_up(us: float) -> float:
 
 
 _NUMBER = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)\s*([A-Za-z]*)", re.ASCII)
-_THOUSAND = 1000
+_KIBI = 1024
 _DURATIONS = {
     "us": 1,
     "ms": 1_000,
@@ -187,14 +187,18 @@ def show_duration(us: int) -> str:
     return "0s"
 
 
-def show_size(count: int) -> str:
-    """Format bytes in powers of 1000 with one decimal: 812 B, 3.4 MB."""
-    value = float(count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if round(value, 1) < _THOUSAND:
-            return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
-        value /= _THOUSAND
-    return f"{value:.1f} TB"
+def show_size(count: float) -> str:
+    """Format bytes in powers of 1024, as I/Os, limits and memory are made: 812 B, 16 KiB, 12.5 KiB, 1.5 MiB.
+
+    Rates are in powers of 1000 (MB/s), as iostat and makers of drives have them.
+    """
+    value = float(round(count))
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        text = f"{value:.0f}" if value.is_integer() or value >= 100 else f"{value:.1f}"  # noqa: PLR2004  three digits
+        if float(text) < _KIBI or unit == "TiB":
+            return f"{text.removesuffix('.0')} {unit}"
+        value /= _KIBI
+    raise AssertionError("unreachable: TiB ends the loop")
 
 
 def _scaled(text: str, units: dict[str, int], expected: str) -> int:

@@ -44,7 +44,7 @@ from latmon.model.stages import (
     why_unmeasured,
 )
 from latmon.support.text import listed
-from latmon.support.units import part, spelled
+from latmon.support.units import part, show_size, spelled
 from latmon.views.units import count, maximum, quantile, sampled_as
 
 ALL_OPS = "all ops"
@@ -342,7 +342,7 @@ def size_text(op: str, rows: Sequence[tuple[int, int, str, str]], pattern: Mappi
     """
     whole, issued = sum(n for _, n, _, _ in rows), pattern.get("issued", 0)
     texts = [
-        f"{part(n / whole)} {f'up to {upto >> 10} KiB' if upto else 'larger'} (p50 {p50}, p99 {p99})"
+        f"{part(n / whole)} {f'up to {show_size(upto)}' if upto else 'larger'} (p50 {p50}, p99 {p99})"
         for upto, n, p50, p99 in rows
         if n
     ]

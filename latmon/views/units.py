@@ -19,6 +19,7 @@ from latmon.support.units import (
     duration,
     rate,
     rough,
+    show_size,
     significant,
 )
 
@@ -84,15 +85,11 @@ def exact(us: int) -> str:
 
 
 def size(value: int | None) -> str:
-    """Return bytes in at most five cells, by 1,024: 512, 4K, 12.5K, 1.5M."""
+    """Return bytes as of `show_size` in at most five cells: 512, 4K, 12.5K, 1.5M."""
     if value is None:
         return UNKNOWN
-    for power, unit in enumerate(("", "K", "M", "G", "T")):
-        scaled = value / 1024**power
-        if scaled < 1024 or unit == "T":  # noqa: PLR2004  the next unit
-            digits = 0 if scaled.is_integer() or scaled >= 100 else 1  # noqa: PLR2004  five cells
-            return f"{scaled:.{digits}f}{unit}"
-    raise AssertionError("unreachable: T ends the loop")
+    number, unit = show_size(value).split(" ")
+    return number + unit.removesuffix("B").removesuffix("i")
 
 
 def moment(wall: float) -> str:

@@ -145,7 +145,7 @@ def test_the_disk_is_not_filled(tmp_path, monkeypatch, free, blocks, short):
 
 def test_a_full_disk_is_refused_at_the_start(tmp_path, monkeypatch):
     disk(1 << 20, 1 << 30, monkeypatch)
-    with pytest.raises(UnavailableError, match=r"only 1.0 MB \(0%\) are free"):
+    with pytest.raises(UnavailableError, match=r"only 1 MiB \(0%\) are free"):
         target.refuse(tmp_path / "x")
 
 

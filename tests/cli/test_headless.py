@@ -42,7 +42,7 @@ def test_a_file_gets_whole_lines(tmp_path):
     text = run(io.StringIO(), tmp_path / "x", Outcome("ended after 1s as asked", EXIT_DONE))
     assert text.splitlines() == [
         f"latmon: recording to {tmp_path / 'x'} with by hand",
-        "latmon: recorded 1 s, 100 I/Os, 3.4 kB",
+        "latmon: recorded 1 s, 100 I/Os, 3.3 KiB",
         "latmon: ended after 1s as asked",
     ]
 

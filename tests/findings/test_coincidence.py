@@ -54,7 +54,7 @@ def test_several_values_are_one_sentence(monkeypatch):
     context = {"psi_cpu_some": share(0.5), "steal": share(0.2), "dirty": interval_value(3_000_000_000, 1)}
     usual = {"psi_cpu_some": share(0.1), "steal": share(0), "dirty": interval_value(1_000_000, 1)}
     assert evidence(monkeypatch, before_and_during(context, usual)) == (
-        "at the same time: CPU steal 20% (else 0%), PSI cpu some 50% (else 10%), dirty pages 3.0 GB (else 1.0 MB)"
+        "at the same time: CPU steal 20% (else 0%), PSI cpu some 50% (else 10%), dirty pages 2.8 GiB (else 977 KiB)"
     )
 
 

@@ -107,7 +107,7 @@ def test_without_a_probe_the_pages_of_the_host_show_that_writers_are_paused():
     frames = lasting(12, host_context=pages(700, 100, 500, 1000))
     (finding,) = found(ID, frames, [disk()])
     assert (finding.severity, finding.device) == ("notice", "")
-    assert finding.summary.startswith("800.0 MB are dirty or being written, of a limit of 1.0 GB")
+    assert finding.summary.startswith("763 MiB are dirty or being written, of a limit of 954 MiB")
     assert found(ID, lasting(12, host_context=pages(600, 100, 500, 1000)), [disk()]) == []
 
 

@@ -118,7 +118,7 @@ def test_how_far_it_is_and_how_fast_are_facts():
     reports = (DeviceReport("sync_percent", 34, "md"), DeviceReport("sync_speed", 120_000, "md"))
     (one,) = found(RULE, [array(100 + 5 * n, 500) for n in range(3)], [replace(ARRAY, reports=reports)])
     assert one.summary == "md0: md check runs (34 % done) for 15 s of the last minute"
-    assert "speed: 120,000 kB/s, as of at most a minute ago" in [fact.text for fact in one.facts]
+    assert "speed: 120,000 KiB/s, as of at most a minute ago" in [fact.text for fact in one.facts]
 
 
 def test_a_rebuild_is_slowed_and_never_stopped():

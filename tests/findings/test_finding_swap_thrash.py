@@ -14,7 +14,7 @@ from latmon.model.measurements.memory import Faulting, MemoryLimit
 from latmon.model.measurements.patterns import Pattern
 from latmon.model.measurements.sizes import SizeClass
 
-MB = 1_000_000
+MB = 1 << 20
 AREA = (DeviceReport(SWAP, "whole", "/proc/swaps"),)
 
 
@@ -44,7 +44,7 @@ def test_pages_that_come_back_from_swap():
     (finding,) = thrash(swap_ins=300, swap_outs=280, stalled=0.4, tables=tables)
     assert (finding.severity, finding.device) == ("warning", "sdb")
     assert finding.summary == (
-        "sdb: 300 pages/s are read again from swap, for want of memory; cgroup /app is at its limit of 200.0 MB; "
+        "sdb: 300 pages/s are read again from swap, for want of memory; cgroup /app is at its limit of 200 MiB; "
         "java (pid 7) waits most"
     )
     facts = {fact.name: fact.value for fact in finding.facts}
@@ -101,7 +101,7 @@ def test_a_cgroup_that_reads_a_file_somewhat_larger_than_its_limit_at_random():
     (finding,) = cached()
     assert finding.severity == "warning"
     assert finding.summary == (
-        "820 pages/s of files are read again, for want of memory; cgroup /app is at its limit of 160.0 MB"
+        "820 pages/s of files are read again, for want of memory; cgroup /app is at its limit of 160 MiB"
     )
     assert {fact.name: fact.value for fact in finding.facts}["file_reloads"] == 820
 

@@ -12,7 +12,7 @@ from latmon.model.measurements import FILE_TIMES, FILES, MEMORY_LIMITS, MEMORY_W
 from latmon.model.measurements.files import FilePart, FileSeries
 from latmon.model.measurements.memory import MemoryLimit, MemoryWriter, Unwritten
 
-MB = 1_000_000
+MB = 1 << 20
 LIMIT = MemoryLimit("/mis_ingest", "max", 18 * MB)
 
 
@@ -32,10 +32,10 @@ def test_the_cgroup_its_program_and_what_it_waits_for():
     (finding,) = found(ID, load())
     assert (finding.severity, finding.device) == ("warning", "")
     assert finding.summary == (
-        "cgroup /mis_ingest is at its memory limit of 18.0 MB, 39% of which is written data that is not yet on the "
+        "cgroup /mis_ingest is at its memory limit of 18 MiB, 39% of which is written data that is not yet on the "
         "disk: writes of ingest (pid 7) reclaim memory and wait for write-back"
     )
-    assert finding.short == "memory limit too small for the writes of ingest: cgroup /mis_ingest, 18.0 MB"
+    assert finding.short == "memory limit too small for the writes of ingest: cgroup /mis_ingest, 18 MiB"
     facts = {fact.name: fact.value for fact in finding.facts}
     assert facts["limit_hits"] == 24_000
     assert facts["unwritten"] == pytest.approx(0.389, abs=0.001)
@@ -43,7 +43,7 @@ def test_the_cgroup_its_program_and_what_it_waits_for():
     assert facts["stalled"] == 0.1
     assert finding.share == pytest.approx(0.1)
     steps = [step.what for step in finding.steps]
-    assert steps[0].startswith("give cgroup /mis_ingest more memory than 18.0 MB")
+    assert steps[0].startswith("give cgroup /mis_ingest more memory than 18 MiB")
     assert "O_DIRECT" in steps[1]
     text = " ".join((finding.summary, finding.short, *steps, *(fact.text for fact in finding.facts)))
     assert "swap" not in text
@@ -76,7 +76,7 @@ def test_a_host_without_psi():
 
 def test_a_host_of_a_fleet():
     (finding,) = found(ID, load(host="db1:"), backend="fleet")
-    assert finding.summary.startswith("db1: cgroup /mis_ingest is at its memory limit of 18.0 MB")
+    assert finding.summary.startswith("db1: cgroup /mis_ingest is at its memory limit of 18 MiB")
 
 
 @pytest.mark.parametrize(

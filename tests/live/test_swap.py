@@ -89,7 +89,7 @@ def test_a_cgroup_at_its_limit_and_its_process_are_named(tmp_path):
     (finding,) = [each for each in report["findings"] if each["id"] == "swap-thrash"]
     print(finding["summary"])
     assert finding["device"] == device.name
-    assert f"cgroup /{cgroup.name} is at its limit of 50.3 MB" in finding["summary"]
+    assert f"cgroup /{cgroup.name} is at its limit of 48 MiB" in finding["summary"]
     assert f"(pid {eater.pid}) waits most" in finding["summary"]
 
 
@@ -129,5 +129,5 @@ def test_a_cgroup_that_reads_more_than_its_limit_at_random_is_found_and_a_scan_i
     assert reloads > 5_000
     summaries = [each["summary"] for each in report["findings"] if each["id"] == "swap-thrash"]
     print(reloads, summaries, {name: value.total for name, value in frames[-1].host_context.items()})
-    named = [text for text in summaries if f"cgroup /{cgroup.name} is at its limit of 50.3 MB" in text]
+    named = [text for text in summaries if f"cgroup /{cgroup.name} is at its limit of 48 MiB" in text]
     assert bool(named) == (order == "random")

@@ -60,7 +60,17 @@ def test_shown_durations(us, shown):
 
 @pytest.mark.parametrize(
     ("count", "shown"),
-    [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (999_999, "1.0 MB"), (3_400_000, "3.4 MB"), (10**13, "10.0 TB")],
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1 KiB"),
+        (12_800, "12.5 KiB"),
+        (2**20 - 1, "1 MiB"),
+        (200 << 20, "200 MiB"),
+        (3_400_000, "3.2 MiB"),
+        (10**13, "9.1 TiB"),
+        (2**60, "1048576 TiB"),
+    ],
 )
 def test_shown_sizes(count, shown):
     assert show_size(count) == shown

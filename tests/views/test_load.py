@@ -33,7 +33,7 @@ def share(value):
     return interval_value(round(value * 1_000_000), 1_000_000)
 
 
-BUSY = {"psi_cpu_some": share(0.5), "steal": share(0.1), "psi_io_some": share(0), "dirty": interval_value(2 * 10**9, 1)}
+BUSY = {"psi_cpu_some": share(0.5), "steal": share(0.1), "psi_io_some": share(0), "dirty": interval_value(2 << 30, 1)}
 QUIET = {"psi_cpu_some": share(0), "steal": share(0), "psi_io_some": share(0), "dirty": interval_value(10**6, 1)}
 
 
@@ -42,7 +42,7 @@ def test_a_large_screen_has_strips_and_the_key_of_the_other_values():
     (cpu,) = (one for one in lines if "PSI cpu some" in one)
     assert "50%, max 50% PSI cpu some" in cpu
     assert any("10%, max 10% CPU steal" in one for one in lines)
-    assert any("dirty" in one and "2.0GB, max 2.0GB" in one for one in lines)
+    assert any("dirty" in one and "2GiB, max 2GiB" in one for one in lines)
     assert any(one.strip("│ ") == "L shows all values of the host" for one in lines)
 
 
@@ -82,7 +82,12 @@ def test_of_a_fleet_those_of_the_devices_host_are_shown():
 
 
 def test_a_large_map_keeps_its_lines_where_nothing_is_high():
-    low = {**QUIET, "psi_cpu_some": share(0.2), "dirty": interval_value(9 * 10**8, 1), "arc": interval_value(10**12, 1)}
+    low = {
+        **QUIET,
+        "psi_cpu_some": share(0.2),
+        "dirty": interval_value(9 * 10**8, 1),
+        "arc": interval_value(1 << 40, 1),
+    }
     made = loaded(low, low)
     _, frames, origin = made
     without = frames, [replace(one, host_context={}) for one in frames], origin
@@ -92,7 +97,7 @@ def test_a_large_map_keeps_its_lines_where_nothing_is_high():
     assert load(one.view, 0).load
     lines = drawn(made, (160, 50), ASKED)
     assert any("20%, max 20% PSI cpu some" in one for one in lines)
-    assert any("1000.0GB" in one or "1.0TB" in one for one in lines)
+    assert any("1TiB" in one for one in lines)
 
 
 def test_values_that_are_low_or_have_no_room_are_named():

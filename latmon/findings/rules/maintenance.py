@@ -287,7 +287,7 @@ def _facts(facts: Facts, work: _Work) -> Iterator[Fact]:
         yield from _discard_facts(facts, device.name)
     for name, text, age in (
         ("sync_percent", "done: {} %", _BY_KERNEL),
-        ("sync_speed", "speed: {:,} kB/s", _BY_KERNEL),
+        ("sync_speed", "speed: {:,} KiB/s", _BY_KERNEL),
         ("degraded", "missing disks: {}", _BY_KERNEL),
         ("zfs_scan_percent", "done: {} %", _BY_TOOL),
         ("self_test_percent", "done: {} %", _BY_TOOL),

@@ -22,7 +22,7 @@ from latmon.findings.facts import Facts
 from latmon.findings.rule import LATENCIES, NOTICE, WARNING, Fact, Finding, Rule, Step, Thresholds, Where, short_text
 from latmon.findings.span_load import SpanLoad
 from latmon.model.stages import plural_of_op
-from latmon.support.units import counted, rate, spelled
+from latmon.support.units import counted, rate, show_size, spelled
 
 ID = "slower-than-baseline"
 
@@ -119,7 +119,7 @@ def _medians(shift: LevelShift) -> tuple[int, int]:
 
 
 def _load_text(load: SpanLoad) -> str:
-    return f"{rate(load.iops)} IOPS of {same_load.size_text(load.mean_bytes)}"
+    return f"{rate(load.iops)} IOPS of {show_size(load.mean_bytes)}"
 
 
 def _than_baseline(

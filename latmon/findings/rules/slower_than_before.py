@@ -38,7 +38,7 @@ from latmon.model.devices import host_and_device
 from latmon.model.frame import Device
 from latmon.model.histogram import Histogram, merge
 from latmon.model.stages import place_of_op, plural_of_op
-from latmon.support.units import clock, counted, part, rate, spelled
+from latmon.support.units import clock, counted, part, rate, show_size, spelled
 
 ID = "slower-than-before"
 _TOGETHER_US = 10_000_000
@@ -239,13 +239,13 @@ def _load_facts(rows: list[_Slower], first: Change, limits: Thresholds) -> Itera
     if before is None or after is None:
         return
     text = f"load before -> after: {rate(before.iops)} -> {rate(after.iops)} IOPS"
-    text += f", mean size {same_load.size_text(before.mean_bytes)} -> {same_load.size_text(after.mean_bytes)}"
+    text += f", mean size {show_size(before.mean_bytes)} -> {show_size(after.mean_bytes)}"
     yield Fact("iops", round(after.iops, 1), text, "per_s")
     yield same_load.order_fact(before, after, limits)
     if rows[0].is_other_load:
         now = rows[0].load
         depth = "" if now.depth is None else f", {now.depth:.1f} in flight"
-        size = same_load.size_text(now.mean_bytes)
+        size = show_size(now.mean_bytes)
         text = f"another load now, whose latency is not compared: {rate(now.iops)} IOPS of {size}"
         yield Fact("iops_now", round(now.iops, 1), text + depth, "per_s")
     if before.busy and after.busy:
@@ -267,7 +267,7 @@ def _size_facts(rows: list[_Slower], before: SpanLoad, after: SpanLoad) -> Itera
             sides = before.sizes[op, upto], after.sizes[op, upto]
             was, now = (side.quantile(0.5) for side in sides)
             if op == row.op and min(side.count for side in sides) >= _FEWEST_OF_SIZE and was and now:
-                size = f"up to {same_load.size_text(upto)}" if upto else "larger"
+                size = f"up to {show_size(upto)}" if upto else "larger"
                 texts.append(f"{plural_of_op(op)} {size} x{now / was:.3g}")
     if texts:
         yield Fact("sizes", len(texts), f"by size: {', '.join(texts)}")

@@ -30,8 +30,8 @@ from latmon.findings.rule import (
     sysfs,
     within,
 )
-from latmon.findings.same_load import factor_text, size_text
-from latmon.support.units import clock, part, rate, spelled
+from latmon.findings.same_load import factor_text
+from latmon.support.units import clock, part, rate, show_size, spelled
 
 ID = "worse-since-setting"
 _OF_SIZES = ("read_ahead_kb", "max_sectors_kb", "nomerges")
@@ -116,7 +116,7 @@ def _finding(facts: Facts, change: DeviceChange, worse: _Worse) -> Finding:
         what = f"take {spelled(after.mean_us)} on average instead of {spelled(before.mean_us)}"
         short = f"{worse.op}s take {factor_text(worse.factor)} as long"
     else:
-        sizes = f"in I/Os of {size_text(after.size)} instead of {size_text(before.size)}"
+        sizes = f"in I/Os of {show_size(after.size)} instead of {show_size(before.size)}"
         what = f"move {rate(after.bytes_per_s)}B/s instead of {rate(before.bytes_per_s)}B/s, {sizes}"
         short = f"{worse.op} bytes/s fell to {part(1 / worse.factor)}"
     where = clock(facts.wall - (facts.window[-1].end_us - change.mono_us) / 1e6)
@@ -141,7 +141,7 @@ def _evidence(change: DeviceChange, worse: _Worse) -> Iterator[Fact]:
     text = f"{worse.op}s move {rate(after.bytes_per_s)}B/s, before {rate(before.bytes_per_s)}B/s"
     yield Fact("bytes_per_s", round(after.bytes_per_s), text, "bytes", after.ios)
     yield Fact(
-        "size", round(after.size), f"an I/O has {size_text(after.size)}, before {size_text(before.size)}", "bytes"
+        "size", round(after.size), f"an I/O has {show_size(after.size)}, before {show_size(before.size)}", "bytes"
     )
     text = f"an I/O takes {spelled(after.mean_us)} on average, before {spelled(before.mean_us)}"
     yield Fact("mean_us", round(after.mean_us), text, "us", after.ios)

@@ -20,7 +20,7 @@ from latmon.model.histogram import bucket_bounds
 from latmon.model.inflight import AGES_S, Aged
 from latmon.model.measurements import ABOVE
 from latmon.model.stages import LETTERS, WORKER, StageSum, called, explained, stage_sum
-from latmon.support.units import UNKNOWN, duration, part, spelled, whole, with_unit
+from latmon.support.units import UNKNOWN, duration, part, show_size, spelled, whole, with_unit
 from latmon.views.bars import BAR, THIN, legend, letter_role, role, short, stacked
 from latmon.views.context import ViewState, no_rows
 from latmon.views.heatmap import Ink
@@ -576,7 +576,7 @@ def _headlines(one: Outlier, repeats: int, width: int, p50_us: int | None = None
     unknown = "the block layer sends flushes itself" if one.op == "flush" else "issuer not known"
     process = unknown if issuer(one) == UNKNOWN else issuer(one)
     what = [one.device, " ".join((one.op, *one.flags))]
-    what += [f"{one.bytes:,} B" if one.bytes % 1024 else f"{one.bytes // 1024:,} KiB"] if one.bytes is not None else []
+    what += [show_size(one.bytes)] if one.bytes is not None else []
     many = [f"x{repeats:,}"] if repeats > 1 else []
     total = f"{exact(one.total_us)} {until(one.stages_us)}"
     times = _times(one, p50_us)
