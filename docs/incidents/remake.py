@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -22,24 +23,25 @@ from typing import NamedTuple
 from latmon.cli.headless import record_demo
 from latmon.cli.main import run
 from latmon.exporters.registry import ExportOptions, Source
-from latmon.exporters.screen import Tape, cast_header, cast_line, palette, picture
+from latmon.exporters.screen import palette, picture
 from latmon.findings.rule import DEFAULT, Where
 from latmon.model.frame import Frame
 from latmon.recording.reader import Recording, open_recording
 from latmon.support.theme import load_theme
 from latmon.support.units import counted
 from latmon.tui.commands import show_at
-from latmon.tui.tour import EVERY, HISTORY, Guide, load_tour, tours
+from latmon.tui.tour import EVERY, HISTORY, load_tour, tours
+from latmon.tui.tour_cast import write_tour
 from latmon.views.lines import Line, Span, fit
 from latmon.views.screen import Scene, screen_lines
-from latmon.views.selection import Selection
+from latmon.views.selection import Selection, screen_options
 
 HERE = Path(__file__).parent
 VIEWS = HERE.parent / "views"
 SIZE = (100, 28)
 CAST_SIZE = (100, 30)
-CAST_SPEED, CAST_STEP = 4, 2
-"""Windows per second of a cast, of which every second one is drawn: a stop of the tour lasts 4 s."""
+CAST_SPEED = 4
+"""Windows per second of a cast: a stop of the tour lasts 4 s."""
 MINUTE_US = 60_000_000
 INCIDENTS = tuple(name for name in tours() if name != "host")
 LENGTHS: dict[str, int | None] = {
@@ -150,26 +152,14 @@ def screen_now(scene: Scene, command: str, size: tuple[int, int]) -> list[Line]:
 
 
 def film(incident: str) -> None:
-    """Write the asciicast of an incident's tour: each stop for EVERY windows."""
-    colours, tour = palette(load_theme("dark")), load_tour(incident)
-    source, command = Source(open_recording(recording(incident))), f"latmon demo {incident} --tour"
-    scene = Scene(Selection(window_us=MINUTE_US), mode="DEMO", ink=colours.ink, findings=DEFAULT)
-    scene.opened(source.origin)
-    guide, tape = Guide(tour, scene, scene.choose), Tape(colours, CAST_SIZE)
-    lines = [cast_line(cast_header(source, ExportOptions(size=CAST_SIZE), colours) | {"title": command})]
-    many = EVERY * len(tour.stops)
-    for number, frame in enumerate(islice(frames(source.recording), HISTORY + many), 1 - HISTORY):
-        scene.append(frame)
-        if number == 0:
-            guide.show()
-        elif number > 0:
-            guide.arrived(busy=False)
-        if number >= 0 and number % CAST_STEP == 0:
-            lines.append(cast_line([number / CAST_SPEED, "o", tape.draw(screen_now(scene, command, CAST_SIZE))]))
-    lines.append(cast_line([many / CAST_SPEED + 1, "o", tape.end()]))
+    """Write the asciicast of an incident's tour."""
+    source = Source(open_recording(recording(incident)))
+    shown = replace(screen_options(), selection=Selection(window_us=MINUTE_US), mode="DEMO", findings=DEFAULT)
+    options = ExportOptions(size=CAST_SIZE, speed=CAST_SPEED)
     path = HERE / "casts" / f"{incident}.cast"
     path.parent.mkdir(exist_ok=True)
-    path.write_bytes(b"".join(lines))
+    with path.open("wb") as out:
+        write_tour(source, out, options, load_tour(incident), shown, command=f"latmon demo {incident} --tour")
 
 
 def quote(page: Path) -> None:

@@ -454,7 +454,7 @@ def _demo(args: argparse.Namespace) -> int:
     defaults = config.load(os.environ, user=user)
     if args.svg or args.cast or args.once:
         with privileges.acting_as(user):
-            return headless.export_demo(args, _screen(args, defaults, "DEMO"))
+            return headless.export_demo(args, _screen(args, defaults, "DEMO"), tour)
     request = Request("demo", Options(devices=tuple(args.device)), scenario=args.scenario, seed=args.seed)
     screen = partial(_screen, args, defaults, "DEMO", user, request)
     return _watch(request, screen, user, inline=args.inline, instead=f"latmon demo {args.scenario} --once", tour=tour)

@@ -51,6 +51,7 @@ from latmon.support.units import counted, show_duration, show_size
 if TYPE_CHECKING:
     from latmon.capture.workload import Workload
     from latmon.exporters.screen import Moments
+    from latmon.tui.tour import Tour
     from latmon.views.lines import Line
     from latmon.views.selection import ScreenOptions
 import json
@@ -529,10 +530,10 @@ def list_scenarios() -> int:
     return EXIT_DONE
 
 
-def export_demo(args: argparse.Namespace, shown: ScreenOptions) -> int:
+def export_demo(args: argparse.Namespace, shown: ScreenOptions, tour: Tour | None = None) -> int:
     """Write the pictures and films that the command line names, from a recording that is then removed.
 
-    The same arguments and config make the same bytes. Return the exit code.
+    The same arguments and config make the same bytes. `tour`: a film is of its stops. Return the exit code.
     """
     from latmon.exporters.screen import screen_at  # noqa: PLC0415  the other commands draw nothing
 
@@ -543,7 +544,8 @@ def export_demo(args: argparse.Namespace, shown: ScreenOptions) -> int:
         opened = {form: files.enter_context(output(out)) for form, out in outs.items()}
         name = f"latmon demo {args.scenario}"  # the caption of its pictures
         path = Path(directory) / name
-        count = _recorded_demo(args.scenario, args.seed, path, args.duration)
+        duration_us = args.duration if tour is None else tour.length_us
+        count = _recorded_demo(args.scenario, args.seed, path, duration_us)
         source = Source(open_recording(path), tuple(args.device))
         try:
             if args.once:
@@ -554,7 +556,12 @@ def export_demo(args: argparse.Namespace, shown: ScreenOptions) -> int:
                 with Progress(
                     f"writing {named(outs[form])}", quiet=outs[form] == STANDARD
                 ) as source.recording.progress:
-                    writer(form, options)(source, file, options)
+                    if tour is None:
+                        writer(form, options)(source, file, options)
+                    else:
+                        from latmon.tui.tour_cast import write_tour  # noqa: PLC0415  it knows all keys
+
+                        write_tour(source, file, options, tour, shown, command=f"{name} --tour")
                 what = f"{counted(count, 'window')} of {args.scenario}, seed {args.seed}, as {form}"
                 message(f"{what} in {named(outs[form])}")
         except RecordingError as error:  # that path is gone when a user reads it

@@ -525,9 +525,10 @@ OPTIONS += _declared(
         f"explain a demo (default {DEFAULT_DEMO}) in five steps of 15 s; the key . goes to the next, Space pauses",
         excludes=(
             Rule(
-                ("--record", "--list", "--svg", "--cast", "--once", "--inline"),
-                "{option} is on the screen and goes without {part}: latmon demo NAME --tour",
+                ("--record", "--list", "--svg", "--once", "--inline"),
+                "{option} is on the screen or in a --cast FILE and goes without {part}: latmon demo NAME --tour",
             ),
+            Rule(("--duration", "--at", "--device"), "{option} has its own length and devices: it goes without {part}"),
         ),
     ),
     Option("--seed SEED", "a number that selects another host with the same problem", values.seed, unset=1),

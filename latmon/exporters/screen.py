@@ -30,6 +30,7 @@ from latmon.views.lines import ODD, PLAIN, UNKNOWN_CELL, Line, Pen, Row, Span, c
 from latmon.views.lines import width as line_width
 from latmon.views.screen import Scene, screen_lines
 from latmon.views.selection import FOLDS, ScreenOptions, screen_options
+from latmon.views.spotlight import FAINT
 from latmon.views.units import moment
 
 _LEAD_US = 600_000_000
@@ -138,15 +139,9 @@ def write_cast(source: Source, out: BinaryIO, options: ExportOptions) -> None:
     colours = palette(_shown(options).theme)
     moments, tape = of_source(source, options, colours.ink), Tape(colours, options.size)
     begin_us, until_us = bounds(source, options, 0)
-    zero_us, due_s, reported_s, pending = -1, 0.0, 0.0, False
-    out.write(cast_line(cast_header(source, options, colours)))
-
-    def event(at_s: float, text: str) -> None:
-        nonlocal reported_s
-        stamp = at_s if options.cast_version == 2 else at_s - reported_s  # noqa: PLR2004  version 3 counts from event to event
-        out.write(cast_line([round(stamp, 6), "o", text]))
-        reported_s = reported_s + round(stamp, 6) if options.cast_version != 2 else at_s  # noqa: PLR2004
-
+    zero_us, due_s, pending = -1, 0.0, False
+    cast = Cast(out, options.cast_version)
+    cast.header(cast_header(source, options, colours))
     at_s = 0.0
     for frame in windows(source, begin_us):
         if until_us is not None and frame.mono_us > until_us and zero_us >= 0:
@@ -163,20 +158,39 @@ def write_cast(source: Source, out: BinaryIO, options: ExportOptions) -> None:
         at_s = (frame.mono_us - zero_us) / 1e6 / options.speed
         pending = at_s < due_s
         if not pending:
-            event(at_s, tape.draw(moments.lines()))
+            cast.event(at_s, tape.draw(moments.lines()))
             due_s = at_s + 1 / MAX_RATE
     if zero_us < 0:
         raise RecordingError(f"{source.recording.path} contains no window to show")
     if pending:
-        event(at_s, tape.draw(moments.lines()))
-    event(at_s + 1 / options.speed if options.speed < 1 else at_s + 1, tape.end())
+        cast.event(at_s, tape.draw(moments.lines()))
+    cast.event(at_s + 1 / options.speed if options.speed < 1 else at_s + 1, tape.end())
+
+
+class Cast:
+    """An asciicast that is being written."""
+
+    def __init__(self, out: BinaryIO, version: int) -> None:
+        self._out, self._version = out, version
+        self._reported_s = 0.0
+
+    def header(self, value: Mapping[str, Any]) -> None:
+        """Write the first line."""
+        self._out.write(cast_line(value))
+
+    def event(self, at_s: float, text: str) -> None:
+        """Write the output of a time since the begin; version 3 counts from event to event."""
+        stamp = round(at_s if self._version == 2 else at_s - self._reported_s, 6)  # noqa: PLR2004
+        self._out.write(cast_line([stamp, "o", text]))
+        self._reported_s += stamp
 
 
 class Tape:
     """Terminal of a cast: its present cells, and the output that changes them."""
 
-    def __init__(self, colours: Palette, size: tuple[int, int]) -> None:
-        self._colours, self._size = colours, size
+    def __init__(self, colours: Palette, size: tuple[int, int], *, truecolour: bool = False) -> None:
+        """`truecolour`: as 24 bits, which not every player shows; else of xterm's 256."""
+        self._colours, self._size, self._truecolour = colours, size, truecolour
         self._shown: list[Row] = []
         self._pen = PLAIN
 
@@ -206,11 +220,19 @@ class Tape:
         ansi = self._colours.ansi
         is_plain = bool(lower) and not ansi
         is_bold = not {role, upper}.isdisjoint(self._colours.bold) or (is_plain and lower == "sel")
-        attributes = frozenset(["1"] * is_bold + ["7"] * (is_plain and lower not in BACKGROUNDS))
+        is_faint = not ansi and role == FAINT
+        attributes = frozenset(["1"] * is_bold + ["2"] * is_faint + ["7"] * (is_plain and lower not in BACKGROUNDS))
         if not ansi:
             return Pen(attributes=attributes)
-        back = ansi[lower] if lower else self._colours.ansi_background
-        return Pen(f"38;5;{ansi.get(upper, ansi['text'])}", f"48;5;{back}", attributes)
+        upper = upper if upper in ansi else "text"
+        return Pen(f"38;{self._parameters(upper)}", f"48;{self._parameters(lower or 'background')}", attributes)
+
+    def _parameters(self, role: str) -> str:
+        """Return the SGR parameters of a role's colour."""
+        if not self._truecolour:
+            return f"5;{self._colours.ansi[role]}"
+        rgb = self._colours.rgb[role]
+        return f"2;{int(rgb[1:3], 16)};{int(rgb[3:5], 16)};{int(rgb[5:7], 16)}"
 
 
 def cast_header(source: Source, options: ExportOptions, colours: Palette) -> dict[str, Any]:

@@ -21,6 +21,12 @@ from latmon.views.screen import Scene
 from latmon.views.selection import Selection
 from latmon.views.status import TourBanner
 
+HISTORY = 90
+"""Windows that a demo emits at once, before the first picture."""
+EVERY = 15
+"""Windows that a stop is shown: time to read four lines."""
+WINDOW_S = 1
+"""Seconds of a demo's window."""
 MAX_TEXT = 320
 """Characters of a step's text: four lines at 80 columns."""
 
@@ -34,6 +40,8 @@ class Stop(NamedTuple):
     """The table of the interrupts screen that is selected; empty: the first."""
     points: tuple[str, ...] = ()
     """Names of the parts of the screen that the text is about (views/spotlight.py)."""
+    keys: str = ""
+    """The keys by which a user gets here from the stop before, as `2 Enter`; empty: nothing is to be pressed."""
 
 
 class Tour(NamedTuple):
@@ -43,6 +51,11 @@ class Tour(NamedTuple):
     stops: tuple[Stop, ...]
     then: str = ""
     """The closing text with suggestions for what to try next."""
+
+    @property
+    def length_us(self) -> int:
+        """Return the time of a demo that its stops and the closing text take, with the history before the first."""
+        return (HISTORY + 1 + EVERY * (len(self.stops) + 1)) * WINDOW_S * 1_000_000
 
 
 def tours() -> tuple[str, ...]:
@@ -68,15 +81,9 @@ def _then(scenario: str) -> str:
 
 def _stop(step: dict[str, Any]) -> Stop:
     where = {name: step[name] for name in Where._fields if name in step}
-    return Stop(Where(**where), step["text"], step.get("part", ""), tuple(step["points"]))
+    return Stop(Where(**where), step["text"], step.get("part", ""), tuple(step["points"]), step.get("keys", ""))
 
 
-HISTORY = 90
-"""Windows that a demo emits at once, before the first picture."""
-EVERY = 15
-"""Windows that a stop is shown: time to read four lines."""
-WINDOW_S = 1
-"""Seconds of a demo's window."""
 _OVER = "end"
 Keys = Callable[[int | None], Line]
 """Makes the keys of a banner from the seconds until the next stop; None after the last."""
@@ -144,6 +151,12 @@ class Guide:
     ) -> None:
         self._touring = Touring(tour, keys) if tour else None
         self._scene, self._choose = scene, choose
+
+    @property
+    def keys(self) -> str:
+        """Return the keys by which a user gets to the current stop; empty for none."""
+        stop = self._touring.stop if self._touring is not None else None
+        return stop.keys if stop is not None else ""
 
     @property
     def leads(self) -> bool:

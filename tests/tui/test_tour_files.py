@@ -9,8 +9,12 @@ import pytest
 from latmon.findings.facts import WINDOW_US
 from latmon.findings.rule import DEFAULT
 from latmon.support.errors import UsageError
+from latmon.tui.commands import STEPS
+from latmon.tui.keys import ACTIONS
 from latmon.tui.tour import EVERY, HISTORY, MAX_TEXT, Guide, load_tour, tours
+from latmon.views.context import selected
 from latmon.views.lines import plain
+from latmon.views.panels.interrupts import tables
 from latmon.views.screen import Scene, screen_lines
 from latmon.views.selection import Selection
 from latmon.views.spotlight import FAINT, lit
@@ -31,6 +35,31 @@ def demo_scene(name):
     scene.findings_state.at_once, scene.findings_state.late_us = False, WINDOW_US
     scene.opened(DemoBackend(name).origin)
     return scene
+
+
+def place(scene, selection):
+    """Return what a key changes that a tour shows: screen, device and table."""
+    kept, scene.selection = scene.selection, selection
+    chosen = selected(scene.view.subjects())
+    parts = tables(scene.view).parts if selection.screen == "interrupts" else ()
+    scene.selection = kept
+    has_device = selection.context in ("overview", "stage", "outstanding", "order")
+    part = parts[selection.part % len(parts)] if parts else ""
+    return selection.context, chosen.device.name if has_device and chosen else "", part
+
+
+def pressed(scene, before, keys):
+    """Return the place after keys."""
+    kept = scene.selection
+    scene.selection = before
+    for key in keys.split():
+        context = scene.selection.context
+        works = (a for a in ACTIONS if key in a.shown.split() and (not a.on or context in a.on) and a.name in STEPS)
+        action = next(works)
+        scene.choose(STEPS[action.name](scene.view, action.by))
+    reached = place(scene, scene.selection)
+    scene.choose(kept)
+    return reached
 
 
 SIZES = ((80, 24), (120, 36))
@@ -78,10 +107,15 @@ def test_each_name_of_a_part_is_on_the_screen_of_its_stop(name):
         scene.append(frame)
     scene.findings_state.finish()
     guide = Guide(tour, scene, scene.choose)
+    scene.draw(*SIZES[0])
+    before = scene.selection
     guide.show()
     for stop, size in product(tour.stops, SIZES):
         if size == SIZES[0] and stop is not tour.stops[0]:
+            before = scene.selection
             guide.go(1)
+        if size == SIZES[0] and stop.where.low_us is None:
+            assert pressed(scene, before, stop.keys) == place(scene, scene.selection), stop.keys
         banner, scene.banner = scene.banner, scene.banner._replace(points=())
         panels = scene.draw(*size)
         for point in stop.points:
