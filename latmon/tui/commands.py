@@ -15,7 +15,7 @@ from latmon.findings.rule import Finding, Where, screen_title
 from latmon.model.histogram import bucket_index
 from latmon.views.context import ViewState, selected
 from latmon.views.panels.files import operation_position, operations, slow_requests
-from latmon.views.panels.findings import finding_position, key_of, where
+from latmon.views.panels.findings import current_first, finding_position, key_of, where
 from latmon.views.panels.inflight import NAMED_US, STEP, ages
 from latmon.views.panels.interrupts import focused, interrupt_position, names, tables
 from latmon.views.panels.outliers import ORDERS, log, outlier_position
@@ -404,6 +404,7 @@ def screen(view: ViewState, by: int) -> Selection:
         aside="",
         band=None,
         back=None,
+        finding=current_first(view.found, view.selection.finding),
     )
     if selection.screen == "outstanding" and not selection.is_selected and (name := suspect(view)):
         return replace(selection, selected=name, offered=name)

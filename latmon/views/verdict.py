@@ -201,7 +201,8 @@ def _without(view: ViewState, trouble: Sequence[str], width: int) -> list[Line]:
             (Span(" ● ", "limit"), Span("quiet: ", "strong"), Span(rest[0])),
             *((Span(f"{_INDENT}{part}", "dim"),) for part in rest[1:]),
         ]
-    begin = [f"no finding in {span(round(found.span_us, -6))}"] if found.evaluated else []
+    nothing = "no finding now" if found.over else f"no finding in {span(round(found.span_us, -6))}"
+    begin = [nothing] if found.evaluated else []
     return _said("; ".join((*begin, *(slow or [_nothing(view)]), *doubts)), width)
 
 

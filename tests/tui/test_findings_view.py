@@ -33,14 +33,15 @@ from latmon.support.errors import LatmonError
 from latmon.support.units import clock
 from latmon.tui.app import FindingsEvaluation
 from latmon.tui.canvas import Canvas
+from latmon.tui.commands import STEPS
 from latmon.tui.time_travel import Travel
 from latmon.views import findings_state
 from latmon.views.findings_state import CurrentFindings, findings_at
 from latmon.views.lines import plain, width
-from latmon.views.panels.findings import evidence, listed
+from latmon.views.panels.findings import evidence, findings_panel, key_of, listed
 from latmon.views.panels.stages import stages_panel
 from latmon.views.screen import Scene, screen_lines
-from latmon.views.selection import Selection
+from latmon.views.selection import SCREENS, Selection
 from latmon.views.verdict import verdict
 
 BEGUN = replace(ORIGIN, start_mono_us=START_MONO, start_wall=START_WALL)
@@ -254,6 +255,30 @@ def test_an_empty_list_says_what_could_not_be_evaluated(ruled):
     assert "Not evaluated: starved-io, completion-wakeup, late-resume" in shown
     assert "stages are not traced: press S, or --stages all." in shown
     assert "outstanding I/Os are not counted here" in shown
+
+
+@pytest.mark.parametrize("list_of", ["kept", "over"])
+def test_no_finding_now_is_said_with_the_time_of_the_latest_one(list_of):
+    made = Scene(Selection(screen="findings"))
+    made.store.origin = BEGUN
+    for frame in FRAMES:
+        made.append(frame)
+    ended = (lasting(WAKE_UP, 20, 40), lasting(CEILING, 20, 55))
+    view = replace(made.view, found=replace(current(), **{list_of: ended}))
+    shown = flat(findings_panel(view, 80, 20))
+    assert f"No finding now; the latest below was found at {clock(START_WALL + 55)}." in shown
+    assert "No finding in the last" not in shown
+    assert "no finding in" not in text_of(verdict(view, (), 80, 24).lines)
+
+
+@pytest.mark.parametrize(("now", "chosen"), [((CEILING,), None), ((), WAKE_UP.key), ((WAKE_UP,), WAKE_UP.key)])
+def test_the_list_opens_at_the_chosen_finding_unless_only_others_are_active(now, chosen):
+    """An ended one that was read before is not selected above a current one."""
+    made = Scene(Selection(finding=key_of(lasting(WAKE_UP))))
+    ended = () if WAKE_UP in now else (lasting(WAKE_UP),)
+    view = replace(made.view, found=current(*now, over=ended))
+    opened = STEPS["screen"](view, SCREENS.index("findings"))
+    assert (opened.finding[:2] if opened.finding else None) == chosen
 
 
 def test_before_the_first_block_nothing_is_known(ruled):

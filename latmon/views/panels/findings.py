@@ -339,14 +339,28 @@ def _why(view: ViewState) -> Iterator[str]:
             else "nothing is evaluated yet: rules are evaluated every 5 s, over the last minute"
         )
         return
-    so_far = "" if found.span_us >= _WHOLE_US else ", all that was captured by now"
-    yield f"No finding in the last {span(round(found.span_us, -6))}{so_far}."
+    yield _nothing_now(found)
     devices = len(view.history.devices())
     yield f"{_evaluated(found)} evaluated for {count(devices)} device{'s' * (devices != 1)}."
     for kind, rules in found.not_evaluated.items():
         yield f"Not evaluated: {', '.join(rules)}: {_missing(view, kind)}."
     for rule, words in found.broken.items():
         yield f"Not evaluated: {rule}: {words}."
+
+
+def _nothing_now(found: CurrentFindings) -> str:
+    """Return that no rule has a finding now; with ended findings below it, when the latest of them was found."""
+    if found.ended:
+        latest = max(episode.end_wall for episode in found.ended)
+        return f"No finding now; the latest below was found at {clock(latest)}."
+    so_far = "" if found.span_us >= _WHOLE_US else ", all that was captured by now"
+    return f"No finding in the last {span(round(found.span_us, -6))}{so_far}."
+
+
+def current_first(found: CurrentFindings, key: FindingKey | None) -> FindingKey | None:
+    """Return the finding to select when the list is opened: the chosen one, unless it ended and others are active."""
+    is_active = any(key_of(episode) == key for episode in found.lasting)
+    return key if is_active or not found.lasting else None
 
 
 def _missing(view: ViewState, kind: str) -> str:
