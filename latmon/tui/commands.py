@@ -16,7 +16,7 @@ from latmon.model.histogram import bucket_index
 from latmon.views.context import ViewState, selected
 from latmon.views.panels.files import operation_position, operations, slow_requests
 from latmon.views.panels.findings import current_first, finding_position, key_of, where
-from latmon.views.panels.inflight import NAMED_US, STEP, ages
+from latmon.views.panels.inflight import STEP, ages
 from latmon.views.panels.interrupts import focused, interrupt_position, names, tables
 from latmon.views.panels.outliers import ORDERS, log, outlier_position
 from latmon.views.panels.outstanding import audited
@@ -242,16 +242,6 @@ def order(view: ViewState, _by: int) -> Selection:
     return replace(view.selection, order=after(ORDERS, view.selection.order), outlier=None)
 
 
-def suspect(view: ViewState) -> str:
-    """Return the device with the oldest I/O in flight, else one limited by a setting; empty where there is none."""
-    oldest = next(iter(ages(view)), None)
-    if oldest is not None and oldest.age_us >= NAMED_US:
-        return oldest.device
-    rows = audited(view)
-    full = [one for one in rows if one.limited_to is not None] or [one for one in rows if one.at_limit]
-    return full[0].device if full else ""
-
-
 def busy(view: ViewState, _by: int) -> Selection:
     """Toggle between all time and busy time only."""
     return replace(view.selection, busy=not view.selection.busy)
@@ -307,7 +297,7 @@ def zoom(view: ViewState, _by: int) -> Selection:
     if view.selection.lists_groups and (one := selected(view.subjects())) is not None:
         inside = next(group for group in view.groups() if any(s is one for s in group.members))
         return replace(view.selection, within=inside.name)
-    return replace(view.selection, panel=PANELS[0] if view.selection.panel == "zoom" else "zoom")
+    return replace(_with_device(view), panel=PANELS[0] if view.selection.panel == "zoom" else "zoom")
 
 
 def group(view: ViewState, _by: int) -> Selection:
@@ -390,12 +380,10 @@ def _moved(view: ViewState, columns: int, rows: int) -> Selection:
 
 
 def screen(view: ViewState, by: int) -> Selection:
-    """Show a screen by its number in SCREENS; the screen of I/Os in flight selects a device with a problem."""
-    selection = replace(
-        view.selection,
+    """Show a screen by its number in SCREENS, with the same device selected."""
+    return replace(
+        _with_device(view),
         screen=SCREENS[by],
-        selected=view.selection.selected if view.selection.is_selected else "",
-        offered="",
         opened=False,
         details=False,
         top=0,
@@ -406,14 +394,23 @@ def screen(view: ViewState, by: int) -> Selection:
         back=None,
         finding=current_first(view.found, view.selection.finding),
     )
-    if selection.screen == "outstanding" and not selection.is_selected and (name := suspect(view)):
-        return replace(selection, selected=name, offered=name)
-    return selection
+
+
+def _with_device(view: ViewState) -> Selection:
+    """Return the selection with the marked device, which is the first one by its row until now.
+
+    Else another device would be shown as soon as rows change places.
+    """
+    subject = selected(view.subjects())
+    if view.selection.selected or subject is None:
+        return view.selection
+    name = subject.device.name
+    return replace(view.selection, selected=name, offered=name)
 
 
 def enter(view: ViewState, _by: int) -> Selection:
     """Open the selected row."""
-    return replace(view.selection, opened=True, top=0)
+    return replace(_with_device(view), opened=True, top=0)
 
 
 def leave(view: ViewState, _by: int) -> Selection:

@@ -371,27 +371,25 @@ def test_an_empty_list_names_volumes_without_a_probe(still, kind, named):
     assert ("no probe follows dm-9, and I/Os that a suspended volume defers are not counted" in output) is named
 
 
-def opened(frames, *steps, selection=Selection()):  # noqa: B008  frozen
-    """The device that the screen opens on."""
-    made = scene(frames, selection)
-    press(made, *steps, "screen:2")
-    return made.selection.selected
-
-
-def test_it_opens_on_who_waits_the_longest_or_is_held_at_a_limit():
-    assert opened(FRAMES) == FREE
-    assert opened(FRAMES, "move:1", "move:1") == "nvme2n1"  # selected by the user
-    nobody = [replace(one, in_flight=InFlightList()) for one in FRAMES]
-    swapped = [replace(one, depths={**one.depths, FREE: SAMPLED}) for one in nobody]
-    assert opened(swapped, selection=Selection(sort="name")) == CROWDED
-    assert opened(host(3, 5)) == ""
-    made = scene(FRAMES[:5], Selection())
-    press(made, "screen:2")
+def test_the_charts_are_of_the_device_that_the_overview_marks():
+    """Others may have older I/Os: the list above the charts has them, and marks those of the device."""
+    made = scene(FRAMES, Selection(sort="name"))
+    assert f"▸{CROWDED} " in press(made)
+    output = press(made, "screen:2")
     assert (made.selection.selected, made.selection.is_selected) == (CROWDED, False)
-    for one in FRAMES[5:]:
-        made.append(one)
-    press(made, "screen:0", "screen:2")
-    assert made.selection.selected == FREE
+    assert f"─ {CROWDED} " in output
+    assert re.search(f"^  .*s {FREE} ", output, re.MULTILINE), "the list has the I/O of another device"
+    assert re.search(f"^▸ .*s {FREE} ", shown(selection=replace(OPEN, selected=FREE)), re.MULTILINE)
+
+
+@pytest.mark.parametrize("step", ["screen:1", "screen:2", "zoom"])
+def test_a_shown_device_stays_when_rows_change_places(step):
+    made = scene(FRAMES, Selection(sort="name"))
+    press(made, step)
+    made.choose(replace(made.selection, sort="unlike"))
+    press(made)
+    assert made.view.subjects()[0].device.name == FREE
+    assert made.selection.selected == CROWDED
 
 
 def test_the_map_of_a_held_device_says_that_nothing_completed():

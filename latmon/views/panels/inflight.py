@@ -49,12 +49,14 @@ def in_flight_lines(
     why: str = "",
     least: Callable[[str], str] = lambda _device: "",
     old_from_us: Callable[[str], int] = lambda _device: LEAST_OLD_US,
+    selected: str = "",
 ) -> list[Line]:
     """Return a title, column titles and the I/Os, each with a bar from its begin to now on a logarithmic axis.
 
     Equal I/Os are folded into one line where there is no room for each, until the list is scrolled. `some`: the I/Os
     that pass the filter, the oldest first; `why`: the reason for an empty list; `least`: device -> why only a least age
-    is known; `old_from_us`: device -> the age from which on an I/O has the alarm colour.
+    is known; `old_from_us`: device -> the age from which on an I/O has the alarm colour; `selected`: the device of the
+    charts below the list, whose I/Os have a mark.
     """
     if height < 1:
         return []
@@ -78,7 +80,14 @@ def in_flight_lines(
         row(placed, one) if one.request else _least(placed, one, least(one.device), old_from_us(one.device))
         for one in some
     ]
+    lines = [_marked(line) if one.device == selected else line for line, one in zip(lines, some, strict=True)]
     return [fit(line, width) for line in (heading(title, width), *titled, *_from(lines, room, begin))][:height]
+
+
+def _marked(line: Line) -> Line:
+    """Return a row with the mark of the selected device in its first cell."""
+    first, *others = line
+    return (Span("▸", "accent"), first._replace(text=first.text[1:]), *others)
 
 
 def folded(some: Sequence[Aged]) -> list[Aged]:
@@ -335,10 +344,11 @@ def old_age_us(view: ViewState, device: str) -> int:
     return old_from_us(view.selection.threshold_us, view.history.window.latency(device, OPS))
 
 
-def age_list(view: ViewState) -> tuple[Callable[[int, int], list[Line]], tuple[int, int]]:
+def age_list(view: ViewState, selected: str) -> tuple[Callable[[int, int], list[Line]], tuple[int, int]]:
     """Return the function that draws the list in (width, height), and how many lines it takes.
 
-    These are the lines with each I/O on its own line, and those with equal I/Os folded.
+    These are the lines with each I/O on its own line, and those with equal I/Os folded. `selected`: a device, whose I/Os
+    have a mark.
     """
     rows, top, why = ages(view), view.selection.top, no_ages(view)
 
@@ -352,6 +362,7 @@ def age_list(view: ViewState) -> tuple[Callable[[int, int], list[Line]], tuple[i
             why=why,
             least=lambda name: no_more(view, name),
             old_from_us=lambda name: old_age_us(view, name),
+            selected=selected,
         )
 
     brief = rows if top else folded(rows)

@@ -744,7 +744,7 @@ def outstanding_panel(view: ViewState, width: int, room: int) -> list[Line]:
     if view.selection.aside == "order":
         return order_aside(view, chosen, width, room)
     shown = depth_view(view, chosen)
-    ages, age_lines = age_list(view)
+    ages, age_lines = age_list(view, shown.name)
     return outstanding(
         shown,
         width,
