@@ -35,16 +35,18 @@ from latmon.aggregate.table_sum import Sum, traced_of
 from latmon.analysis.attribution import Folded, fold
 from latmon.analysis.peers import INTERVALS, unlike
 from latmon.model.devices import busy_rows
-from latmon.model.frame import OPS, Device, FileOperation, Frame, Outlier, Series, Traced
+from latmon.model.frame import FILES, OPS, Device, FileOperation, Frame, Outlier, Series, Traced
 from latmon.model.histogram import Histogram, merge
 from latmon.model.inflight import Ages, Issue
 from latmon.model.measurements import LATENCIES, SOFTIRQS, TRACED_LATENCIES
 from latmon.model.packed_frame import FILES_LEFT_OUT, SUMMED, SUPPRESSED, PackedFrame
 from latmon.model.table import AnyTable, Row, Table
-from latmon.recording.archive import Before, Past, TimelineEvent, moments
+from latmon.recording.archive import Before, Past, Stamp, TimelineEvent, moments
 
 PATIENCE = 8
 """Steps after which a sum that was not read is dropped."""
+_UNTRACED_US = 3_000_000
+"""Frames of so much time may be without a traced I/O: a tracer that is restarted is away for a second or two."""
 _STEPS = 60
 """Steps in which a window of on-demand values loses its oldest entries: up to a minute of seconds frame by frame."""
 
@@ -471,7 +473,10 @@ class History:
         self.store = store or Store()
         self._compared: tuple[int, dict[str, float]] = (-1, {})
         self._due_us = -1
-        self._traced_us: int | None = None
+        self._traced: Stamp | None = None
+        self._with_files: Stamp | None = None
+        self.why_no_files = ""
+        """Why the newest frame has no operations on files although the tracer ran."""
         self._made: dict[Hashable, Any] = {}
         self._on_demand_until_us = 0
         self._waiting = waiting or Waiting()
@@ -533,10 +538,25 @@ class History:
         """Return the last burst of issues to a device's driver."""
         return self.store.depths.burst(device, self.until_us)
 
+    def _note_traced(self, frame: Frame) -> None:
+        """Record when the tracer ran last, and when it followed operations on files."""
+        if not frame.traced.one_in:
+            return
+        self._traced = Stamp(frame.mono_us, frame.wall)
+        self.why_no_files = next((missing.reason for missing in frame.traced.absent if missing.name == FILES), "")
+        if not self.why_no_files:
+            self._with_files = self._traced
+
     @property
     def any_traced(self) -> bool:
         """Return whether a request was traced in the window; needs no sum."""
-        return self._traced_us is not None and self._traced_us > self.until_us - self.window.length_us
+        return self._traced is not None and self._traced.mono_us > self.until_us - self.window.length_us
+
+    def untraced_since(self, *, files: bool = False) -> Stamp | None:
+        """Return when stages, or operations on files, were traced last; None where they are now, or never were."""
+        stamp = self._with_files if files else self._traced
+        is_over = stamp is not None and stamp.mono_us < self.until_us - _UNTRACED_US
+        return stamp if is_over else None
 
     @property
     def interval_us(self) -> int:
@@ -607,8 +627,7 @@ class History:
             self._waiting = Waiting()
         self._waiting.add(frame)
         kept = self.store.append(frame)
-        if frame.traced.one_in:
-            self._traced_us = frame.mono_us
+        self._note_traced(frame)
         self._made = {}
         self.trends.advance(kept)
         self._compare(kept)

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from latmon.aggregate.history import Window
 from latmon.analysis.threshold import Slower
 from latmon.model.coverage import counts_twice
-from latmon.model.frame import Device, Frame, Health, Origin
+from latmon.model.frame import FILES, TRACER_STARTING, Device, Frame, Health, Origin
 from latmon.model.inflight import Ages
 from latmon.recording.archive import TimelineEvent
 from latmon.support.units import UNKNOWN, clock, part, spelled, with_unit
-from latmon.views.context import OFF, ViewState, no_distribution, no_map, selected, tracing_state, unknown_quantiles
+from latmon.views.context import (
+    MEASURING,
+    OFF,
+    ViewState,
+    no_distribution,
+    no_map,
+    selected,
+    tracing_state,
+    unknown_quantiles,
+)
 from latmon.views.device_table import Subject
 from latmon.views.heatmap import TAIL
 from latmon.views.help import meaning, source
@@ -500,9 +510,40 @@ def lasting(view: ViewState, reported: Notices, *, toured: bool) -> str:
     """Return what holds for the whole capture: that stages are off, or how it is made; empty for nothing."""
     if toured:
         return ""
+    if stopped := _stopped(view):
+        return stopped
     if reported.tracing.startswith(OFF):
         return f"stages: {reported.tracing}"
     return view.origin.reason if view.origin and not _is_explained(view) else ""
+
+
+_TRACED_SCREENS = ("stages", "outstanding", "outliers", "interrupts", "who")
+"""Screens whose values the tracer measures, at least in part."""
+_STARTS_AGAIN: Mapping[str, str] = MappingProxyType(
+    {
+        "auto": "S S traces again, without a budget",
+        "basic": "S traces again, without a budget",
+        "all": "S traces again, on demand",
+    },
+)
+"""Stages mode -> the key that ends a pause of the tracer."""
+
+
+def _stopped(view: ViewState) -> str:
+    """Return since when the values of the screen are not traced, why, and how to start it; empty where they are."""
+    selection = view.selection
+    if view.tracing.startswith(TRACER_STARTING) or selection.screen not in _TRACED_SCREENS:
+        return ""
+    is_files = selection.aside == FILES
+    since = view.history.untraced_since(files=is_files)
+    if since is None:
+        return ""
+    what = "operations on files" if is_files else "stages"
+    why = view.tracing.removeprefix(f"{OFF}: ") if view.tracing != MEASURING else view.history.why_no_files
+    because = f": {why}" if why else ""
+    if view.recorded:
+        return f"{what} were not traced after {clock(since.wall)}{because}"
+    return f"{what} are not traced since {clock(since.wall)}{because}; {_STARTS_AGAIN[selection.stages]}"
 
 
 def with_lasting(health_line: Line, text: str, origin: Origin | None, cells: int) -> Line | None:

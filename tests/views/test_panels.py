@@ -15,7 +15,20 @@ from panels import inside, scene
 
 from latmon.aggregate.history import Store, Window
 from latmon.analysis.peers import chance, natural, unlike
-from latmon.model.frame import OPS, Completed, Device, Flow, Frame, Health, Missing, Origin, Series, Traced
+from latmon.model.frame import (
+    FILES,
+    OPS,
+    TRACER_STARTING,
+    Completed,
+    Device,
+    Flow,
+    Frame,
+    Health,
+    Missing,
+    Origin,
+    Series,
+    Traced,
+)
 from latmon.model.histogram import MAX_US, Histogram, bucket_bounds, bucket_index
 from latmon.model.measurements import ABOVE, ERRORS
 from latmon.model.measurements.errors import FailedIO
@@ -50,7 +63,7 @@ from latmon.views.help import pages
 from latmon.views.lines import ODD, Span, fit, plain, runs, width, wrap
 from latmon.views.panels.overview import grid
 from latmon.views.screen import Scene, screen_lines
-from latmon.views.selection import Selection, matches, shown, window_beside
+from latmon.views.selection import Selection, ViewSettings, matches, shown, window_beside
 from latmon_backends.demo import host_window
 from latmon_backends.demo import host_window as demo_host
 from latmon_backends.demo.backend import DemoBackend
@@ -1130,3 +1143,35 @@ def test_a_demo_says_what_it_does_before_its_first_window():
 def test_softirqs_are_not_on_every_system():
     assert no_softirqs(ORIGIN) == ""
     assert no_softirqs(replace(ORIGIN, kernel="SunOS 5.11")).startswith("not on this system")
+
+
+@pytest.mark.parametrize(
+    ("screen", "mode", "absent", "sentence"),
+    [
+        ("outliers", "auto", "they took 9 % of a CPU", "stages are not traced since {}: they took 9 % of a CPU; S S"),
+        ("outliers", "basic", "", "stages are not traced since {}; S traces again"),
+        ("files", "all", "the tracer failed", "operations on files are not traced since {}: the tracer failed; S"),
+        ("interrupts", "auto", "they took 9 % of a CPU", "stages are not traced since {}: they took"),
+        ("outliers", "auto", TRACER_STARTING, ""),
+        ("findings", "auto", "they took 9 % of a CPU", ""),
+    ],
+)
+def test_a_tracer_that_stopped_is_reported_with_its_time_reason_and_key(screen, mode, absent, sentence):
+    made = scene([off(0, "", one_in=1), *(off(second, absent) for second in range(1, 6))])
+    made.choose(replace(ViewSettings(screen=screen).over(made.selection), stages=mode))
+    stopped_at = clock(off(0, "", one_in=1).wall)
+    output = " ".join(text(made, (160, 50)).split())
+    assert ("not traced since" in output) is bool(sentence)
+    assert sentence.format(stopped_at) in output
+
+
+def test_files_that_the_budget_left_out_are_reported_while_stages_are_traced():
+    lean = replace(off(0, "", one_in=1).traced, absent=(Missing(FILES, "the budget has no room for them"),))
+    frames = [off(0, "", one_in=1), *(replace(off(second, ""), traced=lean) for second in range(1, 6))]
+    made = scene(frames)
+    made.choose(ViewSettings(screen="files").over(made.selection))
+    output = " ".join(text(made, (160, 50)).split())
+    assert "operations on files are not traced since" in output
+    assert "the budget has no room for them; S S traces again" in output
+    made.choose(ViewSettings(screen="outliers").over(made.selection))
+    assert "not traced since" not in text(made, (160, 50))

@@ -347,7 +347,7 @@ def old_age_us(view: ViewState, device: str) -> int:
 def age_list(view: ViewState, selected: str) -> tuple[Callable[[int, int], list[Line]], tuple[int, int]]:
     """Return the function that draws the list in (width, height), and how many lines it takes.
 
-    These are the lines with each I/O on its own line, and those with equal I/Os folded. `selected`: a device, whose I/Os
+    These are the lines with each I/O on its own line, and those with equal I/Os folded. `selected`: a device whose I/Os
     have a mark.
     """
     rows, top, why = ages(view), view.selection.top, no_ages(view)
