@@ -7,6 +7,7 @@ from traced import HANDLERS, runs, softirqs, wakeups
 
 from latmon.model.frame import NOT_KNOWN, Outlier, Thread, Wait
 from latmon.model.histogram import Histogram
+from latmon.model.measurements.handlers import Handler, HandlerRuns
 from latmon.model.measurements.softirqs import SoftirqCpu, SoftirqRuns
 from latmon.model.measurements.wakeups import Wakeups
 from latmon.views.heatmap import RAMP
@@ -40,12 +41,18 @@ def test_a_late_thread_has_a_bar_from_woken_to_ran_of_what_ran_instead():
     found = culprit((), (), [LATE], 10)
     assert found.lost_us == pytest.approx(10 * 9_000 / 10, rel=0.1)
     head, bar, legend = drawn(found)
-    assert head.startswith(" culprit late_thread  10 waits ≥ 1 ms for a CPU, up to 9ms, 87 ms in all")
+    assert head.startswith(" culprit a (prio 49)  had the CPU of late_thread: 10 waits ≥ 1 ms, up to 9ms, 87 ms in all")
     assert bar.startswith(" woken ▆")
     assert bar.endswith("▆ ran")
     assert legend == " ■ a (prio 49) 75% 60.0ms  ■ b 25% 20.0ms"
     cells = roles(found, 1_000)
     assert cells["tail"] == 3 * cells["area"]
+
+
+@pytest.mark.parametrize("ran", [{}, {NOT_KNOWN: 90_000, "a": 10_000}, {"a": 40_000, "b": 35_000, "c": 25_000}])
+def test_a_late_thread_is_no_culprit_where_it_is_not_known_what_had_its_cpu(ran):
+    found = culprit((), (), [Wakeups(LATE.thread, LATE.delay, {}, ran)], 10)
+    assert drawn(found)[0].startswith(" late late_thread  10 waits ≥ 1 ms for a CPU, up to 9ms, 87 ms in all")
 
 
 def test_the_alarm_colour_is_for_waits_that_can_exceed_the_threshold():
@@ -102,9 +109,28 @@ def test_the_most_time_per_second_is_the_culprit():
     assert said in drawn(culprit((), rows, (), 60), 120)[0]
     found = culprit(late, rows, (), 60)
     assert (found.name, found.begin) == ("BLOCK softirq", "raised")
+    assert drawn(found)[0].startswith(" late BLOCK softirq ")
     assert "60 waits ≥ 1 ms on CPU 2" in drawn(found)[0]
     assert "at the end of an interrupt 92%" in drawn(found)[2]
-    assert culprit(late, rows, wakeups(), 60).name == "emlxs_thread"
+    assert culprit(late, rows, wakeups(), 60).late == "emlxs_thread"
+
+
+def test_handlers_behind_one_interrupt_have_its_number():
+    """Of VMD: the handlers of the switch and the drive have own numbers, and are called by one interrupt."""
+    behind = {
+        Handler(53, "vmd"): HandlerRuns(runs(*[20] * 100)),
+        Handler(95, "switchtec0"): HandlerRuns(runs(*[900] * 100), shared_with=("nvme13q1",), caller=53),
+        Handler(109, "nvme13q1"): HandlerRuns(
+            runs(*[2] * 100), shared_with=("switchtec0",), before_us=90_000, caller=53
+        ),
+    }
+    rows = handler_rows(behind, 1)
+    assert "culprit switchtec0  irq 53: nvme13q1 waited" in drawn(culprit((), rows, (), 1), 120)[0]
+    lines = [plain(line) for line in interrupts(interrupts_of({}, behind, [], 1), 120, 20, RAMP, focus="handlers")]
+    numbers = {
+        name: next(line for line in lines if name in line[5:18]).replace("▸", " ").split()[0] for _, name in behind
+    }
+    assert numbers == dict.fromkeys(("vmd", "switchtec0", "nvme13q1"), "53")
 
 
 def test_nothing_late_is_stated_and_its_rows_are_dim():

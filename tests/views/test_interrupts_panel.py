@@ -57,7 +57,7 @@ def test_the_longest_wait_comes_first_and_its_cpu_is_named():
 def test_few_cpus_are_numbers():
     lines = text(softirqs_view.matrix(SHOWN.vectors, 0, (80, 8), RAMP)).splitlines()
     assert lines == [
-        " softirq     /s    p50    p99    max  irq tick  ksd   cpu0   cpu1   cpu2   cpu3 ",
+        " softirq     /s    p50    p99    max  irq tick task   cpu0   cpu1   cpu2   cpu3 ",
         "▸BLOCK     21.0   22us 3.90ms 3.90ms  92%   5%   3%   39us   39us 3.90ms   39us ",
         " NET_RX    20.0   22us   39us   39us  97%   0%   3%   39us   39us   39us   39us ",
         " TIMER     20.0   22us   39us   39us  97%   0%   3%   39us   39us   39us   39us ",
@@ -157,7 +157,7 @@ def test_the_cpus_of_a_vector_are_beside_its_handlers(affinity, effective, width
         assert line[:end].endswith(f" {shown}")
 
 
-@pytest.mark.parametrize(("driver", "head"), [("nvme", "culprit  none"), ("nvme-tcp", "culprit NET_RX softirq")])
+@pytest.mark.parametrize(("driver", "head"), [("nvme", "culprit  none"), ("nvme-tcp", "late NET_RX softirq")])
 def test_the_network_softirq_counts_where_a_device_completes_in_it(driver, head):
     late = {SoftirqCpu("NET_RX", 0): SoftirqRuns(runs(*[2_000] * 9), runs(5))}
     made = Scene(Selection(screen="interrupts"))
@@ -228,7 +228,7 @@ def test_who_ran_instead_and_what_columns_mean_are_whole_at_80():
     output = text(interrupts(one, 80, 9, RAMP))
     assert "of 3" in output
     assert "after a-kernel-thread (prio 99) x9" in output
-    for words in ("where it ran", "other handlers ran before it", "120 nice 0"):
+    for words in ("ran in irq, tick, or a task (ksoftirqd)", "other handlers ran before it", "120 nice 0"):
         assert words in output
 
 

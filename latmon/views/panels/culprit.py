@@ -1,4 +1,7 @@
-"""The head of the interrupts panel: the thread, softirq or handler that delayed I/O most, and what ran meanwhile. Pure.
+"""The head of the interrupts panel: the wait that delayed I/O most, and what ran meanwhile. Pure.
+
+The culprit is what did harm: the handler before another one, or the thread that had most of a late thread's CPU time.
+Where that is not known, as for a softirq, the head names what was late.
 
 Harm is the time lost per second: by a thread from its wake-up to its run, by a softirq from its raise to its entry, in
 waits of LATE_US or more; by a handler while others of its interrupt ran before it. A softirq that no device's
@@ -49,8 +52,11 @@ class Culprit:
     """What delayed I/O most, over `seconds`."""
 
     name: str
+    """What did harm; what was late, where that is not known."""
+    late: str
+    """The thread, softirq or handler that had to wait."""
     texts: tuple[str, ...]
-    """What it did in words, the longest text first."""
+    """What happened in words, the longest text first."""
     begin: str
     end: str
     """What the bar begins and ends with."""
@@ -61,6 +67,11 @@ class Culprit:
     has_times: bool = True
     most_us: int = 0
     """Upper bound of the longest wait."""
+
+    @property
+    def is_known(self) -> bool:
+        """Return whether it is known what did harm."""
+        return self.name != self.late
 
 
 def culprit(
@@ -96,10 +107,10 @@ def delays_slow_ios(worst: Culprit, outliers: Iterable[Outlier]) -> bool:
 
 def _waits_for(outlier: Outlier, worst: Culprit) -> bool:
     if worst.begin == "woken":
-        return any(wait.thread == worst.name and wait.delay_us >= LATE_US for wait in outlier.waits)
+        return any(wait.thread == worst.late and wait.delay_us >= LATE_US for wait in outlier.waits)
     if worst.begin == "interrupt":
         return outlier.stages_us.get("irq", 0) >= LATE_US
-    vector = host_and_device(worst.name.removesuffix(_SOFTIRQ))[1]
+    vector = host_and_device(worst.late.removesuffix(_SOFTIRQ))[1]
     is_late_there = outlier.stages_us.get("softirq", 0) >= LATE_US
     return is_late_there and vector in completing_vectors((outlier.path,))
 
@@ -109,21 +120,25 @@ def is_late(delay: Histogram) -> bool:
     return (delay.max_bound or 0) >= LATE_US
 
 
-def _waits(delay: Histogram, what: str, seconds: float) -> tuple[tuple[str, ...], float]:
+def _waits(delay: Histogram, before: str, after: str, seconds: float) -> tuple[tuple[str, ...], float]:
     """Return the late waits in words, the longest text first, and the time lost in them per second."""
     total_us = time_from(delay, LATE_US)
-    number = f"{count(slower(delay, LATE_US).ios)} waits ≥ 1 ms{f' {what}' if what else ''}"
+    number = f"{count(slower(delay, LATE_US).ios)} waits ≥ 1 ms{after}"
     longest = f"up to {attached(maximum(delay).removeprefix('≤'))}"
     texts = (f"{number}, {longest}, {spelled(total_us)} in all", f"{number}, {longest}", longest)
-    return texts, total_us / max(seconds, 1e-6)
+    return tuple(f"{before}{text}" for text in texts), total_us / max(seconds, 1e-6)
 
 
 def _thread(thread: Wakeups, seconds: float) -> Culprit | None:
     if not is_late(thread.delay):
         return None
-    texts, lost_us = _waits(thread.delay, "for a CPU", seconds)
+    late = thread.thread.comm
+    blamed = _had_most_of(thread.weights)
+    before, after = (f"had the CPU of {late}: ", "") if blamed else ("", " for a CPU")
+    texts, lost_us = _waits(thread.delay, before, after, seconds)
     return Culprit(
-        thread.thread.comm,
+        blamed or late,
+        late,
         texts,
         "woken",
         "ran",
@@ -134,13 +149,21 @@ def _thread(thread: Wakeups, seconds: float) -> Culprit | None:
     )
 
 
+def _had_most_of(weights: Mapping[str, float]) -> str:
+    """Return the thread that ran for half of the time or more meanwhile; empty where none is known to have."""
+    name = max(weights, key=lambda thread: weights[thread], default=NOT_KNOWN)
+    return name if name != NOT_KNOWN and 2 * weights[name] >= sum(weights.values()) else ""
+
+
 def _softirq(vector: Vector, seconds: float) -> Culprit | None:
     if not is_late(vector.delay):
         return None
-    texts, lost_us = _waits(vector.delay, f"on CPU {vector.worst}" if vector.worst >= 0 else "", seconds)
+    texts, lost_us = _waits(vector.delay, "", f" on CPU {vector.worst}" if vector.worst >= 0 else "", seconds)
     shares = {_RAN_IN.get(context, context): share for context, share in vector.ran_in.items() if share}
+    late = f"{vector.name}{_SOFTIRQ}"
     return Culprit(
-        f"{vector.name}{_SOFTIRQ}",
+        late,
+        late,
         texts,
         "raised",
         "ran",
@@ -160,10 +183,11 @@ def _handler(victim: HandlerRow, handlers: Sequence[HandlerRow]) -> Culprit | No
     name = victim.handler.name
     waited = f"{name} waited for it {spelled(victim.waited_us)} of each second"
     handled = f"handled nothing in {part(slow.not_handled)} of its runs" if slow.is_mostly_not_handled else ""
-    irq = f"irq {slow.handler.irq}"
+    irq = f"irq {slow.vector}"
     own_us = victim.per_second * (victim.runs.run.mean or 0.0)
     return Culprit(
         slow.handler.name,
+        name,
         (f"{irq}: {', '.join(filter(None, (handled, waited)))}", f"{irq}: {waited}", waited),
         "interrupt",
         "handled",
@@ -177,12 +201,12 @@ def culprit_lines(
 ) -> list[Line]:
     """Return a heading, the bar of what ran meanwhile and its legend; a heading where nothing was late.
 
-    The culprit has the alarm colour where it may have delayed an I/O by the threshold; without one, where any of the
-    slow I/Os waited for it.
+    The largest part has the alarm colour where the wait may have delayed an I/O by the threshold; without one, where
+    any of the slow I/Os had that wait.
     """
     if worst is None:
         return [heading((Span(" culprit", "strong"), Span("  none: no I/O had to wait for 1 ms", "dim")), cells)]
-    name = (Span(" culprit ", "dim"), Span(worst.name, "strong"))
+    name = (Span(" culprit " if worst.is_known else " late ", "dim"), Span(worst.name, "strong"))
     room = cells - line_width(name) - ends(cells) - 2
     about = next((text for text in worst.texts if cell_len(text) <= room), "")
     lines = [heading((*name, Span(f"  {about}")), cells)]

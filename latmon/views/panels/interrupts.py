@@ -52,7 +52,7 @@ from latmon.views.lines import (
 from latmon.views.panels.culprit import LATE_US, culprit, culprit_lines, is_late
 from latmon.views.units import maximum, quantile
 
-CONTEXTS = (("irq_exit", "irq"), ("timer", "tick"), ("ksoftirqd", "ksd"), ("other", "other"))
+CONTEXTS = (("irq_exit", "irq"), ("timer", "tick"), ("ksoftirqd", "task"), ("other", "other"))
 """Contexts in which a softirq runs, and the titles of their shares."""
 _CELL = TIME
 _TOP_US = 1_000_000
@@ -207,6 +207,11 @@ class HandlerRow:
     """Time per second that other handlers of its vector ran before it."""
 
     @property
+    def vector(self) -> int:
+        """Return the interrupt that calls it: of handlers behind another one, as those of VMD, that one's."""
+        return self.handler.irq if self.runs.caller == UNKNOWN_IRQ else self.runs.caller
+
+    @property
     def is_mostly_not_handled(self) -> bool:
         """Return whether it shares its vector and most of its runs handled nothing."""
         return bool(self.runs.shared_with) and self.not_handled is not None and self.not_handled > _SLOW_SHARE
@@ -217,14 +222,14 @@ def handler_rows(handlers: Mapping[Handler, HandlerRuns], seconds: float) -> tup
     found = [_handler_row(handler, runs, seconds) for handler, runs in handlers.items()]
     waited: dict[int, float] = {}
     for one in found:
-        waited[one.handler.irq] = waited.get(one.handler.irq, 0.0) + one.waited_us
+        waited[one.vector] = waited.get(one.vector, 0.0) + one.waited_us
     return tuple(
         sorted(
             found,
             key=lambda r: (
                 not r.runs.shared_with,
-                -waited[r.handler.irq],
-                r.handler.irq,
+                -waited[r.vector],
+                r.vector,
                 not r.is_mostly_not_handled,
                 -(r.runs.run.sum or 0),
                 r.handler.name,
@@ -268,7 +273,7 @@ def _cpus_of(one: HandlerRow, cells: int) -> str:
 
 
 HANDLER_FIELDS: tuple[Field[HandlerRow], ...] = (
-    Field("irq", 4, lambda r, _: UNKNOWN if r.handler.irq == UNKNOWN_IRQ else str(r.handler.irq)),
+    Field("irq", 4, lambda r, _: UNKNOWN if r.vector == UNKNOWN_IRQ else str(r.vector)),
     Field("handler", 11, lambda r, _: r.handler.name, right=False, most=20),
     Field("device", 8, _device, rank=1, right=False, most=14, role="dim"),
     Field("/s", 5, lambda r, _: rate(r.per_second)),
@@ -380,9 +385,9 @@ TASKQS = "task queues"
 _WOKEN = "woken to running; "
 _ABOUT = {
     "softirqs": (
-        "delay from raise to entry, its p99 on each CPU; irq, tick, ksd: where it ran",
-        "delay from raise to entry; irq, tick, ksd: where it ran",
-        "irq, tick, ksd: where it ran",
+        "delay from raise to entry, its p99 on each CPU; ran in irq, tick, or a task (ksoftirqd)",
+        "delay from raise to entry; ran in irq, tick, or a task (ksoftirqd)",
+        "ran in irq, tick, or a task (ksoftirqd)",
     ),
     "handlers": ("wait/s: time per second that other handlers ran before it", "wait/s: others ran before it"),
     TASKQS: (
