@@ -194,6 +194,10 @@ def short_name(device: str) -> str:
     return f"{within(host, room)}:{name}"
 
 
+AGE = "{age}"
+"""Place of an age in a text that is completed later."""
+
+
 def short_text(device: str, verdict: str, *clauses: str) -> str:
     """Return a short text of at most SHORT_CELLS: the device, the verdict, and the clauses that fit.
 
@@ -242,6 +246,14 @@ class Finding:
     """A subject (a cgroup), and its state (its limit). Another state of the same subject is another episode."""
     began: Moment | None = None
     """When it began, where that is known better than by the block after which it was found."""
+    age_us: int = 0
+    """Age of the oldest I/O in flight that it counts, which `short` has as `spelled` by AGE; 0: `short` has none."""
+    short_of_age: str = ""
+    """`short` with AGE in place of the age, since a screen is up to a block later than the rules; empty without one."""
+
+    def short_at(self, age_us: int) -> str:
+        """Return the short text with a later age of its oldest I/O in flight."""
+        return self.short_of_age.replace(AGE, spelled(age_us)) if self.short_of_age else self.short
 
     @property
     def key(self) -> tuple[str, str]:

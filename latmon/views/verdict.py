@@ -32,6 +32,8 @@ _LEAST_OLD_US = 1_000_000
 """Ages of younger ones are known only as those of a sample."""
 _STALE_S = 10
 """Rules are evaluated every 5 s; the time of older findings is shown."""
+_AGE_TOLERANCE_US = 500_000
+"""Between the clocks of a finding and of the frames."""
 _FIRST_US = 6_000_000
 """The rules are evaluated in this time, at first."""
 
@@ -134,7 +136,7 @@ def _finding_lines(finding: Finding, view: ViewState, width: int, *, keys: bool)
     is_kept = remark is not None and remark.is_kept
     is_dim = finding.severity == NOTICE or is_kept
     device = short_name(finding.device) if finding.device else ""
-    text = finding.short or finding.summary
+    text = _short_now(finding, view) or finding.summary
     said = [_as_of(view)] if not is_kept else []
     text = ", ".join(filter(None, (text, *said, remark.text if remark is not None else "")))
     sign = f"{SIGNS[finding.severity]} "
@@ -151,6 +153,19 @@ def _finding_lines(finding: Finding, view: ViewState, width: int, *, keys: bool)
         return [fit(line, width) for line in lines]
     back = CRITICAL if finding.severity == CRITICAL else SEVERITIES[1]
     return [backed(fit(line, width), back) for line in lines]
+
+
+def _short_now(finding: Finding, view: ViewState) -> str:
+    """Return the short text with the age that its oldest I/O in flight has in the device table.
+
+    Rules are evaluated every 5 s. A much older I/O is none of those that the finding counts.
+    """
+    last, evaluated = view.history.window.last, view.found.until_wall
+    if last is None or not last.wall >= evaluated:  # it is NaN where nothing was evaluated
+        return finding.short
+    most_us = finding.age_us + round((last.wall - evaluated) * 1e6) + _AGE_TOLERANCE_US
+    ages = [aged.age_us for aged in view.history.ages.of(finding.device) if aged.age_us <= most_us]
+    return finding.short_at(max([*ages, finding.age_us]))
 
 
 def _as_of(view: ViewState) -> str:

@@ -95,6 +95,22 @@ def test_where_they_wait_in_two_places_the_place_is_that_of_the_oldest():
     assert "250 I/Os stuck for up to 20 s, the oldest in the driver or below" in one.short
 
 
+def test_the_cause_has_precedence_over_the_number_of_those_that_overtook():
+    limits = {"un_f_disksort_disabled": (0, ""), "un_throttle": (32, "")}
+    slow = [late(530 + n, overtaken=34_000 + n, op="write") for n in range(302)]
+    (one,) = found(RULE, completed(*slow), [disk("sda", limits)], kernel="SunOS 5.11")
+    assert "disksort decides" in one.short
+    assert re.search(r"302 I/Os were stuck for up to [\d.]+ (s|min)", one.short)
+
+
+def test_the_short_text_takes_a_later_age():
+    (one,) = found(RULE, waiting(20, issued=True), [disk()])
+    assert (one.age_us, one.short_at(20 * S)) == (20 * S, one.short)
+    assert " stuck for 24 s in the driver or below" in one.short_at(24 * S)
+    (one,) = found(RULE, completed(late(530)), [disk()])
+    assert (one.age_us, one.short_at(600 * S)) == (0, one.short), "it has completed"
+
+
 def test_disksort_of_solaris():
     limits = {"un_f_disksort_disabled": (0, ""), "un_throttle": (32, "")}
     (one,) = found(RULE, completed(late(530)), [disk("sda", limits)], kernel="SunOS 5.11")

@@ -13,6 +13,7 @@ from test_screens import press, text
 from latmon.findings import engine
 from latmon.findings.episodes import Episode
 from latmon.findings.rule import (
+    AGE,
     CRITICAL,
     DEFAULT,
     LATENCIES,
@@ -28,6 +29,7 @@ from latmon.findings.rule import (
 from latmon.findings.rules import RULES
 from latmon.model.frame import Series
 from latmon.model.histogram import Histogram
+from latmon.model.inflight import InFlight, InFlightList
 from latmon.recording.archive import Archive, Stamp
 from latmon.support.errors import LatmonError
 from latmon.support.units import clock
@@ -234,6 +236,23 @@ def test_numbers_older_than_two_evaluations_have_their_time(ruled):
     assert "evaluated 13 s ago" in press(made)
     assert "1 finding" not in press(made)
     assert "6: 1 finding" in press(made, "screen:3")
+
+
+@pytest.mark.parametrize(("age_s", "shown"), [(24, "24 s"), (20, "20 s"), (90, "20 s"), (None, "20 s")])
+def test_an_age_in_the_verdict_is_that_of_the_device_table(age_s, shown):
+    """Rules are evaluated every 5 s; an I/O that is much older is none that the finding counts."""
+    made = Scene(Selection())
+    made.store.origin = BEGUN
+    for frame in FRAMES:
+        if age_s is not None:
+            held = InFlight(ODD, "write", frame.mono_us - age_s * S, issued=True)
+            frame = replace(frame, in_flight=InFlightList((held,), {1: 1, 10: 1, 60: 0}, 0))  # noqa: PLW2901
+        made.append(frame)
+    template = f"{ODD}: a write stuck for {AGE} in the driver or below"
+    finding = replace(STUCK, short=template.replace(AGE, "20 s"), age_us=20 * S, short_of_age=template)
+    found = replace(current(finding), until_wall=FRAMES[-1].wall - 4)
+    lines = verdict(replace(made.view, found=found), (), 80, 24).lines
+    assert f"a write stuck for {shown} in the driver" in text_of(lines)
 
 
 def test_a_notice_stays_off_the_map():

@@ -16,6 +16,7 @@ from latmon.analysis.limits import elevator, number
 from latmon.findings.evidence import hardware_steps, kernel_log_facts, kernel_log_step, sd_config
 from latmon.findings.facts import Block, Facts
 from latmon.findings.rule import (
+    AGE,
     CRITICAL,
     TRACED,
     WARNING,
@@ -378,7 +379,9 @@ def _starved_finding(facts: Facts, device: Device, starved: list[StarvedRequest]
         tuple(_steps(facts, device, worst)),
         _REFUTED + (_IDLE if worst.above is not False and classes(device) else ""),
         1.0,
-        short=_short(facts, device, starved, count),
+        short=_short(facts, device, starved, count, spelled(worst.age_us)),
+        age_us=worst.age_us if worst.waits else 0,
+        short_of_age=_short(facts, device, starved, count, AGE) if worst.waits else "",
     )
 
 
@@ -417,14 +420,28 @@ def _starved_text(worst: StarvedRequest, count: StarvedCount) -> str:
     return f"{_ios_text(worst, count)} {have}waited for {_time_text(worst, count)}"
 
 
-def _short(facts: Facts, device: Device, starved: list[StarvedRequest], count: StarvedCount) -> str:
-    """Return the short text: how many are stuck, for how long, where, and how many overtook them."""
+def _short(facts: Facts, device: Device, starved: list[StarvedRequest], count: StarvedCount, age: str) -> str:
+    """Return the short text: how many are stuck, for how long, where or why, and how many overtook them.
+
+    The cause has precedence over the number of others. `age`: that of the oldest in words.
+    """
     worst = starved[0]
     were = "" if count.waiting else "was " if count.ios == 1 else "were "
-    stuck = f"{_ios_text(worst, count)} {were}stuck for {_time_text(worst, count)}"
+    stuck = f"{_ios_text(worst, count)} {were}stuck for {_up_to(count)}{age}"
     place = _place_of_all(facts, device, starved, count)
+    if place and place not in short_text(device.name, stuck, place):
+        place = _cause_text(facts, device, worst)
     later = f"; {worst.overtaken:,} later ones overtook" if worst.later else f"; {worst.overtaken:,} overtook"
     return short_text(device.name, stuck, place, later)
+
+
+def _cause_text(facts: Facts, device: Device, worst: StarvedRequest) -> str:
+    """Return what sorts the I/Os of a device in few words; empty where the oldest is not above the driver."""
+    name = sorter(device) if worst.above else None
+    if name is None:
+        return ""
+    order = facts.order(device.name)
+    return f", {name} {'sorts by LBA' if order is not None and order.is_sorted else 'decides the order'}"
 
 
 def _ios_text(worst: StarvedRequest, count: StarvedCount) -> str:
@@ -434,7 +451,11 @@ def _ios_text(worst: StarvedRequest, count: StarvedCount) -> str:
 
 
 def _time_text(worst: StarvedRequest, count: StarvedCount) -> str:
-    return f"{'' if _is_one(count) else 'up to '}{spelled(worst.age_us)}"
+    return f"{_up_to(count)}{spelled(worst.age_us)}"
+
+
+def _up_to(count: StarvedCount) -> str:
+    return "" if _is_one(count) else "up to "
 
 
 def _is_one(count: StarvedCount) -> bool:
