@@ -326,7 +326,7 @@ class IssuerRow:
     @property
     def key(self) -> tuple[str, int, str]:
         """Return what identifies it across windows."""
-        return self.issuer.cgroup, self.issuer.pid, self.issuer.comm
+        return _process(self.issuer) if self.issuer.pid else (self.issuer.cgroup, 0, self.issuer.comm)
 
 
 def issuer_rows(
@@ -335,11 +335,13 @@ def issuer_rows(
     ops: Container[str] = OPS,
     *,
     processes: bool = False,
+    by_pid: bool = False,
     behind: Mapping[Behind, int] = MappingProxyType({}),
 ) -> list[IssuerRow]:
     """Return a row per cgroup with I/Os of these ops to these devices, that with most of the time first.
 
-    `processes`: a row per process instead. `behind`: sampled times of their I/Os, for cgroups.
+    `processes`: a row per process instead. `by_pid`: a pid is one process, whose name and cgroup may change; in a
+    capture of hours it may be used again. `behind`: sampled times of their I/Os, for cgroups.
     """
     waits: dict[str, dict[str, dict[str, int]]] = {}
     for pair, us in behind.items():
@@ -347,7 +349,8 @@ def issuer_rows(
     found: dict[tuple[str, int, str], dict[str, list[tuple[Issuer, IssuedIO]]]] = {}
     for one, done in issuers.items():
         if one.device in devices and one.op in ops and one.is_process is processes and (done.count or done.bytes):
-            found.setdefault((one.cgroup, one.pid, one.comm), {}).setdefault(one.device, []).append((one, done))
+            key = _process(one) if by_pid and one.pid else (one.cgroup, one.pid, one.comm)
+            found.setdefault(key, {}).setdefault(one.device, []).append((one, done))
     of_device: dict[str, float] = {}
     for parts in found.values():
         for device, some in parts.items():
@@ -359,6 +362,12 @@ def issuer_rows(
         row = _one_row(every, sum(of_device.values()), dict(sorted(each.items(), key=_of_item)))
         rows.append(row if processes else replace(row, behind=_behind(row, waits.get(row.issuer.cgroup, {}))))
     return sorted(rows, key=_by_time)
+
+
+def _process(issuer: Issuer) -> tuple[str, int, str]:
+    """Return what identifies a process for some minutes: its host and pid; names and cgroups change."""
+    host, separator, _ = issuer.cgroup.partition(HOST_SEPARATOR)
+    return host if separator and "/" not in host else "", issuer.pid, ""
 
 
 def _behind(row: IssuerRow, waits: Mapping[str, Mapping[str, int]]) -> dict[str, float]:
@@ -374,7 +383,8 @@ def _behind(row: IssuerRow, waits: Mapping[str, Mapping[str, int]]) -> dict[str,
 
 def _one_row(some: list[tuple[Issuer, IssuedIO]], time_us: float, devices: Mapping[str, IssuerRow]) -> IssuerRow:
     latency = merge(done.latency for _, done in some)
-    named = next((one for one, _ in some if one.container), some[0][0])
+    by_ios = sorted(some, key=lambda pair: -pair[1].count)  # of two names of a process that with most I/Os
+    named = next((one for one, _ in by_ios if one.container), by_ios[0][0])
     share = _time_us(latency) / time_us if latency and time_us else None
     ios, size = sum(done.count for _, done in some), sum(done.bytes for _, done in some)
     return IssuerRow(named, ios, size, latency, share, devices)

@@ -206,11 +206,15 @@ def _continues(episode: Episode, finding: Finding | None) -> bool:
     return finding is not None and episode.goes_on_with(finding)
 
 
+def _worst(finding: Finding) -> tuple[int, int, float]:
+    return finding.worst_of_episode
+
+
 def _continued(before: Episode, finding: Finding, block: Block) -> Episode:
     subject, state = finding.state
     return replace(
         before,
-        worst=finding if finding.weight >= before.worst.weight else before.worst,
+        worst=max(finding, before.worst, key=_worst),
         last=finding,
         end_us=block.end_us,
         end_wall=block.wall,
@@ -240,7 +244,10 @@ class FindingSummary:
 
 
 def summarise_episodes(episodes: Iterable[Episode]) -> tuple[FindingSummary, ...]:
-    """Merge the episodes of the same rule, device and state; sort by severity, then by the explained share of time."""
+    """Merge the episodes of the same rule, device and state; sort by severity, then by the explained share of time.
+
+    Of each the state with the longest time is reported, which the capture's maximum agrees with.
+    """
     grouped: dict[tuple[object, ...], list[Episode]] = {}
     for episode in episodes:
         grouped.setdefault((*episode.key, episode.worst.state), []).append(episode)
@@ -251,7 +258,7 @@ def summarise_episodes(episodes: Iterable[Episode]) -> tuple[FindingSummary, ...
 def _summary(episodes: list[Episode]) -> FindingSummary:
     first = min(episodes, key=lambda episode: episode.begin_wall)
     return FindingSummary(
-        finding=max((episode.worst for episode in episodes), key=lambda finding: finding.weight),
+        finding=max((episode.worst for episode in episodes), key=_worst),
         begin_wall=first.begin_wall,
         end_wall=max(episode.end_wall for episode in episodes),
         episodes=len(episodes),

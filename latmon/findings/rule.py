@@ -246,6 +246,8 @@ class Finding:
     """A subject (a cgroup), and its state (its limit). Another state of the same subject is another episode."""
     began: Moment | None = None
     """When it began, where that is known better than by the block after which it was found."""
+    peak_us: int = 0
+    """The longest time that its sentence has, where that is its headline: `up to 1.41 s`. 0: another number is."""
     age_us: int = 0
     """Age of the oldest I/O in flight that it counts, which `short` has as `spelled` by AGE; 0: `short` has none."""
     short_of_age: str = ""
@@ -264,6 +266,12 @@ class Finding:
     def weight(self) -> tuple[int, float]:
         """Return the urgency: severity, then share; greater is more urgent."""
         return SEVERITIES.index(self.severity), self.share
+
+    @property
+    def worst_of_episode(self) -> tuple[int, int, float]:
+        """Return the sort key of the states of one finding: severity, then the headline's time, then share."""
+        severity, share = self.weight
+        return severity, self.peak_us, share
 
     @property
     def rank(self) -> tuple[int, float, tuple[str, str]]:

@@ -219,6 +219,16 @@ def test_facts_keep_the_sums_of_their_window(host):
     assert facts.traced.histograms[Series("sda", "read", "hba")].count == 9
 
 
+def test_the_state_with_the_longest_time_is_reported(host):
+    """Of a capture the longest is the headline, also where another minute lost more of the time."""
+    for peak_us, share in ((1_240_000, 0.9), (1_410_000, 0.4), (900_000, 0.5)):
+        host.found = [named(TRACED_RULE, peak_us=peak_us, share=share)]
+        host.at_s += 5
+        host.engine.take(frame(host.at_s, dt_us=5 * S, traced=traced("sda", ((3, {"hba": 90}),))))
+    (summary,) = summarise_episodes(host.engine.episodes)
+    assert (summary.finding.peak_us, summary.finding.share) == (1_410_000, 0.4)
+
+
 @pytest.mark.parametrize(
     ("number", "text"),
     [(1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"), (12, "12th"), (22, "22nd"), (113, "113th")],

@@ -65,6 +65,24 @@ def test_a_row_is_all_of_a_cgroup_and_shares_are_of_the_time():
     assert (process.issuer.pid, process.ios, process.share) == (7, 1, 1.0)
 
 
+def test_a_process_has_one_row_whatever_its_name_and_cgroup_were():
+    found = {
+        Issuer("sda", "write", "/a", "", 7, "fio"): of(100, 200),
+        Issuer("sda", "read", "/a", "", 7, "fio: worker"): of(100),
+        Issuer("sdb", "write", "/", "", 7, "fio"): of(50),
+        Issuer("sda", "write", "/a", "", 8, "fio"): of(100),
+        Issuer("sda", "write", "a:/a", "", 7, "fio"): of(100),
+    }
+    rows = issuer_rows(found, {"sda", "sdb"}, processes=True, by_pid=True)
+    assert [(row.issuer.pid, row.issuer.comm, row.issuer.cgroup, row.ios) for row in rows] == [
+        (7, "fio", "/a", 4),
+        (8, "fio", "/a", 1),
+        (7, "fio", "a:/a", 1),
+    ]
+    assert len({row.key for row in rows}) == 3
+    assert len(issuer_rows(found, {"sda", "sdb"}, processes=True)) == 5, "in a report a pid may be used again"
+
+
 def test_a_cgroup_is_behind_others_for_a_share_of_its_time_on_each_device():
     found = {Issuer(name, "read", "/a"): of(us) for name, us in (("sda", 300), ("sdb", 100))}
     found |= {Issuer("sda", "read", "/b"): of(9), Issuer("sda", "read", "/a", "", 7, "fio"): of(300)}

@@ -355,6 +355,7 @@ def _finding_beside(facts: Facts, beside: _LateBeside) -> Finding:
         _REFUTED,
         beside.slow.lost_share(facts, *beside.stages),
         short=_short_late(device, woken),
+        peak_us=woken.longest_us,
     )
 
 
@@ -445,6 +446,7 @@ def _finding(facts: Facts, group: list[_DelayedIos], woken: LateThread | None, l
         delayed.slow.lost_share(facts, delayed.stage, *delayed.joined),
         tuple(member.device for member in group[1:]),
         short=_short(delayed, woken),
+        peak_us=0 if woken is None else woken.longest_us,
     )
 
 

@@ -125,6 +125,7 @@ def _finding(facts: Facts, device: str, late: int, share: float, limits: Thresho
             f"{spelled(resumes.max_bound or 0)} after an I/O's end",
             *_short_cause(program),
         ),
+        peak_us=resumes.max_bound or 0,
     )
 
 

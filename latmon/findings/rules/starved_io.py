@@ -380,6 +380,7 @@ def _starved_finding(facts: Facts, device: Device, starved: list[StarvedRequest]
         _REFUTED + (_IDLE if worst.above is not False and classes(device) else ""),
         1.0,
         short=_short(facts, device, starved, count, spelled(worst.age_us)),
+        peak_us=worst.age_us,
         age_us=worst.age_us if worst.waits else 0,
         short_of_age=_short(facts, device, starved, count, AGE) if worst.waits else "",
     )

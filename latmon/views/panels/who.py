@@ -143,6 +143,7 @@ def _rows(view: ViewState, *, processes: bool) -> Sequence[IssuerRow]:
             devices,
             selection.ops,
             processes=processes,
+            by_pid=True,
             behind=history.on_demand[measurements.BEHIND],
         ),
     )
