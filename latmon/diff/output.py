@@ -109,7 +109,7 @@ def in_a_sentence(report: PairReport, device: str = "") -> str:
     changed = _worst(totals, device)
     longest = _longest_of_one_side(totals, device)
     if longest is not None:
-        return _on_the_longest(longest, changed)
+        return _on_the_longest(longest, changed, report.users)
     if not changed:
         is_known = any(change.where == "none" for change in totals)
         return "no difference found" if is_known else "nothing proven: not enough data"
@@ -134,8 +134,11 @@ def _longest_of_one_side(totals: Sequence[Change], device: str) -> Change | None
     )
 
 
-def _on_the_longest(change: Change, changed: Sequence[Change]) -> str:
-    """Return the verdict where one side alone has very long I/Os, and a change in the other direction."""
+def _on_the_longest(change: Change, changed: Sequence[Change], users: Sequence[UserView]) -> str:
+    """Return the verdict where one side alone has very long I/Os, and a change in the other direction.
+
+    The times are those of all I/Os, as in the sentence on what users saw, unless another series has the longest.
+    """
     extreme = change.extreme
     assert extreme is not None  # noqa: S101  chosen by it
     is_slower = extreme.slower == 1
@@ -143,8 +146,11 @@ def _on_the_longest(change: Change, changed: Sequence[Change]) -> str:
     explains = ""
     if stage and extreme.stages[stage] >= _MOST_OF_IT:
         explains = f", {called(stage, extreme.includes.get(stage, ())).sentence} explains it"
-    longest = " -> ".join(map(spelled, extreme.max_us))
-    text = f"B's longest I/Os are {'longer' if is_slower else 'shorter'}{explains}: {change.subject} max {longest}"
+    times = f"{change.subject} max {' -> '.join(map(spelled, extreme.max_us))}"
+    of_all = tuple(view.longest_us for view in users)
+    if of_all != extreme.max_us and of_all[extreme.slower] == extreme.max_us[extreme.slower]:
+        times = f"{' -> '.join(map(_longest, users))} ({change.subject} in {'AB'[extreme.slower]})"
+    text = f"B's longest I/Os are {'longer' if is_slower else 'shorter'}{explains}: {times}"
     against = next((one for one in changed if _is_slower(one) != is_slower), None)
     if against is None:
         return text

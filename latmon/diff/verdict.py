@@ -82,7 +82,8 @@ def _extreme(group: Sequence[tuple[SeriesChange, Extreme]]) -> str:
     by = _several([f"{subject(c)} {each.count[0]:,} -> {each.count[1]:,}" for c, each in group])
     of = f" ({by})" if len(group) > 1 else ""
     who = "" if len(group) > 1 else f"{subject(change)}: "
-    most = f"; the longest {spelled(longest[0])} -> {spelled(longest[1])}"
+    # of several series it is not that of any of them
+    most = "" if len(group) > 1 else f"; the longest {spelled(longest[0])} -> {spelled(longest[1])}"
     return f"{who}I/Os above {spelled(one.above_us)}: {sums[0]:,} -> {sums[1]:,}{of}{most}{stages}"
 
 

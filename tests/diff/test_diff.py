@@ -1009,8 +1009,12 @@ def test_the_verdict_is_on_the_longest_ios_and_names_what_went_the_other_way():
     said = "B's longest I/Os are shorter: sd1 write max 599 s -> 590 ms; but slower: sd1 write p99.9 250 ms -> 590 ms"
     assert " ".join(first.split()) == said
     sick, healthy = (read(str(BUNDLED / f"{name}.latmon.jsonl.gz")) for name in ("emulex", "emulex-healthy"))
-    first = " ".join(rendered(compare(sick, healthy)).partition("\nI/Os")[0].split())
-    assert first.startswith("B's longest I/Os are shorter, completion explains it: ")
+    output = rendered(compare(sick, healthy))
+    first = " ".join(output.partition("\nI/Os")[0].split())
+    times = "1.41 s -> 3.64 ms"
+    assert first == f"B's longest I/Os are shorter, completion explains it: {times} (sd0 write in A)"
+    head = " ".join(output.partition("settings that differ")[0].split())
+    assert re.findall(r"1\.41 s -> [\d.]+ \w+", head) == [times, times], "one number for the longest of all I/Os"
 
 
 def test_the_selected_device_comes_first():
