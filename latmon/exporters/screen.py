@@ -198,7 +198,7 @@ class Tape:
         """Return all cells at first, then the cells that differ."""
         width, height = self._size
         some = [fit(line, width) for line in (*lines, *((),) * (height - len(lines)))][:height]
-        now: list[Row] = [[cell for text, role in line for cell in cells_of(text, self.pen(role))] for line in some]
+        now: list[Row] = [[cell for text, role, _ in line for cell in cells_of(text, self.pen(role))] for line in some]
         out = [] if self._shown else ["\x1b[?25l\x1b[2J"]
         self._shown = self._shown or [[UNKNOWN_CELL] * width] * height
         for y, (old, new) in enumerate(zip(self._shown, now, strict=True)):

@@ -11,7 +11,7 @@ import gc
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -44,8 +44,10 @@ from latmon.tui.commands import (
     Choice,
     InputLine,
     Prompt,
+    listed_finding,
     next_commands,
     one_line,
+    selected_finding,
     shown_finding,
 )
 from latmon.tui.keys import Action, Command, bindings, commands, foot, is_hidden, tour_keys, works
@@ -54,7 +56,7 @@ from latmon.tui.time_travel import STAYING, TRAVEL, Comparing, Travel
 from latmon.tui.tour import HISTORY, Guide, Tour
 from latmon.views.context import ViewState, selected
 from latmon.views.findings_state import Alarm, FindingsState
-from latmon.views.lines import Line
+from latmon.views.lines import DEVICE, EPISODE, FINDING, Line, Target, target_at
 from latmon.views.panels.files import why_no_request
 from latmon.views.screen import Scene
 from latmon.views.selection import SCREENS, ScreenOptions, Selection, ViewSettings, after
@@ -884,12 +886,34 @@ class LatmonApp(App[int]):
             self._stop_seeking()
             self._travel.to_share(share)
             self._repaint()
-        elif (at := keys.finding_of_click(there, len(self.scene.verdict_findings))) is not None:
-            self._choose(shown_finding(view, self.scene.verdict_findings[at]))
-        elif (sorted_selection := keys.sorted_by_click(there, view)) is not None:
+        else:
+            target = target_at(self._main.lines[there.y], int(event.screen_x))
+            await self._click_target(target, there, view)
+
+    async def _click_target(self, target: Target | None, there: keys.Spot, view: ViewState) -> None:
+        """Do what a click on a title, a finding or a row does; of rows without targets the drawn text is read."""
+        sorted_selection = keys.sorted_by_click(target, view.selection)
+        if sorted_selection is not None:
             self._choose(sorted_selection)
+        elif why := keys.why_not_sorted(target):
+            self.show_message(why)
+        elif target is not None and target.kind == FINDING:
+            self._choose(shown_finding(view, target.value))
+        elif target is not None and target.kind == EPISODE:
+            await self._click_named(target.value, selected_finding(view), listed_finding(view, target.value))
+        elif target is not None and target.kind == DEVICE:
+            chosen = selected(view.subjects())
+            name = "" if chosen is None else chosen.device.name
+            await self._click_named(target.value, name, replace(view.selection, selected=str(target.value), band=None))
         else:
             await self._click_row(there, view)
+
+    async def _click_named(self, clicked: Hashable, now: Hashable, selection: Selection) -> None:
+        """Open the row that is clicked where it is selected, else select it."""
+        if clicked == now:
+            await self._run_action(keys.action_of("enter", self.scene.context))
+        else:
+            self._choose(selection)
 
     async def _click_row(self, there: keys.Spot, view: ViewState) -> None:
         """Select the row, or open it when it is selected."""

@@ -5,13 +5,13 @@ A prompt is the last line while a filter, a time or a note is entered; a choice 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 from latmon.findings.episodes import Episode
-from latmon.findings.rule import Finding, Where, screen_title
+from latmon.findings.rule import Where, screen_title
 from latmon.model.histogram import bucket_index
 from latmon.views.context import ViewState, selected
 from latmon.views.panels.files import operation_position, operations, slow_requests
@@ -30,6 +30,7 @@ from latmon.views.selection import (
     PANELS,
     SCREENS,
     SORTS,
+    FindingKey,
     Picked,
     Region,
     Selection,
@@ -75,10 +76,22 @@ def found(view: ViewState, by: int) -> Selection:
     return replace(selection, finding=key_of(beside(every, finding_position(view.found, selection.finding), by)), top=0)
 
 
-def shown_finding(view: ViewState, wanted: Finding) -> Selection:
-    """Show the list of findings with one of them selected."""
+def selected_finding(view: ViewState) -> FindingKey | None:
+    """Return what identifies the selected finding of the list."""
+    episode = chosen(view)
+    return None if episode is None else key_of(episode)
+
+
+def listed_finding(view: ViewState, wanted: Hashable) -> Selection:
+    """Select a finding of the list by what identifies it."""
+    key = next((key_of(episode) for episode in view.found.all if key_of(episode) == wanted), None)
+    return replace(view.selection, finding=key or view.selection.finding, top=0)
+
+
+def shown_finding(view: ViewState, wanted: Hashable) -> Selection:
+    """Show the list of findings with one of them selected. `wanted`: its rule and device."""
     shown_at = screen(view, SCREENS.index("findings"))
-    episode = next((one for one in view.found.all if one.key == (wanted.id, wanted.device)), None)
+    episode = next((one for one in view.found.all if one.key == wanted), None)
     return shown_at if episode is None else replace(shown_at, finding=key_of(episode))
 
 

@@ -22,8 +22,19 @@ from latmon.tui.time_travel import TRAVEL
 from latmon.views.context import ViewState, selected
 from latmon.views.heatmap import LABEL
 from latmon.views.heatmap_state import DrawnMap
-from latmon.views.lines import FRAME, Line, Span, cell, plain, width
+from latmon.views.lines import (
+    FRAME,
+    ORDER,
+    SORT,
+    Line,
+    Span,
+    Target,
+    cell,
+    plain,
+    width,
+)
 from latmon.views.panels.interrupts import tables
+from latmon.views.panels.outliers import ORDERS
 from latmon.views.selection import (
     OP_CHOICES,
     PANELS,
@@ -43,23 +54,12 @@ _WORD = re.compile(r"[^\s▸,:]+")
 _ROWS: Mapping[str, re.Pattern[str]] = MappingProxyType(
     {
         "outliers": re.compile(r".\d\d:\d\d:\d\d"),
-        "findings": re.compile(r".(!!| !| ·) "),
         "interrupts": re.compile(r". *\S"),
         "tables": re.compile(r". *\S"),
         "who": re.compile(r". *\S"),
     },
 )
 """Context with rows that aren't devices -> the begin of a row's first line."""
-_SORT_OF_HEAD: Mapping[str, str] = MappingProxyType(
-    {"device": "name", "depth": "out", "queue": "out", "peers": "unlike"}
-    | {name: name for name in ("p99", "max", "IOPS", "MB/s")}
-)
-"""Title of a column of the device table -> its order."""
-_ORDER_OF_HEAD: Mapping[str, str] = MappingProxyType({"time": "newest", "total": "longest"})
-"""Title of a column of the slow I/Os -> their order."""
-_LEAST_HEADS = 2
-"""Words of such titles in a line of titles."""
-_FINDING_SIGN = re.compile(r"(!!| !| ·) ")
 _TILE = " p99 "
 """Words of the title of a small map."""
 _LEFT = tuple("│├╭╰┌└")
@@ -733,7 +733,7 @@ def _unframed(line: Line) -> str:
 def key_at(foot: Line, x: int, context: str) -> Action | None:
     """Return the action of the key that the last line shows at a cell; None between keys."""
     begin, shown = 0, ""
-    for text, role in foot:
+    for text, role, _ in foot:
         if role == "accent":
             shown = text
         begin += len(text)
@@ -763,29 +763,20 @@ def device_at(there: Spot, view: ViewState) -> str:
     return ""
 
 
-def sorted_by_click(there: Spot, view: ViewState) -> Selection | None:
-    """Return the selection sorted by the column whose title is clicked; None where the cell is no such title."""
-    selection = view.selection
-    is_table = selection.context in _OVERVIEW and selection.panel != "maps"
-    by_title = _SORT_OF_HEAD if is_table else _ORDER_OF_HEAD if selection.context == "outliers" else {}
-    words = [(one.start(), one.end(), one[0]) for one in re.finditer(r"\S+", there.lines[there.y])]
-    if sum(word in by_title for _, _, word in words) < _LEAST_HEADS:
+def sorted_by_click(target: Target | None, selection: Selection) -> Selection | None:
+    """Return the selection in the order of a title that is clicked; None where it is no title or has no order."""
+    if target is None or not target.value:
         return None
-    clicked = next((word for begin, end, word in words if begin - 1 <= there.x <= end), "")
-    if clicked not in by_title:
-        return None
-    return replace(selection, sort=by_title[clicked]) if is_table else replace(selection, order=by_title[clicked])
+    if target.kind == SORT:
+        return replace(selection, sort=str(target.value))
+    return replace(selection, order=str(target.value)) if target.kind == ORDER else None
 
 
-def finding_of_click(there: Spot, many: int) -> int | None:
-    """Return which of the `many` findings below the title is clicked; None where the cell is in none of their rows."""
-    at = -1
-    for line in there.lines[1 : there.y + 1]:
-        if _FINDING_SIGN.match(line):
-            at += 1
-        elif not line.startswith("   "):
-            return None
-    return at if 0 <= at < many else None
+def why_not_sorted(target: Target | None) -> str:
+    """Return which orders there are, for a title that is clicked and has none; empty elsewhere."""
+    if target is None or target.value or target.kind not in (SORT, ORDER):
+        return ""
+    return f"no order of this column: {', '.join(SORT_WORDS.values() if target.kind == SORT else ORDERS)}"
 
 
 def rows_from_selected(there: Spot, context: str, headings: Sequence[str] = ()) -> int | None:
@@ -802,7 +793,7 @@ def rows_from_selected(there: Spot, context: str, headings: Sequence[str] = ()) 
     if any(not line.strip() or line.split()[0] in headings for line in between):
         return None
     begins = [y for y in range(low, high + 1) if row.match(there.lines[y])]
-    if context != "findings" and len(begins) != len(between):
+    if len(begins) != len(between):
         return None
     return (len(begins) - 1) * (1 if there.y >= at else -1)
 

@@ -65,7 +65,7 @@ class Strip:
 
     def _drawn(self, line: Line) -> str:
         styles, shown = self._face.styles, self._face.text
-        return "".join(styles[role].render(shown(drawable(text)), color_system=self._colours) for text, role in line)
+        return "".join(styles[role].render(shown(drawable(text)), color_system=self._colours) for text, role, _ in line)
 
 
 def run(source: Backend, options: ScreenOptions) -> int | None:

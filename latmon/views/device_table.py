@@ -20,7 +20,20 @@ from latmon.model.frame import OPS, Device, Outstanding
 from latmon.model.measurements import DEVICE_COUNTERS
 from latmon.support.units import UNKNOWN, duration, part, rate, whole
 from latmon.views.heatmap import TAIL
-from latmon.views.lines import TIME, Field, Line, Placed, Span, as_wide, cell, heading, heads, layout, left_over
+from latmon.views.lines import (
+    SORT,
+    TIME,
+    Field,
+    Line,
+    Placed,
+    Span,
+    as_wide,
+    cell,
+    heading,
+    heads,
+    layout,
+    left_over,
+)
 from latmon.views.lines import row as field_row
 from latmon.views.selection import HOST, OP_CHOICES, SORT_WORDS, SORTS, Selection
 from latmon.views.units import at_least, maximum, quantile, rounded
@@ -488,12 +501,19 @@ def table_title(
     return heading((Span(f" {name}", "strong"), Span(f" {rows}{note}", "dim")), cells, *rights)
 
 
+_ORDERS: Mapping[str, str] = MappingProxyType(
+    {"device": "name", "depth": "out", "queue": "out", "peers": "unlike"}
+    | {name: name for name in ("p99", "max", "IOPS", "MB/s")}
+)
+"""Title of a column -> the order that a click on it selects."""
+
+
 def header(columns: Placed[Subject], trend: int, selection: Selection, *, above: bool = False) -> Line:
     """Return the titles; the title of the sort column is highlighted.
 
     `above`: rows above the first one are scrolled away.
     """
-    titles = heads(columns, _sorted_column(selection), above=above)
+    titles = heads(columns, _sorted_column(selection), above=above, kind=SORT, orders=_ORDERS)
     return (*titles, Span(cell("trend", trend), "dim")) if trend else titles
 
 
@@ -501,7 +521,7 @@ def row(subject: Subject, columns: Placed[Subject], trend: int) -> Line:
     """Return the row of a device. The row of a removed device is dim, as long as it is in the window."""
     mark, *cells = field_row(columns, subject, selected=subject.device.name == subject.selection.selected)
     if subject.gone:
-        cells = [Span(text, "dim") for text, _ in cells]
+        cells = [Span(span.text, "dim") for span in cells]
     text, role = ("gone", "dim") if subject.gone else (subject.trend, "area")
     return (mark, *cells, Span(cell(text, trend), role)) if trend else (mark, *cells)
 
@@ -510,8 +530,8 @@ def op_row(subject: Subject, op: str, columns: Placed[Subject], trend: int) -> L
     """Return the row of one op of a device, below the device's own; what is known of the device alone is blank."""
     known = tuple((replace(f, make=_blank) if f.title in OF_DEVICE else f, cells) for f, cells in columns)
     one = replace(subject, selection=replace(subject.selection, op=op), trend="")
-    mark, (name, role), *cells = row(one, known, trend)
-    return (Span(" " * len(mark.text)), Span(cell(f"  {op}", len(name)), role), *cells)
+    mark, name, *cells = row(one, known, trend)
+    return (Span(" " * len(mark.text)), name._replace(text=cell(f"  {op}", len(name.text))), *cells)
 
 
 def _blank(_subject: Subject, _cells: int) -> str:

@@ -13,11 +13,12 @@ part of the style that changes, for a terminal and for a cast.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby, repeat
 from operator import itemgetter
+from types import MappingProxyType
 from typing import Generic, NamedTuple, TypeVar
 
 from rich.cells import cell_len as rich_cell_len
@@ -34,6 +35,22 @@ _VISIBLE = frozenset("479")
 """Attributes that are seen on a blank: underline, reverse, strike."""
 
 
+SORT, ORDER, FINDING, EPISODE, DEVICE = "sort", "order", "finding", "episode", "device"
+_OF_ROWS = (FINDING, EPISODE, DEVICE)
+"""Targets of whole rows: a cell of one without a target of its own has that of the row."""
+
+
+class Target(NamedTuple):
+    """What a click on a span is about: a kind, and which of that kind.
+
+    SORT: an order of the device table; ORDER: one of slow I/Os; both are empty at a title that no order has.
+    FINDING: rule and device; EPISODE: a finding of the list; DEVICE: its name.
+    """
+
+    kind: str
+    value: Hashable = ""
+
+
 class Span(NamedTuple):
     """Text in one role: one of a theme (support/theme), a step of the ramp (heat1 to heatN), a stage, or its letter.
 
@@ -42,6 +59,7 @@ class Span(NamedTuple):
 
     text: str
     role: str = "text"
+    target: Target | None = None
 
 
 Line = tuple[Span, ...]
@@ -74,6 +92,23 @@ def width(line: Line) -> int:
 def plain(line: Line) -> str:
     """Return the text without roles."""
     return "".join(span.text for span in line)
+
+
+def targeted(line: Line, target: Target) -> Line:
+    """Return a line whose spans are about one thing."""
+    return tuple(span._replace(target=target) for span in line)
+
+
+def target_at(line: Line, x: int) -> Target | None:
+    """Return what a cell of a line is about; None where nothing is there for a click."""
+    begin = 0
+    for span in line:
+        begin += cell_len(span.text)
+        if x < begin:
+            if span.target is not None:
+                return span.target
+            break
+    return next((span.target for span in line if span.target is not None and span.target.kind in _OF_ROWS), None)
 
 
 def runs(cells: Iterable[tuple[str, str]]) -> Line:
@@ -113,7 +148,7 @@ def _truncated(line: Line, cells: int) -> Line:
     for span in line:
         size = cell_len(span.text)
         if size > left:
-            return (*spans, Span(f"{set_cell_size(span.text, left)}…", span.role))
+            return (*spans, span._replace(text=f"{set_cell_size(span.text, left)}…"))
         spans.append(span)
         left -= size
     return tuple(spans)
@@ -131,7 +166,7 @@ def dimmed(line: Line) -> Line:
 
 def backed(line: Line, background: str) -> Line:
     """Return a line on another background: a role that ends in `/BACKGROUND`."""
-    return tuple(Span(text, role if "/" in role else f"{role}/{background}") for text, role in line)
+    return tuple(span if "/" in span.role else span._replace(role=f"{span.role}/{background}") for span in line)
 
 
 def is_framed(size: tuple[int, int]) -> bool:
@@ -161,23 +196,24 @@ _DASHED, _RULED = 1, 3
 
 def is_heading(line: Line) -> bool:
     """Return whether a line was made by `heading`."""
-    return any(role == FRAME and text.isspace() for text, role in line)
+    return any(span.role == FRAME and span.text.isspace() for span in line)
 
 
 def dashed(line: Line) -> Line:
     """Return a line for a screen without frames: a heading begins with a piece of a frame line, taken from its gap."""
     if not is_heading(line):
         return line
-    at = next(at for at, (text, role) in enumerate(line) if role == FRAME and text.isspace())
+    at = next(at for at, span in enumerate(line) if span.role == FRAME and span.text.isspace())
     return (Span("─", FRAME), *line[:at], line[at]._replace(text=line[at].text[1:]), *line[at + 1 :])
 
 
 def ruled(line: Line, corners: str) -> Line:
     """Return a heading as a frame line, two cells wider, with `corners` at its ends; gaps become lines."""
     spans, owed = [Span(f"{corners[0]}─", FRAME)], _RULED - 1
-    for number, (text, role) in enumerate(line, 1):
-        if role != FRAME or not text.isspace():
-            spans.append(Span(text, role))
+    for number, span in enumerate(line, 1):
+        text = span.text
+        if span.role != FRAME or not text.isspace():
+            spans.append(span)
             continue
         size, owed = max(len(text) - owed, 0), max(owed - len(text), 0)
         spans.append(Span(_gap(size, " " * (number > 1), " " * (number < len(line))), FRAME))
@@ -312,12 +348,23 @@ def layout(fields: Sequence[Field[T]], width: int) -> Placed[T]:
     return _grown(some, max(left_over(some, width), 0))
 
 
-def heads(placed: Placed[T], sorted_by: str = "", *, above: int = 0) -> Line:
-    """Return the titles; the title of the sort column is highlighted. `above`: number of rows scrolled away above."""
+def heads(
+    placed: Placed[T],
+    sorted_by: str = "",
+    *,
+    above: int = 0,
+    kind: str = "",
+    orders: Mapping[str, str] = MappingProxyType({}),
+) -> Line:
+    """Return the titles; the title of the sort column is highlighted. `above`: number of rows scrolled away above.
+
+    `kind`: that of the targets of the titles; `orders`: title -> its order.
+    """
     spans = [Span("↑" if above else " ", "accent")]
     for field, cells in placed:
         role = "accent" if sorted_by and field.title == sorted_by else "dim"
-        spans.append(Span(f"{cell(field.title, cells, right=field.right)} ", role))
+        target = Target(kind, orders.get(field.title, "")) if kind else None
+        spans.append(Span(f"{cell(field.title, cells, right=field.right)} ", role, target))
     return tuple(spans)
 
 

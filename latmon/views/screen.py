@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from latmon.aggregate.history import Store
 from latmon.analysis.attribution import untraced_share
 from latmon.analysis.peers import Order
-from latmon.findings.rule import Finding, Settings, screen_title
+from latmon.findings.rule import Settings, screen_title
 from latmon.findings.rules.starved_io import ID as STARVED
 from latmon.model.frame import TRACER_STARTING, Frame, Origin
 from latmon.recording.archive import Archive, Past, Stamp
@@ -142,8 +142,6 @@ class Scene:
         self.page = 1
         """Most lines that a key scrolls: less than half of the panel that was drawn last, so that no line is missed."""
         self.message = ""
-        self.verdict_findings: Sequence[Finding] = ()
-        """Findings of the rows below the title of the last picture."""
         self.has_strip = True
         """Whether maps have a strip of all captured time below them; a picture knows only the time around it."""
         self.awaited = 0
@@ -466,7 +464,6 @@ class Scene:
         view, toured, cells = self.view, self.banner is not None, width - 2 * self._framed
         plain = self.comparison is None and not self.selection.details and not self._is_awaiting
         above = verdict(view, self._trouble(), width, height) if plain else NO_VERDICT
-        self.verdict_findings = above.named
         is_counted = self.selection.screen in ("overview", "findings")
         found = "" if is_counted and plain else status.not_shown(len(view.found.shown))
         health, lasts = self._health(cells, above, found), status.lasting(view, self.reported, toured=toured)

@@ -131,7 +131,7 @@ def _marked(line: Line, marks: dict[int, str], first: int, last: int) -> Line:
     """Return a line of a map (each character a cell) with marks over its columns."""
     if not marks:
         return line
-    cells = [(char, role) for text, role in line for char in text]
+    cells = [(char, role) for text, role, _ in line for char in text]
     cells += [(" ", "text")] * (last - len(cells))
     for x, mark in marks.items():
         if first <= x < last:

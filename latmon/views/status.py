@@ -552,7 +552,7 @@ def with_lasting(health_line: Line, text: str, origin: Origin | None, cells: int
     Of a demo, whose mode is in the title, the first word is enough.
     """
     brief = (text.replace(":", ",").partition(",")[0],) if origin is not None and origin.backend == "demo" else ()
-    at = next((at for at, (blanks, role) in enumerate(health_line) if role == FRAME and blanks.isspace()), -1)
+    at = next((at for at, piece in enumerate(health_line) if piece.role == FRAME and piece.text.isspace()), -1)
     for one in (text, *brief) if at >= 0 else ():
         room = len(health_line[at].text) - cell_len(one) - _APART
         if room > ends(cells):

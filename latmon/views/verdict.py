@@ -13,7 +13,16 @@ from latmon.findings.rule import CRITICAL, NOTICE, SEVERITIES, Finding, short_na
 from latmon.model.frame import PROBES_STARTING
 from latmon.support.units import spelled
 from latmon.views.context import ViewState, no_distribution, selected
-from latmon.views.lines import Line, Span, backed, fit, wrap
+from latmon.views.lines import (
+    FINDING,
+    Line,
+    Span,
+    Target,
+    backed,
+    fit,
+    targeted,
+    wrap,
+)
 from latmon.views.lines import width as line_width
 from latmon.views.panels.findings import ROLES, SIGNS
 from latmon.views.selection import ASIDE_OF, SCREENS
@@ -149,10 +158,11 @@ def _finding_lines(finding: Finding, view: ViewState, width: int, *, keys: bool)
     lines: list[Line] = [(*head, Span(first, role)), *((Span(f"{_INDENT}{part}", role),) for part in rest)]
     if keys:
         lines = _with_key(lines, finding, width)
+    lines = [targeted(fit(line, width), Target(FINDING, finding.key)) for line in lines]
     if is_dim:
-        return [fit(line, width) for line in lines]
+        return lines
     back = CRITICAL if finding.severity == CRITICAL else SEVERITIES[1]
-    return [backed(fit(line, width), back) for line in lines]
+    return [backed(line, back) for line in lines]
 
 
 def _short_now(finding: Finding, view: ViewState) -> str:

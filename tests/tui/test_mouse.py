@@ -1,6 +1,7 @@
 """The mouse: rows, keys of the last line, cells and regions of the map, the wheel; none where it isn't wanted."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from frames import Source, host
@@ -161,25 +162,6 @@ async def test_rows_of_other_screens_are_selected_too(key, first, size):
         assert screen(app).splitlines()[y + 1].removeprefix("│").startswith("▸")
 
 
-def test_rows_of_findings_have_several_lines():
-    lines = [
-        " findings  3 now",
-        "▸!! starved-io  sdd  since 13:00",
-        "    2 writes wait",
-        "    and more of them",
-        "  ! peer-outlier  sde",
-        "    slower than its peers",
-        "  · wide-window",
-        "",
-        "  ! elsewhere",
-    ]
-    steps = [keys.rows_from_selected(keys.Spot(lines, 5, y), "findings") for y in range(1, 9)]
-    assert steps == [0, 0, 0, 1, 1, 2, None, None]
-    lines[1], lines[6] = lines[1].replace("▸", " "), lines[6].replace(" ", "▸", 1)
-    assert keys.rows_from_selected(keys.Spot(lines, 5, 4), "findings") == -1
-    assert keys.rows_from_selected(keys.Spot(lines, 5, 4), "overview") is None
-
-
 def test_a_table_ends_at_the_heading_of_the_next_one():
     lines = ["▸BLOCK 3", " RCU 4", " handlers  none", "   16 usb"]
     assert keys.rows_from_selected(keys.Spot(lines, 5, 1), "interrupts", ("handlers",)) == 1
@@ -244,6 +226,21 @@ async def test_a_click_on_the_title_of_a_column_sorts_by_it():
             await click(pilot, screen(app).splitlines()[y].index(title) + 1, y)
             assert app.scene.selection.sort == sort
         assert app.scene.selection.panel == "overview", "the click opened nothing"
+        y = line_of(app, r" IOPS +MB/s +p50")
+        await click(pilot, screen(app).splitlines()[y].index("p50") + 1, y)
+        assert app.scene.selection.sort == "unlike"
+        assert "no order of this column: worst first, p99, max" in screen(app)
+
+
+async def test_a_click_is_on_the_device_of_its_row_whatever_the_row_says():
+    """Names in the text of a row, or of another device in it, are not read back."""
+    frames = [replace(one, devices=tuple(replace(d, model="nvme0n1") for d in one.devices)) for one in host(4, 20)]
+    app = make(Source(frames))
+    async with app.run_test(size=(160, 24)) as pilot:
+        await settled(pilot)
+        y = line_of(app, "nvme3n1")
+        await click(pilot, screen(app).splitlines()[y].index("nvme0n1") + 2, y)
+        assert app.scene.selection.selected == "nvme3n1"
 
 
 async def test_a_click_on_a_title_orders_the_slow_ios():

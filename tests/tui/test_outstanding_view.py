@@ -272,7 +272,7 @@ def test_bars_of_age_end_now_and_are_in_the_alarm_colour_from_the_threshold_on()
         made = scene(FRAMES, replace(OPEN, threshold_us=threshold_us))
         lines = screen_lines(made, BLANK, 120, 24)
         line = next(line for line in lines if "39.0s" in plain(line))
-        bar = [(role, len(text)) for text, role in line if text.startswith("▆")]
+        bar = [(role, len(text)) for text, role, _ in line if text.startswith("▆")]
         assert sum(cells for _, cells in bar) == 22
         age = next(span for span in line if "39.0s" in span.text)
         alarm[threshold_us] = age.role, dict(bar)
@@ -293,9 +293,9 @@ def test_the_oldest_comes_before_depths_and_no_io_is_dark():
     over_time = next(i for i, text in enumerate(texts) if "in the driver over time" in text)
     idle = [line for line in lines[over_time:] if plain(line).lstrip("│ ").startswith("0│")]
     assert idle
-    assert not any(role.startswith("heat") for line in idle for _, role in line)
+    assert not any(role.startswith("heat") for line in idle for _, role, _ in line)
     bar = next(line for line in lines if plain(line).lstrip("│ ").startswith("0  10%"))
-    assert next(role for text, role in bar if text.startswith("▆")) == "frame"
+    assert next(role for text, role, _ in bar if text.startswith("▆")) == "frame"
 
 
 def test_what_overtook_it_has_a_column():

@@ -34,7 +34,7 @@ def drawn(found, cells=100, threshold_us=None):
 
 def roles(found, threshold_us=None, outliers=()):
     bar = culprit_lines(found, 100, threshold_us, outliers)[1]
-    return {role: len(text) for text, role in bar if text.startswith("▆")}
+    return {role: len(text) for text, role, _ in bar if text.startswith("▆")}
 
 
 def test_a_late_thread_has_a_bar_from_woken_to_ran_of_what_ran_instead():
@@ -139,8 +139,8 @@ def test_nothing_late_is_stated_and_its_rows_are_dim():
     assert drawn(None) == [" culprit  none: no I/O had to wait for 1 ms"]
     lines = interrupts(interrupts_of({}, {}, [LATE, prompt], 60), 100, 20, RAMP, focus="softirqs")
     by_name = {name: next(line for line in lines if name in plain(line)) for name in ("late_thread", "prompt")}
-    assert {role for text, role in by_name["prompt"] if text.strip()} == {"dim"}
-    assert "text" in {role for text, role in by_name["late_thread"] if text.strip()}
+    assert {role for text, role, _ in by_name["prompt"] if text.strip()} == {"dim"}
+    assert "text" in {role for text, role, _ in by_name["late_thread"] if text.strip()}
 
 
 def test_rows_are_by_the_time_of_late_waits():

@@ -115,11 +115,11 @@ def test_strips_are_on_the_columns_of_their_map(seconds, size):
 def test_the_selected_row_and_the_header_are_on_a_background_of_their_own(size):
     odd_one().choose(Selection())
     lines = screen_lines(odd_one(), (Span("keys"),), *size)
-    lit = [line for line in lines if any(role.endswith("/sel") for _, role in line)]
+    lit = [line for line in lines if any(role.endswith("/sel") for _, role, _ in line)]
     assert len(lit) == 2
-    assert sum(len(text) for text, role in lit[0] if role.endswith("/sel")) == size[0], "the header"
+    assert sum(len(text) for text, role, _ in lit[0] if role.endswith("/sel")) == size[0], "the header"
     framed = 2 * (size[0] >= 120)
-    assert sum(len(text) for text, role in lit[1] if role.endswith("/sel")) == size[0] - framed, "the row"
+    assert sum(len(text) for text, role, _ in lit[1] if role.endswith("/sel")) == size[0] - framed, "the row"
     assert "▸nvme5n1" in plain(lit[1])
 
 

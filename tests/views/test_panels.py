@@ -419,7 +419,7 @@ def test_a_device_whose_ios_all_fail_says_why_it_has_no_map():
 def test_a_driver_is_whole_at_120_columns_where_latencies_have_no_distribution(driver):
     subject = Subject(replace(disks(1)[0], driver=driver), Window(60 * SECOND, host(1, 2)), Selection())
     columns, trend = fitting(120, distribution=False, driver=len(driver))
-    assert driver in "".join(text for text, _ in device_table.row(subject, columns, 0))
+    assert driver in "".join(text for text, *_ in device_table.row(subject, columns, 0))
     assert (trend >= 12, trend == fitting(120, distribution=False)[1]) == (True, driver == "nvme")
 
 

@@ -43,8 +43,10 @@ from latmon.views.context import ViewState, no_distribution, no_rows, not_traced
 from latmon.views.findings_state import CurrentFindings, Remark, again_text, kept_text
 from latmon.views.lines import (
     BLANK,
+    EPISODE,
     Line,
     Span,
+    Target,
     around,
     cell_len,
     chop_cells,
@@ -54,6 +56,7 @@ from latmon.views.lines import (
     heading,
     highlighted,
     paragraph,
+    targeted,
     wrap,
 )
 from latmon.views.lines import width as line_width
@@ -195,6 +198,7 @@ def _evaluated(found: CurrentFindings) -> str:
 def _rows(found: CurrentFindings, at: int, width: int, room: int) -> list[Line]:
     """Return the entries that fit; where not all fit in full length, only the selected one is in full length."""
     entries = [_entry(found, i, width, selected=i == at, whole=True) for i in range(len(found.all))]
+    targets = [Target(EPISODE, key_of(episode)) for episode in found.all]
     if sum(map(len, entries)) > room:
         entries = [
             _cut(one, room) if i == at else _entry(found, i, width, selected=False, whole=False)
@@ -203,7 +207,7 @@ def _rows(found: CurrentFindings, at: int, width: int, room: int) -> list[Line]:
     shown = around(len(entries), at, len(entries))
     while sum(len(entries[i]) for i in shown) > room and len(shown) > 1:
         shown = range(shown.start, shown.stop - 1) if shown.stop - 1 > at else range(shown.start + 1, shown.stop)
-    lines = [line for i in shown for line in entries[i]]
+    lines = [targeted(line, targets[i]) for i in shown for line in entries[i]]
     left = len(entries) - len(shown)
     if left and len(lines) < room:
         lines.append((Span(f"   … {count(left)} more", "dim"),))

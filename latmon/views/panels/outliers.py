@@ -27,6 +27,7 @@ from latmon.views.heatmap import Ink
 from latmon.views.history import History
 from latmon.views.lines import (
     BLANK,
+    ORDER,
     TIME,
     Field,
     Line,
@@ -131,7 +132,9 @@ def outliers(shown: Listing, selected: int, width: int, height: int, ink: Ink, *
         letters += op_legend([(one.op, one.flags) for one in listed], width)
     letters = letters if len(letters) < height - _HEAD - 2 else []
     some = around(len(shown.rows), at, height - _HEAD - len(letters))
-    lines = [_head(shown, width), heads(placed, _SORTED.get(shown.order, ""), above=some.start)]
+    orders = {title: order for order, title in _SORTED.items()}
+    titles = heads(placed, _SORTED.get(shown.order, ""), above=some.start, kind=ORDER, orders=orders)
+    lines = [_head(shown, width), titles]
     lines += [row(placed, shown.rows[i], selected=i == at) for i in some]
     return [fit(line, width) for line in (*lines, *letters)][:height]
 

@@ -69,10 +69,12 @@ from latmon.views.heatmap import (
 from latmon.views.heatmap_state import HeatmapState, shape
 from latmon.views.lines import (
     BLANK,
+    DEVICE,
     FRAME,
     ODD,
     Line,
     Span,
+    Target,
     around,
     cell,
     cut,
@@ -84,6 +86,7 @@ from latmon.views.lines import (
     paragraph,
     plain,
     runs,
+    targeted,
     wrap,
 )
 from latmon.views.lines import row as field_row
@@ -1002,7 +1005,10 @@ def _group_rows(view: ViewState, chosen: Subject, width: int, room: int, *, titl
     columns = group_columns(kind, width, distribution=origin is None or not no_distribution(origin))
     rows = around(len(every), at, room - 1 - titled)
     lines = [heads(columns, above=rows.start)]
-    lines += [fit(field_row(columns, every[i], selected=i == at), width) for i in rows]
+    for i in rows:
+        name = chosen.device.name if i == at else every[i].worst.device.name
+        line = fit(field_row(columns, every[i], selected=i == at), width)
+        lines.append(targeted(line, Target(DEVICE, name)))
     if not titled:
         return lines
     name, note = f"{kind}s", f", with {sum(len(one.members) for one in every):,} devices"
@@ -1056,7 +1062,7 @@ def device_rows(
     gap = (Span(" "),) if trend and tail_cells else ()
     head = header(columns, trend, view.selection, above=len(rows) > 1 and rows[0] is not every[0])
     if some:
-        head = (head[0], Span(f"{cell(some, columns[0][1])} ", "dim"), *head[2:])
+        head = (head[0], head[1]._replace(text=f"{cell(some, columns[0][1])} ", role="dim"), *head[2:])
     first = next(at for at, one in enumerate(every) if one is rows[0]) + 1
     whose, shown = f"  of {view.selection.within}" if view.selection.within else "", (first, first + len(rows) - 1)
     above = [table_title(view.selection, shown, len(every), width, note=whose)] if titled else []
@@ -1064,12 +1070,14 @@ def device_rows(
     for s in rows:
         line = table_row(replace(s, trend=sparkline(trends.of(s.device.name), trend, bounds, glyphs)), columns, trend)
         whole_row = (*line, *gap, *_tail(view, s, tail_cells))
+        whole_row = targeted(whole_row, Target(DEVICE, s.device.name))
         is_selected = s.device.name == s.selection.selected
         lines.append(fit(highlighted(whole_row), width) if is_selected else whole_row)
         if view.selection.splits and is_selected:
             for op in APART:
                 of_op = replace(view, selection=replace(view.selection, op=op))
                 of_row = (*op_row(s, op, columns, trend), *gap, *_tail(of_op, s, tail_cells))
+                of_row = targeted(of_row, Target(DEVICE, s.device.name))
                 lines.append(fit(highlighted(of_row), width))
     return lines
 
