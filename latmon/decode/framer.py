@@ -42,8 +42,21 @@ from latmon.manifest import DECLARED_ROLES, STACKS, UNFOLLOWED_FROM, Manifest, M
 from latmon.model.frame import PROCESSES, Completed, FileSystem, Flow, Series, Thread, Traced, missing_stages
 from latmon.model.histogram import Histogram, merge
 from latmon.model.inflight import Depths, InFlightList
-from latmon.model.measurements import ABOVE, BEHIND, FILE_TIMES, FILES, HANDLERS, ISSUERS, PATTERNS, TABLES, WAKEUPS
+from latmon.model.measurements import (
+    ABOVE,
+    BEHIND,
+    ERRORS,
+    FAILED_BY,
+    FILE_TIMES,
+    FILES,
+    HANDLERS,
+    ISSUERS,
+    PATTERNS,
+    TABLES,
+    WAKEUPS,
+)
 from latmon.model.measurements.behind import Behind
+from latmon.model.measurements.errors import FailedBy, status_name
 from latmon.model.measurements.handlers import UNKNOWN_IRQ, Handler
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import OTHERS, Issuer
@@ -196,7 +209,8 @@ class Framer:
         self._named_cgroups.clear()
         totals_us = {Flow(s.device, s.op): us for s, us in sums.sums.items() if s.stage == "total"}
         histograms, seen = self._histograms(sums), self._seen(sums)
-        declared = {table: self._declared_rows(table) for table in self._declared}
+        gains = {spec.name: self._maps.gained(spec.name) for printed in self._declared.values() for spec in printed}
+        declared = {table: self._declared_rows(table, gains) for table in self._declared}
         undecoded = sum(declared_table.undecoded for declared_table in declared.values())
         return ProbeInterval(
             histograms,
@@ -212,14 +226,29 @@ class Framer:
             {
                 ABOVE: {flow: n for flow, n in sums.above.items() if n},
                 ISSUERS: self._issued(issuers),
+                FAILED_BY: self._failed_by(gains),
                 BEHIND: {pair: ns // _NS for pair, ns in behind.items() if ns >= _NS},
                 **{table: declared_table.rows for table, declared_table in declared.items()},
             },
         )
 
-    def _declared_rows(self, table: AnyTable) -> DeclaredRows[Any, Any]:
-        gains = [(spec, self._maps.gained(spec.name)) for spec in self._declared[table]]
-        return declared_rows(table, gains, self._names, self._bits)
+    def _declared_rows(self, table: AnyTable, gains: Mapping[str, Counts]) -> DeclaredRows[Any, Any]:
+        printed = [(spec, gains[spec.name]) for spec in self._declared[table]]
+        return declared_rows(table, printed, self._names, self._bits)
+
+    def _failed_by(self, gains: Mapping[str, Counts]) -> dict[FailedBy, int]:
+        """Return the failed I/Os by cgroup; those of no known cgroup are left out."""
+        failed: Counter[FailedBy] = Counter()
+        for spec in self._declared.get(ERRORS, ()):
+            parts = self._parts[spec.name]
+            for key, ios in gains[spec.name].items() if "slot" in parts else ():
+                place = parts["slot"].read(key) << _SLOT | parts["dev"].read(key) << self._dev_shift
+                flow, number = self._flow(spec, key), self._cgroups.get(place, 0)
+                if flow is not None and number:
+                    failed[FailedBy(*flow, status_name(parts["status"].read(key)), self._named_cgroup(number)[0])] += (
+                        ios
+                    )
+        return dict(failed)
 
     def _add_issuers(self, spec: MapSpec, gained: Counts, sums: _IssuerSums) -> None:
         """Add what a map of all I/Os counts for each slot of a device: the counts, sums and maxima of `total`."""

@@ -14,9 +14,9 @@ from latmon.manifest import MapSpec, load
 from latmon.model import measurements
 from latmon.model.frame import Completed, Flow, Series, Thread, Traced
 from latmon.model.histogram import MAX_US, Histogram, bucket_bounds, bucket_index, merge
-from latmon.model.measurements import ABOVE, ERRORS
+from latmon.model.measurements import ABOVE, ERRORS, FAILED_BY
 from latmon.model.measurements.behind import Behind
-from latmon.model.measurements.errors import FailedIO
+from latmon.model.measurements.errors import FailedBy, FailedIO
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import OTHERS, Issuer
 from latmon.model.measurements.patterns import Pattern
@@ -77,6 +77,13 @@ def test_failed_ios_are_counted_by_status_and_seen_but_not_timed(manifest, probe
 
 
 # Cgroups
+
+
+def test_failed_ios_have_their_cgroup():
+    failed = {status(10) | 5: 3, status(10): 2, status(10, SDB, WRITE) | 5: 1}
+    found = interval(framer(A), probe="block_a", errors=failed, cgroup=cgroups(s5=77))
+    assert found.tables[ERRORS][FailedIO("vda", "read", "I/O error")] == 5
+    assert found.tables[FAILED_BY] == {FailedBy("vda", "read", "I/O error", "#77"): 3}, "slot 5 of sdb has no name"
 
 
 def slot(number, us=None, dev=VDA, op=READ):

@@ -8,17 +8,17 @@ from finding_cases import disk, done, facts_of, found, frame, lasting, timed
 from latmon.findings.engine import RuleEngine, not_evaluated
 from latmon.findings.rule import ERRORS as INPUT
 from latmon.findings.rules.io_errors import ID
-from latmon.model.frame import Mark, Origin
-from latmon.model.measurements import ERRORS
-from latmon.model.measurements.errors import FailedIO, status_name
+from latmon.model.frame import Mark, Origin, Outlier
+from latmon.model.measurements import ERRORS, FAILED_BY
+from latmon.model.measurements.errors import FailedBy, FailedIO, status_name
 
 COUNTED = (ERRORS.name,)
 
 
-def failing(*rows, blocks=12, ops=("read", "write")):
+def failing(*rows, blocks=12, ops=("read", "write"), by=None, outliers=()):
     """Findings about a device of which so many I/Os fail in each block, beside 50 reads and writes that don't.
 
-    `rows`: (op, status, I/Os).
+    `rows`: (op, status, I/Os); `by`: (op, status, cgroup) -> I/Os.
     """
     failed = {FailedIO("sda", op, status): ios for op, status, ios in rows}
     kernel, histograms = {}, {}
@@ -27,7 +27,8 @@ def failing(*rows, blocks=12, ops=("read", "write")):
         kernel |= done("sda", 50 + of_op, op)
         histograms |= timed("sda", ((50, {"hba": 900}),), op)
     healthy = {"kernel": kernel | done("sdb", 50), "histograms": histograms | timed("sdb", ((50, {"hba": 900}),))}
-    frames = lasting(blocks, tables={ERRORS: failed}, **healthy)
+    failed_by = {FailedBy("sda", *key): ios for key, ios in (by or {}).items()}
+    frames = lasting(blocks, tables={ERRORS: failed, FAILED_BY: failed_by}, outliers=outliers, **healthy)
     return found(ID, frames, [disk(), disk("sdb")], counted=COUNTED)
 
 
@@ -42,6 +43,24 @@ def test_failed_reads_and_writes_are_critical_and_have_their_statuses():
     assert facts["left_out"] == 180
     assert facts["still_failed"] == 15
     assert finding.share == pytest.approx(180 / 1380)
+
+
+def test_whose_ios_they_are_is_said():
+    mongod = Outlier(1_700_000_100.0, 1, "sda", "read", 30_000_000, pid=7, comm="mongod", status="time-out")
+    outliers = (mongod, replace(mongod, status="", comm="sh"))
+    by = {("read", "time-out", "/db"): 3, ("read", "time-out", "/"): 1, ("read", status_name(11), "/dm"): 50}
+    (finding,) = failing(("read", "time-out", 4), by=by, outliers=outliers, blocks=2)
+    assert finding.summary == "sda: 8 of 108 reads failed (time-out); 6 failed I/Os of cgroup /db"
+    facts = {fact.name: fact.text for fact in finding.facts}
+    assert facts["cgroup_2"] == "cgroup /: 2 failed I/Os"
+    assert "cgroup_3" not in facts, "what dm sends again is no failure"
+    assert facts["process_1"] == "mongod/7 issued 2 slow I/Os that failed"
+    assert "process_2" not in facts
+
+
+def test_the_root_cgroup_says_no_more():
+    (finding,) = failing(("read", "time-out", 4), by={("read", "time-out", "/"): 4}, blocks=1)
+    assert finding.summary == "sda: 4 of 54 reads failed (time-out)"
 
 
 def test_one_failed_flush_is_enough():

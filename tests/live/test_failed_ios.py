@@ -16,7 +16,7 @@ from terminal import wait_for
 from workload import Capture, LoopDevice, diskstats, gained
 
 from latmon.model.frame import Flow, Mark, Series
-from latmon.model.measurements import ERRORS
+from latmon.model.measurements import ERRORS, FAILED_BY
 from latmon.model.measurements.errors import FailedIO
 from latmon.recording.reader import open_recording
 
@@ -116,9 +116,12 @@ def test_failed_ios_are_counted_by_status_and_not_timed(suite, stages, tmp_path)
     assert (failed, failed_writes) == ((IOS, 0, 0), (IOS, 0))
     skipped = sum(frame.health.skipped or 0 for frame in frames)
     errors, seen, timed = (summed(frames, table) for table in (lambda frame: frame[ERRORS], _seen, _timed))
-    print(suite, stages, errors, seen, timed, "skipped", skipped)
+    print(suite, stages, errors, seen, timed, "skipped", skipped, "by", summed(frames, lambda frame: frame[FAILED_BY]))
     bad_reads, bad_writes = FailedIO(half.name, "read", "I/O error"), FailedIO(thin.name, "write", "no space")
     assert errors.keys() == {bad_reads, bad_writes}
+    for row, ios in summed(frames, lambda frame: frame[FAILED_BY]).items():
+        assert row.cgroup.startswith("/")
+        assert 0 < ios <= errors[FailedIO(row.device, row.op, row.status)]
     lost = {}
     for name, op, ios in ((half.name, "read", 2 * IOS), (whole.name, "read", IOS), (thin.name, "write", IOS)):
         assert kernel[name][op].count == ios

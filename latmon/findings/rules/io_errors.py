@@ -3,13 +3,15 @@
 A failed read, write or flush is critical: a program or a file system lost data, or goes without. A discard or another
 op that fails is a warning. Statuses with which the kernel sends an I/O again, or tells a program that it would have to
 wait, are no failures, nor is a discard that a device doesn't support. A device above others, such as a multipath
-device, may hide the failure of one below it: the finding names the device that failed the I/O.
+device, may hide the failure of one below it: the finding names the device that failed the I/O. Whose I/Os they are is
+known by cgroup where the always-on probe knows that, and by process of those that took long enough to be logged.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from latmon.findings.evidence import kernel_log_facts, kernel_log_step
 from latmon.findings.facts import Facts
@@ -36,6 +38,8 @@ from latmon.support.units import counted, spelled, whole
 ID = "io-errors"
 _CRITICAL_OPS = frozenset(("read", "write", "flush"))
 _NO_FAILURES = frozenset((errors.REQUEUED, errors.WOULD_BLOCK))
+_MOST_NAMED = 3
+"""Cgroups, and processes, whose I/Os failed."""
 _LOOP = re.compile(r"loop\d+", re.ASCII)
 _REFUTED = "the kernel's log has no error of the device in that time, and no program got one"
 _AT_THE_WAY = "check the way to the device: cable, port, switch, adapter, the target's own log, other devices behind it"
@@ -68,7 +72,7 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
             yield _finding(facts, device, flows)
 
 
-def _is_failure(row: errors.FailedIO) -> bool:
+def _is_failure(row: errors.FailedIO | errors.FailedBy) -> bool:
     is_unsupported = row.status == errors.NOT_SUPPORTED and row.op not in _CRITICAL_OPS
     return row.status not in _NO_FAILURES and not is_unsupported
 
@@ -80,12 +84,13 @@ def _sum(statuses: Mapping[str, int]) -> int:
 def _finding(facts: Facts, device: str, flows: Mapping[Flow, Mapping[str, int]]) -> Finding:
     failed = sum(map(_sum, flows.values()))
     completed = sum(_completed(facts, flow, statuses) for flow, statuses in flows.items())
+    clauses = ", ".join(_clause(facts, flow, statuses) for flow, statuses in flows.items())
     is_critical = any(flow.op in _CRITICAL_OPS for flow in flows)
     return Finding(
         ID,
         CRITICAL if is_critical else WARNING,
         device,
-        f"{device}: {', '.join(_clause(facts, flow, statuses) for flow, statuses in flows.items())}",
+        f"{device}: {clauses}{_whose(facts, flows)}",
         tuple(_evidence(facts, device, flows)),
         Where("overview", device),
         tuple(_steps(device, flows)),
@@ -110,6 +115,24 @@ def _clause(facts: Facts, flow: Flow, statuses: Mapping[str, int]) -> str:
     return f"{_sum(statuses):,} of {completed:,} {plural_of_op(flow.op)} failed ({errors.in_words(statuses)})"
 
 
+def _by_cgroup(facts: Facts, flows: Collection[Flow]) -> list[tuple[str, int]]:
+    """Return the cgroups with failed I/Os of these ops, the most first."""
+    by_cgroup: Counter[str] = Counter()
+    for row, ios in facts[measurements.FAILED_BY].items():
+        if Flow(row.device, row.op) in flows and _is_failure(row):
+            by_cgroup[row.cgroup] += ios
+    return by_cgroup.most_common()
+
+
+def _whose(facts: Facts, flows: Collection[Flow]) -> str:
+    """Return the cgroup with most of the failed I/Os as the end of a sentence; empty of the root."""
+    for cgroup, ios in _by_cgroup(facts, flows)[:1]:
+        if cgroup.rpartition(":")[2] == "/":  # in a fleet HOST:/
+            break
+        return f"; {counted(ios, 'failed I/O')} of cgroup {cgroup}"
+    return ""
+
+
 def _short(facts: Facts, device: str, flows: Mapping[Flow, Mapping[str, int]]) -> str:
     """Return the short text: the failed I/Os of each op, and their statuses."""
     counts, statuses = [], []
@@ -126,6 +149,12 @@ def _evidence(facts: Facts, device: str, flows: Mapping[Flow, Mapping[str, int]]
         completed = _completed(facts, flow, statuses)
         for status, ios in statuses.items():
             yield Fact(f"{flow.op}_failed", ios, f"{flow.op}, {status}: {counted(ios, 'I/O')}", "ios", completed)
+    for at, (cgroup, ios) in enumerate(_by_cgroup(facts, flows)[:_MOST_NAMED], 1):
+        yield Fact(f"cgroup_{at}", cgroup, f"cgroup {cgroup}: {counted(ios, 'failed I/O')}", of=ios)
+    failed_logged = [outlier for outlier in facts.outliers(device) if outlier.status and outlier.pid is not None]
+    processes = Counter(f"{outlier.comm}/{outlier.pid}" for outlier in failed_logged)
+    for at, (process, ios) in enumerate(processes.most_common(_MOST_NAMED), 1):
+        yield Fact(f"process_{at}", process, f"{process} issued {counted(ios, 'slow I/O')} that failed", of=ios)
     newest = facts.window[-1]
     rows = newest[measurements.ERRORS]
     still = sum(ios for row, ios in rows.items() if row.device == device and _is_failure(row))

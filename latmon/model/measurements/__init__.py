@@ -11,7 +11,7 @@ from latmon.model.measurements.completions import KERNEL, LATENCIES, SEEN
 from latmon.model.measurements.cpu_quotas import CPU_QUOTAS
 from latmon.model.measurements.device_counters import DEVICE_COUNTERS
 from latmon.model.measurements.dirtiers import DIRTIERS
-from latmon.model.measurements.errors import ERRORS
+from latmon.model.measurements.errors import ERRORS, FAILED_BY
 from latmon.model.measurements.files import FILE_TIMES, FILES
 from latmon.model.measurements.handlers import HANDLERS
 from latmon.model.measurements.hung_operations import HUNG_OPERATIONS
@@ -40,7 +40,8 @@ from latmon.model.table import AnyTable
 TABLES: tuple[AnyTable, ...] = (
     *(LATENCIES, SEEN, KERNEL),
     *(TRACED_LATENCIES, STAGE_TIMES, UNFOLLOWED, PATHS, ADMISSION_CAUSES, COMPLETERS, RAISERS),
-    *(ABOVE, ERRORS, HANDLERS, SOFTIRQS, WAKEUPS, ISSUERS, BEHIND, SIZES, PATTERNS, FILES, FILE_TIMES, DEVICE_COUNTERS),
+    *(ABOVE, ERRORS, FAILED_BY, HANDLERS, SOFTIRQS, WAKEUPS),
+    *(ISSUERS, BEHIND, SIZES, PATTERNS, FILES, FILE_TIMES, DEVICE_COUNTERS),
     MAINTENANCE,
     *(DIRTIERS, MEMORY_LIMITS, MAJOR_FAULTS, MEMORY_WRITERS, JOURNALS, SYNCS, XFS_LOGS),
     *(CPU_QUOTAS, HUNG_OPERATIONS, RECOVERIES, IO_PRIORITIES, NFS_OPERATIONS, NFS_REQUESTS),
@@ -68,6 +69,7 @@ __all__ = [
     "DEVICE_COUNTERS",
     "DIRTIERS",
     "ERRORS",
+    "FAILED_BY",
     "FILES",
     "FILE_TIMES",
     "HANDLERS",

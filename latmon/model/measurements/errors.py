@@ -7,7 +7,7 @@ from errno import EIO
 from types import MappingProxyType
 from typing import NamedTuple
 
-from latmon.model.table import DEVICE, OP, Part, Table, Unit, count
+from latmon.model.table import CGROUP, DEVICE, OP, Part, Table, Unit, count
 
 NOT_SUPPORTED, NO_SPACE, TIME_OUT, TRANSPORT = "not supported", "no space", "time-out", "transport error"
 TARGET, RESERVED, MEDIUM, PROTECTION = "target error", "reservation conflict", "medium error", "protection error"
@@ -54,6 +54,17 @@ class FailedIO(NamedTuple):
     """A name such as `I/O error`; `status 17` or `errno 71` for a number without a name."""
 
 
+class FailedBy(NamedTuple):
+    """Key of the I/Os of a cgroup that completed with one status."""
+
+    device: str
+    op: str
+    status: str
+    """As in FailedIO."""
+    cgroup: str
+    """As in Issuer."""
+
+
 def status_name(code: int) -> str:
     """Return the name of a status by a probe's code: a blk_status_t, or ERRNO_CODE and an errno."""
     if code >= ERRNO_CODE:
@@ -77,10 +88,11 @@ def in_words(statuses: Mapping[str, int]) -> str:
     return ", ".join(f"{status} {statuses[status]:,}" for status in most_first)
 
 
+_STATUS = Part(probe_part="status", from_code=status_name)
 ERRORS = Table(
     "errors",
     FailedIO,
-    (DEVICE, OP, Part(probe_part="status", from_code=status_name)),
+    (DEVICE, OP, _STATUS),
     count("ios", Unit.IOS),
     group="always",
     export_name="failed",
@@ -88,3 +100,15 @@ ERRORS = Table(
     row_title="a failed I/O",
 )
 """I/Os that completed with an error. They are among the completions (SEEN); the always-on probe times none of them."""
+FAILED_BY = Table(
+    "failed_by",
+    FailedBy,
+    (DEVICE, OP, _STATUS, CGROUP),
+    count("ios", Unit.IOS),
+    group="always",
+    export_name="failed_by",
+    counts_ios=False,
+    row_title="a failed I/O of a cgroup",
+    has_own_decoder=True,
+)
+"""The same I/Os by the cgroup that the kernel charges, where the always-on probe knows it."""
