@@ -34,6 +34,7 @@ from latmon.support.process import SideThread
 from latmon.support.streams import message
 from latmon.support.text import clean
 from latmon.support.theme import Theme, load_theme, ramp_names, theme_names
+from latmon.support.units import show_duration
 from latmon.tui import keys
 from latmon.tui.canvas import DEPTHS, HelpScreen, MainScreen, PaletteScreen, face
 from latmon.tui.commands import (
@@ -41,6 +42,7 @@ from latmon.tui.commands import (
     RAMP,
     STEPS,
     THEME,
+    THRESHOLD,
     Choice,
     InputLine,
     Prompt,
@@ -49,6 +51,7 @@ from latmon.tui.commands import (
     one_line,
     selected_finding,
     shown_finding,
+    with_threshold,
 )
 from latmon.tui.keys import Action, Command, bindings, commands, foot, is_hidden, tour_keys, works
 from latmon.tui.terminal import TerminalDriver, colour_depth, forget_size, leaving, missing_glyphs
@@ -802,6 +805,25 @@ class LatmonApp(App[int]):
     def action_filter(self) -> None:
         self._ask(FILTER, self.scene.selection.pattern)
 
+    def action_threshold(self) -> None:
+        threshold_us = self.scene.view.selection.threshold_us
+        self._ask(THRESHOLD, "" if threshold_us is None else show_duration(threshold_us))
+
+    def _set_threshold(self, text: str) -> None:
+        try:
+            selection = with_threshold(self.scene.selection, text)
+        except ValueError as error:
+            self.show_message(str(error))
+            return
+        self._choose(selection)
+        threshold_us = selection.threshold_us
+        log = "slow I/Os are logged by the capture's own"
+        if threshold_us is None:
+            self.show_message(f"no threshold on this screen; {log}")
+            return
+        set_to = f"threshold: {show_duration(threshold_us)}"
+        self.show_message(f"{set_to} on this screen, `{set_to}` in the config keeps it; {log}")
+
     def on_key(self, event: Key) -> None:
         """Pass every key to the line that is typed; apply a filter at once. A key without an action has a message."""
         if self._asked is None:
@@ -839,7 +861,9 @@ class LatmonApp(App[int]):
         if prompt.purpose == FILTER:
             self._choose(replace(self.scene.selection, pattern=prompt.typed.text))
             return
-        if prompt.typed.done and prompt.kept:
+        if prompt.typed.done and prompt.kept and prompt.purpose == THRESHOLD:
+            self._set_threshold(prompt.typed.text)
+        elif prompt.typed.done and prompt.kept:
             self._travel.typed(prompt.purpose, prompt.typed.text)
         self._repaint()
 

@@ -260,6 +260,8 @@ class SearchScreen(ModalScreen[None]):
     """A page of lines over the main screen, searched by typing. Esc clears the search, then closes the page."""
 
     name_of_page = ""
+    clears_first = True
+    """Whether the first Esc clears the search."""
 
     def __init__(self, face: Face) -> None:
         super().__init__()
@@ -281,7 +283,7 @@ class SearchScreen(ModalScreen[None]):
         by = {"up": -1, "down": 1, "pageup": -room, "pagedown": room, "home": -_FAR, "end": _FAR}.get(event.key)
         if by is not None:
             self._moved += by
-        elif event.key == "escape" and self._typed:
+        elif event.key == "escape" and self._typed and self.clears_first:
             self._typed, self._moved = "", 0
         elif not await self._pressed(event.key):
             self._typed, self._moved = InputLine(self._typed).after(event.key, event.character).text, 0
@@ -363,9 +365,10 @@ class HelpScreen(SearchScreen):
 
 
 class PaletteScreen(SearchScreen):
-    """The command palette: every command by its name. Enter closes it and runs the selected one."""
+    """The command palette: every command by its name. Enter closes it and runs the selected one, Esc closes it."""
 
     name_of_page = "commands"
+    clears_first = False
 
     def __init__(self, some: Sequence[Command], run: Callable[[Command], Awaitable[None]], face: Face) -> None:
         super().__init__(face)

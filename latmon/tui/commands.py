@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from latmon.findings.episodes import Episode
 from latmon.findings.rule import Where, screen_title
 from latmon.model.histogram import bucket_index
+from latmon.support.units import duration_us
 from latmon.views.context import ViewState, selected
 from latmon.views.panels.files import operation_position, operations, slow_requests
 from latmon.views.panels.findings import current_first, finding_position, key_of, where
@@ -550,8 +551,8 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-FILTER, SEEK, NOTE = "filter", "seek", "note"
-WORDS = {FILTER: " / ", SEEK: " time ", NOTE: " mark "}
+FILTER, SEEK, NOTE, THRESHOLD = "filter", "seek", "note", "threshold"
+WORDS = {FILTER: " / ", SEEK: " time ", NOTE: " mark ", THRESHOLD: " threshold "}
 MAX_NOTE = 120
 
 
@@ -567,6 +568,16 @@ class Prompt:
         """Return the prompt after a key."""
         typed = self.typed.after(key, character, MAX_NOTE) if self.purpose == NOTE else self.typed.after(key, character)
         return replace(self, typed=typed, kept=key != "escape")
+
+
+def with_threshold(selection: Selection, text: str) -> Selection:
+    """Return the selection with a typed threshold; nothing typed is none. Raises ValueError with the expected form."""
+    if not text.strip():
+        return replace(selection, threshold_us=None)
+    threshold_us = duration_us(text)
+    if threshold_us <= 0:
+        raise ValueError("a threshold is longer than 0, such as 10ms")
+    return replace(selection, threshold_us=threshold_us)
 
 
 THEME, RAMP = "theme", "ramp"

@@ -17,7 +17,7 @@ from textual.binding import Binding
 
 from latmon.findings.rule import screen_title
 from latmon.support.units import EXAMPLES
-from latmon.tui.commands import FILTER, SEEK, STEPS, WORDS, Choice, Prompt
+from latmon.tui.commands import FILTER, NOTE, SEEK, STEPS, THRESHOLD, WORDS, Choice, Prompt
 from latmon.tui.time_travel import TRAVEL
 from latmon.views.context import ViewState, selected
 from latmon.views.heatmap import LABEL
@@ -229,6 +229,7 @@ ACTIONS = (
     ),
     Action("mark", "v", "v", _MARK, "mark", on=("overview",)),
     Action("apart", "r", "r", "read and write apart: of the selected device; again: together", "apart", on=_OVERVIEW),
+    Action("threshold", "A", "A", "threshold: I/Os above it are slow: they are counted and drawn in the alarm colour"),
     Action("ops", "o", "o", "one op: all I/O, or only read, write, flush, discard, other", "op"),
     Action("hold", "space", "Space", "pause and go on; data keeps arriving", "pause"),
     Action(
@@ -476,7 +477,7 @@ def brief_keys(
     """
     own = [a for a in ACTIONS if context in a.on and (visiting or a.name != "visit")]
     ways = [a for a in ACTIONS if a.name in _WAYS_OUT]
-    everywhere = [a for a in ACTIONS if not a.on and a.name not in _WAYS_OUT]
+    everywhere = [a for a in ACTIONS if not a.on and a.name not in (*_WAYS_OUT, *_NOT_BRIEF)]
     everywhere.sort(key=lambda action: GROUPS.index(_GROUP_OF.get(action.name, SHOWN)))
     return [*_pairs(own, cells), *_pairs(ways, cells)], _pairs(everywhere, cells)
 
@@ -585,6 +586,8 @@ _NAMES_FIRST = ("Enter", "Esc", "?", "Tab", "Space", ":")
 """The same keys in the order in which their names get room."""
 _WAYS_OUT = ("suspend", "screen", "help", "leave", "stop", "stop_now")
 """Actions of all contexts that are below those of the screen in the brief table: they lead away from it."""
+_NOT_BRIEF = ("redraw",)
+"""Actions of all contexts that only the sections below the brief table have, which is as high as a small screen."""
 _BRIEF_KEYS = 9
 """Cells of the keys in the brief table."""
 _FILTER = 24
@@ -688,15 +691,22 @@ _MORE = 2
 """Cells of the mark for more names."""
 
 
+_EXAMPLES_OF: Mapping[str, str] = MappingProxyType(
+    {SEEK: EXAMPLES, NOTE: "a note at the present time", THRESHOLD: "10ms, 1s; nothing: none"}
+)
+"""Purpose of a typed line -> what may be typed."""
+_ENTER_OF: Mapping[str, str] = MappingProxyType({SEEK: "go", NOTE: "put", THRESHOLD: "set"})
+"""Purpose of a typed line -> what Enter does."""
+
+
 def _typing(view: ViewState, open_prompt: Prompt, cells: int) -> Line:
     """Return the line that is typed, with its end; what is beside it is left out where it does not fit."""
     if open_prompt.purpose == FILTER:
         text = f"  {len(view.subjects())} of {len(view.history.store.devices)} devices  "
         does, undoes = "keep", "clear"
     else:
-        text = f"  {EXAMPLES}  " if open_prompt.purpose == SEEK else "  a note at the present time  "
-        text = "  " if open_prompt.typed.text else text
-        does, undoes = "go" if open_prompt.purpose == SEEK else "put", "leave"
+        text = "  " if open_prompt.typed.text else f"  {_EXAMPLES_OF[open_prompt.purpose]}  "
+        does, undoes = _ENTER_OF[open_prompt.purpose], "leave"
     keys = (Span("Enter", "accent"), Span(f" {does}  ", "dim"), Span("Esc", "accent"), Span(f" {undoes}", "dim"))
     shown = open_prompt.typed.text[-_SEEN:]
     left = (Span(WORDS[open_prompt.purpose], "accent"), Span(shown, "strong"), Span("█"))

@@ -99,7 +99,7 @@ def not_traced(
 
     `state`: the tracer's state, where tracing was requested; `parts`: stages and tables, one must be traceable.
     """
-    if origin is None or origin.reason == PROBES_STARTING:
+    if origin is None or origin.reason in (PREVIEW, PROBES_STARTING):
         return "starting: opening the backend" if origin is None else f"{what}: {PROBES_STARTING}"
     if without := no_distribution(origin):
         apart = next((one.reason for one in origin.absent if one.name != "total"), without)
@@ -111,6 +111,8 @@ def not_traced(
         return f"{what} are not in this part of the recording: the tracer ran and recorded none of them"
     if recorded:
         return f"{what} are not in this recording: {state or 'it was made without --stages all'}"
+    if state.startswith(TRACER_STARTING):
+        state += "; its probes are compiled and attached, which takes up to a minute on a busy host"
     off = " (--stages basic)" if mode == "basic" else ""
     return f"{what}: {state}" if state else f"{what} are not traced{off}: press S, or --stages all"
 
@@ -147,6 +149,8 @@ def _only_processes(issuers: Mapping[Issuer, IssuedIO]) -> bool:
 
 
 OFF = "off"
+PREVIEW = "the probes are starting"
+"""Reason of the origin whose counters are shown before the source has its first frame."""
 
 
 @dataclass(frozen=True)

@@ -295,7 +295,7 @@ _WITHOUT_SUMS: tuple[Field[Subject], ...] = (
     *_LATENCIES[1:],
 )
 """Instead of them where the probe counts latencies and doesn't add them up (tier C)."""
-_D2C_P50: Field[Subject] = Field("D2C p50", TIME + 1, _latency(0.5))
+_DRIVER_P50: Field[Subject] = Field("driver p50", TIME + 4, _latency(0.5))
 """The first of the latencies where they begin at the issue: those of the stages include the queue there."""
 _MEAN_ONLY: tuple[Field[Subject], ...] = (Field("mean", TIME, _mean),)
 """Instead of the quantiles, where the source has no distribution."""
@@ -442,7 +442,7 @@ def fitting(
     name = max(0, min(name, _NAME_MOST) - _NAME)
     latencies = (_LATENCIES if sums else _WITHOUT_SUMS) if distribution else _MEAN_ONLY
     if from_issue:
-        latencies = tuple(_D2C_P50 if field.title == "p50" else field for field in latencies)
+        latencies = tuple(_DRIVER_P50 if field.title == "p50" else field for field in latencies)
     wanted = (*_BEFORE, *(_FAILED if has_failed else ()), *latencies, *_AFTER)
     if titles:
         by_title = {field.title: replace(field, rank=0) for field in COLUMNS}

@@ -22,7 +22,7 @@ from latmon.recording.archive import Archive, Past, Stamp
 from latmon.support.text import clean
 from latmon.support.units import clock
 from latmon.views import spotlight, status
-from latmon.views.context import ViewState, no_distribution, no_rows, traced_share
+from latmon.views.context import PREVIEW, ViewState, no_distribution, no_rows, traced_share
 from latmon.views.findings_state import FindingsState
 from latmon.views.heatmap import Ink
 from latmon.views.heatmap_state import NOW, HeatmapState
@@ -63,7 +63,6 @@ STRIP_ROWS = 3
 """Devices of the strip, where the finding leaves them their lines."""
 _STRIP, _STRIP_REST = 8, 3
 """Lines of the strip; those of its title, its column titles and its health."""
-_PREVIEW = "the probes are starting"
 _OF_FRAMES = frozenset({"overview", "findings"})
 """Screens that need only the frames in memory, except for a map of offsets."""
 _OF_STAGES = frozenset({"stages"})
@@ -241,7 +240,7 @@ class Scene:
     def preview(self, origin: Origin, frame: Frame) -> None:
         """Show a frame of the kernel's counters while the source opens; none of them is kept."""
         self.is_preview = True
-        self.edge.store.origin = replace(origin, reason=_PREVIEW)
+        self.edge.store.origin = replace(origin, reason=PREVIEW)
         kept = self.edge.append(frame)
         if self.at is None:
             self._latency_map.advance(kept)

@@ -166,6 +166,8 @@ class Tracing:
 
 
 BEST_TIER = "A"
+_OF_TIER: Mapping[str, str] = MappingProxyType({"C": "tier C, no queue: I", "D": "tier D, only counters: I"})
+"""Tier -> what it lacks and the key of the page on it (docs/NUMBERS.md); a tier that is not here lacks nothing."""
 _FILTER = 24
 """Cells of a filter in the title, at most."""
 _HOST_PART, _LEAST_HOST = 3, 10
@@ -216,10 +218,10 @@ def title(
 
 
 def _tier_words(origin: Origin) -> str:
-    """Return the tier with the key of its explanation, nothing for the best one; without tiers the tool."""
+    """Return what the tier lacks, with the key of the page on it; nothing for the best one; without tiers the tool."""
     if not origin.tier:
         return origin.tool or origin.backend
-    return "" if origin.tier == BEST_TIER else f"tier {origin.tier}: I explains"
+    return "" if origin.tier == BEST_TIER else _OF_TIER.get(origin.tier, f"tier {origin.tier}: I")
 
 
 def health(

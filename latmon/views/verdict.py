@@ -276,9 +276,9 @@ def _nothing(view: ViewState) -> str:
         return f"nothing above {spelled(threshold_us)} for {_seen(view)}"
     automatic = sorted(set(view.history.on_demand.thresholds_us.values()))
     if not automatic:
-        return "no threshold is set"
+        return "no threshold, A sets one"
     ends = " to ".join(spelled(us) for us in dict.fromkeys((automatic[0], automatic[-1])))
-    return f"no threshold is set (logged from {ends} on)"
+    return f"no threshold, A sets one (log: from {ends})"
 
 
 def _seen(view: ViewState) -> str:

@@ -577,3 +577,30 @@ def test_picture_without_distributions(snap_compare):
     assert snap_compare(
         whole(make(Source(frames, origin=PROCFS))), terminal_size=(80, 24), run_before=lambda pilot: pressed(pilot, ())
     )
+
+
+async def test_a_key_sets_a_threshold_where_none_is_set():
+    """The sentence that none is set names the key; an invalid one changes nothing."""
+    app = make(Source(host(3, 5)))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settled(pilot)
+        assert "no threshold, A sets one" in screen(app)
+        for typed, threshold_us in (("10ms", 10_000), ("x", 10_000), ("0", 10_000), ("", None)):
+            await pilot.press("A", "ctrl+u", *typed, "enter")
+            await painted(pilot)
+            assert app.scene.selection.threshold_us == threshold_us, typed
+        await pilot.press("A", *"250us", "enter")
+        await painted(pilot)
+        assert "`threshold: 250us` in the config keeps it" in screen(app)
+        assert "A sets one" not in screen(app)
+        await pilot.press("A")
+        await painted(pilot)
+        assert "threshold 250us" in screen(app).splitlines()[-1]
+
+
+async def test_the_first_esc_closes_the_palette():
+    app = make(Source(host(2, 5)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        await pilot.press("colon", *"sort", "escape")
+        assert app.screen is app._main

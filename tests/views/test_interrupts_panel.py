@@ -4,7 +4,7 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-from frames import ORIGIN, SECOND, START_MONO, frame, on_demand_host
+from frames import ORIGIN, PROCFS, SECOND, START_MONO, frame, host, on_demand_host
 from traced import HANDLERS, HOSTILE, runs, softirqs, wakeups
 
 from latmon.aggregate.accumulator import summed
@@ -399,3 +399,23 @@ def test_a_recording_of_solaris_has_its_own_scale_on_the_screen():
     titles = [line for line in map(plain, made.draw(80, 24).body) if line.startswith(" wake-ups")]
     assert "SYS 60-99" in titles[0]
     assert "nice" not in titles[0]
+
+
+@pytest.mark.parametrize(
+    ("mode", "says"),
+    [("auto", "interrupts: not traced yet: this screen requests it"), ("basic", "(--stages basic): press S")],
+)
+def test_before_the_tracer_starts_the_screen_says_what_it_waits_for(mode, says):
+    made = Scene(Selection(screen="interrupts", stages=mode))
+    made.store.origin = ORIGIN
+    for each in host(2, 3):
+        made.append(each)
+    assert says in " ".join(text(screen_lines(made, (), 80, 24)).split())
+
+
+def test_while_the_probes_start_no_other_reason_is_given():
+    made = Scene(Selection(screen="interrupts"))
+    made.preview(PROCFS, host(2, 1)[0])
+    shown = " ".join(text(screen_lines(made, (), 80, 24)).split())
+    assert "the probes that time each I/O are starting" in shown
+    assert "latmon doctor" not in shown

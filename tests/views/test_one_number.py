@@ -73,11 +73,11 @@ def test_a_log_by_another_threshold_than_the_map_s_names_its_own() -> None:
 def test_latencies_with_and_without_the_queue_have_their_own_titles() -> None:
     """Tier C: the always-on probe begins at the issue, the tracer at the request's begin."""
     made = scene("e810")
-    assert " D2C p50 " in text(made)
+    assert " driver p50 " in text(made)
     made.choose(Selection(screen="stages"))
-    assert " Q2C p50 " in text(made)
-    assert " Q2C p99 " in text(made)
+    assert " total p50 " in text(made)
+    assert " total p99 " in text(made)
     made = scene("host")
-    assert "D2C" not in text(made)
+    assert "driver p50" not in text(made)
     made.choose(Selection(screen="stages"))
-    assert "Q2C" not in text(made)
+    assert "total p50" not in text(made)

@@ -8,7 +8,7 @@ from panels import inside
 
 from latmon.analysis.attribution import issuer_rows
 from latmon.model import measurements
-from latmon.model.frame import ISSUERS, PROCESSES, Missing, Traced
+from latmon.model.frame import ISSUERS, PROCESSES, Missing, Outlier, Traced
 from latmon.model.histogram import Histogram
 from latmon.model.measurements.behind import Behind
 from latmon.model.measurements.issued_io import IssuedIO
@@ -215,6 +215,17 @@ def test_processes_of_a_cgroup_and_all_of_them():
     made.choose(STEPS["leave"](made.view, 0))
     made.choose(STEPS["processes"](made.view, 0))
     assert "2 cgroups" in text(made)
+
+
+@pytest.mark.parametrize("processes", [None, True])
+def test_on_sunos_it_names_the_scripts_and_the_processes_of_slow_ios(processes):
+    absent = tuple(Missing(name, "this system has no D script for that") for name in (ISSUERS, PROCESSES))
+    origin = replace(ORIGIN, kernel="SunOS 5.11", untraced=absent)
+    slow_ios = tuple(Outlier(0.0, 1, "nvme0n1", "read", 50_000, comm=comm) for comm in ("oracle", "dbw0", "oracle"))
+    frames = [replace(one, outliers=slow_ios) for one in host(2, 1)]
+    shown = " ".join(text(scene(frames, origin, processes=processes)).split())
+    assert "The script sd names the process of each slow I/O (screen 4), vop_files that" in shown
+    assert "Slow I/Os of the last 60 s: oracle 2, dbw0 1." in shown
 
 
 @pytest.mark.parametrize(

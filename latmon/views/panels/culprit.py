@@ -126,7 +126,8 @@ def _waits(delay: Histogram, before: str, after: str, seconds: float) -> tuple[t
     number = f"{count(slower(delay, LATE_US).ios)} waits ≥ 1 ms{after}"
     longest = f"up to {attached(maximum(delay).removeprefix('≤'))}"
     texts = (f"{number}, {longest}, {spelled(total_us)} in all", f"{number}, {longest}", longest)
-    return tuple(f"{before}{text}" for text in texts), total_us / max(seconds, 1e-6)
+    briefer = (before.removesuffix(": "), longest) if before else ()
+    return (*(f"{before}{text}" for text in texts), *briefer), total_us / max(seconds, 1e-6)
 
 
 def _thread(thread: Wakeups, seconds: float) -> Culprit | None:

@@ -19,8 +19,23 @@ from latmon.support.units import UNKNOWN, duration, spelled
 from latmon.views.bars import AgeAxis
 from latmon.views.context import MEASURING, OFF, ViewState
 from latmon.views.heatmap import TAIL
-from latmon.views.lines import TIME, Field, Line, Placed, Span, cell, cut, fit, heading, heads, layout, paragraph, row
-from latmon.views.panels.outliers import OWN, letters
+from latmon.views.lines import (
+    TIME,
+    Field,
+    Line,
+    Placed,
+    Span,
+    cell,
+    cut,
+    fit,
+    heading,
+    heads,
+    layout,
+    paragraph,
+    plain,
+    row,
+)
+from latmon.views.panels.outliers import OWN, letters, op_legend
 from latmon.views.selection import shown
 from latmon.views.units import count, size
 
@@ -81,7 +96,15 @@ def in_flight_lines(
         for one in some
     ]
     lines = [_marked(line) if one.device == selected else line for line, one in zip(lines, some, strict=True)]
-    return [fit(line, width) for line in (heading(title, width), *titled, *_from(lines, room, begin))][:height]
+    titled = [heading(title, width, _op_letters(some, width)), *titled]
+    return [fit(line, width) for line in (*titled, *_from(lines, room, begin))][:height]
+
+
+def _op_letters(some: Sequence[Aged], width: int) -> Line:
+    """Return what the letters of ops and flags in the list mean, for the right side of its title."""
+    shown_ops = [(one.request.op, one.request.flags) for one in some if one.request]
+    text = " ".join(plain(line).strip() for line in op_legend(shown_ops, width)) if shown_ops else ""
+    return (Span(f" {text} ", "dim"),) if text else ()
 
 
 def _marked(line: Line) -> Line:
@@ -312,7 +335,7 @@ def _of_no_age(view: ViewState, now: Mapping[str, int]) -> str:
     rest = sum(unknown.values()) - followed
     blind = [name for name in unknown if not ages.is_followed(name)]
     why = _no_probe(view) if ages.probe is None else f"no probe follows {'it' if len(blind) == 1 else 'them'}"
-    least = "A device that completes nothing has a least age"
+    least = "Of a device that completes nothing, the time since then is known"
     return f"{rest} of unknown age on {listed(blind)}: {why}. {least}"
 
 

@@ -621,6 +621,8 @@ def _why(view: ViewState, what: str, *parts: str) -> str:
     state, mode = view.tracing, view.selection.stages
     if state == MEASURING and view.history.on_demand.traced.histograms:
         state = "the tracer runs and recorded none of them in this time"
+    elif not state and mode == "auto" and not view.recorded:
+        state = "not traced yet: this screen requests it; S S traces all devices, always"
     return not_traced(what, view.origin, parts, mode=mode, recorded=view.recorded, state=state)
 
 

@@ -70,8 +70,8 @@ _NAME = 11
 _LETTERED = _NAME + 2
 """Cells of a stage's name with its letter before it."""
 _VALUE = TIME
-Q2C = "Q2C"
-"""Begin of the titles of latencies that include the queue, where those of the overview (D2C) do not."""
+WITH_QUEUE = "total"
+"""Begin of the titles of latencies that include the queue, where those of the overview begin at the driver."""
 _PERCENT = 4
 _TAIL = 2
 """Number of the band above the threshold."""
@@ -306,8 +306,8 @@ def _on_demand_fields(anatomies: Sequence[Anatomy], ink: Ink, *, roomy: bool) ->
         rank = 0 if number == _TAIL else 1
         return Field(f"{before}{titles[number]}", least, make, rank=rank, right=False, most=60)
 
-    begins = f"{Q2C} " if any(a.has_queue_apart for a in anatomies) else ""
-    value = _VALUE + bool(begins)
+    begins = f"{WITH_QUEUE} " if any(a.has_queue_apart for a in anatomies) else ""
+    value = max(_VALUE, len(begins) + len("p99"))
     fields = [
         Field("device", name if roomy else 9, lambda a, _: a.device, right=False, most=name),
         Field(f"{begins}p50", value, lambda a, _: _quantile(a, 0.5), rank=1),

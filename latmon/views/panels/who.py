@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
@@ -310,6 +311,8 @@ def _only(view: ViewState) -> str:
 
 def _why_none(view: ViewState, origin: Origin) -> str:
     """Return why the table is empty."""
+    if origin.kernel.startswith("SunOS") and origin.why_untraced(ISSUERS, PROCESSES):
+        return _of_slow_ios(view)
     if view.lists_processes and not any(one.is_process for one in view.history.on_demand[measurements.ISSUERS]):
         return _why_no_process(view, origin)
     if why := origin.why_untraced(ISSUERS):
@@ -326,6 +329,20 @@ def _why_none(view: ViewState, origin: Origin) -> str:
         needs = "" if origin.tier in ("", _TIMED_TIER) else f"; {_needs(view, origin, 'them')}"
         return f"{count(ios)} I/Os completed in the last {over}, and {_UNCOUNTED[view.recorded]}{known}{needs}"
     return f"no I/O completed in the last {over}"
+
+
+def _of_slow_ios(view: ViewState) -> str:
+    """Return which scripts name processes on a system on which none counts the I/Os of each, and whom they named."""
+    devices = {device.name for device in shown(view.history.devices(), view.selection)}
+    outliers = (one for one in view.history.on_demand.outliers if one.device in devices and one.comm)
+    named = Counter(one.comm for one in outliers)
+    by = ", ".join(f"{comm} {count(ios)}" for comm, ios in named.most_common(_NAMED))
+    over = span(view.selection.window_us)
+    return (
+        "No D script counts the I/Os of each process or zone on SunOS. "
+        "The script sd names the process of each slow I/O (screen 4), vop_files that of each slow operation on a file "
+        f"(F). Slow I/Os of the last {over}: {by or 'none'}."
+    )
 
 
 def _why_no_process(view: ViewState, origin: Origin) -> str:
