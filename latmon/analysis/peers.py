@@ -292,12 +292,13 @@ class Order:
         self._small: set[str] = set()
         self._last: list[str] = []
 
-    def sort(self, some: Sequence[Rank], *, keep: bool = False) -> list[str]:
+    def sort(self, some: Sequence[Rank], *, keep: bool = False, waits: bool = False) -> list[str]:
         """Return the names in order.
 
-        `keep`: the ranks are incomplete, so the last order is kept, and new devices are appended by name.
+        `keep`: the ranks are incomplete, so the last order is kept, and new devices are appended by name. `waits`: they
+        lack the findings, which may move every row a moment later, so that without a last order all are by name.
         """
-        if keep and self._last:
+        if waits or (keep and self._last):
             place = {name: at for at, name in enumerate(self._last)}
             return sorted((one.name for one in some), key=lambda name: (place.get(name, len(place)), by_name(name)))
         busiest_us = max((one.busy_us for one in some), default=0.0)

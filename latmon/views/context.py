@@ -148,6 +148,8 @@ def _only_processes(issuers: Mapping[Issuer, IssuedIO]) -> bool:
     return not is_timed and any(one.is_process for one in issuers)
 
 
+_FIRST_EVALUATED_US = 2_500_000
+"""Covered time of a replay at which rules have been evaluated at the latest."""
 OFF = "off"
 PREVIEW = "the probes are starting"
 """Reason of the origin whose counters are shown before the source has its first frame."""
@@ -270,7 +272,8 @@ class ViewState:
             self.selection.sort,
             self.found.places,
             steady=self.order,
-            keep=history.is_partial or self.found.coming,
+            keep=history.is_partial,
+            waits=self.found.coming or self._awaits_findings,
             in_flight_us=in_flight_us(history.ages.oldest, history.window.length_us),
         )
         rows = self._in_group(rows)
@@ -279,6 +282,15 @@ class ViewState:
             rows = [replace(row, selection=selection) for row in rows]
         in_places = self._in_places(len(rows))  # those without a map last
         return sorted(rows, key=lambda s: (not s.device.timed, natural(s.device.name))) if in_places else rows
+
+    @property
+    def _awaits_findings(self) -> bool:
+        """Return whether a replay has just begun: its rules are evaluated for the first time after 2 s.
+
+        A picture, which has no past, has its findings at once.
+        """
+        is_played = self.recorded and self.past is not None
+        return is_played and not self.found.evaluated and self.history.window.covered_us < _FIRST_EVALUATED_US
 
     def _in_group(self, rows: list[Subject]) -> list[Subject]:
         """Return the rows of the opened group, in the order that they have among all; all rows where none is open."""

@@ -545,16 +545,17 @@ def order(
     *,
     steady: Order | None = None,
     keep: bool = False,
+    waits: bool = False,
     in_flight_us: Mapping[str, int] = MappingProxyType({}),
 ) -> list[Subject]:
     """Return the rows by the order of devices, or by a column and that order among equals.
 
     `found`: device -> the place of the finding on it; `steady`: the order that keeps rows in place;
-    `keep`: leave it as it is, since findings or samples are still missing; `in_flight_us`: how long I/Os that have not
-    completed have waited.
+    `keep`: leave it as it is, since samples are still missing; `waits`: since findings are. `in_flight_us`: how long
+    I/Os that have not completed have waited.
     """
     ranks = _ranks(subjects, found, in_flight_us)
-    place = {name: at for at, name in enumerate((steady or Order()).sort(ranks, keep=keep))}
+    place = {name: at for at, name in enumerate((steady or Order()).sort(ranks, keep=keep, waits=waits))}
     keys: dict[str, Callable[[Subject], float | tuple[object, ...]]] = {
         "name": lambda s: (s.gone, not s.ios, natural(s.device.name)),
         "p99": lambda s: -(s.window.latency(s.device.name, s.selection.ops).quantile(0.99) or 0),

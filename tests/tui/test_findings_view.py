@@ -502,6 +502,25 @@ def test_a_device_with_an_io_above_the_threshold_is_the_first_in_the_second_seco
     assert made.view.subjects()[0].device.name == "nvme2n1"
 
 
+def test_a_replay_ranks_its_rows_when_the_first_findings_are_known(ruled):
+    """Before, rows are in the order of names: another order a second later would move them all."""
+    ruled(shows(replace(WAKE_UP, device="nvme2n1")))
+    busiest = Series("nvme3n1", "read", "total")
+    frames = [
+        replace(one, histograms=one.histograms | {busiest: Histogram.record([90_000] * 90)}) for one in host(4, 6)
+    ]
+    made = Scene(Selection(), mode="REPLAY", findings=DEFAULT)
+    made.opened(BEGUN)
+    orders = []
+    for frame in frames:
+        made.append(frame)
+        orders.append([subject.device.name for subject in made.view.subjects()])
+    by_name = [f"nvme{number}n1" for number in range(4)]
+    assert orders[0] == by_name
+    assert orders[2:] == [orders[-1]] * 4
+    assert orders[-1][0] == "nvme2n1"
+
+
 def test_rows_stay_while_an_earlier_time_is_read_and_evaluated(ruled):
     ruled(shows(replace(WAKE_UP, device="nvme2n1")))
     made = scene(host(4, 90))

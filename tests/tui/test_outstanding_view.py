@@ -112,7 +112,7 @@ def test_uncounted_ios_are_never_shown_as_none_waiting():
     assert "how many I/Os nvme2n1 had outstanding is not measured here" in output
     assert "is not in this recording" in " ".join(shown("move:1", "move:1", mode="REPLAY").split())
     procfs = " ".join(shown(frames=host(2, 5), size=(160, 50)).split())
-    assert "no probe follows requests here. A device that" in procfs
+    assert "no probe follows requests here. Of a device that" in procfs
 
 
 def test_busy_time_is_without_what_was_idle():
@@ -317,9 +317,9 @@ def busy_elsewhere(**changed):
 def test_an_unknown_age_is_never_reported_as_young():
     output = words(shown(frames=busy_elsewhere()))
     assert "the ages of" not in output  # the title: the reason below it has the number
-    assert f"6 in flight, 6 of unknown age on {CROWDED}: no probe follows requests here. A device that" in output
+    assert f"6 in flight, 6 of unknown age on {CROWDED}: no probe follows requests here. Of a device that" in output
     traced = [replace(one, traced=replace(one.traced, one_in=1)) for one in busy_elsewhere()]
-    assert f"on {CROWDED}: this source's tracer measures no ages. A device that" in words(shown(frames=traced))
+    assert f"on {CROWDED}: this source's tracer measures no ages. Of a device that" in words(shown(frames=traced))
     unfollowed = words(shown(frames=busy_elsewhere(still=InFlightList(devices=(FREE,)))))
     assert f"6 in flight, 6 of unknown age on {CROWDED}: no probe follows it." in unfollowed
     since = busy_elsewhere()[0].mono_us
