@@ -24,7 +24,19 @@ from latmon.report.html_elements import LEVELS, number, share, text, time_of
 from latmon.report.model.latency import QUANTILES, RAREST, RAREST_Q
 from latmon.report.reading import Item
 from latmon.support.units import rate, spelled
-from latmon.views.axes import Extent, LatencyScale, begins, last_step, latency_scale, level, rows_of, tail_bucket
+from latmon.views.axes import (
+    Extent,
+    Fullness,
+    LatencyScale,
+    begins,
+    fullness,
+    last_step,
+    latency_scale,
+    level,
+    p99,
+    rows_of,
+    tail_bucket,
+)
 
 MAX_COLUMNS = 240
 MAX_DEVICES = 256
@@ -381,11 +393,15 @@ def cell_colours(found: Mapping[int, Counts], scale: LatencyScale, threshold_us:
     """Return the colours for a device's columns."""
     highest = max(max(counts) for counts in found.values() if counts)
     first = tail_bucket(threshold_us)
-    above = (row for row in range(scale.rows) if first is not None and scale.first(row) >= first)
-    tail_row = next(above, scale.rows)
+    rows = (row for row in range(scale.rows) if first is not None and scale.first(row) >= first)
+    tail_row = next(rows, scale.rows)
     reached = threshold_us is not None and scale.row(highest) >= tail_row
-    most = max(max(rows_of(counts, scale)) for counts in found.values())
-    return CellColours(last_step(most), tail_row, spelled(threshold_us) if threshold_us is not None and reached else "")
+    cells = Fullness()
+    for counts in found.values():
+        cells.update(fullness(rows_of(counts, scale)))
+    return CellColours(
+        last_step(p99(cells) or 0), tail_row, spelled(threshold_us) if threshold_us is not None and reached else ""
+    )
 
 
 def legend(frame: MapFrame, colours: CellColours, y: int) -> Iterator[str]:

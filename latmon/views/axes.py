@@ -12,6 +12,7 @@ each rescaling sends the whole screen over ssh.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -50,9 +51,11 @@ A narrow range fills its rows so. Steps in between would need labels between row
 _FASTEST = 0.001
 """Share of the I/Os that the lowest row counts together, whatever their latency is: the axis begins at p0.1."""
 _DEFAULT = (bucket_index(64), bucket_index(16_384))
-_LEAST_TOP = 4
+_ROUND: tuple[int, ...] = tuple(digit * 10**power for power in range(12) for digit in (1, 2, 5))
+_LEAST_TOP = 5
 _LEAST_RANGE = _OCTAVE
 """Least range of a scale, in buckets: a device whose I/Os all take the same time has rows below it, too."""
+_P99 = 0.99
 _LABELLED = 2
 """Labels that show the scale of an axis; with one it is not known how much a row is."""
 _MARGIN_FROM = 6
@@ -105,11 +108,19 @@ class LatencyScale:
             return min(max(index + rows, self.low), self.last(self.rows - 1))
         return self.first(min(max(self.row(index) + rows, 0), self.rows - 1))
 
+    def is_edge(self, row: int) -> bool:
+        """Return whether a row begins where a bucket does."""
+        return row * self.step % self.per == 0
+
+    def edge(self, row: int) -> int:
+        """Return the bucket that the lower edge of a row is in."""
+        return self.low + row * self.step // self.per
+
     def is_labelled(self, row: int) -> bool:
         """Return whether the lower edge of a row has a label; the lowest row has none where it begins at 0."""
-        if row * self.step % self.per:
+        if not self.is_edge(row):
             return False
-        edge, apart = self.low + row * self.step // self.per, _LABELS[self.step] if self.per == 1 else 1
+        edge, apart = self.edge(row), _LABELS[self.step] if self.per == 1 else 1
         # a scale from 0 us on may have no edges at the usual powers of 2; its labels are at others, equally far apart
         is_usual = (self.low + 2 * _OCTAVE) % self.step == 0 or self.per > 1
         first = 0 if is_usual else math.lcm(self.step, _OCTAVE) // _OCTAVE + 2
@@ -122,7 +133,7 @@ class LatencyScale:
 
     def edge_us(self, row: int) -> int:
         """Return the lower edge of a row in us."""
-        return bucket_bounds(self.low + row * self.step // self.per)[0]
+        return bucket_bounds(self.edge(row))[0]
 
     @property
     def open_below(self) -> bool:
@@ -253,10 +264,44 @@ def tail_bucket(threshold_us: int | None) -> int | None:
     return index if bucket_bounds(index)[0] == threshold_us else index + 1
 
 
-def last_step(fullest: int) -> int:
-    """Return the count at which the last step begins: 4, 6, 8, 12 ... up to that of the fullest cell."""
-    power = 1 << max(fullest, 1).bit_length() - 1
-    return max(_LEAST_TOP, power * 3 // 2 if power * 3 // 2 <= fullest else power)
+def round_number(count: int) -> int:
+    """Return the position, among 1, 2, 5, 10, 20, 50 ..., of the greatest number that is at most `count`."""
+    return bisect_right(_ROUND, count) - 1
+
+
+def last_step(position: int) -> int:
+    """Return the count at which the last step of a map's colours begins: the round number at a position."""
+    return max(_LEAST_TOP, _ROUND[position])
+
+
+Fullness = Counter[int]
+"""Cells with I/Os by the position of their count, rounded down to 1, 2, 5, 10, 20, 50 ..."""
+
+
+def fullness(rows: Iterable[int]) -> Fullness:
+    """Return how full the cells of a column are."""
+    return Counter(round_number(count) for count in rows if count)
+
+
+def p99(cells: Fullness) -> int | None:
+    """Return the position that 99 % of the cells do not exceed, without the fullest one; None without a cell."""
+    left = int((cells.total() - 1) * _P99)
+    for position in sorted(cells):
+        left -= cells[position]
+        if left < 0:
+            return position
+    return None
+
+
+def steady(positions: Sequence[int], held: int) -> int:
+    """Return the position of a scale's end, which changes late. `positions`: of windows, each a column before the last.
+
+    It is the greatest one that lasted `held` columns: shorter peaks and gaps leave it. One that is more than a step off
+    is followed at once.
+    """
+    runs = (positions[at : at + held] for at in range(max(len(positions) - held + 1, 1)))
+    lasting = max(min(run) for run in runs)
+    return positions[0] if abs(positions[0] - lasting) > 1 else lasting
 
 
 def level(n: int, top: int, levels: int) -> int:
@@ -290,8 +335,8 @@ def begins(top: int, levels: int) -> dict[int, int]:
 
 Counts = dict[int, int]
 _MAX_GAP_COLUMNS = 10_000
-_LATE = 6
-"""A map's range shrinks so many parts of a window late."""
+_LATE, _LEAST_LATE = 6, 10
+"""A map's range shrinks so many parts of a window late; columns before a map that are kept at least."""
 
 
 def _columns_of(window_us: int, column_us: int, slots: int) -> int:
@@ -302,7 +347,7 @@ def _columns_of(window_us: int, column_us: int, slots: int) -> int:
 def reach_us(column_us: int, slots: int, window_us: int) -> int:
     """Return the time of which a timeline needs frames."""
     size = _columns_of(window_us, column_us, slots)
-    return column_us * (max(slots, size + size // _LATE) + 1)
+    return column_us * (max(slots + _LEAST_LATE, size + size // _LATE) + 1)
 
 
 class KernelCounts(NamedTuple):
@@ -344,6 +389,7 @@ class TimeColumn:
     drawn: dict[str, tuple[object, list[tuple[str, str]]]] = field(default_factory=dict)
     """Device -> style of its map, and the cells that the column has in it, until it gets another frame."""
     _rows: dict[str, tuple[LatencyScale, list[int]]] = field(default_factory=dict)
+    _fullness: dict[str, tuple[LatencyScale, Fullness]] = field(default_factory=dict)
     _failed: dict[str, Counter[Outcome]] = field(default_factory=dict)
     _waiting: dict[str, set[int]] | None = None
     _context: HostContext | None = None
@@ -354,6 +400,7 @@ class TimeColumn:
         for device, sums in self.sums.items():
             add_frame(sums, frame, device, self.ops)
         self._rows.clear()
+        self._fullness.clear()
         self._failed.clear()
         self.drawn.clear()
         self._waiting = self._context = None
@@ -373,6 +420,13 @@ class TimeColumn:
         if made is None or made[0] != scale:
             counts = self.counts(device)
             made = self._rows[device] = (scale, rows_of(counts, scale) if counts else [])
+        return made[1]
+
+    def fullness(self, device: str, scale: LatencyScale) -> Fullness:
+        """Return how full a device's cells are; computed once per scale."""
+        made = self._fullness.get(device)
+        if made is None or made[0] != scale:
+            made = self._fullness[device] = (scale, fullness(self.rows(device, scale)))
         return made[1]
 
     def waiting(self, device: str) -> Collection[int]:
@@ -478,9 +532,9 @@ class Timeline:
         self.columns: deque[TimeColumn] = deque(maxlen=max(slots - sweep, 1))
         """Oldest first, without holes in their numbers; in a sweep one slot has the marker instead."""
         self._size = _columns_of(window_us, column_us, slots)
-        late = max(self._size + self._size // _LATE - slots, 0) + sweep
+        late = max(self._size + self._size // _LATE - slots, _LEAST_LATE) + sweep
         self._gone: deque[TimeColumn] = deque(maxlen=late)
-        """Columns before those, which `earlier` reads."""
+        """Columns before those."""
         self.begin = Begin()
         self.window_us = window_us
         """The time up to the newest column that regions may be of; columns before it are only drawn. 0: all columns."""
@@ -533,6 +587,11 @@ class Timeline:
             for index, n in every[-back - size].counts(device).items():
                 now[index] = now.get(index, 0) + n
             yield {index: n for index, n in now.items() if n > 0}
+
+    @property
+    def before(self) -> Sequence[TimeColumn]:
+        """Return some columns before the first one that is drawn, oldest first."""
+        return tuple(self._gone)
 
     def highest(self, device: str, *, in_flight: bool = True) -> int | None:
         """Return the bucket of the slowest I/O of any column; None where there is none.

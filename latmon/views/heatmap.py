@@ -11,14 +11,14 @@ import math
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from types import MappingProxyType
 from typing import NamedTuple
 
 from latmon.aggregate.history import DepthEntry
 from latmon.model.frame import Frame, Series
-from latmon.model.histogram import EMPTY, Histogram, bucket_bounds, bucket_index
+from latmon.model.histogram import BITS, EMPTY, Histogram, bucket_bounds, bucket_index
 from latmon.recording.archive import letter
 from latmon.support.units import attached, clock, duration, part, with_unit
 from latmon.views.axes import Begin, LatencyScale, TimeColumn, Timeline, rows_of, thresholds
@@ -39,6 +39,9 @@ _CLOCK = 8
 _ROUND_S = (5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600)
 _COARSE = 24
 """Three octaves."""
+_LABELLED = 3
+"""Labels of an axis at least, where the rows have edges for them."""
+_OCTAVE = 1 << BITS
 
 
 WAIT = "wait"
@@ -121,10 +124,9 @@ class MapStyle:
         return self.scale.row_of(self.threshold_us)
 
     def waiting_role(self, bucket: int) -> str:
-        """Return the role of an I/O in flight of this age: the alarm colour is for those above a threshold alone."""
-        if self.threshold_us is None or not self.ink.coloured:
-            return WAIT
-        return TAIL if bucket >= bucket_index(self.threshold_us) else "strong"
+        """Return the role of an I/O in flight of this age: the alarm colour is only for those above a threshold."""
+        is_above = self.threshold_us is not None and bucket >= bucket_index(self.threshold_us)
+        return TAIL if is_above and self.ink.coloured else WAIT
 
     def is_older(self, bucket: int) -> bool:
         """Return whether the age of an I/O in flight is above the range."""
@@ -371,19 +373,35 @@ def label(style: MapStyle, row: int) -> Span:
     threshold = "" if style.threshold_us is None else with_unit(style.threshold_us, 2)
     if row == style.limit_row:
         return Span(f"{threshold:>{LABEL - 1}}┤", "limit")
-    edge = nominal(style.scale.edge_us(row)) if style.scale.is_labelled(row) else ""
+    edge = edge_labels(style.scale).get(row, "")
     edge = "" if edge == threshold and style.limit_row >= 0 else edge
     return Span(f"{edge:>{LABEL - 1}}{'┤' if edge else '│'}", "dim")
 
 
+@lru_cache(64)
+def edge_labels(scale: LatencyScale) -> Mapping[int, str]:
+    """Return the labels of the rows' lower edges: powers of two, where they are too few also parts of an octave."""
+    labels = {row: nominal(scale.edge_us(row)) for row in range(scale.rows) if scale.is_labelled(row)}
+    parts = 2
+    while len(labels) < _LABELLED and parts <= _OCTAVE:
+        for row in range(scale.rows):
+            edge = scale.edge(row)
+            is_part = edge > 0 and scale.is_edge(row) and edge % (_OCTAVE // parts) == 0
+            name = nominal(scale.edge_us(row)) if is_part else ""
+            if name and len(name) < LABEL:
+                labels[row] = name
+        parts *= 2
+    return MappingProxyType(labels)
+
+
 def nominal(us: int) -> str:
-    """Return 0 or a power of two by its usual name: 64us, 4ms for 4,096 us, 1s for 1,048,576 us, 1min for 67 s."""
+    """Return a latency by its name in powers of 2: 64us, 4ms for 4,096 us, 1.5s for 1,572,864 us, 1min for 67 s."""
     if not us:
         return "0us"
     power = us.bit_length() - 1
     units = ((0, "us"), (10, "ms"), (20, "s"), (26, "min"), (32, "h"))
-    begin, unit = next(one for one in reversed(units) if power >= one[0])
-    return f"{1 << power - begin}{unit}"
+    begin, unit = next(named for named in reversed(units) if power >= named[0])
+    return f"{us / (1 << begin):g}{unit}"
 
 
 def axis(timeline: Timeline, style: MapStyle, device: str = "") -> Line:
@@ -415,7 +433,9 @@ def times(timeline: Timeline, style: MapStyle, device: str = "") -> Line:
     ends = [((timeline.slot(c.number) + 1) * wide, c.wall) for c in timeline.columns if not c.gap]
     size = timeline.slots * wide
     label = _marker(timeline, style, size) if timeline.sweep else newest_label(timeline.last_wall, size, letters)
-    return runs(time_axis(ends, timeline.column_us, wide, label, size=size, letters=letters, failed=failed))
+    taken = {*letters, *range(label.begin, label.begin + len(label.cells))}
+    labels = (_window_label(timeline, wide, taken), label)
+    return runs(time_axis(ends, timeline.column_us, wide, labels, size=size, letters=letters, failed=failed))
 
 
 class AxisLabel(NamedTuple):
@@ -433,6 +453,22 @@ def newest_label(wall: float | None, size: int, letters: Collection[int] = ()) -
     return AxisLabel(begin, (("─", "dim"), *((char, "text") for char in clock(wall))))
 
 
+def _window_label(timeline: Timeline, wide: int, taken: Collection[int]) -> AxisLabel:
+    """Return the mark, with its meaning, below the first column of the window that the table is of.
+
+    Nothing where the whole map is of it, in a sweep, and where `taken` cells of the axis leave no room. `wide`: cells
+    of a column.
+    """
+    columns = timeline.columns
+    if timeline.sweep or not columns or timeline.first <= columns[0].number:
+        return AxisLabel()
+    begin = timeline.slot(timeline.first) * wide
+    for words in (f"├last {span(timeline.window_us)}", f"├{span(timeline.window_us)}"):
+        if begin > 0 and set(taken).isdisjoint(range(begin, begin + len(words))):
+            return AxisLabel(begin, tuple((char, "accent" if char == "├" else "dim") for char in words))
+    return AxisLabel()
+
+
 def _marker(timeline: Timeline, style: MapStyle, size: int) -> AxisLabel:
     """Return the label of a sweep's marker, which is under the column that is written next."""
     x, mark = timeline.slot(timeline.newest() + 1) * style.cell_width, f"▲{style.now}"
@@ -448,25 +484,28 @@ def time_axis(
     ends: Iterable[tuple[int, float]],
     column_us: int,
     cell_width: int,
-    label: AxisLabel,
+    labels: Sequence[AxisLabel],
     *,
     size: int,
     letters: Mapping[int, str] = MappingProxyType({}),
     failed: Collection[int] = (),
 ) -> list[tuple[str, str]]:
-    """Return `size` cells of an axis with round wall-clock stamps, where neither the label nor a letter is.
+    """Return `size` cells of an axis with round wall-clock stamps, where neither a label nor a letter is.
 
     `ends`: for each column the cell after its last one and its end in s; `letters`: by their cell; `failed`: cells that
     are drawn as those of failed I/Os, where no stamp is.
     """
     cells = [("━", "bad") if x in failed else ("─", "dim") for x in range(size)]
     every = _tick_s(column_us, cell_width)
-    taken = {*letters, *range(label.begin, label.begin + len(label.cells))}
+    taken = set(letters)
+    for placed in labels:
+        taken.update(range(placed.begin, placed.begin + len(placed.cells)))
     for end, wall in ends:
-        begin, tick = end - _CLOCK, wall // every * every
-        if begin >= 0 and wall - column_us / 1e6 < tick and taken.isdisjoint(range(begin, end)):
-            cells[begin:end] = [(char, "dim") for char in clock(tick)]
-    cells[label.begin : label.begin + len(label.cells)] = label.cells
+        start, tick = end - _CLOCK, wall // every * every
+        if start >= 0 and wall - column_us / 1e6 < tick and taken.isdisjoint(range(start, end)):
+            cells[start:end] = [(char, "dim") for char in clock(tick)]
+    for placed in labels:
+        cells[placed.begin : placed.begin + len(placed.cells)] = placed.cells
     for x, sign in letters.items():
         cells[x] = (sign, "bad")
     return cells

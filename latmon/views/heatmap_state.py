@@ -181,19 +181,43 @@ class HeatmapState:
         scale = replace(scale, rows=max(scale.rows - spare, scale.needed(span.high))).lowered(span.high)
         self.drawn = DrawnMap(timeline, scale)
         cells = scale.halves if ink.halves else scale
-        made = (column.rows(device, cells) for column in timeline.columns for device in devices)
-        fullest = axes.last_step(_usual(max(one) for one in made if one))
-        return MapStyle(scale, fullest, max(1, width // timeline.slots), ink, limit, self.now, axes.tail_bucket(limit))
+        top = _last_step(timeline, devices, cells)
+        return MapStyle(scale, top, max(1, width // timeline.slots), ink, limit, self.now, axes.tail_bucket(limit))
 
 
-_FULL = 0.8
-"""Share of the columns whose fullest cell is at most at the last step: a burst leaves the colours of all else."""
+_HELD_US, _KEPT_US = 3_000_000, 8_000_000
+"""The colours' scale follows a change that lasts for the first time, and forgets what was before the second one."""
+_LEAST_HELD, _LEAST_KEPT = 2, 4
+"""Columns of the same, where they are long."""
 
 
-def _usual(fullest: Iterable[int]) -> int:
-    """Return the count of the fullest cell that most columns do not exceed; 1 without a column."""
-    some = sorted(fullest)
-    return some[int((len(some) - 1) * _FULL)] if some else 1
+def _last_step(timeline: Timeline, devices: Iterable[str], scale: LatencyScale) -> int:
+    """Return the count at which the last step of a map's colours begins: p99 of its cells with I/Os, a round number.
+
+    It depends on the frames alone, so the windows that ended shortly before are looked at again.
+    """
+    names = tuple(devices)
+    each = []
+    for column in (*timeline.before, *timeline.columns):
+        of_column = axes.Fullness()
+        for device in names:
+            of_column.update(column.fullness(device, scale))
+        each.append(of_column)
+    drawn = len(timeline.columns)
+    cells = axes.Fullness()
+    for of_column in each[len(each) - drawn :]:
+        cells.update(of_column)
+    held = max(_HELD_US // timeline.column_us, _LEAST_HELD)
+    kept = max(_KEPT_US // timeline.column_us, _LEAST_KEPT)
+    positions = []
+    for end in range(len(each), max(len(each) - held - kept + 1, 0), -1):
+        position = axes.p99(cells)
+        if position is not None:
+            positions.append(position)
+        cells.subtract(each[end - 1])
+        if end > drawn:
+            cells.update(each[end - 1 - drawn])
+    return axes.last_step(axes.steady(positions, held) if positions else 0)
 
 
 def _extents(timeline: Timeline, device: str, counts: Counts, *, alone: bool) -> Iterator[Extent]:

@@ -299,7 +299,7 @@ def test_each_map_has_steps_of_its_own_counts(tmp_path):
     page = page_of(record(tmp_path / "r", *frames))
     legends = ["".join(one.itertext()) for name in ("sda", "sdb") for one in svgs(page, f"Latency heat map of {name}")]
     assert "1,000,000" not in legends[0]
-    assert "4+" in legends[0]
+    assert "5+" in legends[0]
     assert "above" not in legends[0], "no threshold is known"
 
 

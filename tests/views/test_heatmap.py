@@ -14,6 +14,8 @@ from panels import inside, scene
 from latmon.model.frame import OPS, Completed, Device, Flow, Outstanding, Series
 from latmon.model.histogram import MAX_US, Histogram, bucket_index
 from latmon.model.inflight import InFlight, InFlightList
+from latmon.support.theme import OUR_THEMES, load_theme
+from latmon.tui.canvas import face
 from latmon.tui.commands import STEPS
 from latmon.views.axes import (
     Extent,
@@ -23,10 +25,24 @@ from latmon.views.axes import (
     latency_scale,
     level,
     rows_of,
+    steady,
     tail_bucket,
     thresholds,
 )
-from latmon.views.heatmap import RAMP, TAIL, Ink, MapStyle, SideMark, body, label, labelled, legends, map_cells
+from latmon.views.heatmap import (
+    RAMP,
+    TAIL,
+    Ink,
+    MapStyle,
+    SideMark,
+    body,
+    edge_labels,
+    label,
+    labelled,
+    legends,
+    map_cells,
+    nominal,
+)
 from latmon.views.heatmap_state import HeatmapState, filled, shape
 from latmon.views.lines import Span, plain
 from latmon.views.screen import screen_lines
@@ -301,7 +317,7 @@ def test_only_ios_above_the_threshold_have_the_alarm_colour(panel, size):
 def test_ios_in_flight_have_the_alarm_colour_from_the_threshold_on():
     style = MapStyle(LatencyScale(0, 8, 40), 100, threshold_us=1_000_000)
     roles = [style.waiting_role(bucket_index(us)) for us in (600_000, 1_000_000, 90_000_000)]
-    assert roles == ["strong", TAIL, TAIL]
+    assert roles == ["wait", TAIL, TAIL]
     assert replace(style, threshold_us=None).waiting_role(bucket_index(90_000_000)) == "wait"
     made = scene(stuck_host(), Selection(threshold_us=3_600_000_000))
     ages = [span for line in screen_lines(made, (), 120, 40) for span in line if re.search(r">\d+s", span.text)]
@@ -512,14 +528,69 @@ def test_devices_without_a_map_are_the_last_of_the_small_ones():
     assert names == ["nvme0n1", "nvme1n1", "nvme2n1", "nvme3n1", "dm-0"]
 
 
-def test_a_burst_leaves_the_colours_of_the_time_around_it():
-    """Its cells have the last step, as those of the usual fullest cells have."""
-    quiet = [frame(i, {READ: Histogram.record([100] * 20)}) for i in range(50)]
-    burst = [frame(i, {READ: Histogram.record([100] * 4000)}) for i in range(50, 55)]
-    state, timeline = HeatmapState(), Timeline(SECOND, 55, OPS, [*quiet, *burst])
-    assert state.style(timeline, {"nvme0n1": {}}, (55, 10), Ink(), None).top == 16
-    longer = Timeline(SECOND, 15, OPS, [*quiet[-10:], *burst])
-    assert HeatmapState().style(longer, {"nvme0n1": {}}, (15, 10), Ink(), None).top == 3072
+def burst(quiet_s, burst_s, after_s=0):
+    """Return windows with cells of 2 to 20 I/Os, a burst of 1,000 to 4,000 in a cell, and windows as before."""
+    frames = []
+    for second in range(quiet_s + burst_s + after_s):
+        is_burst = quiet_s <= second < quiet_s + burst_s
+        us = (100, 150, 200, 300) if is_burst else (100, 200, 400, 800, 1_600)
+        ios = (4_000, 3_000, 2_000, 1_000) if is_burst else (20, 15, 10, 5, 2 + second % 3)
+        counts = {bucket_index(latency): n for latency, n in zip(us, ios, strict=True)}
+        frames.append(frame(second, {READ: Histogram.of(counts)}))
+    return frames
+
+
+def top_of(frames, slots=60):
+    timeline = Timeline(SECOND, slots, OPS, frames)
+    return HeatmapState().style(timeline, {"nvme0n1": {}}, (slots, 10), Ink(), None).top
+
+
+def test_the_scale_ends_at_p99_of_the_cells_a_round_number():
+    """Of 300 cells the fourth fullest is p99, here of 20 I/Os; of 60 cells the second one, of 14."""
+    assert top_of(burst(60, 0)) == 20
+    assert top_of([frame(i, {READ: Histogram.record([100] * 7 * (1 + (i > 30)))}) for i in range(60)]) == 10
+
+
+def test_one_column_of_a_burst_does_not_change_the_scale():
+    """Two cells of 297 are below 1 %: they have the last step, and all else keeps its colour."""
+    cells = {bucket_index(100): 4_000, bucket_index(200): 3_000}
+    frames = [*burst(59, 0), frame(59, {READ: Histogram.of(cells)})]
+    assert top_of(frames) == 20
+
+
+def test_a_burst_flattens_nothing_and_is_not_flat():
+    """Its 20 cells are 7 % of all: the scale ends at 2,000. Quiet cells have three steps, those of the burst two."""
+    frames = burst(55, 5)
+    assert top_of(frames) == 2_000
+    quiet = {level(n, 2_000, 9) for n in (20, 15, 10, 5, 4, 3, 2)}
+    assert quiet == {2, 3, 4}
+    assert {level(n, 2_000, 9) for n in (4_000, 3_000, 2_000, 1_000)} == {8, 9}
+
+
+def test_a_scale_changes_by_a_step_only_when_it_lasts():
+    assert steady([4, 4, 4, 4, 4], 3) == 4
+    assert steady([5, 4, 4, 4, 4], 3) == 4, "one second"
+    assert steady([5, 5, 4, 4, 4], 3) == 4
+    assert steady([5, 5, 5, 4, 4], 3) == 5
+    assert steady([4, 5, 5, 5, 4], 3) == 5, "it stays"
+    assert steady([4, 4, 4, 4, 4], 3) == 4, "until it is over for long"
+    assert steady([7, 4, 4, 4, 4], 3) == 7, "more than a step"
+    assert steady([2, 4, 4, 4, 4], 3) == 2
+    assert steady([5], 3) == 5
+
+
+def test_a_scale_between_two_steps_does_not_flap():
+    """A full cell each 16 s: p99 of 300 cells is the fourth, of which a minute has three for 4 s and four for 12 s."""
+    frames = []
+    for second in range(120):
+        ios = (60 if second % 16 == 0 else 20, 15, 10, 5, 2)
+        counts = {bucket_index(us): n for us, n in zip((100, 200, 400, 800, 1_600), ios, strict=True)}
+        frames.append(frame(second, {READ: Histogram.of(counts)}))
+    assert {top_of(frames[:length]) for length in range(90, 120)} == {50}
+
+
+def test_after_a_burst_the_scale_comes_back():
+    assert top_of(burst(10, 5, 61)) == 20
 
 
 def test_half_a_row_is_enough_above_the_slowest_io():
@@ -540,3 +611,46 @@ def test_without_distributions_small_maps_are_bars_of_means():
     assert not re.search("nvme0n1 .* p99 ", screen.partition("nvme1n1")[0])
     assert "no I/O in this time" in screen, "the drive without I/O has a reason"
     assert re.search(r"nvme1n1 +0/s", screen)
+
+
+def test_an_axis_has_at_least_three_labels_where_its_rows_have_edges():
+    """An octave has parts; rows of several octaves have their powers of two."""
+    narrow = latency_scale(Extent(bucket_index(100_000), bucket_index(200_000)), 14, cells=2)
+    labels = edge_labels(narrow)
+    assert set(labels.values()) >= {"96ms", "128ms", "192ms"}
+    for row, text in labels.items():
+        assert nominal(narrow.edge_us(row)) == text
+        assert len(text) <= 5
+    for high_us in (150, 300, 1_000, 30_000, 1_000_000, 60_000_000):
+        span = Extent(bucket_index(100), bucket_index(high_us))
+        assert len(edge_labels(latency_scale(span, 13, cells=2))) >= 3
+
+
+def test_the_axis_marks_where_the_window_of_the_table_begins():
+    frames = host(1, 100, ios=20)
+    drawn = text(scene(frames, Selection(window_us=60 * SECOND)), (120, 30))
+    axis_line = next(line for line in drawn.splitlines() if line.startswith("     └"))
+    first = axis_line.index("├last 60 s")
+    right = next(line for line in drawn.splitlines() if "┤" in line[:6]).index("│", 6)
+    assert right - first == 60, "columns of a second each"
+    assert "├" not in next(
+        line for line in text(scene(frames, Selection()), (80, 24)).splitlines() if line.startswith("     └")
+    ), "there the map is as long as the window"
+
+
+def test_without_a_threshold_nothing_on_the_map_has_the_alarm_colour():
+    made = scene(stuck_host(), Selection(selected="nvme1n1", panel="zoom"))
+    lines = screen_lines(made, (), 120, 40)
+    begin = next(row for row, line in enumerate(lines) if "no threshold" in plain(line))
+    assert any("▫" in plain(line) for line in lines[begin:])
+    assert not any(TAIL in span.role.split("/") for line in lines[begin:-2] for span in line)
+
+
+@pytest.mark.parametrize("theme", OUR_THEMES)
+def test_in_few_colours_the_alarm_is_red_and_ios_in_flight_are_not(theme):
+    """ANSI 1 or 9; 8 colours have no bright ones."""
+    for depth in ("16", "8"):
+        styles = face(load_theme(theme), depth).styles
+        if load_theme(theme).colours:
+            assert styles[TAIL].color.number in (1, 9), depth
+            assert styles["wait"].color.number not in (1, 9), depth

@@ -44,6 +44,7 @@ from latmon.views.axes import (
     last_step,
     latency_scale,
     level,
+    round_number,
     tail_bucket,
 )
 from latmon.views.context import no_softirqs, not_traced, unknown_quantiles, why_no_rows
@@ -278,7 +279,8 @@ def test_the_lowest_row_is_never_called_zero():
 
 
 def test_the_last_step_is_round():
-    assert [last_step(n) for n in (1, 5, 7, 13, 129, 200)] == [4, 4, 6, 12, 128, 192]
+    numbers = (1, 4, 5, 9, 13, 49, 129, 200, 4_999)
+    assert [last_step(round_number(n)) for n in numbers] == [5, 5, 5, 5, 10, 20, 100, 200, 2_000]
 
 
 @pytest.mark.parametrize("full", [1, 4, 16, 129, 4096, 10**6])

@@ -340,7 +340,7 @@ def _axis(found: OffsetMap, cell_width: int, wall_less_mono: float) -> Line:
     ends = [(n * cell_width, wall_less_mono + (found.begin_us + n * found.column_us) / 1e6) for n in columns]
     size = found.columns * cell_width
     label = newest_label(ends[-1][1] if ends else None, size)
-    cells = time_axis(ends, found.column_us, cell_width, label, size=size)
+    cells = time_axis(ends, found.column_us, cell_width, [label], size=size)
     return (Span(" " * (OFFSET_LABEL - 1) + "└", "dim"), *runs(cells))
 
 
@@ -731,7 +731,7 @@ def _side_marks(view: ViewState, chosen: Subject, style: MapStyle, *, waiting: b
         above = "above" if bound == style.threshold_us else f">{with_unit(bound)}"
         found.append(SideMark(style.threshold_us, f"{whole(slow)} {above}", TAIL if slow else "limit", is_limit=True))
     if waiting and chosen.oldest_us > (histogram.max_bound or 0):
-        is_old = chosen.oldest_us >= old_from_us(style.threshold_us, histogram)
+        is_old = style.threshold_us is not None and chosen.oldest_us >= old_from_us(style.threshold_us, histogram)
         return [SideMark(chosen.oldest_us, f"max {at_least(chosen.oldest_us)}", TAIL if is_old else "strong"), *found]
     return [*max_mark(histogram), *found]  # the highest of equal ones first
 
