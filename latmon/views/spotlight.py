@@ -24,14 +24,14 @@ _AXIS = " " * 5 + "└"
 
 def faint(line: Line) -> Line:
     """Return a line in the role of what the text is not about; frame lines keep theirs."""
-    return tuple(span if span.role == FRAME else Span(_glyphs(span), FAINT) for span in line)
+    return tuple(span if span.role == FRAME else span._replace(text=_glyphs(span), role=FAINT) for span in line)
 
 
 def bright(line: Line, ink: Ink) -> Line:
     """Return a line that differs from a faint one; without colours it is bold, which nothing else is then."""
     if ink.coloured:
         return line
-    return tuple(span if span.role == FRAME else Span(span.text, _bold(span.role)) for span in line)
+    return tuple(span if span.role == FRAME else span._replace(role=_bold(span.role)) for span in line)
 
 
 def _bold(role: str) -> str:

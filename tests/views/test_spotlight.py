@@ -45,6 +45,11 @@ def test_a_faint_line_has_its_text_in_one_role_and_stays_a_heading():
     assert {span.role for span in faint(cells)} == {FAINT}
 
 
+def test_a_click_finds_what_a_faint_or_bold_span_is_about():
+    span = Span("sda", target=object())
+    assert faint((span,))[0].target is bright((span,), RAMP)[0].target is span.target
+
+
 def test_without_colours_a_bright_line_is_bold():
     line = (Span("one"), Span("two", "dim"), Span("three", "text/critical"), Span("four", "accent"))
     assert [span.role for span in bright(line, RAMP)] == ["strong", "strong", "strong/critical", "accent"]
