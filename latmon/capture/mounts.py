@@ -100,6 +100,15 @@ class Mounts:
         """Return a mount's block device, the whole disk of a partition; empty where it is on none, or not known."""
         return next(self._of_mount(_number_of(mount), mount, sys, _DEEPEST), "")
 
+    def block_directories(self, mount: Mount, sys: Path = Path("/sys")) -> tuple[Path, ...]:
+        """Return the directories in sysfs of the disks or partitions that a mount's file system is on."""
+        if mount.number[0]:
+            return (_block_directory(os.makedev(*mount.number), sys),)
+        if mount.source.startswith("/dev/"):
+            names = _btrfs_devices(resolved(Path(mount.source)).name, sys)
+            return tuple(sys / "class/block" / name for name in names)
+        return ()
+
     def devices_below(self, directory: Path, sys: Path = Path("/sys")) -> tuple[str, ...]:
         """Return the disks of a directory and all mappings above them; empty where they aren't known."""
         return tuple(dict.fromkeys(self._below(directory, sys, _DEEPEST)))
@@ -116,7 +125,7 @@ class Mounts:
     def _of_mount(self, number: int, mount: Mount | None, sys: Path, depth: int) -> Iterator[str]:
         """Yield the devices below a file system: by its device's number, else by its mount."""
         if os.major(number):
-            yield from self._stack(sys / f"dev/block/{os.major(number)}:{os.minor(number)}", sys, depth)
+            yield from self._stack(_block_directory(number, sys), sys, depth)
             return
         # btrfs, overlay and the like have no device number of their own
         if mount is None:
@@ -125,9 +134,9 @@ class Mounts:
         upper = next((option.removeprefix(_UPPER) for option in options if option.startswith(_UPPER)), "")
         if mount.kind == "overlay" and upper:
             yield from self._below(Path(upper), sys, depth - 1)
-        elif mount.source.startswith("/dev/"):
-            for name in _btrfs_devices(resolved(Path(mount.source)).name, sys):
-                yield from self._stack(sys / "class/block" / name, sys, depth)
+        else:
+            for block in self.block_directories(mount, sys):
+                yield from self._stack(block, sys, depth)
 
     def _stack(self, block: Path, sys: Path, depth: int) -> Iterator[str]:
         """Yield a block device's whole disk and the devices below it."""
@@ -213,6 +222,10 @@ def _number(directory: Path) -> int:
         return directory.stat().st_dev
     except OSError:
         return 0
+
+
+def _block_directory(number: int, sys: Path) -> Path:
+    return sys / f"dev/block/{os.major(number)}:{os.minor(number)}"
 
 
 def _btrfs_devices(name: str, sys: Path) -> list[str]:

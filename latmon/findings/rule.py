@@ -45,6 +45,10 @@ RAN = (
     "dmesg | tail -n 50",
     "losetup -l /dev/{}",
     "lspci -vv",
+    "df -h {}",
+    "df -i {}",
+    "du -xh --max-depth=2 {} | sort -h | tail -n 20",
+    "find {} -xdev -printf '%h\\n' | sort | uniq -c | sort -n | tail",
 )
 """Commands that tests/live/test_next_step_commands.py runs on Linux, {} being a name or number; no other was run."""
 NOT_RUN = " (not run here)"
@@ -176,13 +180,18 @@ FLEET = "fleet"
 
 SHORT_CELLS = 76
 """Cells of a short text at most, so that it is one line of 80 columns with the sign of its severity."""
-_NAME_CELLS, _WORD_CELLS = 24, 16
-"""Cells of a device's name in a short text, and of a name that `within` shortens."""
+_NAME_CELLS, _WORD_CELLS, _PATH_CELLS = 24, 16, 30
+"""Cells of a device's name in a short text, of a name that `within` shortens, and of a path there."""
 
 
 def within(name: str, cells: int = _WORD_CELLS) -> str:
     """Return a name in at most `cells`, with an ellipsis where its end is left out."""
     return name if len(name) <= cells else f"{name[: cells - 1]}…"
+
+
+def path_end(path: str) -> str:
+    """Return a path for a short text, of a long one its end, which tells mounts apart."""
+    return path if len(path) <= _PATH_CELLS else f"…{path[1 - _PATH_CELLS :]}"
 
 
 def short_name(device: str) -> str:
@@ -311,12 +320,12 @@ LATENCIES, TRACED, DEPTHS, LIMITS = "latencies", "traced", "depths", "limits"
 CGROUPS, ISSUERS, FILES, PATTERNS, ERRORS = "cgroups", "issuers", "files", "patterns", "errors"
 FILE_TIMES, RECOVERIES = "file times", "recoveries"
 DIRTY, MEMORY, JOURNALS, QUOTAS, HANGS = "dirty", "memory", "journals", "cpu quotas", "hangs"
-PRIORITIES = "io priorities"
+PRIORITIES, SPACE = "io priorities", "free space"
 """Inputs: latency histograms; requests traced on demand; counts of outstanding I/Os; limits of drivers, of cgroups;
 latencies by cgroup; operations on files; sizes and order of I/Os; the status of each I/O; the parts of the time of
 operations on files; time-outs and resets; dirty pages with their limits, or the pauses of who dirties them; pages that
 are read again for want of memory; commits of journals; CPU quotas of cgroups; operations on files that hang; I/O
-priorities of processes."""
+priorities of processes; free space of file systems."""
 
 MISSING: Mapping[str, str] = MappingProxyType(
     {
@@ -336,6 +345,7 @@ MISSING: Mapping[str, str] = MappingProxyType(
         HANGS: "the stacks of threads were not read, which needs root",
         QUOTAS: "CPU quotas of cgroups were not read",
         PRIORITIES: "I/O priorities of processes were not read",
+        SPACE: "free space of file systems was not read",
         MEMORY: "pages that are read again for want of memory were not counted",
     }
 )
@@ -354,7 +364,7 @@ class Threshold(NamedTuple):
 
     value: float
     unit: str
-    """us, ios, bytes, share (0..1), times, octaves, blocks, devices, runs."""
+    """us, ios, bytes, share (0..1), times, octaves, blocks, devices, runs, looks."""
     meaning: str
 
     @property

@@ -29,6 +29,7 @@ from latmon.model.inflight import Depths
 from latmon.model.measurements import (
     CPU_QUOTAS,
     DEVICE_COUNTERS,
+    FILE_SYSTEM_SPACE,
     HUNG_OPERATIONS,
     IO_PRIORITIES,
     ISSUERS,
@@ -61,6 +62,7 @@ from latmon_backends.kernel.cgroups import (
 from latmon_backends.kernel.cpu_quotas import QuotaReader
 from latmon_backends.kernel.depth_sampler import DepthSampler, Spent, Watched
 from latmon_backends.kernel.diskstats import MOST_GAINED, UNNUMBERED, Counters, Diskstats
+from latmon_backends.kernel.file_system_space import SpaceReader
 from latmon_backends.kernel.hung_operations import HangReader
 from latmon_backends.kernel.io_priorities import PriorityReader
 from latmon_backends.kernel.kernel_log import KernelLog
@@ -238,6 +240,7 @@ class KernelSampler(CounterSampler):
         self._hangs = HangReader(proc, sys, self._mounts)
         self._priorities = PriorityReader(proc)
         self._nfs = NfsReader(proc, self._mounts)
+        self._space = SpaceReader(proc, sys, self._mounts)
         self.cgroups = CgroupNames(proc)
         self._cgroup_ios: CgroupIos | None = None
         self._process_ios: ProcessIos | None = None
@@ -330,12 +333,14 @@ class KernelSampler(CounterSampler):
 
     def _host_sums(self, mono_us: int, context: Mapping[str, Cumulative]) -> Tables:
         moved = sum(context[name][0] for name in _SHORT_OF_MEMORY if name in context)
+        self._space.watch(self._chosen)
         return {
             **self._memory.sample(mono_us, is_wanted=self._memory.is_wanted(moved)),
             **self._priorities.sample(mono_us, is_wanted=self._priorities.is_wanted(self._chosen)),
             **self._quotas.sample(mono_us),
             **self._hangs.sample(mono_us),
             **self._nfs.sample(mono_us),
+            **self._space.sample(mono_us),
         }
 
     def device_events(self, mono_us: int, wall: float) -> DeviceEvents:
@@ -354,6 +359,7 @@ class KernelSampler(CounterSampler):
             CPU_QUOTAS: self._quotas.is_possible,
             HUNG_OPERATIONS: self._hangs.is_possible,
             IO_PRIORITIES: io_priorities.is_possible(),
+            FILE_SYSTEM_SPACE: self._space.is_possible,
         }
         return tuple(table.name for table, holds in is_counted.items() if holds)
 

@@ -27,6 +27,7 @@ from latmon.findings.rule import (
     Thresholds,
     Where,
     duration_facts,
+    path_end,
     plain,
     short_text,
 )
@@ -39,7 +40,6 @@ from latmon.support.units import counted, spelled
 ID = "hung-file-system"
 _PLAIN = re.compile(r"/[\w.@/+:-]*", re.ASCII)
 _MOST_PROGRAMS = 4
-_PATH_CELLS = 30
 _LEAST_TIMES = 3
 """Freezes within the window: two may be a snapshot and its backup."""
 _REFUTED = {
@@ -184,7 +184,7 @@ def _finding(facts: Facts, hung: _Hung, limits: Thresholds) -> Finding:
         short = [f"frozen for {lasted}: writes wait", f" on {where}", ", not for the device"]
     else:
         effect = f"the server of {where} is silent for {lasted}"
-        short = [f"the server of {_ending(where)} is silent for {lasted}"]
+        short = [f"the server of {path_end(where)} is silent for {lasted}"]
     is_critical = not hung.is_repeated and hung.lasted_us >= limits["critical_us"]
     return Finding(
         ID,
@@ -199,11 +199,6 @@ def _finding(facts: Facts, hung: _Hung, limits: Thresholds) -> Finding:
         short=short_text(device, *short),
         state=(hung.file_system.mount, FROZEN if hung.is_frozen else ""),
     )
-
-
-def _ending(path: str) -> str:
-    """Return a path, of a long one its end, which tells mounts apart."""
-    return path if len(path) <= _PATH_CELLS else f"…{path[1 - _PATH_CELLS :]}"
 
 
 def _who(hung: _Hung) -> str:

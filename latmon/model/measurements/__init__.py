@@ -12,6 +12,7 @@ from latmon.model.measurements.cpu_quotas import CPU_QUOTAS
 from latmon.model.measurements.device_counters import DEVICE_COUNTERS
 from latmon.model.measurements.dirtiers import DIRTIERS
 from latmon.model.measurements.errors import ERRORS, FAILED_BY
+from latmon.model.measurements.file_system_space import FILE_SYSTEM_SPACE
 from latmon.model.measurements.files import FILE_TIMES, FILES
 from latmon.model.measurements.handlers import HANDLERS
 from latmon.model.measurements.hung_operations import HUNG_OPERATIONS
@@ -45,6 +46,7 @@ TABLES: tuple[AnyTable, ...] = (
     MAINTENANCE,
     *(DIRTIERS, MEMORY_LIMITS, MAJOR_FAULTS, MEMORY_WRITERS, JOURNALS, SYNCS, XFS_LOGS),
     *(CPU_QUOTAS, HUNG_OPERATIONS, RECOVERIES, IO_PRIORITIES, NFS_OPERATIONS, NFS_REQUESTS),
+    FILE_SYSTEM_SPACE,
 )
 """All of them, in the order of a recording's line."""
 
@@ -71,6 +73,7 @@ __all__ = [
     "ERRORS",
     "FAILED_BY",
     "FILES",
+    "FILE_SYSTEM_SPACE",
     "FILE_TIMES",
     "HANDLERS",
     "HUNG_OPERATIONS",

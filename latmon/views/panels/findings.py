@@ -30,6 +30,7 @@ from latmon.findings.rule import (
     PRIORITIES,
     QUOTAS,
     RECOVERIES,
+    SPACE,
     TRACED,
     WARNING,
     Finding,
@@ -391,4 +392,5 @@ def _missing(view: ViewState, kind: str) -> str:
         QUOTAS: "CPU quotas of cgroups are not read here",
         HANGS: "stacks of threads are not read here, which needs root",
         PRIORITIES: "I/O priorities of processes are not read here",
+        SPACE: "free space of file systems is not read here",
     }[kind]

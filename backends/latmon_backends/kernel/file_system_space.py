@@ -1,0 +1,220 @@
+"""Free blocks and inodes of writable file systems on block devices, by statvfs(3), every 5 s.
+
+A call may never return: a device may be lost, and a mount above the path may be of a silent server. So each file system
+is asked on a thread of its own. One that does not answer keeps that thread, and is not asked again before the answer is
+there. Mounts of servers are not asked, and neither is what lies below one. An automount is left alone, too: to ask it
+would keep it mounted.
+
+A mount point may be another file system's by now, or be covered by one. So it is opened (O_PATH, which asks no file
+system for anything), and its mnt_id is compared.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from latmon.capture.mounts import Mount, Mounts, MountTable, mount_name
+from latmon.model.measurements import FILE_SYSTEM_SPACE
+from latmon.model.measurements.file_system_space import SpaceLooks, SpaceOf
+from latmon.model.table import Tables
+from latmon.support.paths import content
+from latmon.support.process import run_aside
+from latmon_backends.kernel.bounded_sums import BoundedSums
+from latmon_backends.kernel.paced_looks import PacedLooks, Run
+
+_AGAIN_US = 4_900_000
+"""About 5 s: some samples come a little early."""
+_ACTIVE_US = 300_000_000
+_PATIENCE_S = 1.0
+_MOST_FILE_SYSTEMS, _MOST_ROWS = 64, 32
+_MOST_HUNG = 8
+"""Threads that wait for an answer, after which no file system is asked: something that all of them need hangs."""
+_KINDS = frozenset(
+    (
+        *("ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "jfs", "reiserfs", "nilfs2", "bcachefs"),
+        *("vfat", "exfat", "ntfs3"),
+    )
+)
+"""Those of images that are full by design (squashfs, iso9660, erofs) are not among them."""
+_MOUNT_ID = re.compile(rb"^mnt_id:\s*(\d{1,10})$", re.MULTILINE)
+_SECTOR = 512
+_SECTORS_WRITTEN = 6
+"""Place in the file `stat` of a block device (Documentation/block/stat.rst)."""
+
+
+class Space(NamedTuple):
+    """An answer of statvfs(3)."""
+
+    size_bytes: int
+    available_bytes: int
+    free_bytes: int
+    inodes: int
+    free_inodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A file system at one look."""
+
+    number_of_mount: int
+    space: Space
+    written: int
+    """Bytes written to its devices since they exist."""
+    gained: int
+    """Those since the look before."""
+    last_written_us: int | None
+    """The last look that saw it written; None: no look did."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The file systems at one moment."""
+
+    mono_us: int
+    spent_us: int
+    file_systems: Mapping[SpaceOf, _Seen]
+
+
+Ask = Callable[[Mount], Space | None]
+"""Returns the space of a mount's file system; None where its mount point is another one's now."""
+
+
+class SpaceReader(PacedLooks[Look]):
+    """The looks at file systems on devices that are watched."""
+
+    def __init__(
+        self,
+        proc: Path,
+        sys: Path,
+        mounts: MountTable,
+        *,
+        run: Run[Look] | None = None,
+        now_us: Callable[[], int] | None = None,
+        ask: Ask | None = None,
+        patience_s: float = _PATIENCE_S,
+    ) -> None:
+        """`ask`: in place of the kernel; `patience_s`: after that time a file system hangs."""
+        sums = BoundedSums(FILE_SYSTEM_SPACE, _used_share, most_rows=_MOST_ROWS)
+        super().__init__("free space", [sums], run, now_us)
+        self._sys, self._mounts = sys, mounts
+        self._ask: Ask = partial(ask_kernel, proc) if ask is None else ask
+        self._patience_s = patience_s
+        self._hung: dict[tuple[int, int], Future[Space | None]] = {}
+        """Device number of a file system -> its answer, which is not there yet. Used on the thread of a look only."""
+        self._devices: Collection[str] = ()
+
+    @property
+    def is_possible(self) -> bool:
+        """Return whether the mounts are known, so that no row means that there is no such file system."""
+        return bool(self._mounts.read().all)
+
+    def watch(self, devices: Collection[str]) -> None:
+        """Look at the file systems on these disks from now on."""
+        self._devices = devices
+
+    def look(self, mono_us: int, before: Look | None) -> Look:
+        begun_ns = time.thread_time_ns()
+        mounts = self._mounts.read()
+        earlier = before.file_systems if before is not None else {}
+        seen: dict[SpaceOf, _Seen] = {}
+        for device, mount in self._local(mounts):
+            space = self._answer(mount)
+            if space is not None and space.size_bytes:
+                key = SpaceOf(device, mount_name(mount.point), mount.kind)
+                seen[key] = _seen(mount, space, self._written(mounts, mount), mono_us, earlier.get(key))
+        spent_us = (time.thread_time_ns() - begun_ns) // 1000
+        return Look(mono_us, spent_us, seen)
+
+    def gains(self, _before: Look, now: Look) -> Tables:
+        return {FILE_SYSTEM_SPACE: {key: _row(seen, now.mono_us) for key, seen in now.file_systems.items()}}
+
+    def pause_us(self, _look: Look) -> int:
+        return _AGAIN_US
+
+    def _local(self, mounts: Mounts) -> Iterator[tuple[str, Mount]]:
+        """Yield the file systems that can be asked, each with its disk."""
+        devices = self._devices
+        unsafe = [mount.point for mount in mounts.all if mount.is_remote or mount.kind == "autofs"]
+        local = [mount for mount in mounts.usual.values() if mount.kind in _KINDS and _is_writable(mount)]
+        for mount in local[:_MOST_FILE_SYSTEMS]:
+            if any(_is_at_or_below(mount.point, point) for point in unsafe):
+                continue
+            device = mounts.disk_of(mount, self._sys)
+            if device in devices:
+                yield device, mount
+
+    def _answer(self, mount: Mount) -> Space | None:
+        """Return the space of a file system; None while it hangs."""
+        self._hung = {number: answer for number, answer in self._hung.items() if not answer.done()}
+        if mount.number in self._hung or len(self._hung) >= _MOST_HUNG:
+            return None
+        answer = run_aside("statvfs", partial(self._ask, mount))
+        try:
+            return answer.result(timeout=self._patience_s)
+        except TimeoutError:
+            self._hung[mount.number] = answer
+        except OSError:  # it is gone, or may not be reached
+            pass
+        return None
+
+    def _written(self, mounts: Mounts, mount: Mount) -> int:
+        """Return the bytes written to the disks or partitions of a file system."""
+        written = 0
+        for directory in mounts.block_directories(mount, self._sys):
+            fields = content(directory / "stat").split()
+            if len(fields) > _SECTORS_WRITTEN:
+                written += _SECTOR * int(fields[_SECTORS_WRITTEN])
+        return written
+
+
+def ask_kernel(proc: Path, mount: Mount) -> Space | None:
+    """Ask the kernel for the space of a mount's file system."""
+    file = os.open(mount.point, os.O_PATH | os.O_CLOEXEC)
+    try:
+        number = _MOUNT_ID.search(content(proc / f"self/fdinfo/{file}"))
+        if number is None or int(number[1]) != mount.number_of_mount:
+            return None
+        answer = os.fstatvfs(file)
+    finally:
+        os.close(file)
+    unit = answer.f_frsize
+    sizes = answer.f_blocks * unit, answer.f_bavail * unit, answer.f_bfree * unit
+    return Space(*sizes, answer.f_files, answer.f_favail)
+
+
+def _is_writable(mount: Mount) -> bool:
+    return "ro" not in mount.options.split(",")
+
+
+def _is_at_or_below(path: str, directory: str) -> bool:
+    return directory in ("/", path) or path.startswith(f"{directory}/")
+
+
+def _seen(mount: Mount, space: Space, written: int, mono_us: int, before: _Seen | None) -> _Seen:
+    gained, last_written_us = 0, None
+    if before is not None and before.number_of_mount == mount.number_of_mount:
+        gained = max(0, written - before.written)
+        last_written_us = before.last_written_us
+        # Without iostats the device counts nothing, but what is free changes.
+        if gained or space != before.space:
+            last_written_us = mono_us
+    return _Seen(mount.number_of_mount, space, written, gained, last_written_us)
+
+
+def _row(seen: _Seen, mono_us: int) -> SpaceLooks:
+    is_active = seen.last_written_us is not None and mono_us - seen.last_written_us <= _ACTIVE_US
+    return SpaceLooks(1, *seen.space, seen.gained, int(is_active))
+
+
+def _used_share(row: SpaceLooks) -> float:
+    """Return the share of a file system's blocks or inodes that is used, the greater one."""
+    used = 1 - row.available_bytes / row.size_bytes
+    return max(used, 1 - row.free_inodes / row.inodes) if row.inodes else used

@@ -1,0 +1,366 @@
+"""full-file-system: a file system has no free block or inode, so that writes and creates on it fail.
+
+Such calls fail at once (ENOSPC), and the device is fast and idle: no latency shows it. What counts is what ordinary
+users may use: root may also use reserved blocks (of ext4 5 % by default), so its programs go on for a while. No
+finding: file systems that are mounted read-only or full by design (squashfs, ISO images), and those that are nearly
+full to which nothing is written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import takewhile
+
+from latmon.findings.evidence import host_before
+from latmon.findings.facts import Facts
+from latmon.findings.programs import Program, by_program
+from latmon.findings.rule import (
+    CRITICAL,
+    NOTICE,
+    SPACE,
+    Fact,
+    Finding,
+    Rule,
+    Severity,
+    Step,
+    Threshold,
+    Thresholds,
+    Where,
+    path_end,
+    short_text,
+    within,
+)
+from latmon.model import measurements
+from latmon.model.devices import HOST_SEPARATOR
+from latmon.model.measurements.file_system_space import SpaceLooks, SpaceOf
+from latmon.support.units import part, show_size, spelled
+
+ID = "full-file-system"
+_FULL, _NO_INODE, _NEARLY, _FEW_INODES = "full", "no inode", "nearly full", "few inodes"
+_RECENT_BLOCKS = 3
+"""The newest look is in the last blocks: else the file system is gone, or does not answer."""
+_OWN_RESERVE_SHARE, _OWN_RESERVE_BYTES = 0.025, 16 << 20
+"""What ext4 keeps to write what it has promised room for: 2 % of all blocks, with those that are not for files, at most
+4,096 blocks (fs/ext4/super.c ext4_calculate_resv_clusters())."""
+_PLAIN = re.compile(r"/[\w.@/+:-]*", re.ASCII)
+_KERNEL_THREADS = re.compile(r"kworker\b|jbd2/|xfsaild/|btrfs-|f2fs_|kswapd\d")
+"""Threads that write what programs have written."""
+_REFUTED = (
+    "df and df -i show free blocks and inodes, or an ordinary user's program creates a file there and writes to it"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Level:
+    """A file system that is full, or nearly so, as of the newest looks."""
+
+    row: SpaceOf
+    host: str
+    """Host in front of names in a fleet, with its colon."""
+    state: str
+    looks: SpaceLooks
+    """Of the newest block."""
+    first: SpaceLooks
+    """Of the oldest block in the window."""
+    first_age_us: int
+    """Time between these two."""
+
+    @property
+    def is_full(self) -> bool:
+        return self.state in (_FULL, _NO_INODE)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it was written in the last minutes."""
+        return self.looks.active_looks > 0
+
+    @property
+    def is_of_inodes(self) -> bool:
+        return self.state in (_NO_INODE, _FEW_INODES)
+
+    @property
+    def severity(self) -> Severity:
+        return CRITICAL if self.is_full and self.is_active else NOTICE
+
+    @property
+    def rank(self) -> tuple[bool, bool, float]:
+        """Return the sort key of the fullest one that is in use, which is the greatest."""
+        return self.is_full and self.is_active, self.is_full, -_free_share(self.looks)
+
+    @property
+    def mount(self) -> str:
+        return self.row.mount.removeprefix(self.host) or "a file system"
+
+    @property
+    def size(self) -> str:
+        return show_size(self.looks.size_bytes / self.looks.looks)
+
+    @property
+    def available_bytes(self) -> float:
+        return self.looks.available_bytes / self.looks.looks
+
+    @property
+    def root_bytes(self) -> float:
+        """Return how much root can use that others can't, at least; 0 of file systems without such blocks.
+
+        What f_bfree has more than f_bavail is more than that: ext4 has a reserve of its own in it, and in btrfs it is
+        all for metadata.
+        """
+        if not self.row.kind.startswith("ext"):
+            return 0.0
+        own = min(_OWN_RESERVE_SHARE * self.looks.size_bytes / self.looks.looks, _OWN_RESERVE_BYTES)
+        return max(0.0, (self.looks.free_bytes - self.looks.available_bytes) / self.looks.looks - own)
+
+    @property
+    def free_text(self) -> str:
+        """Return what is free of how much."""
+        if self.is_of_inodes:
+            inodes, free = self.looks.inodes // self.looks.looks, self.looks.free_inodes // self.looks.looks
+            return f"{free:,} of {inodes:,} inodes"
+        available = show_size(self.available_bytes) if self.available_bytes else "0"
+        return f"{available} of {self.size}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Writer:
+    """What wrote most in the window."""
+
+    name: str
+    text: str
+    written_bytes: int
+
+
+def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
+    """Yield a finding per disk, about the file system on it that is the fullest of those in use."""
+    fullest: dict[str, _Level] = {}
+    for row in facts[measurements.FILE_SYSTEM_SPACE]:
+        level = _level(facts, row, limits)
+        if level is not None and (row.device not in fullest or level.rank > fullest[row.device].rank):
+            fullest[row.device] = level
+    return [_finding(facts, fullest[device]) for device in sorted(fullest)]
+
+
+def _level(facts: Facts, row: SpaceOf, limits: Thresholds) -> _Level | None:
+    """Return the state of a file system; None where it has room, or nobody writes to one that is nearly full."""
+    blocks = [block for block in facts.window if row in block[measurements.FILE_SYSTEM_SPACE]]
+    if not blocks or blocks[-1].end_us < facts.window[-_RECENT_BLOCKS:][0].end_us:
+        return None
+    history = [block[measurements.FILE_SYSTEM_SPACE][row] for block in blocks]
+    newest = history[-1]
+    state = _state(newest, limits)
+    if not state or (state in (_NEARLY, _FEW_INODES) and not newest.active_looks):
+        return None
+
+    def is_as_full(looks: SpaceLooks) -> bool:
+        before = _state(looks, limits)
+        return before == state or (bool(before) and state in (_NEARLY, _FEW_INODES))
+
+    lasted = takewhile(is_as_full, reversed(history))
+    if sum(looks.looks for looks in lasted) < limits["looks"]:
+        return None
+    age_us = blocks[-1].end_us - blocks[0].end_us
+    return _Level(row, host_before(facts, row.device), state, newest, history[0], age_us)
+
+
+def _state(looks: SpaceLooks, limits: Thresholds) -> str:
+    """Return how full a file system is; empty where it has room."""
+    is_nearly = looks.available_bytes < limits["nearly"] * looks.size_bytes
+    if is_nearly and looks.available_bytes <= limits["full_bytes"] * looks.looks:
+        return _FULL
+    if looks.inodes and not looks.free_inodes:
+        return _NO_INODE
+    if is_nearly:
+        return _NEARLY
+    if looks.inodes and looks.free_inodes < limits["nearly"] * looks.inodes:
+        return _FEW_INODES
+    return ""
+
+
+def _free_share(looks: SpaceLooks) -> float:
+    """Return the share of a file system's blocks or inodes that is free, the smaller one."""
+    share = looks.available_bytes / max(looks.size_bytes, 1)
+    return min(share, looks.free_inodes / looks.inodes) if looks.inodes else share
+
+
+def _finding(facts: Facts, level: _Level) -> Finding:
+    device = level.row.device
+    writer = _writer(facts, device)
+    kind = f" ({level.row.kind})" if level.row.kind else ""
+    wrote = f"; {writer.text} wrote most in the last minute" if writer is not None and level.is_active else ""
+    return Finding(
+        ID,
+        level.severity,
+        device,
+        f"{device}: {level.mount}{kind} {_effect(level)}{wrote}",
+        tuple(_facts(facts, level, writer)),
+        Where("overview", device, "write"),
+        tuple(_steps(level)),
+        _REFUTED,
+        short=short_text(level.host.rstrip(HOST_SEPARATOR), *_short(level, writer)),
+        state=(level.row.mount, level.state),
+    )
+
+
+def _effect(level: _Level) -> str:
+    free = f"{level.free_text} are free for ordinary users"
+    if not level.is_full:
+        return f"is nearly full: {free}, and writes go on"
+    if not level.is_active:
+        return f"is full: {free}; nothing was written to it in the last minutes"
+    if level.is_of_inodes:
+        return f"is full: {free}: new files can't be created (ENOSPC)"
+    others = ", except root's" if level.root_bytes else ""
+    return f"is full: {free}: writes and new files fail (ENOSPC){others}"
+
+
+def _short(level: _Level, writer: _Writer | None) -> Iterator[str]:
+    where = path_end(level.mount)
+    if not level.is_full:
+        yield f"{where} is nearly full: {level.free_text} free"
+    elif level.is_of_inodes:
+        yield f"{where} is full: {level.free_text} free"
+        yield "; creates fail" if level.is_active else "; nothing is written"
+    else:
+        yield f"{where} is full: {level.free_text} free"
+        yield "; writes fail" if level.is_active else "; nothing is written"
+    if writer is not None and level.is_active:
+        yield f"; {within(writer.name)} wrote most"
+
+
+def _facts(facts: Facts, level: _Level, writer: _Writer | None) -> Iterator[Fact]:
+    looks = level.looks
+    available, free_inodes = round(level.available_bytes), looks.free_inodes // looks.looks
+    share = part(looks.available_bytes / looks.size_bytes)
+    text = (
+        f"{show_size(available) if available else 0} of {level.size} ({share}) are free for ordinary users (f_bavail)"
+    )
+    yield Fact("available_bytes", available, text, "bytes")
+    root = round(level.root_bytes)
+    if root:
+        yield Fact("root_bytes", root, f"about {show_size(root)} more are free for root: reserved blocks", "bytes")
+    if looks.inodes:
+        inodes = looks.inodes // looks.looks
+        yield Fact("free_inodes", free_inodes, f"{free_inodes:,} of {inodes:,} inodes are free")
+    written = looks.written_bytes
+    text = f"{show_size(written)} were written to the disks or partitions of the file system in the last seconds"
+    yield Fact("written_bytes", written, text, "bytes")
+    yield from _speed_facts(level)
+    yield from _writer_facts(facts, level, writer)
+
+
+def _speed_facts(level: _Level) -> Iterator[Fact]:
+    """Yield how fast the free space became less, and when there is none at that rate."""
+    before = level.first.available_bytes / level.first.looks
+    lost = before - level.available_bytes
+    if lost <= 0 or level.first_age_us <= 0:
+        return
+    text = f"{show_size(before)} were free {spelled(level.first_age_us)} before"
+    if level.available_bytes and not level.is_full:
+        left_us = level.first_age_us * level.available_bytes / lost
+        text += f": at that rate none is in {spelled(left_us)}"
+    yield Fact("available_before_bytes", round(before), text, "bytes")
+
+
+def _writer_facts(facts: Facts, level: _Level, writer: _Writer | None) -> Iterator[Fact]:
+    """Yield what wrote most to the disk; where that is not known, what wrote most to all disks."""
+    if writer is not None:
+        text = f"{writer.text} wrote {show_size(writer.written_bytes)} to {level.row.device} in the last minute"
+        yield Fact("writer", writer.text, f"{text}, more than any other")
+        return
+    of_any_disk = _most(by_program(_written_by(facts, level.host)))
+    if of_any_disk is not None:
+        text = (
+            f"{of_any_disk.text} wrote {show_size(of_any_disk.written_bytes)} in the last minute, more than any other"
+        )
+        yield Fact("writer_of_any_disk", of_any_disk.text, f"{text}; to which disk is not known")
+
+
+def _writer(facts: Facts, device: str) -> _Writer | None:
+    """Return the program that wrote most to a disk, else the cgroup; None where neither is measured."""
+    dirtied = by_program(
+        (row.process, done.dirtied_bytes)
+        for row, done in facts[measurements.DIRTIERS].items()
+        if row.device == device and done.dirtied_bytes
+    )
+    return _most(by_program(_written_by(facts, device))) or _most(dirtied) or _cgroup(facts, device)
+
+
+def _written_by(facts: Facts, device: str) -> Iterator[tuple[str, int]]:
+    """Yield the processes that wrote to a device, NAME/PID, with their bytes; without the kernel's own.
+
+    Bytes that are known of a process, and not of a device, have an empty one.
+    """
+    for issuer, done in facts[measurements.ISSUERS].items():
+        if not issuer.is_process or issuer.op != "write" or not done.bytes or issuer.device != device:
+            continue
+        if not _KERNEL_THREADS.match(issuer.comm):
+            yield f"{issuer.comm}/{issuer.pid}", done.bytes
+
+
+def _most(programs: dict[Program, list[int]]) -> _Writer | None:
+    if not programs:
+        return None
+    most = max(programs, key=lambda program: sum(programs[program]))
+    return _Writer(most.name or "a program", most.text, sum(programs[most]))
+
+
+def _cgroup(facts: Facts, device: str) -> _Writer | None:
+    """Return the cgroup that wrote most to a device."""
+    rows = {
+        issuer: done.bytes
+        for issuer, done in facts[measurements.ISSUERS].items()
+        if issuer.device == device and issuer.op == "write" and done.bytes and not issuer.is_process
+    }
+    if not rows:
+        return None
+    most = max(rows, key=lambda issuer: rows[issuer])
+    return _Writer(most.name, f"cgroup {most.name}", rows[most])
+
+
+def _steps(level: _Level) -> Iterator[Step]:
+    place = level.mount if _PLAIN.fullmatch(level.mount) else "/MOUNT"
+    yield Step("see what is free, of blocks and of inodes", commands=(f"df -h {place}", f"df -i {place}"))
+    if level.is_of_inodes:
+        yield Step(
+            "find the directories with most files, and delete or archive old ones",
+            "it reads all directories; deleted files are gone",
+            (f"find {place} -xdev -printf '%h\\n' | sort | uniq -c | sort -n | tail",),
+        )
+        if level.row.kind.startswith("ext"):
+            yield Step(
+                "inodes of ext4 are made once, by mkfs -i or -N: more of them need a new or a larger file system"
+            )
+        return
+    yield Step(
+        "find what takes the space",
+        "it reads all directories",
+        (f"du -xh --max-depth=2 {place} | sort -h | tail -n 20",),
+    )
+    yield Step(
+        "find deleted files that a program still has open: their space is free when it closes them or ends",
+        commands=(f"lsof -w +aL1 {place}",),
+    )
+    if level.root_bytes:
+        yield Step(
+            f"give ordinary users a part of the {show_size(level.root_bytes)} that are reserved for root",
+            "root's programs, and room against fragmentation, have less",
+            (f"tune2fs -m 1 $(findmnt -no SOURCE {place})",),
+        )
+    if level.row.kind == "btrfs":
+        yield Step("see how data and metadata are allocated", commands=(f"btrfs filesystem usage {place}",))
+    yield Step("delete or move files, or make the file system larger", "deleted files are gone")
+
+
+RULE = Rule(
+    ID,
+    "a file system has no free block or inode, so that writes and creates on it fail at once",
+    evaluate,
+    needs=SPACE,
+    thresholds={
+        "full_bytes": Threshold(65_536, "bytes", "or less are free for ordinary users in a full file system"),
+        "nearly": Threshold(0.01, "share", "of the blocks or inodes is free at most in one that is nearly full"),
+        "looks": Threshold(2, "looks", "one after another must see it, 5 s apart"),
+    },
+)
