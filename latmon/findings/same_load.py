@@ -40,6 +40,7 @@ THRESHOLDS: Mapping[str, Threshold] = MappingProxyType(
 )
 CAUSES = (
     "starved-io",
+    "device-pauses",
     "command-timeouts",
     "completion-wakeup",
     "softirq-delay",

@@ -33,14 +33,32 @@ _CREDIT_S = 0.05
 
 
 class Service:
-    """When requests are answered: an I/O takes `service_us`; `iops` limits how many per second; `discard_us`."""
+    """When requests are answered: an I/O takes `service_us`; `iops` limits how many per second; `discard_us`.
 
-    def __init__(self, service_us: int = 300, *, iops: int = 0, is_serial: bool = False, discard_us: int = 0) -> None:
+    In the first `pause_s` of each `every_s` nothing is answered.
+    """
+
+    def __init__(
+        self,
+        service_us: int = 300,
+        *,
+        iops: int = 0,
+        is_serial: bool = False,
+        discard_us: int = 0,
+        pause_s: float = 0.0,
+        every_s: float = 1.0,
+    ) -> None:
         self.service_us, self.iops, self.is_serial, self.discard_us = service_us, iops, is_serial, discard_us
+        self.pause_s, self.every_s = pause_s, every_s
         self._free_s = 0.0
 
     def due_s(self, now_s: float, *, is_discard: bool) -> float:
         """Return the time of the answer to a request that came now."""
+        due_s = self._due_s(now_s, is_discard=is_discard)
+        pause_end_s = due_s - due_s % self.every_s + self.pause_s
+        return max(due_s, pause_end_s) if self.pause_s else due_s
+
+    def _due_s(self, now_s: float, *, is_discard: bool) -> float:
         takes_s = (self.discard_us if is_discard else self.service_us) / 1e6
         if self.is_serial:
             self._free_s = max(self._free_s, now_s) + takes_s

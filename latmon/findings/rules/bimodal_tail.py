@@ -217,6 +217,7 @@ RULE = Rule(
         "swap-thrash",
         "command-timeouts",
         "starved-io",
+        "device-pauses",
         "completion-wakeup",
         "softirq-delay",
         "tick-quantum",

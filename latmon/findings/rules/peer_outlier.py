@@ -436,6 +436,7 @@ RULE = Rule(
         "swap-thrash",
         "command-timeouts",
         "starved-io",
+        "device-pauses",
         "completion-wakeup",
         "tick-quantum",
         "softirq-delay",
