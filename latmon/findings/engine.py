@@ -54,6 +54,7 @@ from latmon.findings.rule import (
     MISSING,
     PATTERNS,
     PRIORITIES,
+    PROCESSES,
     QUOTAS,
     RECOVERIES,
     SEVERITIES,
@@ -257,6 +258,7 @@ def not_evaluated(facts: Facts, off: frozenset[str] = frozenset()) -> dict[str, 
         SPACE: _is_counted(facts, measurements.FILE_SYSTEM_SPACE),
         MEMORY: any(map(swap_thrash.is_measured, facts.window)),
         ISSUERS: any(_has_latencies(block) for block in facts.window),
+        PROCESSES: any(issuer.is_process and done.latency for issuer, done in facts[measurements.ISSUERS].items()),
         CGROUPS: facts.is_sun or any(block.cgroup_limits is not None for block in facts.window),
     }
     # the means of two tools are enough to compare them

@@ -320,12 +320,12 @@ LATENCIES, TRACED, DEPTHS, LIMITS = "latencies", "traced", "depths", "limits"
 CGROUPS, ISSUERS, FILES, PATTERNS, ERRORS = "cgroups", "issuers", "files", "patterns", "errors"
 FILE_TIMES, RECOVERIES = "file times", "recoveries"
 DIRTY, MEMORY, JOURNALS, QUOTAS, HANGS = "dirty", "memory", "journals", "cpu quotas", "hangs"
-PRIORITIES, SPACE = "io priorities", "free space"
+PRIORITIES, SPACE, PROCESSES = "io priorities", "free space", "processes"
 """Inputs: latency histograms; requests traced on demand; counts of outstanding I/Os; limits of drivers, of cgroups;
 latencies by cgroup; operations on files; sizes and order of I/Os; the status of each I/O; the parts of the time of
 operations on files; time-outs and resets; dirty pages with their limits, or the pauses of who dirties them; pages that
 are read again for want of memory; commits of journals; CPU quotas of cgroups; operations on files that hang; I/O
-priorities of processes; free space of file systems."""
+priorities of processes; free space of file systems; latencies by process."""
 
 MISSING: Mapping[str, str] = MappingProxyType(
     {
@@ -346,6 +346,7 @@ MISSING: Mapping[str, str] = MappingProxyType(
         QUOTAS: "CPU quotas of cgroups were not read",
         PRIORITIES: "I/O priorities of processes were not read",
         SPACE: "free space of file systems was not read",
+        PROCESSES: "no latencies were timed by process, which screen 7 does",
         MEMORY: "pages that are read again for want of memory were not counted",
     }
 )

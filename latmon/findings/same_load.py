@@ -51,6 +51,7 @@ CAUSES = (
     "io-throttled",
     "outside-limit",
     "noisy-neighbour",
+    "behind-large-ios",
     "low-io-priority",
     "maintenance",
     "worse-since-setting",

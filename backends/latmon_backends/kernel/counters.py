@@ -70,6 +70,7 @@ from latmon_backends.kernel.maintenance import MaintenanceReader
 from latmon_backends.kernel.memory import MemoryReader
 from latmon_backends.kernel.nfs import NfsReader
 from latmon_backends.kernel.recoveries import DeviceEvents, TimeOutCounters, marks_of
+from latmon_backends.kernel.written import WrittenReader
 
 _CONTEXT_PACE = 1000
 """Least time between two readings of a file, in times of a reading's CPU time: a preempted one costs nothing."""
@@ -241,6 +242,7 @@ class KernelSampler(CounterSampler):
         self._priorities = PriorityReader(proc)
         self._nfs = NfsReader(proc, self._mounts)
         self._space = SpaceReader(proc, sys, self._mounts)
+        self._written = WrittenReader(proc)
         self.cgroups = CgroupNames(proc)
         self._cgroup_ios: CgroupIos | None = None
         self._process_ios: ProcessIos | None = None
@@ -341,6 +343,7 @@ class KernelSampler(CounterSampler):
             **self._hangs.sample(mono_us),
             **self._nfs.sample(mono_us),
             **self._space.sample(mono_us),
+            **self._written.sample(mono_us),
         }
 
     def device_events(self, mono_us: int, wall: float) -> DeviceEvents:

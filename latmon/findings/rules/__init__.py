@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from latmon.findings.rule import Rule
 from latmon.findings.rules import (
+    behind_large_ios,
     bimodal_tail,
     bottleneck_above_device,
     bottleneck_between,
@@ -32,6 +33,7 @@ from latmon.findings.rules import (
     outstanding_ceiling,
     peer_outlier,
     queue_depth_misconfigured,
+    read_ahead_off,
     requeue_storm,
     slow_journal,
     slow_log_device,
@@ -65,6 +67,7 @@ RULES: tuple[Rule, ...] = (
     io_throttled.RULE,
     outside_limit.RULE,
     noisy_neighbour.RULE,
+    behind_large_ios.RULE,
     low_io_priority.RULE,
     maintenance.RULE,
     hung_file_system.RULE,
@@ -76,6 +79,7 @@ RULES: tuple[Rule, ...] = (
     slow_log_device.RULE,
     slow_journal.RULE,
     fsync_bound.RULE,
+    read_ahead_off.RULE,
     small_random_writes.RULE,
     queue_depth_misconfigured.RULE,
     peer_outlier.RULE,
@@ -105,6 +109,7 @@ TITLES: Mapping[str, str] = MappingProxyType(
         "io-throttled": "throttled by a cgroup limit",
         "outside-limit": "limit outside of the host",
         "noisy-neighbour": "another cgroup's I/O in the way",
+        "behind-large-ios": "waits behind large I/Os",
         "low-io-priority": "low I/O priority",
         "maintenance": "maintenance, or a missing disk",
         "hung-file-system": "file system hangs",
@@ -116,6 +121,7 @@ TITLES: Mapping[str, str] = MappingProxyType(
         "slow-log-device": "syncs wait for a log's device",
         "slow-journal": "syncs wait for the journal",
         "fsync-bound": "programs wait for syncs",
+        "read-ahead-off": "read-ahead too small",
         "small-random-writes": "small random writes",
         "queue-depth-misconfigured": "limit misconfigured",
         "peer-outlier": "slower than its peers",

@@ -36,6 +36,7 @@ from latmon.model.measurements.traced import (
     UNFOLLOWED,
 )
 from latmon.model.measurements.wakeups import WAKEUPS
+from latmon.model.measurements.written import WRITTEN
 from latmon.model.table import AnyTable
 
 TABLES: tuple[AnyTable, ...] = (
@@ -46,7 +47,7 @@ TABLES: tuple[AnyTable, ...] = (
     MAINTENANCE,
     *(DIRTIERS, MEMORY_LIMITS, MAJOR_FAULTS, MEMORY_WRITERS, JOURNALS, SYNCS, XFS_LOGS),
     *(CPU_QUOTAS, HUNG_OPERATIONS, RECOVERIES, IO_PRIORITIES, NFS_OPERATIONS, NFS_REQUESTS),
-    FILE_SYSTEM_SPACE,
+    *(FILE_SYSTEM_SPACE, WRITTEN),
 )
 """All of them, in the order of a recording's line."""
 
@@ -101,6 +102,7 @@ __all__ = [
     "TRACED_LATENCIES",
     "UNFOLLOWED",
     "WAKEUPS",
+    "WRITTEN",
     "XFS_LOGS",
     "Maintenance",
 ]

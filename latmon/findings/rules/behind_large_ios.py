@@ -1,0 +1,279 @@
+"""behind-large-ios: small I/Os of a program wait behind the large ones that another program keeps in flight.
+
+A backup or the writeback of a dump keeps a device full with I/Os of a megabyte. A small I/O that comes meanwhile waits
+for those in front of it, and takes about as long as they do, however fast the device is with it alone. So no time
+without the other program is needed for a comparison (noisy-neighbour): the sizes and times of the moment are the
+evidence. Pages that a program made dirty are written by the kernel's threads: the program is then the one that wrote
+most by /proc/PID/io. No finding: a program that keeps as many I/Os in flight itself, and I/Os of about the same size.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from latmon.findings.evidence import host_before
+from latmon.findings.facts import Block, Facts
+from latmon.findings.rule import (
+    PROCESSES,
+    WARNING,
+    Fact,
+    Finding,
+    Rule,
+    Step,
+    Threshold,
+    Thresholds,
+    Where,
+    short_text,
+    sysfs,
+    within,
+)
+from latmon.model import measurements
+from latmon.model.histogram import Histogram, merge
+from latmon.model.measurements.issuers import OTHERS, Issuer
+from latmon.model.stages import plural_of_op
+from latmon.support.units import counted, part, rate, show_size, spelled
+
+ID = "behind-large-ios"
+_WRITEBACK = "writeback"
+"""In place of the name of the kernel's threads that write dirty pages (fs/fs-writeback.c: a workqueue's)."""
+_FLUSHER = "kworker/"
+_KERNEL_WRITERS = (_FLUSHER, "jbd2/", "xfsaild/")
+_OPS = ("read", "write")
+_MOST_WAITERS = 3
+_REFUTED = (
+    "its I/Os are as slow while the other program is stopped, or with a limit of its bytes (io.max, rsync --bwlimit)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _ProgramIos:
+    """I/Os of one op of the processes of a name on a device."""
+
+    name: str
+    op: str
+    latency: Histogram
+    bytes: int
+    span_us: int
+    """The time in which they were counted."""
+
+    @property
+    def mean_us(self) -> float:
+        return self.latency.mean or 0.0
+
+    @property
+    def mean_bytes(self) -> float:
+        return self.bytes / max(1, self.latency.count)
+
+    @property
+    def in_flight(self) -> float:
+        """Return how many are in flight on average, by Little's law."""
+        return (self.latency.sum or 0) / max(1, self.span_us)
+
+    @property
+    def is_writeback(self) -> bool:
+        return self.name == _WRITEBACK
+
+
+@dataclass(frozen=True, slots=True)
+class _Crowd:
+    """Large I/Os that fill a device, and the small ones that wait behind them."""
+
+    device: str
+    large: _ProgramIos
+    share_of_bytes: float
+    waiters: tuple[_ProgramIos, ...]
+    """The one whose I/Os waited longest in all is first."""
+    writer: str
+    """The program whose writes the kernel's threads issue; empty: not known, or the large I/Os are a program's own."""
+    writer_per_s: float
+
+    @property
+    def words(self) -> str:
+        """Return whose the large I/Os are."""
+        if not self.large.is_writeback:
+            return self.large.name
+        return f"the writeback of {self.writer}" if self.writer else "the writeback of dirty pages"
+
+    @property
+    def blamed(self) -> str:
+        return self.writer or self.large.name
+
+
+def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
+    """Yield a finding per device, about the program whose I/Os waited longest in all."""
+    devices = {issuer.device for issuer in facts[measurements.ISSUERS] if issuer.is_process}
+    for device in sorted(devices):
+        crowd = _crowd(facts, device, limits)
+        if crowd is not None and facts.lasts(_lasted_us(facts, crowd), limits["lasting_us"]):
+            yield _finding(crowd)
+
+
+def _crowd(facts: Facts, device: str, limits: Thresholds) -> _Crowd | None:
+    programs = _by_program(facts, device)
+    large = max(programs, key=lambda ios: ios.latency.sum or 0, default=None)
+    if large is None or large.op not in _OPS or large.in_flight < limits["in_flight"]:
+        return None
+    share = large.bytes / max(1, sum(ios.bytes for ios in programs))
+    if share < limits["bytes"]:
+        return None
+    waiters = [ios for ios in programs if _waits_behind(ios, large, limits)]
+    waiters.sort(key=lambda ios: -(ios.latency.sum or 0))
+    if not waiters:
+        return None
+    writer, written = _writer(facts, device) if large.is_writeback else ("", 0)
+    return _Crowd(device, large, share, tuple(waiters), writer, written * 1e6 / max(1, facts.span_us))
+
+
+def _by_program(facts: Facts, device: str) -> list[_ProgramIos]:
+    """Return the I/Os of each program and op, while I/Os were counted by process."""
+    span_us = sum(block.span_us for block in facts.window if _has_processes(block, device))
+    latencies: dict[tuple[str, str], list[Histogram]] = defaultdict(list)
+    sizes: dict[tuple[str, str], int] = defaultdict(int)
+    for issuer, done in facts[measurements.ISSUERS].items():
+        if issuer.device != device or not issuer.is_process or not issuer.comm or issuer.comm == OTHERS:
+            continue
+        if not done.latency or done.latency.sum is None:
+            continue
+        key = (_program_name(issuer), issuer.op)
+        latencies[key].append(done.latency)
+        sizes[key] += done.bytes
+    return [_ProgramIos(name, op, merge(parts), sizes[name, op], span_us) for (name, op), parts in latencies.items()]
+
+
+def _has_processes(block: Block, device: str) -> bool:
+    return any(issuer.device == device and issuer.is_process for issuer in block[measurements.ISSUERS])
+
+
+def _program_name(issuer: Issuer) -> str:
+    return _WRITEBACK if issuer.op == "write" and issuer.comm.startswith(_FLUSHER) else issuer.comm
+
+
+def _waits_behind(ios: _ProgramIos, large: _ProgramIos, limits: Thresholds) -> bool:
+    if ios is large or ios.op not in _OPS or ios.name == large.name or ios.name.startswith(_KERNEL_WRITERS):
+        return False
+    if ios.latency.count < limits["ios"] or ios.mean_us < max(limits["wait_us"], limits["as_long"] * large.mean_us):
+        return False
+    return ios.mean_bytes * limits["smaller"] <= large.mean_bytes and ios.in_flight * 2 <= large.in_flight
+
+
+def _writer(facts: Facts, device: str) -> tuple[str, int]:
+    """Return the program that wrote most on the device's host, with its bytes; an empty name where none was read."""
+    host = host_before(facts, device)
+    written: dict[str, int] = defaultdict(int)
+    for row, size in facts[measurements.WRITTEN].items():
+        if row.process.startswith(host):
+            name, _, _pid = row.process.rpartition("/")
+            written[name] += size
+    most = max(written, key=lambda name: written[name], default="")
+    return most, written[most] if most else 0
+
+
+def _lasted_us(facts: Facts, crowd: _Crowd) -> int:
+    names = {ios.name for ios in crowd.waiters}
+
+    def waits_in(block: Block) -> bool:
+        rows = (row for row in block[measurements.ISSUERS] if row.device == crowd.device and row.is_process)
+        return not names.isdisjoint(row.comm for row in rows)
+
+    return facts.lasted_us(waits_in)
+
+
+def _finding(crowd: _Crowd) -> Finding:
+    first = crowd.waiters[0]
+    more = len({ios.name for ios in crowd.waiters}) - 1
+    also = f" and {counted(more, 'more program')}" if more else ""
+    size, ops = show_size(round(crowd.large.mean_bytes)), plural_of_op(crowd.large.op)
+    waited = sum(ios.in_flight for ios in crowd.waiters)
+    return Finding(
+        ID,
+        WARNING,
+        crowd.device,
+        f"{crowd.device}: {plural_of_op(first.op)} of {first.name}{also} take {spelled(first.mean_us)} behind "
+        f"{crowd.large.in_flight:.0f} {ops} of {size}, which {crowd.words} keeps in flight",
+        tuple(_facts(crowd)),
+        Where("who", crowd.device),
+        tuple(_steps(crowd)),
+        _REFUTED,
+        min(1.0, waited),
+        state=(first.name, crowd.blamed),
+        short=short_text(
+            crowd.device,
+            f"{plural_of_op(first.op)} of {within(first.name)} take {spelled(first.mean_us)}",
+            f" behind {size} {ops}",
+            f" of {within(crowd.blamed)}",
+        ),
+    )
+
+
+def _facts(crowd: _Crowd) -> Iterator[Fact]:
+    large = crowd.large
+    ops = plural_of_op(large.op)
+    yield Fact(
+        "in_flight",
+        round(large.in_flight, 1),
+        f"{large.in_flight:.1f} {ops} of {crowd.words} are in flight on average, each for {spelled(large.mean_us)}",
+        "ios",
+        large.latency.count,
+    )
+    yield Fact("large_bytes", round(large.mean_bytes), f"they are of {show_size(round(large.mean_bytes))}", "bytes")
+    per_s = large.bytes * 1e6 / max(1, large.span_us)
+    text = f"they have {part(crowd.share_of_bytes)} of the bytes of {crowd.device}, {rate(per_s)}B/s"
+    yield Fact("share", round(crowd.share_of_bytes, 3), text, "share")
+    if crowd.writer:
+        text = f"{crowd.writer} wrote most on this host, {rate(crowd.writer_per_s)}B/s on average, on all devices"
+        yield Fact("writer", crowd.writer, text)
+    elif large.is_writeback:
+        yield Fact("writer", "", "which program wrote is not known: /proc/PID/io was not read, or names none")
+    for at, ios in enumerate(crowd.waiters[:_MOST_WAITERS], 1):
+        text = (
+            f"{plural_of_op(ios.op)} of {ios.name}: {show_size(round(ios.mean_bytes))} in {spelled(ios.mean_us)} on "
+            f"average, {ios.in_flight:.1f} of them in flight"
+        )
+        yield Fact(f"mean_{at}_us", round(ios.mean_us), text, "us", ios.latency.count)
+
+
+def _steps(crowd: _Crowd) -> Iterator[Step]:
+    name = crowd.writer or ("the program that writes" if crowd.large.is_writeback else crowd.large.name)
+    yield Step("see who issues how much: screen 7; files and their writers: key F")
+    yield Step(
+        f"stop {name} for a moment, and look whether the others get faster",
+        f"{name} does not run meanwhile",
+    )
+    yield Step(
+        f"limit its bytes per second (io.max of its cgroup, rsync --bwlimit, pv -L), or run {name} at other times",
+        f"{name} takes longer",
+    )
+    if crowd.large.is_writeback:
+        yield Step(
+            "let fewer pages be written at a time: wbt_lat_usec of the device above 0, or O_DIRECT in the program that "
+            "writes",
+            "writes take longer",
+            (f"grep -H . {sysfs(crowd.device)}/queue/wbt_lat_usec /proc/sys/vm/dirty_*",),
+        )
+    else:
+        yield Step(
+            "give small I/Os their share: the scheduler bfq or mq-deadline, or fewer large ones in flight",
+            "the large ones get slower; a scheduler costs CPU",
+        )
+
+
+RULE = Rule(
+    ID,
+    "small I/Os of a program wait behind large ones that another program keeps in flight",
+    evaluate,
+    needs=PROCESSES,
+    thresholds={
+        "in_flight": Threshold(3, "ios", "large ones in flight on average at least"),
+        "bytes": Threshold(0.8, "share", "of the device's bytes are theirs at least"),
+        "smaller": Threshold(8.0, "times", "the size of the others' I/Os at least"),
+        "as_long": Threshold(0.3, "times", "as long as the large ones the small ones take at least"),
+        "wait_us": Threshold(20_000, "us", "the small ones take on average at least"),
+        "ios": Threshold(20, "ios", "small ones of a program in the last minute at least"),
+        "lasting_us": Threshold(
+            12_000_000, "us", "of the last minute they came, or 30 % of that all the time from the start: no burst"
+        ),
+    },
+    explained_by=("noisy-neighbour", "swap-thrash", "io-throttled", "low-io-priority"),
+)

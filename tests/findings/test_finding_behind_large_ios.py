@@ -1,0 +1,75 @@
+"""behind-large-ios: reads that wait behind the writeback of a dump, and loads that only look like it."""
+
+import pytest
+from finding_cases import disk, found, frame, hist
+
+from latmon.model import measurements
+from latmon.model.measurements.issued_io import IssuedIO
+from latmon.model.measurements.issuers import Issuer
+from latmon.model.measurements.written import Writer
+
+RULE = "behind-large-ios"
+SDA = disk()
+MIB = 1 << 20
+DUMP = Writer("nightlydump/77")
+FLUSHERS = (("kworker/u8:2", "write", 60, 400_000, MIB), ("kworker/u8:9+loop0", "write", 40, 360_000, MIB))
+READER = ("dbserver", "read", 18, 295_000, 4096)
+
+
+def issued(*rows):
+    """Return a frame's issuers of (program, op, I/Os, us of each, size)."""
+    return {
+        Issuer("sda", op, "/", pid=100 + number, comm=program): IssuedIO(ios, ios * size, hist({us: ios}))
+        for number, (program, op, ios, us, size) in enumerate(rows)
+    }
+
+
+def findings(*rows, written=None, blocks=6):
+    tables = {measurements.ISSUERS: issued(*rows), measurements.WRITTEN: written or {}}
+    return found(RULE, [frame(100 + 5 * at, tables=tables) for at in range(blocks)], [SDA])
+
+
+def test_reads_behind_writeback_name_the_program_that_wrote():
+    (finding,) = findings(*FLUSHERS, READER, written={DUMP: 160 * MIB, Writer("cp/8"): MIB})
+    assert finding.summary == (
+        "sda: reads of dbserver take 295 ms behind 8 writes of 1 MiB, "
+        "which the writeback of nightlydump keeps in flight"
+    )
+    facts = {fact.name: fact.value for fact in finding.facts}
+    assert facts["in_flight"] == pytest.approx((60 * 0.4 + 40 * 0.36) / 5, rel=0.05)
+    assert facts["share"] == pytest.approx(1.0, abs=0.01)
+    assert facts["writer"] == "nightlydump"
+    assert finding.share == 1.0
+
+
+def test_a_backup_with_direct_io_is_named_itself():
+    (finding,) = findings(("backup", "read", 100, 380_000, MIB), READER)
+    assert finding.summary.endswith("behind 8 reads of 1 MiB, which backup keeps in flight")
+    assert not any("writeback" in fact.text for fact in finding.facts)
+
+
+def test_where_no_counter_was_read_the_writer_is_not_known():
+    (finding,) = findings(*FLUSHERS, READER)
+    assert "the writeback of dirty pages" in finding.summary
+    assert {fact.name: fact.text for fact in finding.facts}["writer"].startswith("which program wrote is not known")
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        (*FLUSHERS, ("dbserver", "read", 18, 8_000, 4096)),  # the device serves them by turns
+        (*FLUSHERS, ("dbserver", "read", 18, 295_000, MIB // 4)),  # as large
+        (*FLUSHERS, ("dbserver", "read", 180, 295_000, 4096)),  # as many in flight itself
+        (("kworker/u8:2", "write", 10, 400_000, MIB), READER),  # hardly one in flight
+        (*FLUSHERS, ("dbserver", "read", 2, 295_000, 4096)),  # too few to be a mean
+        (*FLUSHERS, ("jbd2/sda-8", "write", 18, 295_000, 4096)),  # nobody waits but the kernel
+    ],
+)
+def test_other_loads_are_no_finding(rows):
+    assert findings(*rows, written={DUMP: 160 * MIB}) == []
+
+
+def test_a_burst_in_a_minute_is_no_finding():
+    quiet = [frame(100 + 5 * at) for at in range(10)]
+    busy = frame(150, tables={measurements.ISSUERS: issued(*FLUSHERS, READER)})
+    assert found(RULE, [*quiet, busy], [SDA]) == []
