@@ -109,10 +109,10 @@ def _finding(facts: Facts, device: str, commits: Commits, longest: _Waiter) -> F
     mean = spelled(commits.total_us / commits.commits)
     most = f"{part(phases[worst] / commits.total_us)} of it {_PHASES[worst]}"
     log = _slow_log(facts, device, commits, worst)
-    flush_us = _slow_flush_us(facts, device, commits)
+    flush_us = _slow_flush_us(facts, device, commits) if worst == _LOGGING and log is None else None
     if log is not None:
         most += f", on {log.text}"
-    elif worst == _LOGGING and flush_us is not None:
+    elif flush_us is not None:
         most = f"with flushes of the device's cache, {spelled(flush_us)} each"
     elif worst != _LOCKED and _is_data(facts, device, commits):
         most = f"while {rate(_bytes_per_commit(facts, device, commits) or 0)}B of files' data are written"
@@ -132,10 +132,16 @@ def _finding(facts: Facts, device: str, commits: Commits, longest: _Waiter) -> F
         also=() if log is None else (device,),
         short=short_text(
             place,
-            f"a sync takes {spelled(sync_us)}: the journal commits in {mean}",
+            f"a sync takes {spelled(sync_us)}: {_short_cause(mean, flush_us)}",
             f"; {within(longest.name)} waits",
         ),
     )
+
+
+def _short_cause(mean: str, flush_us: float | None) -> str:
+    if flush_us is None:
+        return f"the journal commits in {mean}"
+    return f"cache flushes take {spelled(flush_us)}"
 
 
 def _slow_log(facts: Facts, device: str, commits: Commits, worst: str) -> SlowLog | None:
