@@ -10,7 +10,7 @@ from latmon.aggregate.accumulator import Minute
 from latmon.findings import engine, episodes
 from latmon.findings.engine import NEEDS, RuleEngine, evaluate_rules, evaluated_by, unexplained
 from latmon.findings.facts import Facts
-from latmon.findings.rule import CRITICAL, DEFAULT, NOTICE, TRACED, WARNING, Finding, Where
+from latmon.findings.rule import CRITICAL, DEFAULT, MISSING, NOTICE, TRACED, WARNING, Finding, Where
 from latmon.findings.rules import RULES
 from latmon.model.frame import Origin, Series, Traced
 
@@ -166,3 +166,7 @@ def test_rules_that_had_their_input_in_less_than_half_of_the_evaluations_are_nam
     assert re.fullmatch(r"only in 1[0-9]% of the evaluations: \S.*, \S.* \(in the others stages were not traced\)", why)
     watch.lacked[TRACED] = watch.evaluated // 2
     assert watch.partly == {}
+
+
+def test_each_input_of_a_rule_has_a_reason_for_its_absence():
+    assert {rule.needs for rule in RULES} <= MISSING.keys()

@@ -11,26 +11,11 @@ from types import MappingProxyType
 
 from latmon.findings.episodes import Episode
 from latmon.findings.rule import (
-    CGROUPS,
     CRITICAL,
-    DEPTHS,
-    DIRTY,
-    ERRORS,
-    FILE_TIMES,
-    FILES,
-    HANGS,
-    ISSUERS,
-    JOURNALS,
     LATENCIES,
-    LIMITS,
-    MEMORY,
+    MISSING,
     NOT_RUN,
     NOTICE,
-    PATTERNS,
-    PRIORITIES,
-    QUOTAS,
-    RECOVERIES,
-    SPACE,
     TRACED,
     WARNING,
     Finding,
@@ -375,22 +360,6 @@ def _missing(view: ViewState, kind: str) -> str:
         if view.history.any_traced:
             return "stages were traced before, but not at the end of this time"
         return not_traced("stages", view.origin, mode=view.selection.stages, recorded=view.recorded, state=view.tracing)
-    return {
-        LATENCIES: no_distribution(view.origin),
-        DEPTHS: "outstanding I/Os are not counted here",
-        LIMITS: "no device reports a limit of I/Os in its driver",
-        CGROUPS: "limits of cgroups are not read here",
-        ISSUERS: "latencies are not timed by cgroup here",
-        FILES: "operations on files were not traced",
-        FILE_TIMES: "the time of operations on files was not split, or none left its CPU",
-        PATTERNS: "sizes and order of I/Os were not traced",
-        JOURNALS: "commits of journals were not traced",
-        MEMORY: "pages that are read again for want of memory are not counted here",
-        DIRTY: "dirty pages are not counted here",
-        ERRORS: "failed I/Os are not counted here",
-        RECOVERIES: "time-outs and resets are not read here",
-        QUOTAS: "CPU quotas of cgroups are not read here",
-        HANGS: "stacks of threads are not read here, which needs root",
-        PRIORITIES: "I/O priorities of processes are not read here",
-        SPACE: "free space of file systems is not read here",
-    }[kind]
+    if kind == LATENCIES:
+        return no_distribution(view.origin)
+    return MISSING[kind]
