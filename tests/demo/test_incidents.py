@@ -17,7 +17,7 @@ from latmon_backends.demo.backend import INCIDENTS, SCENARIOS, DemoBackend
 
 FEW = 2
 LATER = (
-    pytest.param("emulex", 24, marks=pytest.mark.slow),
+    pytest.param("emulex", 1, marks=pytest.mark.slow),
     pytest.param("qumulo", 60, marks=pytest.mark.slow),
     pytest.param("bubbles", INCIDENTS["bubbles"].windows - 1, marks=pytest.mark.slow),
     pytest.param("bubbles-healthy", INCIDENTS["bubbles-healthy"].windows - 1, marks=pytest.mark.slow),
