@@ -411,7 +411,11 @@ def _bound_finding(facts: Facts, device: Device, bound: StarvedBound) -> Finding
         tuple(_steps(facts, device, worst)),
         _REFUTED,
         1.0,
-        short=short_text(name, f"at least {bound.ios:,} I/Os stuck for {spelled(bound.age_us)} or longer", place),
+        short=short_text(
+            name,
+            f"at least {bound.ios:,} I/Os stuck for {spelled(bound.age_us)} or longer",
+            _sorting_text(facts, device) or place,
+        ),
     )
 
 
@@ -438,11 +442,16 @@ def _short(facts: Facts, device: Device, starved: list[StarvedRequest], count: S
 
 def _cause_text(facts: Facts, device: Device, worst: StarvedRequest) -> str:
     """Return what sorts the I/Os of a device in few words; empty where the oldest is not above the driver."""
-    name = sorter(device) if worst.above else None
-    if name is None:
+    if not worst.above:
         return ""
-    order = facts.order(device.name)
-    return f", {name} {'sorts by LBA' if order is not None and order.is_sorted else 'decides the order'}"
+    name = sorter(device)
+    return _sorting_text(facts, device) or (f", {name} decides the order" if name else "")
+
+
+def _sorting_text(facts: Facts, device: Device) -> str:
+    """Return what sorts the I/Os of a device by LBA, as their order shows; empty where nothing does."""
+    name, order = sorter(device), facts.order(device.name)
+    return f", {name} sorts by LBA" if name and order is not None and order.is_sorted else ""
 
 
 def _ios_text(worst: StarvedRequest, count: StarvedCount) -> str:
