@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple, TypeVar
 
+from latmon.findings.facts import Facts
+from latmon.findings.rule import FLEET
+from latmon.model.measurements import WRITTEN
+
 V = TypeVar("V")
 
 
@@ -39,3 +43,15 @@ def program_of(process: str) -> Program:
     """Return the program of a single process."""
     name, _, pid = process.rpartition("/")
     return Program(name, (pid,))
+
+
+def most_written(facts: Facts) -> tuple[Program, int] | None:
+    """Return the program that wrote most to all disks of the host together, with its bytes; None: not known.
+
+    It is not known in a fleet, whose rows of processes don't say their host.
+    """
+    if facts.origin.backend == FLEET or not facts[WRITTEN]:
+        return None
+    written = by_program((row.process, size) for row, size in facts[WRITTEN].items())
+    most = max(written, key=lambda program: sum(written[program]))
+    return most, sum(written[most])

@@ -13,8 +13,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from latmon.findings.evidence import host_before
 from latmon.findings.facts import Block, Facts
+from latmon.findings.programs import most_written
 from latmon.findings.rule import (
     PROCESSES,
     WARNING,
@@ -85,9 +85,9 @@ class _Crowd:
     share_of_bytes: float
     waiters: tuple[_ProgramIos, ...]
     """The one whose I/Os waited longest in all is first."""
-    writer: str
+    writer: str = ""
     """The program whose writes the kernel's threads issue; empty: not known, or the large I/Os are a program's own."""
-    writer_per_s: float
+    writer_per_s: float = 0.0
 
     @property
     def words(self) -> str:
@@ -122,8 +122,11 @@ def _crowd(facts: Facts, device: str, limits: Thresholds) -> _Crowd | None:
     waiters.sort(key=lambda ios: -(ios.latency.sum or 0))
     if not waiters:
         return None
-    writer, written = _writer(facts, device) if large.is_writeback else ("", 0)
-    return _Crowd(device, large, share, tuple(waiters), writer, written * 1e6 / max(1, facts.span_us))
+    written = most_written(facts) if large.is_writeback else None
+    if written is None:
+        return _Crowd(device, large, share, tuple(waiters))
+    writer, size = written
+    return _Crowd(device, large, share, tuple(waiters), writer.name, size * 1e6 / facts.span_us)
 
 
 def _by_program(facts: Facts, device: str) -> list[_ProgramIos]:
@@ -156,18 +159,6 @@ def _waits_behind(ios: _ProgramIos, large: _ProgramIos, limits: Thresholds) -> b
     if ios.latency.count < limits["ios"] or ios.mean_us < max(limits["wait_us"], limits["as_long"] * large.mean_us):
         return False
     return ios.mean_bytes * limits["smaller"] <= large.mean_bytes and ios.in_flight * 2 <= large.in_flight
-
-
-def _writer(facts: Facts, device: str) -> tuple[str, int]:
-    """Return the program that wrote most on the device's host, with its bytes; an empty name where none was read."""
-    host = host_before(facts, device)
-    written: dict[str, int] = defaultdict(int)
-    for row, size in facts[measurements.WRITTEN].items():
-        if row.process.startswith(host):
-            name, _, _pid = row.process.rpartition("/")
-            written[name] += size
-    most = max(written, key=lambda name: written[name], default="")
-    return most, written[most] if most else 0
 
 
 def _lasted_us(facts: Facts, crowd: _Crowd) -> int:

@@ -15,7 +15,7 @@ from itertools import takewhile
 
 from latmon.findings.evidence import host_before
 from latmon.findings.facts import Facts
-from latmon.findings.programs import Program, by_program
+from latmon.findings.programs import Program, by_program, most_written
 from latmon.findings.rule import (
     CRITICAL,
     NOTICE,
@@ -269,12 +269,11 @@ def _writer_facts(facts: Facts, level: _Level, writer: _Writer | None) -> Iterat
         text = f"{writer.text} wrote {show_size(writer.written_bytes)} to {level.row.device} in the last minute"
         yield Fact("writer", writer.text, f"{text}, more than any other")
         return
-    of_any_disk = _most(by_program(_written_by(facts, level.host)))
+    of_any_disk = most_written(facts)
     if of_any_disk is not None:
-        text = (
-            f"{of_any_disk.text} wrote {show_size(of_any_disk.written_bytes)} in the last minute, more than any other"
-        )
-        yield Fact("writer_of_any_disk", of_any_disk.text, f"{text}; to which disk is not known")
+        program, size = of_any_disk
+        text = f"{program.text} wrote {show_size(size)} in the last minute, more than any other"
+        yield Fact("writer_of_any_disk", program.text, f"{text}; to which disk is not known")
 
 
 def _writer(facts: Facts, device: str) -> _Writer | None:
@@ -288,10 +287,7 @@ def _writer(facts: Facts, device: str) -> _Writer | None:
 
 
 def _written_by(facts: Facts, device: str) -> Iterator[tuple[str, int]]:
-    """Yield the processes that wrote to a device, NAME/PID, with their bytes; without the kernel's own.
-
-    Bytes that are known of a process, and not of a device, have an empty one.
-    """
+    """Yield the processes that wrote to a device, NAME/PID, with their bytes; without the kernel's own."""
     for issuer, done in facts[measurements.ISSUERS].items():
         if not issuer.is_process or issuer.op != "write" or not done.bytes or issuer.device != device:
             continue
