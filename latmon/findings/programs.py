@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
 from latmon.findings.facts import Facts
 from latmon.findings.rule import FLEET
-from latmon.model.measurements import WRITTEN
+from latmon.model.measurements import DIRTIERS, ISSUERS, WRITTEN
 
 V = TypeVar("V")
 
@@ -45,13 +46,76 @@ def program_of(process: str) -> Program:
     return Program(name, (pid,))
 
 
-def most_written(facts: Facts) -> tuple[Program, int] | None:
-    """Return the program that wrote most to all disks of the host together, with its bytes; None: not known.
+_KERNEL_WRITERS = re.compile(r"kworker\b|jbd2/|xfsaild/|btrfs-|f2fs_|kswapd\d")
+_MOST_OF_HOST = 0.8
+"""Least share of a device in the bytes that its host writes, from which on a program's are taken to be its."""
+_HALF_OF_DEVICE = 0.5
+"""Least part of what the device writes that a program wrote, which is then named."""
 
-    It is not known in a fleet, whose rows of processes don't say their host.
-    """
-    if facts.origin.backend == FLEET or not facts[WRITTEN]:
+
+def writes_for_programs(comm: str) -> bool:
+    """Return whether a process is a thread of the kernel that writes what programs have written."""
+    return _KERNEL_WRITERS.match(comm) is not None
+
+
+def most_written(facts: Facts, device: str) -> tuple[Program, int] | None:
+    """Return the program that wrote most to a device, with its bytes, direct and buffered; None: not known."""
+    written = _direct_bytes(facts, device)
+    for process, size in _dirtied_bytes(facts, device).items():
+        written[process] = written.get(process, 0) + size
+    for process, size in _written_bytes(facts, device).items():
+        written[process] = max(written.get(process, 0), size)
+    return _most(written)
+
+
+def most_buffered(facts: Facts, device: str) -> tuple[Program, int] | None:
+    """Return the program whose pages the kernel's threads write to a device, with its bytes; None: not known."""
+    dirtied = _dirtied_bytes(facts, device)
+    if dirtied:
+        return _most(dirtied)
+    direct = _direct_bytes(facts, device)
+    written = _written_bytes(facts, device)
+    return _most({process: size for process, size in written.items() if size >= 2 * direct.get(process, 0)})
+
+
+def _most(written: Mapping[str, int]) -> tuple[Program, int] | None:
+    programs = by_program(written.items())
+    if not programs:
         return None
-    written = by_program((row.process, size) for row, size in facts[WRITTEN].items())
-    most = max(written, key=lambda program: sum(written[program]))
-    return most, sum(written[most])
+    most = max(programs, key=lambda program: sum(programs[program]))
+    return most, sum(programs[most])
+
+
+def _direct_bytes(facts: Facts, device: str) -> dict[str, int]:
+    """Return the bytes of write I/Os to a device that processes issued themselves."""
+    written: dict[str, int] = {}
+    for issuer, done in facts[ISSUERS].items():
+        is_write = issuer.device == device and issuer.op == "write" and issuer.is_process
+        if is_write and done.bytes and not writes_for_programs(issuer.comm):
+            process = f"{issuer.comm}/{issuer.pid}"
+            written[process] = written.get(process, 0) + done.bytes
+    return written
+
+
+def _dirtied_bytes(facts: Facts, device: str) -> dict[str, int]:
+    """Return the bytes that processes made dirty on a device, which the kernel tells while it pauses writers."""
+    rows = facts[DIRTIERS].items()
+    return {row.process: done.dirtied_bytes for row, done in rows if row.device == device and done.dirtied_bytes}
+
+
+def _written_bytes(facts: Facts, device: str) -> dict[str, int]:
+    """Return the bytes of processes by /proc/PID/io, which are of all disks, where nearly all go to this device.
+
+    A volume and its disk count the same bytes twice, which makes a share smaller only. Empty in a fleet, whose rows of
+    processes don't say their host.
+    """
+    here = _bytes_written_to(facts, device)
+    everywhere = sum(_bytes_written_to(facts, name) for name in facts.devices)
+    if facts.origin.backend == FLEET or not here or here < _MOST_OF_HOST * everywhere:
+        return {}
+    return {row.process: size for row, size in facts[WRITTEN].items() if size >= _HALF_OF_DEVICE * here}
+
+
+def _bytes_written_to(facts: Facts, device: str) -> int:
+    done = facts.completed(device, "write")
+    return done.bytes if done is not None else 0

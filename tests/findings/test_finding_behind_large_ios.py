@@ -1,8 +1,9 @@
 """behind-large-ios: reads that wait behind the writeback of a dump, and loads that only look like it."""
 
 import pytest
-from finding_cases import disk, found, frame, hist
+from finding_cases import disk, done, found, frame, hist
 
+from latmon.findings.rules import behind_large_ios
 from latmon.model import measurements
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import Issuer
@@ -24,9 +25,11 @@ def issued(*rows):
     }
 
 
-def findings(*rows, written=None, blocks=6):
+def findings(*rows, written=None, elsewhere=0, blocks=6):
     tables = {measurements.ISSUERS: issued(*rows), measurements.WRITTEN: written or {}}
-    return found(RULE, [frame(100 + 5 * at, tables=tables) for at in range(blocks)], [SDA])
+    kernel = done("sda", 100, "write", MIB) | done("sdb", 100, "write", elsewhere // 100)
+    frames = [frame(100 + 5 * at, tables=tables, kernel=kernel) for at in range(blocks)]
+    return found(RULE, frames, [SDA, disk("sdb")])
 
 
 def test_reads_behind_writeback_name_the_program_that_wrote():
@@ -39,7 +42,7 @@ def test_reads_behind_writeback_name_the_program_that_wrote():
     assert facts["in_flight"] == pytest.approx((60 * 0.4 + 40 * 0.36) / 5, rel=0.05)
     assert facts["share"] == pytest.approx(1.0, abs=0.01)
     assert facts["writer"] == "nightlydump"
-    assert finding.share == 1.0
+    assert finding.share == pytest.approx(18 * 295 / (18 * 295 + 60 * 400 + 40 * 360), rel=0.02)
 
 
 def test_a_backup_with_direct_io_is_named_itself():
@@ -51,7 +54,9 @@ def test_a_backup_with_direct_io_is_named_itself():
 def test_where_no_counter_was_read_the_writer_is_not_known():
     (finding,) = findings(*FLUSHERS, READER)
     assert "the writeback of dirty pages" in finding.summary
-    assert {fact.name: fact.text for fact in finding.facts}["writer"].startswith("which program wrote is not known")
+    assert {fact.name: fact.text for fact in finding.facts}["writer"].startswith(
+        "which program made these pages dirty is not known"
+    )
 
 
 @pytest.mark.parametrize(
@@ -73,3 +78,14 @@ def test_a_burst_in_a_minute_is_no_finding():
     quiet = [frame(100 + 5 * at) for at in range(10)]
     busy = frame(150, tables={measurements.ISSUERS: issued(*FLUSHERS, READER)})
     assert found(RULE, [*quiet, busy], [SDA]) == []
+
+
+def test_a_program_that_may_write_to_another_disk_is_not_named():
+    (finding,) = findings(*FLUSHERS, READER, written={DUMP: 160 * MIB}, elsewhere=500 * MIB)
+    assert "nightlydump" not in finding.summary
+    (finding,) = findings(*FLUSHERS, READER, written={Writer("logger/9"): 10 * MIB})
+    assert "logger" not in finding.summary
+
+
+def test_a_disk_that_became_slow_is_another_rule_s_finding():
+    assert {"slower-than-before", "peer-outlier", "device-pauses"} <= set(behind_large_ios.RULE.explained_by)

@@ -6,12 +6,11 @@ from finding_cases import facts_of, found, frame, lasting
 from latmon.findings.engine import not_evaluated
 from latmon.findings.rule import SHORT_CELLS, SPACE
 from latmon.findings.rules.full_file_system import ID
-from latmon.model.measurements import DIRTIERS, FILE_SYSTEM_SPACE, ISSUERS, WRITTEN
+from latmon.model.measurements import DIRTIERS, FILE_SYSTEM_SPACE, ISSUERS
 from latmon.model.measurements.dirtiers import Dirtied, Dirtier
 from latmon.model.measurements.file_system_space import SpaceLooks, SpaceOf
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import Issuer
-from latmon.model.measurements.written import Writer
 
 MB = 1 << 20
 VAR = SpaceOf("sda", "/var", "ext4")
@@ -111,10 +110,10 @@ def test_who_wrote_most(tables, name):
     assert ("orderd" in finding.short) is bool(name)
 
 
-def test_without_a_probe_what_wrote_most_to_any_disk_is_in_the_evidence_only():
-    (finding,) = found(ID, load(look(), look(), tables={WRITTEN: {Writer("orderd/7"): 9 * MB}}))
-    assert facts_by_name(finding)["writer_of_any_disk"] == "orderd (pid 7)"
-    assert "orderd" not in finding.summary + finding.short
+def test_a_program_that_dirtied_far_more_than_a_direct_one_wrote_is_named():
+    tables = {ISSUERS: process("sqlite-log", 4096), DIRTIERS: {Dirtier("sda", "dump/9"): Dirtied(0, 4 << 30)}}
+    (finding,) = found(ID, load(look(), look(), tables=tables))
+    assert facts_by_name(finding)["writer"] == "dump (pid 9)"
 
 
 def test_one_that_is_not_written_is_a_notice():

@@ -14,10 +14,10 @@ READS = Flow("sda", "read")
 OFF = {"read_ahead_kb": 0}
 
 
-def findings(*, settings=OFF, ahead=1000, size=4096, us=2500):
+def findings(*, settings=OFF, ahead=1000, sequential=1000, size=4096, us=2500):
     """Return the findings on 200 reads a second of `size` bytes that take `us`."""
     tables = {
-        measurements.PATTERNS: {READS: Pattern(issued=1000, sequential=1000, ahead=ahead)},
+        measurements.PATTERNS: {READS: Pattern(issued=1000, sequential=sequential, ahead=ahead)},
         measurements.ISSUERS: {Issuer("sda", "read", "/", pid=9, comm="etl-import"): IssuedIO(1000, 1000 * size)},
     }
     values = {
@@ -43,7 +43,8 @@ def test_a_reader_of_single_pages_is_named_with_the_setting():
     [
         {"settings": {"read_ahead_kb": 128}},
         {"settings": {}},
-        {"ahead": 100},  # O_DIRECT, or random
+        {"ahead": 100},  # O_DIRECT
+        {"sequential": 100},  # a database whose read-ahead is small on purpose
         {"size": 131_072},
         {"us": 200},  # hardly in flight
     ],

@@ -3,18 +3,20 @@
 A backup or the writeback of a dump keeps a device full with I/Os of a megabyte. A small I/O that comes meanwhile waits
 for those in front of it, and takes about as long as they do, however fast the device is with it alone. So no time
 without the other program is needed for a comparison (noisy-neighbour): the sizes and times of the moment are the
-evidence. Pages that a program made dirty are written by the kernel's threads: the program is then the one that wrote
-most by /proc/PID/io. No finding: a program that keeps as many I/Os in flight itself, and I/Os of about the same size.
+evidence. Pages that a program made dirty are written by the kernel's threads: named is the program that made most of
+them dirty, where it is known to be of this device. No finding: a program that keeps as many I/Os in flight itself, and
+I/Os of about the same size. A device that takes as long for any I/O looks the same, which other rules find.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from latmon.findings.evidence import lost_share
 from latmon.findings.facts import Block, Facts
-from latmon.findings.programs import most_written
+from latmon.findings.programs import most_buffered, writes_for_programs
 from latmon.findings.rule import (
     PROCESSES,
     WARNING,
@@ -39,11 +41,10 @@ ID = "behind-large-ios"
 _WRITEBACK = "writeback"
 """In place of the name of the kernel's threads that write dirty pages (fs/fs-writeback.c: a workqueue's)."""
 _FLUSHER = "kworker/"
-_KERNEL_WRITERS = (_FLUSHER, "jbd2/", "xfsaild/")
 _OPS = ("read", "write")
 _MOST_WAITERS = 3
 _REFUTED = (
-    "its I/Os are as slow while the other program is stopped, or with a limit of its bytes (io.max, rsync --bwlimit)"
+    "its I/Os are as slow while the other program is stopped: then the device takes as long for any I/O, large or small"
 )
 
 
@@ -85,6 +86,8 @@ class _Crowd:
     share_of_bytes: float
     waiters: tuple[_ProgramIos, ...]
     """The one whose I/Os waited longest in all is first."""
+    lost: float
+    """Share of the time of the device's I/Os that is the waiters'."""
     writer: str = ""
     """The program whose writes the kernel's threads issue; empty: not known, or the large I/Os are a program's own."""
     writer_per_s: float = 0.0
@@ -122,11 +125,14 @@ def _crowd(facts: Facts, device: str, limits: Thresholds) -> _Crowd | None:
     waiters.sort(key=lambda ios: -(ios.latency.sum or 0))
     if not waiters:
         return None
-    written = most_written(facts) if large.is_writeback else None
+    waited_us = sum(ios.latency.sum or 0 for ios in waiters)
+    lost = lost_share(waited_us, merge(ios.latency for ios in programs))
+    crowd = _Crowd(device, large, share, tuple(waiters), lost)
+    written = most_buffered(facts, device) if large.is_writeback else None
     if written is None:
-        return _Crowd(device, large, share, tuple(waiters))
+        return crowd
     writer, size = written
-    return _Crowd(device, large, share, tuple(waiters), writer.name, size * 1e6 / facts.span_us)
+    return replace(crowd, writer=writer.name, writer_per_s=size * 1e6 / facts.span_us)
 
 
 def _by_program(facts: Facts, device: str) -> list[_ProgramIos]:
@@ -154,7 +160,7 @@ def _program_name(issuer: Issuer) -> str:
 
 
 def _waits_behind(ios: _ProgramIos, large: _ProgramIos, limits: Thresholds) -> bool:
-    if ios is large or ios.op not in _OPS or ios.name == large.name or ios.name.startswith(_KERNEL_WRITERS):
+    if ios is large or ios.op not in _OPS or ios.name == large.name or writes_for_programs(ios.name):
         return False
     if ios.latency.count < limits["ios"] or ios.mean_us < max(limits["wait_us"], limits["as_long"] * large.mean_us):
         return False
@@ -176,7 +182,6 @@ def _finding(crowd: _Crowd) -> Finding:
     more = len({ios.name for ios in crowd.waiters}) - 1
     also = f" and {counted(more, 'more program')}" if more else ""
     size, ops = show_size(round(crowd.large.mean_bytes)), plural_of_op(crowd.large.op)
-    waited = sum(ios.in_flight for ios in crowd.waiters)
     return Finding(
         ID,
         WARNING,
@@ -187,7 +192,7 @@ def _finding(crowd: _Crowd) -> Finding:
         Where("who", crowd.device),
         tuple(_steps(crowd)),
         _REFUTED,
-        min(1.0, waited),
+        crowd.lost,
         state=(first.name, crowd.blamed),
         short=short_text(
             crowd.device,
@@ -213,10 +218,10 @@ def _facts(crowd: _Crowd) -> Iterator[Fact]:
     text = f"they have {part(crowd.share_of_bytes)} of the bytes of {crowd.device}, {rate(per_s)}B/s"
     yield Fact("share", round(crowd.share_of_bytes, 3), text, "share")
     if crowd.writer:
-        text = f"{crowd.writer} wrote most on this host, {rate(crowd.writer_per_s)}B/s on average, on all devices"
+        text = f"{crowd.writer} made most of these pages dirty, {rate(crowd.writer_per_s)}B/s on average"
         yield Fact("writer", crowd.writer, text)
     elif large.is_writeback:
-        yield Fact("writer", "", "which program wrote is not known: /proc/PID/io was not read, or names none")
+        yield Fact("writer", "", "which program made these pages dirty is not known")
     for at, ios in enumerate(crowd.waiters[:_MOST_WAITERS], 1):
         text = (
             f"{plural_of_op(ios.op)} of {ios.name}: {show_size(round(ios.mean_bytes))} in {spelled(ios.mean_us)} on "
@@ -266,5 +271,17 @@ RULE = Rule(
             12_000_000, "us", "of the last minute they came, or 30 % of that all the time from the start: no burst"
         ),
     },
-    explained_by=("noisy-neighbour", "swap-thrash", "io-throttled", "low-io-priority"),
+    explained_by=(
+        "noisy-neighbour",
+        "swap-thrash",
+        "io-throttled",
+        "low-io-priority",
+        "slower-than-before",
+        "peer-outlier",
+        "outside-limit",
+        "completion-wakeup",
+        "softirq-delay",
+        "slow-shared-handler",
+        "device-pauses",
+    ),
 )

@@ -15,7 +15,7 @@ from itertools import takewhile
 
 from latmon.findings.evidence import host_before
 from latmon.findings.facts import Facts
-from latmon.findings.programs import Program, by_program, most_written
+from latmon.findings.programs import most_written
 from latmon.findings.rule import (
     CRITICAL,
     NOTICE,
@@ -45,8 +45,6 @@ _OWN_RESERVE_SHARE, _OWN_RESERVE_BYTES = 0.025, 16 << 20
 """What ext4 keeps to write what it has promised room for: 2 % of all blocks, with those that are not for files, at most
 4,096 blocks (fs/ext4/super.c ext4_calculate_resv_clusters())."""
 _PLAIN = re.compile(r"/[\w.@/+:-]*", re.ASCII)
-_KERNEL_THREADS = re.compile(r"kworker\b|jbd2/|xfsaild/|btrfs-|f2fs_|kswapd\d")
-"""Threads that write what programs have written."""
 _REFUTED = (
     "df and df -i show free blocks and inodes, or an ordinary user's program creates a file there and writes to it"
 )
@@ -194,7 +192,7 @@ def _finding(facts: Facts, level: _Level) -> Finding:
         level.severity,
         device,
         f"{device}: {level.mount}{kind} {_effect(level)}{wrote}",
-        tuple(_facts(facts, level, writer)),
+        tuple(_facts(level, writer)),
         Where("overview", device, "write"),
         tuple(_steps(level)),
         _REFUTED,
@@ -229,7 +227,7 @@ def _short(level: _Level, writer: _Writer | None) -> Iterator[str]:
         yield f"; {within(writer.name)} wrote most"
 
 
-def _facts(facts: Facts, level: _Level, writer: _Writer | None) -> Iterator[Fact]:
+def _facts(level: _Level, writer: _Writer | None) -> Iterator[Fact]:
     looks = level.looks
     available, free_inodes = round(level.available_bytes), looks.free_inodes // looks.looks
     share = part(looks.available_bytes / looks.size_bytes)
@@ -247,7 +245,7 @@ def _facts(facts: Facts, level: _Level, writer: _Writer | None) -> Iterator[Fact
     text = f"{show_size(written)} were written to the disks or partitions of the file system in the last seconds"
     yield Fact("written_bytes", written, text, "bytes")
     yield from _speed_facts(level)
-    yield from _writer_facts(facts, level, writer)
+    yield from _writer_facts(level, writer)
 
 
 def _speed_facts(level: _Level) -> Iterator[Fact]:
@@ -263,43 +261,20 @@ def _speed_facts(level: _Level) -> Iterator[Fact]:
     yield Fact("available_before_bytes", round(before), text, "bytes")
 
 
-def _writer_facts(facts: Facts, level: _Level, writer: _Writer | None) -> Iterator[Fact]:
-    """Yield what wrote most to the disk; where that is not known, what wrote most to all disks."""
+def _writer_facts(level: _Level, writer: _Writer | None) -> Iterator[Fact]:
+    """Yield what wrote most to the disk."""
     if writer is not None:
         text = f"{writer.text} wrote {show_size(writer.written_bytes)} to {level.row.device} in the last minute"
         yield Fact("writer", writer.text, f"{text}, more than any other")
-        return
-    of_any_disk = most_written(facts)
-    if of_any_disk is not None:
-        program, size = of_any_disk
-        text = f"{program.text} wrote {show_size(size)} in the last minute, more than any other"
-        yield Fact("writer_of_any_disk", program.text, f"{text}; to which disk is not known")
 
 
 def _writer(facts: Facts, device: str) -> _Writer | None:
     """Return the program that wrote most to a disk, else the cgroup; None where neither is measured."""
-    dirtied = by_program(
-        (row.process, done.dirtied_bytes)
-        for row, done in facts[measurements.DIRTIERS].items()
-        if row.device == device and done.dirtied_bytes
-    )
-    return _most(by_program(_written_by(facts, device))) or _most(dirtied) or _cgroup(facts, device)
-
-
-def _written_by(facts: Facts, device: str) -> Iterator[tuple[str, int]]:
-    """Yield the processes that wrote to a device, NAME/PID, with their bytes; without the kernel's own."""
-    for issuer, done in facts[measurements.ISSUERS].items():
-        if not issuer.is_process or issuer.op != "write" or not done.bytes or issuer.device != device:
-            continue
-        if not _KERNEL_THREADS.match(issuer.comm):
-            yield f"{issuer.comm}/{issuer.pid}", done.bytes
-
-
-def _most(programs: dict[Program, list[int]]) -> _Writer | None:
-    if not programs:
-        return None
-    most = max(programs, key=lambda program: sum(programs[program]))
-    return _Writer(most.name or "a program", most.text, sum(programs[most]))
+    written = most_written(facts, device)
+    if written is None:
+        return _cgroup(facts, device)
+    program, size = written
+    return _Writer(program.name or "a program", program.text, size)
 
 
 def _cgroup(facts: Facts, device: str) -> _Writer | None:

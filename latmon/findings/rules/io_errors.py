@@ -30,7 +30,7 @@ from latmon.findings.rule import (
     short_text,
 )
 from latmon.model import measurements
-from latmon.model.frame import Flow
+from latmon.model.frame import Flow, Outlier
 from latmon.model.measurements import errors
 from latmon.model.stages import place_of_op, plural_of_op
 from latmon.support.units import counted, spelled, whole
@@ -75,6 +75,12 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
 def _is_failure(row: errors.FailedIO | errors.FailedBy) -> bool:
     is_unsupported = row.status == errors.NOT_SUPPORTED and row.op not in _CRITICAL_OPS
     return row.status not in _NO_FAILURES and not is_unsupported
+
+
+def _is_failed(outlier: Outlier, flows: Collection[Flow]) -> bool:
+    """Return whether a slow I/O is one of the failed I/Os of these flows."""
+    row = errors.FailedIO(outlier.device, outlier.op, outlier.status)
+    return bool(outlier.status) and Flow(row.device, row.op) in flows and _is_failure(row)
 
 
 def _sum(statuses: Mapping[str, int]) -> int:
@@ -151,8 +157,11 @@ def _evidence(facts: Facts, device: str, flows: Mapping[Flow, Mapping[str, int]]
             yield Fact(f"{flow.op}_failed", ios, f"{flow.op}, {status}: {counted(ios, 'I/O')}", "ios", completed)
     for at, (cgroup, ios) in enumerate(_by_cgroup(facts, flows)[:_MOST_NAMED], 1):
         yield Fact(f"cgroup_{at}", cgroup, f"cgroup {cgroup}: {counted(ios, 'failed I/O')}", of=ios)
-    failed_logged = [outlier for outlier in facts.outliers(device) if outlier.status and outlier.pid is not None]
-    processes = Counter(f"{outlier.comm}/{outlier.pid}" for outlier in failed_logged)
+    processes = Counter(
+        f"{outlier.comm}/{outlier.pid}"
+        for outlier in facts.outliers(device)
+        if outlier.pid is not None and _is_failed(outlier, flows)
+    )
     for at, (process, ios) in enumerate(processes.most_common(_MOST_NAMED), 1):
         yield Fact(f"process_{at}", process, f"{process} issued {counted(ios, 'slow I/O')} that failed", of=ios)
     newest = facts.window[-1]

@@ -2,9 +2,9 @@
 
 The page cache reads ahead of what a program asked for, by `read_ahead_kb` of the device. At 0 each read of a file is
 pages that are read one by one (mm/readahead.c), each for the whole latency of the device: a fraction of its bytes with
-the same latencies. The kernel flags these reads (REQ_RAHEAD), also where they are a single page, so that reads of
-programs with O_DIRECT or in random order are not taken for them. No finding: read-ahead of the usual size, and reads
-that the device is hardly busy with.
+the same latencies. The kernel flags all reads for the page cache (REQ_RAHEAD), also those of a single page, which tells
+them from those with O_DIRECT; that they are in order is by their sectors. No finding: random reads, for which a small
+read-ahead is right; read-ahead of the usual size; reads that the device is hardly busy with.
 """
 
 from __future__ import annotations
@@ -47,8 +47,10 @@ class _SmallReads(NamedTuple):
 
     device: str
     read_ahead_kib: int
-    ahead: float
-    """Share of the traced reads that are reads ahead."""
+    for_cache: float
+    """Share of the traced reads that are for the page cache."""
+    sequential: float
+    """Share of the traced reads that began where another one had ended."""
     traced: int
     ios: int
     bytes: int
@@ -64,8 +66,13 @@ class _SmallReads(NamedTuple):
         return round(self.bytes / max(1, self.ios))
 
     @property
-    def who(self) -> str:
+    def reader_text(self) -> str:
         return self.reader or "a program"
+
+    @property
+    def lost(self) -> float:
+        """Return the share of the reads' time that larger ones would not take."""
+        return max(0.0, 1 - self.mean_bytes / (_USUAL_KIB << 10)) * min(1.0, self.in_flight)
 
 
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
@@ -88,7 +95,8 @@ def _small_reads(facts: Facts, device: str) -> _SmallReads | None:
     return _SmallReads(
         device=device,
         read_ahead_kib=read_ahead_kib,
-        ahead=pattern.ahead / pattern.issued,
+        for_cache=pattern.ahead / pattern.issued,
+        sequential=pattern.sequential / pattern.issued,
         traced=pattern.issued,
         ios=done.count,
         bytes=done.bytes,
@@ -110,7 +118,8 @@ def _reader(facts: Facts, device: str) -> str:
 def _is_found(reads: _SmallReads, limits: Thresholds) -> bool:
     return (
         reads.read_ahead_kib <= limits["kib"]
-        and reads.ahead >= limits["ahead"]
+        and reads.for_cache >= limits["for_cache"]
+        and reads.sequential >= limits["sequential"]
         and reads.traced >= limits["ios"]
         and reads.mean_bytes <= limits["bytes"]
         and reads.in_flight >= limits["in_flight"]
@@ -123,17 +132,17 @@ def _finding(reads: _SmallReads) -> Finding:
         ID,
         WARNING,
         reads.device,
-        f"{reads.device}: {reads.who} reads in order, but in I/Os of {size} one after the other, "
+        f"{reads.device}: {reads.reader_text} reads in order, but in I/Os of {size} one after the other, "
         f"{rate(reads.bytes_per_s)}B/s, because read_ahead_kb is {reads.read_ahead_kib}",
         tuple(_facts(reads)),
         Where("stages", reads.device, "read"),
         tuple(_steps(reads)),
         _REFUTED,
-        min(1.0, reads.in_flight),
+        reads.lost,
         state=(str(reads.read_ahead_kib), reads.reader),
         short=short_text(
             reads.device,
-            f"{within(reads.who, 16)} reads {size} at a time",
+            f"{within(reads.reader_text, 16)} reads {size} at a time",
             f": read_ahead_kb is {reads.read_ahead_kib}",
             f", {rate(reads.bytes_per_s)}B/s",
         ),
@@ -143,8 +152,10 @@ def _finding(reads: _SmallReads) -> Finding:
 def _facts(reads: _SmallReads) -> Iterator[Fact]:
     text = f"read_ahead_kb is {reads.read_ahead_kib}, usual is {_USUAL_KIB}"
     yield Fact("read_ahead_kib", reads.read_ahead_kib, text)
-    text = f"{part(reads.ahead)} of the reads were issued by the page cache, ahead of a program or for it"
-    yield Fact("ahead", round(reads.ahead, 3), text, "share", reads.traced)
+    text = f"{part(reads.for_cache)} of the reads are for the page cache"
+    yield Fact("for_cache", round(reads.for_cache, 3), text, "share", reads.traced)
+    text = f"{part(reads.sequential)} of them began where another one had ended"
+    yield Fact("sequential", round(reads.sequential, 3), text, "share", reads.traced)
     text = f"a read has {show_size(reads.mean_bytes)} and takes {spelled(reads.mean_us)} on average"
     yield Fact("bytes", reads.mean_bytes, text, "bytes", reads.ios)
     text = f"{reads.in_flight:.2g} of them are in flight on average, {rate(reads.bytes_per_s)}B/s in all"
@@ -167,7 +178,8 @@ RULE = Rule(
     needs=PATTERNS,
     thresholds={
         "kib": Threshold(16, "KiB", "of read-ahead at most"),
-        "ahead": Threshold(0.8, "share", "of the traced reads are the page cache's at least"),
+        "for_cache": Threshold(0.8, "share", "of the traced reads are for the page cache at least"),
+        "sequential": Threshold(0.8, "share", "of the traced reads begin where another one ended at least"),
         "bytes": Threshold(16_384, "bytes", "a read has on average at most"),
         "in_flight": Threshold(0.3, "ios", "reads in flight on average at least"),
         "ios": Threshold(100, "ios", "reads traced in the window at least"),
