@@ -47,7 +47,8 @@ def test_failed_reads_and_writes_are_critical_and_have_their_statuses():
 
 def test_whose_ios_they_are_is_said():
     mongod = Outlier(1_700_000_100.0, 1, "sda", "read", 30_000_000, pid=7, comm="mongod", status="time-out")
-    outliers = (mongod, replace(mongod, status="", comm="sh"))
+    sent_again = replace(mongod, status=status_name(11), comm="mpathd")
+    outliers = (mongod, replace(mongod, status="", comm="sh"), sent_again)
     by = {("read", "time-out", "/db"): 3, ("read", "time-out", "/"): 1, ("read", status_name(11), "/dm"): 50}
     (finding,) = failing(("read", "time-out", 4), by=by, outliers=outliers, blocks=2)
     assert finding.summary == "sda: 8 of 108 reads failed (time-out); 6 failed I/Os of cgroup /db"
@@ -55,6 +56,7 @@ def test_whose_ios_they_are_is_said():
     assert facts["cgroup_2"] == "cgroup /: 2 failed I/Os"
     assert "cgroup_3" not in facts, "what dm sends again is no failure"
     assert facts["process_1"] == "mongod/7 issued 2 slow I/Os that failed"
+    assert "process_2" not in facts, "nor of a process"
     assert "process_2" not in facts
 
 
