@@ -114,7 +114,7 @@ class ProcfsBackend:
         before, self._before = self._before, self._sampler.sample()
         slept_us, self._slept_us = self._slept_us, self._suspended_us()
         interval = difference(before, self._before)
-        notice, self._notice = self._notice, ""
+        notice, self._notice = "; ".join(filter(None, (self._notice, *interval.notices))), ""
         events = self._device_events()
         frame = Frame(
             seq=self._seq,

@@ -120,7 +120,7 @@ _HEALTH = (
     ("unmatched", "completions without a start, or of a device without a name: seen, not timed"),
     ("map full", "I/Os that the probe had no room for: they are counted, not timed"),
     ("stale", "begins of I/Os that were removed because their completion was never seen"),
-    ("undecoded", "lines of the probe tool or counters of a device that make no sense"),
+    ("undecoded", "lines of the probe tool, counters of a device or files of the kernel that make no sense"),
     ("dropped frames", "intervals that this screen did not receive in time; a recording has them"),
     ("skipped", "probe runs that the kernel skipped, because programs nested; coverage shows their effect"),
     ("records dropped", "details of outliers without room: which thread was woken late; no count is wrong"),

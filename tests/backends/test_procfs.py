@@ -11,6 +11,7 @@ from latmon.model.frame import STAGES, Completed, Flow
 from latmon.support.errors import UnavailableError
 from latmon_backends import procfs
 from latmon_backends.kernel.counters import difference
+from latmon_backends.kernel.nfs import NfsReader
 from latmon_backends.kernel.system import PsutilSampler
 from latmon_backends.procfs import ProcfsBackend
 
@@ -174,6 +175,18 @@ async def test_lines_not_understood_reach_the_health_line(host):
         file.write("rubbish\n")
     (frame,) = await take(ProcfsBackend(options(host)), 1)
     assert frame.health.undecoded_lines == 1
+
+
+async def test_a_reader_that_fails_is_in_the_health_line_and_frames_go_on(host, monkeypatch):
+    def fail(*_):
+        raise ValueError("nonsense")
+
+    monkeypatch.setattr(NfsReader, "look", fail)
+    frames = await take(ProcfsBackend(options(host)), 5)
+    assert [frame.health.notice for frame in frames if frame.health.notice] == [
+        "nfs could not be read: ValueError: nonsense"
+    ]
+    assert sum(frame.health.undecoded_lines for frame in frames) == 1
 
 
 async def test_counters_that_cannot_be_read_end_the_opening_with_a_sentence(host):

@@ -102,3 +102,10 @@ def test_rows_without_a_device_are_kept(builder):
     window = ProbeWindow(Tick(1, S, begin), Tick(2, 2 * S, end), ProbeInterval())
     frame = builder.frames.make(window, MANIFEST, Health())
     assert frame[HUNG_OPERATIONS] == {server: HungTime(S, S)}, "sdz is not selected"
+
+
+def test_what_the_readers_of_the_kernel_s_files_left_out_is_a_notice(builder):
+    begin, end = sample(S, 5), replace(sample(2 * S, 6), failed_looks=1, left_out=("nfs could not be read",))
+    window = ProbeWindow(Tick(1, S, begin), Tick(2, 2 * S, end), ProbeInterval())
+    health = builder.frames.make(window, MANIFEST, Health()).health
+    assert (health.notice, health.undecoded_lines) == ("nfs could not be read", 1)

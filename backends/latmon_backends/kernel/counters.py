@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from operator import is_
 from pathlib import Path
+from typing import Any
 
 from latmon.capture.mounts import MountTable
 from latmon.model.devices import IdleRows, WithIdle, busy_rows
@@ -69,6 +70,7 @@ from latmon_backends.kernel.kernel_log import KernelLog
 from latmon_backends.kernel.maintenance import MaintenanceReader
 from latmon_backends.kernel.memory import MemoryReader
 from latmon_backends.kernel.nfs import NfsReader
+from latmon_backends.kernel.paced_looks import PacedLooks
 from latmon_backends.kernel.recoveries import DeviceEvents, TimeOutCounters, marks_of
 from latmon_backends.kernel.written import WrittenReader
 
@@ -156,6 +158,10 @@ class Sample:
     host_context: Mapping[str, Cumulative] = field(default_factory=dict)
     host_sums: Tables = field(default_factory=lambda: NO_TABLES)
     """Sums of the readers of host state (`PacedLooks`)."""
+    failed_looks: int = 0
+    """Looks of these readers that failed since the capture began."""
+    left_out: tuple[str, ...] = ()
+    """Sentences about what these readers don't read now."""
     cgroup_ios: CgroupCounters | None = None
     """Absolute counters by cgroup; None where they are not read."""
     process_ios: ProcessCounters | None = None
@@ -182,6 +188,8 @@ class CounterInterval:
     cgroup_limits: tuple[CgroupLimit, ...] | None = None
     host_context: HostContext = field(default_factory=lambda: NO_CONTEXT)
     tables: Tables = field(default_factory=lambda: NO_TABLES)
+    notices: tuple[str, ...] = ()
+    """What is not read since this interval."""
 
 
 class CounterSampler:
@@ -243,6 +251,9 @@ class KernelSampler(CounterSampler):
         self._nfs = NfsReader(proc, self._mounts)
         self._space = SpaceReader(proc, sys, self._mounts)
         self._written = WrittenReader(proc)
+        self._readers: tuple[PacedLooks[Any], ...] = (
+            *(self._memory, self._priorities, self._quotas, self._hangs, self._nfs, self._space, self._written),
+        )
         self.cgroups = CgroupNames(proc)
         self._cgroup_ios: CgroupIos | None = None
         self._process_ios: ProcessIos | None = None
@@ -310,6 +321,7 @@ class KernelSampler(CounterSampler):
         self._unread = {name for name, gauge in busy.items() if gauge.in_driver is None and name not in silent}
         outstanding = WithIdle(busy, self._idle.outstanding)
         context = self._context.sample()
+        host_sums = self._host_sums(mono_us, context)
         numbered = {f"{d.major}:{d.minor}": d.name for d in chosen.values() if (d.major, d.minor) != UNNUMBERED}
         return Sample(
             mono_us,
@@ -325,7 +337,9 @@ class KernelSampler(CounterSampler):
             undecoded=reading.undecoded,
             spent=self._spent(mono_us, outstanding),
             host_context=context,
-            host_sums=self._host_sums(mono_us, context),
+            host_sums=host_sums,
+            failed_looks=sum(reader.failed for reader in self._readers),
+            left_out=tuple(reader.left_out for reader in self._readers if reader.left_out),
             cgroup_limits=self._cgroups.sample(mono_us, numbered),
             cgroup_ios=None if self._cgroup_ios is None else self._cgroup_ios.sample(mono_us, numbered),
             process_ios=None if self._process_ios is None else self._process_ios.sample(),
@@ -500,7 +514,7 @@ def difference(before: Sample, after: Sample) -> CounterInterval:
         after.outstanding,
         after.devices,
         after.removed,
-        after.undecoded + len(unknown),
+        after.undecoded + len(unknown) + after.failed_looks - before.failed_looks,
         WithIdle(depths, idle.depths(dt_us)) if idle.queued and after.spent else depths,
         cgroups.difference(before.cgroup_limits, after.cgroup_limits),
         context_difference(before.host_context, after.host_context),
@@ -510,6 +524,7 @@ def difference(before: Sample, after: Sample) -> CounterInterval:
             MAINTENANCE: dict.fromkeys(after.maintenance, dt_us),
             **tables_between(before.host_sums, after.host_sums),
         },
+        notices=tuple(text for text in after.left_out if text not in before.left_out),
     )
 
 

@@ -140,7 +140,7 @@ class FrameBuilder:
             removed=end.sample.removed,
             health=replace(
                 health,
-                notice=self.notice,
+                notice="; ".join(filter(None, (self.notice, *interval.notices))),
                 undecoded_lines=health.undecoded_lines + interval.undecoded,
             ),
             gap=gap,
