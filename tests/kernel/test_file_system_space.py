@@ -139,6 +139,45 @@ def test_others_are_not_asked(host, line):
     assert host.asked == []
 
 
+def others(host, number, line):
+    """Return lines of mountinfo for so many file systems with devices of their own, and add these to sysfs."""
+    for minor in range(100, 100 + number):
+        (host.sys / f"dev/block/8:{minor}").symlink_to(host.sys / "devices/sda/sda2")
+        host.answers[f"/{minor}"] = ROOM
+    return [line.format(minor) for minor in range(100, 100 + number)]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param("20 1 9:{0} / /{0} rw - ext4 /dev/sdz rw", id="on devices that are not watched"),
+        pytest.param("20 1 8:{0} / /remote/{0} rw - ext4 /dev/sda2 rw", id="below a server's mount"),
+    ],
+)
+def test_file_systems_that_are_not_asked_take_no_place_of_those_that_are(host, line):
+    lines = others(host, 64, line)
+    host.mount("21 1 0:44 / /remote rw - nfs4 server:/x rw", *lines, "22 1 8:1 / /var rw - ext4 /dev/sda1 rw")
+    assert host.rows(0, 5).keys() == {VAR}
+
+
+def test_64_file_systems_are_asked_and_the_number_of_the_others_is_said(host):
+    lines = others(host, 66, "20 1 8:{0} / /{0} rw - ext4 /dev/sda2 rw")
+    host.mount("21 1 0:44 / /net rw - fuse.x x rw", *lines, "22 1 8:1 / /net/disk rw - ext4 /dev/sda1 rw")
+    assert host.rows(0, 60)
+    assert len(set(host.asked)) == 64
+    expected = "2 beyond the first 64, 1 below the mount of a server or an automount"
+    assert host.reader.left_out == f"free space is not known of 3 file systems: {expected}"
+
+
+def test_where_the_root_is_a_server_s_no_row_says_nothing(host):
+    assert host.reader.is_possible
+    host.now_us = 10 * S
+    host.mount("20 1 0:44 / / rw - nfs4 server:/root rw", "21 20 8:1 / /var rw - ext4 /dev/sda1 rw")
+    assert not host.reader.is_possible
+    assert host.rows(10, 15) == {}
+    assert host.asked == []
+
+
 def test_a_sibling_of_a_server_s_mount_is_asked(host):
     host.mount("20 1 8:1 / /var rw - ext4 /dev/sda1 rw", "21 1 0:44 / /va rw - nfs4 server:/x rw")
     assert host.rows(0, 5).keys() == {VAR}
@@ -167,11 +206,13 @@ def test_a_mount_that_hangs_costs_one_thread_and_the_others_are_looked_at(host):
     assert time.monotonic() - began < 5
     assert {key.mount: looks.looks for key, looks in rows.items()} == {"/srv": 4}
     assert host.asked.count("/var") == 1
+    assert host.reader.left_out == "free space is not known of 1 file system: 1 without an answer"
     assert wait_for(lambda: threading.active_count() == before + 1, 10.0)
     release.set()
     assert wait_for(lambda: threading.active_count() == before, 10.0)
     host.answers["/var"] = ROOM
     assert host.rows(20, 25).keys() == {VAR, VAR._replace(mount="/srv")}
+    assert host.reader.left_out == ""
 
 
 def test_the_collector_does_not_wait_for_a_look(host):

@@ -3,7 +3,7 @@
 A call may never return: a device may be lost, and a mount above the path may be of a silent server. So each file system
 is asked on a thread of its own. One that does not answer keeps that thread, and is not asked again before the answer is
 there. Mounts of servers are not asked, and neither is what lies below one. An automount is left alone, too: to ask it
-would keep it mounted.
+would keep it mounted. A notice says how many file systems on watched devices are not asked, and why.
 
 A mount point may be another file system's by now, or be covered by one. So it is opened (O_PATH, which asks no file
 system for anything), and its mnt_id is compared.
@@ -14,9 +14,10 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -27,6 +28,7 @@ from latmon.model.measurements.file_system_space import SpaceLooks, SpaceOf
 from latmon.model.table import Tables
 from latmon.support.paths import content
 from latmon.support.process import run_aside
+from latmon.support.units import counted
 from latmon_backends.kernel.bounded_sums import BoundedSums
 from latmon_backends.kernel.paced_looks import PacedLooks, Run
 
@@ -37,6 +39,9 @@ _PATIENCE_S = 1.0
 _MOST_FILE_SYSTEMS, _MOST_ROWS = 64, 32
 _MOST_HUNG = 8
 """Threads that wait for an answer, after which no file system is asked: something that all of them need hangs."""
+_NO_ANSWER, _BELOW_SERVER = "without an answer", "below the mount of a server or an automount"
+_TOO_MANY = f"beyond the first {_MOST_FILE_SYSTEMS}"
+"""Reasons why a file system is not asked."""
 _KINDS = frozenset(
     (
         *("ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "jfs", "reiserfs", "nilfs2", "bcachefs"),
@@ -81,6 +86,8 @@ class Look:
     mono_us: int
     spent_us: int
     file_systems: Mapping[SpaceOf, _Seen]
+    not_asked: Mapping[str, int] = field(default_factory=dict)
+    """Reason -> file systems on watched devices whose space is not known."""
 
 
 Ask = Callable[[Mount], Space | None]
@@ -113,8 +120,14 @@ class SpaceReader(PacedLooks[Look]):
 
     @property
     def is_possible(self) -> bool:
-        """Return whether the mounts are known, so that no row means that there is no such file system."""
-        return bool(self._mounts.read().all)
+        """Return whether file systems can be asked, so that no row means that there is none."""
+        mounts = self._mounts.read()
+        return bool(mounts.all) and "/" not in _unsafe_points(mounts)
+
+    @property
+    def left_out(self) -> str:
+        not_asked = _not_asked_text(self._last.not_asked) if self._last is not None else ""
+        return "; ".join(filter(None, (super().left_out, not_asked)))
 
     def watch(self, devices: Collection[str]) -> None:
         """Look at the file systems on these disks from now on."""
@@ -125,13 +138,14 @@ class SpaceReader(PacedLooks[Look]):
         mounts = self._mounts.read()
         earlier = before.file_systems if before is not None else {}
         seen: dict[SpaceOf, _Seen] = {}
-        for device, mount in self._local(mounts):
-            space = self._answer(mount)
+        local, not_asked = self._local(mounts)
+        for device, mount in local:
+            space = self._answer(mount, not_asked)
             if space is not None and space.size_bytes:
                 key = SpaceOf(device, mount_name(mount.point), mount.kind)
                 seen[key] = _seen(mount, space, self._written(mounts, mount), mono_us, earlier.get(key))
         spent_us = (time.thread_time_ns() - begun_ns) // 1000
-        return Look(mono_us, spent_us, seen)
+        return Look(mono_us, spent_us, seen, not_asked)
 
     def gains(self, _before: Look, now: Look) -> Tables:
         return {FILE_SYSTEM_SPACE: {key: _row(seen, now.mono_us) for key, seen in now.file_systems.items()}}
@@ -139,28 +153,38 @@ class SpaceReader(PacedLooks[Look]):
     def pause_us(self, _look: Look) -> int:
         return _AGAIN_US
 
-    def _local(self, mounts: Mounts) -> Iterator[tuple[str, Mount]]:
-        """Yield the file systems that can be asked, each with its disk."""
+    def _local(self, mounts: Mounts) -> tuple[list[tuple[str, Mount]], Counter[str]]:
+        """Return the file systems that can be asked, each with its disk; and how many are not asked, by the reason."""
         devices = self._devices
-        unsafe = [mount.point for mount in mounts.all if mount.is_remote or mount.kind == "autofs"]
-        local = [mount for mount in mounts.usual.values() if mount.kind in _KINDS and _is_writable(mount)]
-        for mount in local[:_MOST_FILE_SYSTEMS]:
-            if any(_is_at_or_below(mount.point, point) for point in unsafe):
+        unsafe = _unsafe_points(mounts)
+        local: list[tuple[str, Mount]] = []
+        not_asked: Counter[str] = Counter()
+        for mount in mounts.usual.values():
+            if mount.kind not in _KINDS or not _is_writable(mount):
                 continue
             device = mounts.disk_of(mount, self._sys)
-            if device in devices:
-                yield device, mount
+            if device not in devices:
+                continue
+            if any(_is_at_or_below(mount.point, point) for point in unsafe):
+                not_asked[_BELOW_SERVER] += 1
+            elif len(local) >= _MOST_FILE_SYSTEMS:
+                not_asked[_TOO_MANY] += 1
+            else:
+                local.append((device, mount))
+        return local, not_asked
 
-    def _answer(self, mount: Mount) -> Space | None:
-        """Return the space of a file system; None while it hangs."""
+    def _answer(self, mount: Mount, not_asked: Counter[str]) -> Space | None:
+        """Return the space of a file system; None while it hangs, which is counted, and where it is gone."""
         self._hung = {number: answer for number, answer in self._hung.items() if not answer.done()}
         if mount.number in self._hung or len(self._hung) >= _MOST_HUNG:
+            not_asked[_NO_ANSWER] += 1
             return None
         answer = run_aside("statvfs", partial(self._ask, mount))
         try:
             return answer.result(timeout=self._patience_s)
         except TimeoutError:
             self._hung[mount.number] = answer
+            not_asked[_NO_ANSWER] += 1
         except OSError:  # it is gone, or may not be reached
             pass
         return None
@@ -188,6 +212,18 @@ def ask_kernel(proc: Path, mount: Mount) -> Space | None:
     unit = answer.f_frsize
     sizes = answer.f_blocks * unit, answer.f_bavail * unit, answer.f_bfree * unit
     return Space(*sizes, answer.f_files, answer.f_favail)
+
+
+def _unsafe_points(mounts: Mounts) -> list[str]:
+    """Return the mount points below which no file system is asked."""
+    return [mount.point for mount in mounts.all if mount.is_remote or mount.kind == "autofs"]
+
+
+def _not_asked_text(not_asked: Mapping[str, int]) -> str:
+    if not not_asked:
+        return ""
+    reasons = ", ".join(f"{number} {reason}" for reason, number in not_asked.items())
+    return f"free space is not known of {counted(sum(not_asked.values()), 'file system')}: {reasons}"
 
 
 def _is_writable(mount: Mount) -> bool:
