@@ -100,6 +100,7 @@ def test_a_file_system_without_a_limit_of_inodes():
             id="cgroups only",
         ),
         pytest.param({ISSUERS: process("orderd", 9 * MB, device="sdb")}, "", id="another disk"),
+        pytest.param({ISSUERS: {Issuer("sda", "write", "/"): IssuedIO(1, 9 * MB)}}, "", id="the root cgroup"),
     ],
 )
 def test_who_wrote_most(tables, name):

@@ -35,6 +35,7 @@ from latmon.findings.rule import (
 from latmon.model import measurements
 from latmon.model.devices import HOST_SEPARATOR
 from latmon.model.measurements.file_system_space import SpaceLooks, SpaceOf
+from latmon.model.measurements.issuers import is_root_cgroup
 from latmon.support.units import part, show_size, spelled
 
 ID = "full-file-system"
@@ -278,16 +279,16 @@ def _writer(facts: Facts, device: str) -> _Writer | None:
 
 
 def _cgroup(facts: Facts, device: str) -> _Writer | None:
-    """Return the cgroup that wrote most to a device."""
-    rows = {
+    """Return the cgroup that wrote most to a device; None where it is the root, which names nothing."""
+    written = {
         issuer: done.bytes
         for issuer, done in facts[measurements.ISSUERS].items()
         if issuer.device == device and issuer.op == "write" and done.bytes and not issuer.is_process
     }
-    if not rows:
+    most = max(written, key=lambda issuer: written[issuer], default=None)
+    if most is None or is_root_cgroup(most.cgroup):
         return None
-    most = max(rows, key=lambda issuer: rows[issuer])
-    return _Writer(most.name, f"cgroup {most.name}", rows[most])
+    return _Writer(most.name, f"cgroup {most.name}", written[most])
 
 
 def _steps(level: _Level) -> Iterator[Step]:

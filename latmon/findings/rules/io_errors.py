@@ -32,6 +32,7 @@ from latmon.findings.rule import (
 from latmon.model import measurements
 from latmon.model.frame import Flow, Outlier
 from latmon.model.measurements import errors
+from latmon.model.measurements.issuers import is_root_cgroup
 from latmon.model.stages import place_of_op, plural_of_op
 from latmon.support.units import counted, spelled, whole
 
@@ -133,7 +134,7 @@ def _by_cgroup(facts: Facts, flows: Collection[Flow]) -> list[tuple[str, int]]:
 def _whose(facts: Facts, flows: Collection[Flow]) -> str:
     """Return the cgroup with most of the failed I/Os as the end of a sentence; empty of the root."""
     for cgroup, ios in _by_cgroup(facts, flows)[:1]:
-        if cgroup.rpartition(":")[2] == "/":  # in a fleet HOST:/
+        if is_root_cgroup(cgroup):
             break
         return f"; {counted(ios, 'failed I/O')} of cgroup {cgroup}"
     return ""

@@ -59,6 +59,11 @@ class Issuer(NamedTuple):
         return "/".join(parts[unit:]) if unit else self.cgroup
 
 
+def is_root_cgroup(cgroup: str) -> bool:
+    """Return whether this is the root, which names nothing; in a fleet it is HOST:/."""
+    return cgroup.rpartition(":")[2] == "/"
+
+
 def container_id(cgroup: str) -> str:
     """Return the id of the container whose cgroup this is, or is below it; empty for another cgroup."""
     match = _CONTAINER.search(cgroup)
