@@ -527,6 +527,11 @@ class Facts:
     def thresholds_us(self) -> Mapping[str, int]:
         return self._sums.latest.thresholds_us
 
+    def highest_threshold_us(self, device: str) -> int | None:
+        """Return the highest threshold that a device had at the end of a block; None where none is known."""
+        values = (block.packed.thresholds_us.get(device) for block in self.window)
+        return max((us for us in values if us is not None), default=None)
+
     @cached_property
     def depth_sums(self) -> Mapping[str, DepthTimes]:
         """Return the depth histograms by device; their unit is us."""

@@ -1,15 +1,18 @@
-"""Evidence of pauses: times in which a device answered nothing although I/Os waited, from its recorded slow I/Os.
+"""Evidence of pauses: times in which a device completed no I/O although some waited, from its recorded slow I/Os.
 
 I/Os that wait in a pause end within a few ms of each other, whenever they began. In a pause no other I/O ends, so a
-slow one that ends in between, or one that many later I/Os overtook, refutes it. Its length is the longest wait in it,
-which is a lower bound: the first I/O comes a little after the pause has begun.
+slow one that ends in between, or one that many later I/Os overtook, refutes it. That none is recorded in between proves
+nothing where the threshold of the record is high: a queue that drains in order ends I/Os all the time, none of them
+overtaken, and those below the threshold are not recorded. Windows without a completion are the proof then. The length
+of a pause is the longest wait in it: the first I/O comes a little after the pause has begun.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from statistics import fmean, median
 from typing import NamedTuple
 
@@ -23,17 +26,14 @@ from latmon.model.measurements import SOFTIRQS, WAKEUPS
 
 OPS = ("read", "write")
 """A flush or a discard that takes long may keep all others waiting: then it is what takes long."""
-_HALF = 0.5
-_LINKED = 0.8
-"""Share of the pauses of the device with fewer of them that another one has at the same time, where both have a cause
-in common."""
-_CHANCE = 0.01
-"""An op of which none waits is served in the pauses, unless that is as likely by chance."""
-_EDGE_US = 100_000
-"""Time at both ends of a pause in which a window that begins or ends there may have counted a completion."""
-
-_LIKELY = 10
-"""I/Os that would come in the pauses at the mean rate of a device, from which on some did."""
+_MAIN_PART = 0.5
+"""Share of a pause from which on a wait, a delay or another pause covers the main part of it."""
+_SIGNIFICANCE = 0.01
+"""An op of which no I/O waits was served in the pauses, unless that is as likely by chance."""
+_WINDOW_MARGIN_US = 100_000
+"""Distance of a window from both ends of a pause: one that is nearer may have counted a completion before or after."""
+_EXPECTED_IOS = 10
+"""I/Os expected in the pauses at a device's mean rate, from which on some came: none did with a chance of e**-10."""
 
 
 class SlowIo(NamedTuple):
@@ -49,7 +49,7 @@ class SlowIo(NamedTuple):
 
 
 class Pause(NamedTuple):
-    """A time in which a device answered nothing."""
+    """A time in which a device completed no I/O."""
 
     begin_us: int
     """The begin of the I/O that waited longest."""
@@ -65,9 +65,13 @@ class Pause(NamedTuple):
         return self.end_us - self.begin_us
 
     @property
+    def main_part_us(self) -> float:
+        return _MAIN_PART * self.length_us
+
+    @property
     def is_held_by_another_op(self) -> bool:
         """Return whether a flush, a discard or a command of the drive lasted for most of it."""
-        return any(io.outlier.op not in OPS and io.waited_us >= _HALF * self.length_us for io in self.ios)
+        return any(io.outlier.op not in OPS and io.waited_us >= self.main_part_us for io in self.ios)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,15 +114,15 @@ class DevicePauses:
         gaps_us = [later.begin_us - pause.begin_us for pause, later in zip(self.pauses, self.pauses[1:], strict=False)]
         return fmean(gaps_us) if len(gaps_us) > 1 and variation(gaps_us) <= most_variation else None
 
-    def is_at_the_same_time(self, other: DevicePauses) -> bool:
-        """Return whether another device pauses when this one does."""
+    def is_at_the_same_time(self, other: DevicePauses, least_share: float) -> bool:
+        """Return whether another device pauses when this one does, in this share of the pauses of one of them."""
         shared = sum(any(_overlaps(pause, theirs) for theirs in other.pauses) for pause in self.pauses)
-        return shared >= _LINKED * min(len(self.pauses), len(other.pauses))
+        return shared >= least_share * min(len(self.pauses), len(other.pauses))
 
 
 def _overlaps(pause: Pause, other: Pause) -> bool:
     shared_us = min(pause.end_us, other.end_us) - max(pause.begin_us, other.begin_us)
-    return shared_us >= _HALF * min(pause.length_us, other.length_us)
+    return shared_us >= min(pause.main_part_us, other.main_part_us)
 
 
 def all_pauses(facts: Facts, limits: Thresholds) -> dict[str, DevicePauses]:
@@ -141,14 +145,15 @@ def pauses_of(facts: Facts, device: str, limits: Thresholds) -> DevicePauses | N
     long_ios = [io for io in ios if io.waited_us >= least_us and io.outlier.op in OPS]
     if len(long_ios) < limits["pauses"]:
         return None
-    found, in_pauses = _find_pauses(facts, device, ios, long_ios, limits)
-    if len(found) < limits["pauses"] or in_pauses < limits["most"] * len(long_ios):
+    completions = _Completions(ios, tuple(_windows(facts, device)), facts.highest_threshold_us(device))
+    pauses_in_order, explained = _find_pauses(completions, long_ios, limits)
+    if len(pauses_in_order) < limits["pauses"] or explained < limits["most"] * len(long_ios):
         return None
-    overtaken = [_overtaken(pause) for pause in found]
+    overtaken = [_overtaken(pause) for pause in pauses_in_order]
     counted = [count for count in overtaken if count is not None]
     pauses = DevicePauses(
         device=device,
-        pauses=tuple(found),
+        pauses=tuple(pauses_in_order),
         median_us=median_us,
         are_all_recorded=_are_all_recorded(facts, device, least_us, long_ios),
         overtaken=max(counted) if len(counted) >= limits["pauses"] else None,
@@ -161,34 +166,6 @@ def _slow_io(outlier: Outlier) -> SlowIo:
     return SlowIo(outlier.mono_us + waited_us, outlier.mono_us, outlier)
 
 
-def _find_pauses(
-    facts: Facts, device: str, ios: Sequence[SlowIo], long_ios: Sequence[SlowIo], limits: Thresholds
-) -> tuple[list[Pause], int]:
-    """Return the pauses, and how many of the long I/Os they explain; all I/Os by their ends."""
-    ends_us = [io.end_us for io in ios]
-    long_ends_us = [io.end_us for io in long_ios]
-    windows = tuple(_windows(facts, device))
-    pauses: list[Pause] = []
-    in_pauses = at = 0
-    while at < len(long_ios):
-        first = long_ios[at]
-        following = bisect_right(long_ends_us, first.end_us + limits["together"] * first.waited_us)
-        longest_us = max(io.waited_us for io in long_ios[at:following])
-        edge_us = round(limits["together"] * longest_us)
-        begin_us = first.end_us - longest_us
-        from_, to = bisect_left(ends_us, first.end_us - edge_us), bisect_right(ends_us, first.end_us + edge_us)
-        waiting = tuple(io for io in ios[from_:to] if io.begin_us < first.end_us)
-        in_between = range(bisect_right(ends_us, begin_us + edge_us), from_)
-        inside = [window for window in windows if window.is_inside(begin_us, first.end_us)]
-        pause = Pause(begin_us, first.end_us, waiting, len(inside))
-        are_silent = all(window.is_silent for window in inside)
-        if are_silent and not in_between and _is_of_device(pause, limits):
-            pauses.append(pause)
-            in_pauses += following - at
-        at = following
-    return pauses, in_pauses
-
-
 class _Window(NamedTuple):
     """One interval of the capture."""
 
@@ -198,7 +175,7 @@ class _Window(NamedTuple):
     """Whether no I/O of the device completed in it."""
 
     def is_inside(self, begin_us: int, end_us: int) -> bool:
-        return self.begin_us >= begin_us + _EDGE_US and self.end_us <= end_us - _EDGE_US
+        return self.begin_us >= begin_us + _WINDOW_MARGIN_US and self.end_us <= end_us - _WINDOW_MARGIN_US
 
 
 def _windows(facts: Facts, device: str) -> Iterator[_Window]:
@@ -207,6 +184,74 @@ def _windows(facts: Facts, device: str) -> Iterator[_Window]:
         for rate in block.rates.get(device, ()):
             yield _Window(begin_us, begin_us + rate.span_us, not rate.ios)
             begin_us += rate.span_us
+
+
+@dataclass(frozen=True, slots=True)
+class _Completions:
+    """All that is known about when I/Os of a device completed."""
+
+    recorded: Sequence[SlowIo]
+    """In the order of their ends."""
+    windows: Sequence[_Window]
+    threshold_us: int | None
+    """An I/O that took less was not recorded; None where that is not known."""
+
+    def recorded_in(self, after_us: int, until_us: int) -> Sequence[SlowIo]:
+        """Return the recorded I/Os that ended in (after_us, until_us]."""
+        by_end = attrgetter("end_us")
+        first = bisect_right(self.recorded, after_us, key=by_end)
+        behind = bisect_right(self.recorded, until_us, key=by_end)
+        return self.recorded[first:behind]
+
+    def are_recorded_from(self, us: float) -> bool:
+        """Return whether each I/O that took as long was recorded, as far as the limit of probes' records allows."""
+        return self.threshold_us is not None and self.threshold_us <= us
+
+
+def _find_pauses(completions: _Completions, long_ios: Sequence[SlowIo], limits: Thresholds) -> tuple[list[Pause], int]:
+    """Return the pauses in the order of time, and how many of the long I/Os, ordered by their ends, they explain."""
+    pauses: list[Pause] = []
+    explained = 0
+    for group in _ended_together(long_ios, limits["together"]):
+        pause = _pause_ending_at(completions, group, limits)
+        if pause is None:
+            continue
+        if pauses and pause.begin_us < pauses[-1].end_us:
+            continue  # I/Os completed in it, those of the pause before
+        pauses.append(pause)
+        explained += len(group)
+    return pauses, explained
+
+
+def _ended_together(long_ios: Iterable[SlowIo], share: float) -> Iterator[Sequence[SlowIo]]:
+    """Yield groups of I/Os that ended after their first one within a share of its wait."""
+    group: list[SlowIo] = []
+    for io in long_ios:
+        if group and io.end_us > group[0].end_us + share * group[0].waited_us:
+            yield group
+            group = []
+        group.append(io)
+    if group:
+        yield group
+
+
+def _pause_ending_at(completions: _Completions, group: Sequence[SlowIo], limits: Thresholds) -> Pause | None:
+    """Return the pause in which a group of long I/Os waited; None where others ended in it, or may have ended."""
+    end_us = group[0].end_us
+    length_us = max(io.waited_us for io in group)
+    begin_us = end_us - length_us
+    margin_us = round(limits["together"] * length_us)
+    if completions.recorded_in(begin_us + margin_us, end_us - margin_us):
+        return None
+    windows = [window for window in completions.windows if window.is_inside(begin_us, end_us)]
+    if not all(window.is_silent for window in windows):
+        return None
+    if not windows and not completions.are_recorded_from(limits["recorded"] * length_us):
+        return None
+    ended = completions.recorded_in(end_us - margin_us, end_us + margin_us)
+    waited = tuple(io for io in ended if io.begin_us < end_us)
+    pause = Pause(begin_us, end_us, waited, len(windows))
+    return pause if _is_of_device(pause, limits) else None
 
 
 def _is_of_device(pause: Pause, limits: Thresholds) -> bool:
@@ -222,7 +267,7 @@ def _is_of_device(pause: Pause, limits: Thresholds) -> bool:
 
 
 def _long_ones(pause: Pause) -> Iterator[SlowIo]:
-    return (io for io in pause.ios if io.waited_us >= _HALF * pause.length_us)
+    return (io for io in pause.ios if io.waited_us >= pause.main_part_us)
 
 
 def _overtaken(pause: Pause) -> int | None:
@@ -241,7 +286,8 @@ def _is_sound(facts: Facts, pauses: DevicePauses, limits: Thresholds) -> bool:
     first, last = pauses.pauses[0], pauses.pauses[-1]
     if sum(pauses.lengths_us) > limits["paused"] * (last.end_us - first.begin_us):
         return False
-    if sum(pause.is_held_by_another_op for pause in pauses.pauses) > _HALF * len(pauses.pauses):
+    held_pauses = sum(pause.is_held_by_another_op for pause in pauses.pauses)
+    if 2 * held_pauses > len(pauses.pauses):
         return False
     if _may_be_late_completions(facts, pauses):
         return False
@@ -256,7 +302,7 @@ def _may_be_late_completions(facts: Facts, pauses: DevicePauses) -> bool:
     host = host_before(facts, pauses.device)
     delays = [woken.delay for woken in facts[WAKEUPS].values() if woken.thread.kernel]
     delays += [runs.delay for where, runs in facts[SOFTIRQS].items() if where.vector.startswith(host)]
-    return any((delay.max_bound or 0) >= _HALF * pauses.length_us for delay in delays)
+    return any((delay.max_bound or 0) >= _MAIN_PART * pauses.length_us for delay in delays)
 
 
 def _do_all_ops_wait(facts: Facts, pauses: DevicePauses) -> bool:
@@ -267,7 +313,7 @@ def _do_all_ops_wait(facts: Facts, pauses: DevicePauses) -> bool:
     counts = {op: facts.latency(pauses.device, op).count for op in OPS}
     all_ios = max(sum(counts.values()), 1)
     for op, count in counts.items():
-        if op not in pauses.ops and (1 - count / all_ios) ** len(pauses.pauses) < _CHANCE:
+        if op not in pauses.ops and (1 - count / all_ios) ** len(pauses.pauses) < _SIGNIFICANCE:
             return False
     return True
 
@@ -292,7 +338,7 @@ class PauseGroup(NamedTuple):
     """Devices of the host that were given I/Os and did not pause."""
 
 
-def groups_of(facts: Facts, pausing: Mapping[str, DevicePauses]) -> Iterator[PauseGroup]:
+def groups_of(facts: Facts, pausing: Mapping[str, DevicePauses], limits: Thresholds) -> Iterator[PauseGroup]:
     """Yield the devices that pause, those that pause at the same time together."""
     left = dict(pausing)
     while left:
@@ -301,7 +347,7 @@ def groups_of(facts: Facts, pausing: Mapping[str, DevicePauses]) -> Iterator[Pau
         group = [
             other
             for other in left.values()
-            if host_before(facts, other.device) == host and pauses.is_at_the_same_time(other)
+            if host_before(facts, other.device) == host and pauses.is_at_the_same_time(other, limits["same_time"])
         ]
         names = {other.device for other in group}
         left = {other: theirs for other, theirs in left.items() if other not in names}
@@ -309,16 +355,19 @@ def groups_of(facts: Facts, pausing: Mapping[str, DevicePauses]) -> Iterator[Pau
         yield PauseGroup(
             tuple(other for other in group if other.device not in volumes),
             tuple(volumes),
-            tuple(_served(facts, pausing, pauses, host)),
+            tuple(_served(facts, pausing, pauses, limits)),
         )
 
 
-def _served(facts: Facts, pausing: Mapping[str, DevicePauses], pauses: DevicePauses, host: str) -> Iterator[str]:
+def _served(
+    facts: Facts, pausing: Mapping[str, DevicePauses], pauses: DevicePauses, limits: Thresholds
+) -> Iterator[str]:
     """Yield the devices without pauses at these times, of which I/Os are likely to have come in them."""
+    host = host_before(facts, pauses.device)
     paused = sum(pauses.lengths_us) / max(facts.span_us, 1)
     for name in facts.busy:
-        if host_before(facts, name) != host or facts.latency(name).count * paused < _LIKELY:
+        if host_before(facts, name) != host or facts.latency(name).count * paused < _EXPECTED_IOS:
             continue
         other = pausing.get(name)
-        if other is None or not pauses.is_at_the_same_time(other):
+        if other is None or not pauses.is_at_the_same_time(other, limits["same_time"]):
             yield name

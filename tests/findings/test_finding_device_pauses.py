@@ -1,4 +1,4 @@
-"""device-pauses: devices that answer nothing now and then, what they have in common, and slow I/Os that are none."""
+"""device-pauses: devices that complete no I/O now and then, what they have in common, and slow I/Os that are none."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ import pytest
 from finding_cases import BEGIN_S, WALL, S, disk, facts_of, found, frame, hist
 
 from latmon.findings.engine import RuleEngine, unexplained
-from latmon.findings.rule import DEFAULT
+from latmon.findings.rule import DEFAULT, SHORT_CELLS
 from latmon.findings.rules import bimodal_tail, device_pauses
 from latmon.model.frame import Completed, Flow, Origin, Outlier, Series, Thread
 from latmon.model.histogram import Histogram
@@ -19,6 +19,8 @@ MS = 1000
 FAST_US = 400
 IOS = 700
 """Reads, and half as many writes, of each frame of 5 s."""
+THRESHOLD_US = 8 * FAST_US
+"""I/Os that take as long are recorded."""
 BLOCKS = 12
 FIRST_S = BEGIN_S - 5
 LENGTH_US = 900 * MS
@@ -48,20 +50,55 @@ def every(period_s, count, length_us=LENGTH_US, device="sda", **changed):
     return [outlier for end_us in ends_us for outlier in pause(device, end_us, length_us, **changed)]
 
 
-def frames(outliers, *, median_us=FAST_US, devices=("sda",), blocks=BLOCKS, writes=IOS // 2, **values):
-    """Return frames with these outliers, and I/Os that take `median_us`."""
+def drained_in_order(begin_s, least_us, step_us, ios, **changed):
+    """Return writes that begin together and end one after another, which takes the first of them `least_us`."""
+    return [
+        slow("sda", begin_s * S + least_us + at * step_us, least_us + at * step_us, "write", **changed)
+        for at in range(ios)
+    ]
+
+
+def recorded(ios, threshold_us):
+    """Return the outliers that a probe records of these I/Os, all of them where its threshold is not known (None)."""
+    return tuple(io for io in ios if threshold_us is None or io.total_us >= threshold_us)
+
+
+def thresholds(devices, threshold_us):
+    return {} if threshold_us is None else dict.fromkeys(devices, threshold_us)
+
+
+def frames(
+    ios,
+    *,
+    median_us=FAST_US,
+    devices=("sda",),
+    blocks=BLOCKS,
+    writes=IOS // 2,
+    threshold_us=THRESHOLD_US,
+    **values,
+):
+    """Return frames of these I/Os, those from the threshold on recorded, and of I/Os that take `median_us`."""
     made = []
     for at in range(blocks):
         end_us = (BEGIN_S + 5 * at) * S
-        ended = [one for one in outliers if end_us - 5 * S < one.mono_us + one.total_us <= end_us]
+        ended = [io for io in ios if end_us - 5 * S < io.mono_us + io.total_us <= end_us]
         histograms = {}
         for device in devices:
             for op, count in (("read", IOS), ("write", writes)):
-                waits = [one.total_us for one in ended if (one.device, one.op) == (device, op)]
+                waits = [io.total_us for io in ended if (io.device, io.op) == (device, op)]
                 counts = {median_us: count} | {us: waits.count(us) for us in waits}
                 histograms[Series(device, op, "total")] = hist(counts)
         kernel = {Flow(device, "read"): Completed(IOS, IOS * 4096) for device in devices}
-        made.append(frame(BEGIN_S + 5 * at, histograms=histograms, kernel=kernel, outliers=tuple(ended), **values))
+        made.append(
+            frame(
+                BEGIN_S + 5 * at,
+                histograms=histograms,
+                kernel=kernel,
+                outliers=recorded(ended, threshold_us),
+                thresholds_us=thresholds(devices, threshold_us),
+                **values,
+            )
+        )
     return made
 
 
@@ -73,10 +110,10 @@ def test_a_device_that_pauses_at_regular_times_is_named():
     (finding,) = found(RULE, frames(every(8, 6)), [SSD])
     assert (finding.device, finding.severity) == ("sda", "warning")
     assert finding.summary == (
-        "sda: answers nothing for 900 ms, 6 times in 60 s, about every 8 s; 4 I/Os wait each time; "
+        "sda: completes no I/O for 900 ms, 6 times in 60 s, about every 8 s; 4 I/Os wait each time; "
         "half of all take less than 416 us: the device or what is below it"
     )
-    assert finding.short == "sda: answers nothing for 900 ms, 6 times in 60 s, every 8 s; 4 I/Os wait"
+    assert finding.short == "sda: completes no I/O for 900 ms, 6 times in 60 s, every 8 s; 4 I/Os wait"
     facts = facts_by_name(finding)
     assert facts["pauses"] == 6
     assert facts["longest_us"] == facts["shortest_us"] == LENGTH_US
@@ -104,8 +141,8 @@ def test_pauses_at_no_regular_times_have_no_period():
     (finding,) = found(RULE, frames(outliers), [SSD])
     assert "every" not in finding.summary
     assert "period_us" not in facts_by_name(finding)
-    assert "answers nothing for 954 ms to 1.8 s, 5 times in 60 s; 4 I/Os wait each time" in finding.summary
-    assert finding.short == "sda: answers nothing for up to 1.8 s, 5 times in 60 s; 4 I/Os wait"
+    assert "completes no I/O for 954 ms to 1.8 s, 5 times in 60 s; 4 I/Os wait each time" in finding.summary
+    assert finding.short == "sda: completes no I/O for up to 1.8 s, 5 times in 60 s; 4 I/Os wait"
 
 
 def test_how_many_wait_may_differ_and_be_more_than_were_recorded():
@@ -204,7 +241,91 @@ def test_a_device_that_is_slow_between_the_pauses_has_none():
     assert found(RULE, frames(every(8, 6), median_us=60 * MS), [SSD]) == []
 
 
-def windows_of_1_s(outliers, *, served):
+@pytest.mark.parametrize("overtaken", [0, None])
+@pytest.mark.parametrize("threshold_us", [THRESHOLD_US, 100 * MS, 180 * MS, 300 * MS])
+@pytest.mark.parametrize(("ios", "longest_ms", "recorded_ios"), [(200, 378, 43), (170, 322, 13)])
+def test_bursts_that_are_drained_in_order_are_no_pauses(ios, longest_ms, recorded_ios, threshold_us, overtaken):
+    """8 bursts of writes, one of which ends every 1.85 ms, the first after 10 ms: some end at any time of a burst."""
+    bursts = [
+        io for at in range(8) for io in drained_in_order(FIRST_S + 2 + 7 * at, 10 * MS, 1_850, ios, overtaken=overtaken)
+    ]
+    assert max(io.total_us for io in bursts) // MS == longest_ms
+    assert len(recorded(bursts, 300 * MS)) == 8 * recorded_ios
+    assert found(RULE, frames(bursts, threshold_us=threshold_us), [SSD]) == []
+
+
+READS, WRITES = Series("sda", "read", "total"), Series("sda", "write", "total")
+ALL_FAST = BLOCKS * (IOS + IOS // 2)
+SLOW_MS = range(10, 300, 10)
+"""Times of I/Os that are too short for a pause, and that a threshold of 300 ms leaves unrecorded."""
+
+
+def slow_ios(after_pause_s, **changed):
+    """Return I/Os of SLOW_MS that end one after another, so long after the begin of each of six pauses."""
+    begins_us = [(FIRST_S + 3 + 8 * at + after_pause_s) * S - LENGTH_US for at in range(6)]
+    return [
+        slow("sda", begin_us + 2 * took_ms * MS, took_ms * MS, **changed)
+        for begin_us in begins_us
+        for took_ms in SLOW_MS
+    ]
+
+
+@pytest.mark.parametrize("overtaken", [0, None])
+def test_slow_ios_between_the_pauses_refute_none_and_those_in_them_all(overtaken):
+    pauses = every(8, 6, overtaken=overtaken)
+    between, inside = slow_ios(2, overtaken=overtaken), slow_ios(0.1, overtaken=overtaken)
+    (finding,) = found(RULE, frames([*pauses, *between]), [SSD])
+    assert facts_by_name(finding)["pauses"] == 6
+    assert not found(RULE, frames([*pauses, *inside]), [SSD])
+
+
+@pytest.mark.parametrize("overtaken", [0, None])
+@pytest.mark.parametrize("slow_after_s", [2, 0.1])
+def test_what_is_not_recorded_in_a_pause_is_no_proof_of_it(slow_after_s, overtaken):
+    """No I/O of less than the threshold is recorded: one of more than half of a pause can't tell whether some ended."""
+    ios = [*every(8, 6, ages=(1.0, 0.9, 0.6), overtaken=overtaken), *slow_ios(slow_after_s, overtaken=overtaken)]
+    for threshold_us in (451 * MS, 540 * MS):
+        made = frames(ios, threshold_us=threshold_us)
+        assert sum(len(each.outliers) for each in made) == 6 * 3
+        assert sum(each.histograms[READS].count + each.histograms[WRITES].count for each in made) == len(ios) + ALL_FAST
+        assert not found(RULE, made, [SSD])
+    unknown = [replace(each, thresholds_us={}) for each in frames(ios, threshold_us=300 * MS)]
+    assert not found(RULE, unknown, [SSD])
+
+
+@pytest.mark.parametrize("overtaken", [0, None])
+def test_a_threshold_of_half_of_a_pause_is_low_enough(overtaken):
+    made = frames(every(8, 6, overtaken=overtaken), threshold_us=LENGTH_US // 2)
+    (finding,) = found(RULE, made, [SSD])
+    assert facts_by_name(finding)["pauses"] == 6
+    assert not found(RULE, made, [SSD], {"recorded": 0.4})
+
+
+def test_the_highest_threshold_of_the_window_counts():
+    """An automatic threshold follows the latencies: it may be low again when the last block ends."""
+    made = frames(every(8, 6))
+    raised = [replace(each, thresholds_us={"sda": 500 * MS}) for each in made[3:5]]
+    assert found(RULE, made, [SSD])
+    assert not found(RULE, [*made[:3], *raised, *made[5:]], [SSD])
+
+
+def test_a_pause_that_begins_in_the_one_before_is_dropped():
+    """The I/Os of the one before ended in it, so that the device completed some."""
+    later = pause("sda", (FIRST_S + 3) * S + LENGTH_US - 50 * MS)
+    (finding,) = found(RULE, frames([*every(8, 6), *later]), [SSD])
+    assert facts_by_name(finding)["pauses"] == 6
+    assert "completes no I/O for 900 ms, 6 times in 60 s" in finding.summary
+
+
+def test_the_short_text_fits_with_a_long_name():
+    name = "mapper-of-a-volume-group"
+    outliers = [io for at in range(13) for io in pause(name, (FIRST_S + 3 + 4 * at) * S, (454 + 40 * at) * MS)]
+    (finding,) = found(RULE, frames(outliers, devices=(name,)), [disk(name)])
+    assert finding.short == f"{name}: completes no I/O for up to 934 ms, every 4 s"
+    assert len(finding.short) <= SHORT_CELLS
+
+
+def windows_of_1_s(outliers, *, served, threshold_us=THRESHOLD_US):
     """Return frames of 1 s; in a frame that lies in a pause nothing completes, or as many as always where `served`."""
     made = []
     for at in range(60):
@@ -219,6 +340,7 @@ def windows_of_1_s(outliers, *, served):
                 outliers=ended,
                 histograms={Series("sda", "read", "total"): hist({FAST_US: ios})},
                 seen={Flow("sda", "read"): Completed(ios, ios * 4096)},
+                thresholds_us=thresholds(("sda",), threshold_us),
             )
         )
     return made
@@ -249,6 +371,16 @@ def test_silent_windows_prove_pauses_of_one_io():
     assert not after(windows_of_1_s(outliers, served=True))
 
 
+@pytest.mark.parametrize("threshold_us", [3 * S, None])
+def test_silent_windows_prove_pauses_where_the_record_does_not(threshold_us):
+    outliers = every(16, 4, 3_500 * MS, ages=(1.0, 0.9))
+    (finding,) = after(windows_of_1_s(outliers, served=False, threshold_us=threshold_us))
+    assert facts_by_name(finding)["pauses"] == 4
+    assert not after(windows_of_1_s(outliers, served=True, threshold_us=threshold_us))
+    no_window_fits = every(8, 6, 1_150 * MS)
+    assert not after(windows_of_1_s(no_window_fits, served=False, threshold_us=threshold_us and S))
+
+
 def test_late_completions_are_no_pauses_where_the_drivers_time_includes_them():
     """Tier C logs a slow I/O without the stages behind the driver: a thread that ran as late may be the cause."""
     included = every(8, 6, includes={"hba": ("irq", "softirq", "completion")})
@@ -264,14 +396,14 @@ def test_devices_that_pause_together_share_a_cause():
     disks = [disk(name, controller="mpt3sas 0000:07:00.0") for name in ("sda", "sdb", "sdc")]
     (finding,) = found(RULE, frames(both, devices=("sda", "sdb", "sdc")), disks)
     assert (finding.device, finding.also) == ("sda", ("sdb",))
-    assert finding.summary.startswith("sda: it and sdb answer nothing at the same time, for 900 ms, 6 times in 60 s")
+    assert finding.summary.startswith("sda: it and sdb complete no I/O at the same time, for 900 ms, 6 times in 60 s")
     assert finding.summary.endswith("their controller (mpt3sas 0000:07:00.0), or what they share behind it")
     assert facts_by_name(finding)["served"] == "sdc"
     (finding,) = found(RULE, frames(both, devices=("sda", "sdb")), [disk("sda"), disk("sdb")])
     assert (finding.device, finding.also) == ("", ("sda", "sdb"))
-    assert finding.summary.startswith("all 2 devices with I/O (sda, sdb) answer nothing at the same time, for 900 ms")
+    assert finding.summary.startswith("all 2 devices with I/O (sda, sdb) complete no I/O at the same time, for 900 ms")
     assert finding.summary.endswith(": what they share, or the host")
-    assert finding.short == "2 devices silent for 900 ms, 6 times in 60 s, every 8 s; 4 I/Os wait"
+    assert finding.short == "2 devices complete no I/O for 900 ms, 6 times in 60 s, every 8 s"
     assert "smartctl" not in " ".join(step.text for step in finding.steps)
 
 
@@ -286,7 +418,7 @@ def test_a_volume_waits_for_its_member():
     devices = [disk("sda"), disk("dm-0", members=("sda",))]
     (finding,) = found(RULE, frames(both, devices=("sda", "dm-0")), devices)
     assert (finding.device, finding.also) == ("sda", ("dm-0",))
-    assert finding.summary.startswith("sda: answers nothing for 900 ms")
+    assert finding.summary.startswith("sda: completes no I/O for 900 ms")
 
 
 def test_stolen_cpu_time_is_named():
@@ -305,8 +437,8 @@ def test_hosts_of_a_fleet_have_nothing_in_common():
     both = [*every(8, 6, device="db1:sda"), *every(8, 6, device="db1:sdb")]
     made = frames(both, devices=("db1:sda", "db1:sdb"))
     (finding,) = found(RULE, made, [disk("db1:sda"), disk("db1:sdb")], backend="fleet")
-    assert finding.summary.startswith("db1: all 2 devices with I/O (db1:sda, db1:sdb) answer nothing")
-    assert finding.short.startswith("db1: 2 devices silent for 900 ms, 6 times in 60 s")
+    assert finding.summary.startswith("db1: all 2 devices with I/O (db1:sda, db1:sdb) complete no I/O")
+    assert finding.short.startswith("db1: 2 devices complete no I/O for 900 ms, 6 times in 60 s")
 
 
 def test_a_device_whose_ios_a_thread_of_the_host_does():

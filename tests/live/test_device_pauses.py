@@ -1,4 +1,4 @@
-"""A disk that answers nothing now and then, beside a healthy twin with the same load, on a real kernel."""
+"""A disk that completes no I/O now and then, beside a healthy twin with the same load, on a real kernel."""
 
 import os
 import shutil

@@ -95,7 +95,7 @@ TITLES: Mapping[str, str] = MappingProxyType(
         "io-errors": "failed I/Os",
         "command-timeouts": "time-outs and resets",
         "starved-io": "starved I/O",
-        "device-pauses": "answers nothing now and then",
+        "device-pauses": "device pauses",
         "completion-wakeup": "kernel thread ran late",
         "late-resume": "program ran late after its I/O",
         "cpu-throttled": "throttled by a CPU quota",

@@ -1,9 +1,10 @@
-"""device-pauses: a device answers nothing for a while, again and again, and is fast between these pauses.
+"""device-pauses: a device completes no I/O for a while, again and again, and is fast between these pauses.
 
 An SSD that collects garbage, a path that is retried, firmware, an array that fails over. Neither p50 nor p99 shows it,
 as less than 1 % of the I/Os wait. Evidence are slow I/Os that end at the same moment (pauses.py). Devices that pause at
 the same time have a cause in common: a controller, or the host where all of them do. No finding: a flush or a discard
-that takes long, a full queue or a scheduler's, late completions, a pause that goes on (starved-io), one or two pauses.
+that takes long, a full queue or a scheduler's, a burst that is drained, late completions, a pause that goes on
+(starved-io), one or two pauses.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _REFUTED = (
 
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     """Yield a finding per device, or per group of devices that pause at the same time."""
-    for group in groups_of(facts, all_pauses(facts, limits)):
+    for group in groups_of(facts, all_pauses(facts, limits), limits):
         yield _finding(facts, group, limits)
 
 
@@ -73,7 +74,8 @@ def _finding(facts: Facts, group: PauseGroup, limits: Thresholds) -> Finding:
         also=(*([pauses.device] if is_of_host else []), *others, *group.volumes),
         short=short_text(
             host.rstrip(HOST_SEPARATOR) if is_of_host else pauses.device,
-            f"{_short_subject(group, is_of_host=is_of_host)} {_short_length(pauses, limits)}, {often}",
+            f"{_short_subject(group, is_of_host=is_of_host)} {_short_length(pauses, limits)}",
+            f", {often}",
             f", every {_rough(period_us)}" if period_us is not None else "",
             f"; {_ios_text(pauses)}",
         ),
@@ -92,14 +94,14 @@ def _severity(pauses: DevicePauses, limits: Thresholds) -> Severity:
 def _subject(group: PauseGroup, *, is_of_host: bool) -> str:
     names = [pauses.device for pauses in group.devices]
     if is_of_host:
-        return f"all {len(names)} devices with I/O ({', '.join(names)}) answer nothing at the same time, for"
+        return f"all {len(names)} devices with I/O ({', '.join(names)}) complete no I/O at the same time, for"
     if len(names) > 1:
-        return f"it and {', '.join(names[1:])} answer nothing at the same time, for"
-    return "answers nothing for"
+        return f"it and {', '.join(names[1:])} complete no I/O at the same time, for"
+    return "completes no I/O for"
 
 
 def _short_subject(group: PauseGroup, *, is_of_host: bool) -> str:
-    return f"{len(group.devices)} devices silent for" if is_of_host else "answers nothing for"
+    return f"{len(group.devices)} devices complete no I/O for" if is_of_host else "completes no I/O for"
 
 
 def _is_as_long(pauses: DevicePauses, limits: Thresholds) -> bool:
@@ -191,7 +193,7 @@ def _facts(facts: Facts, group: PauseGroup, period_us: float | None) -> Iterator
 def _fact_of_others(group: PauseGroup) -> Iterator[Fact]:
     others = [pauses.device for pauses in group.devices[1:]]
     if others:
-        yield Fact("same_time", ", ".join(others), f"at the same time {', '.join(others)} answered nothing")
+        yield Fact("same_time", ", ".join(others), f"at the same time {', '.join(others)} completed no I/O")
     if group.volumes:
         yield Fact("volumes", ", ".join(group.volumes), f"built on it, and waited for it: {', '.join(group.volumes)}")
     if group.served:
@@ -251,7 +253,7 @@ def _drive_steps(device: str) -> Iterator[Step]:
 
 RULE = Rule(
     ID,
-    "a device answers nothing for a while, again and again, and is fast in between",
+    "a device completes no I/O for a while, again and again, and is fast in between",
     evaluate,
     needs=LATENCIES,
     explained_by=("command-timeouts", "starved-io", "maintenance", "outside-limit"),
@@ -260,11 +262,15 @@ RULE = Rule(
         "times": Threshold(20, "times", "the median of the device's I/Os, at least"),
         "pauses": Threshold(3, "pauses", "in the last minute at least"),
         "together": Threshold(0.1, "share", "of a pause, in which those that waited end, at most"),
+        "recorded": Threshold(
+            0.5, "share", "of a pause is the outlier threshold at most, else it needs a silent window"
+        ),
         "overtaken": Threshold(5, "ios", "that came later and ended before one that waited, at most"),
         "driver": Threshold(0.8, "share", "of the wait is in driver and device at least, where stages are known"),
         "most": Threshold(0.8, "share", "of the I/Os that take as long wait in a pause at least"),
         "paused": Threshold(0.5, "share", "of the time from the first to the last pause at most: else it is slow"),
         "regular": Threshold(0.2, "share", "of their mean, by which times between pauses vary at most to be named"),
+        "same_time": Threshold(0.8, "share", "of the pauses of one of two devices, in which both pause, at least"),
         "stolen": Threshold(0.5, "times", "the pauses is the CPU steal at least, to be named as the cause"),
         "critical_us": Threshold(5_000_000, "us", "two pauses as long make it critical"),
     },
