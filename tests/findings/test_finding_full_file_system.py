@@ -39,9 +39,10 @@ def test_a_full_one_in_use():
     (finding,) = found(ID, load(look(), look()))
     assert (finding.severity, finding.device) == ("critical", "sda")
     assert finding.summary == (
-        "sda: /var (ext4) is full: 0 of 500 MiB are free for ordinary users: writes and new files fail (ENOSPC)"
+        "sda: /var (ext4) is full: 0 of 500 MiB are free for ordinary users: new blocks can't be allocated (ENOSPC)"
     )
-    assert finding.short == "/var is full: 0 of 500 MiB free; writes fail"
+    assert finding.short == "/var is full: 0 of 500 MiB free; no new blocks"
+    assert "preallocated files" in finding.refuted_by
     values = facts_by_name(finding)
     assert values["available_bytes"] == 0
     assert values["free_inodes"] == 20_000
@@ -53,9 +54,60 @@ def test_a_full_one_in_use():
     assert "tune2fs" not in text
 
 
+def test_preallocated_files_that_are_overwritten_are_a_warning():
+    """800 MiB per look succeed: of virtual machines, of databases."""
+    seen = look(written=800 * MB)
+    (finding,) = found(ID, load(*[seen] * 12))
+    assert finding.severity == "warning"
+    assert finding.summary.endswith(
+        "new blocks can't be allocated (ENOSPC); 800 MiB per look are written to blocks that files have already"
+    )
+    assert finding.short == "/var is full: 0 of 500 MiB free; writes go to old blocks"
+    assert facts_by_name(finding)["overwritten_bytes"] == 800 * MB
+
+
+def test_files_that_are_written_where_no_inode_is_free_are_a_warning():
+    looks = [look(available=available * MB, free_inodes=0, written=800 * MB) for available in (300, 290, 280)]
+    (finding,) = found(ID, load(*looks))
+    assert finding.severity == "warning"
+    assert finding.short == "/var is full: 0 of 32,768 inodes free; writes go to existing files"
+
+
+@pytest.mark.parametrize(
+    ("looks", "severity"),
+    [
+        pytest.param([look(written=MB)] * 3, "critical", id="a trickle, as of the journal"),
+        pytest.param([look(written=MB + 1)] * 3, "warning", id="more than a trickle"),
+        pytest.param([look(written=4 * MB), look(written=0), look(written=0), look(written=0)], "critical", id="mean"),
+        pytest.param([look(available=100 * MB)] + [look(written=9 * MB)] * 3, "critical", id="it filled up in view"),
+        pytest.param([look(available=4 * MB)] + [look(written=9 * MB)] * 3, "critical", id="the last of it, in view"),
+        pytest.param(
+            [look(written=9 * MB), look(available=40_960, written=9 * MB), look(written=9 * MB)],
+            "critical",
+            id="blocks are freed and taken",
+        ),
+        pytest.param([look(free=mb * MB, written=9 * MB) for mb in (25, 20, 15)], "critical", id="root takes the rest"),
+        pytest.param(
+            [look(free=25 * MB - kb * 1024, written=9 * MB) for kb in (0, 4, 40)], "warning", id="blocks of metadata"
+        ),
+    ],
+)
+def test_severity_by_what_is_written_and_what_is_free(looks, severity):
+    (finding,) = found(ID, load(*looks))
+    assert finding.severity == severity
+    assert ("overwritten_bytes" in facts_by_name(finding)) is (severity == "warning")
+
+
+def test_of_two_full_ones_that_with_failing_calls_is_named():
+    images = SpaceOf("sda", "/images", "xfs")
+    tables = {FILE_SYSTEM_SPACE: {images: look(written=800 * MB), VAR: look(available=4096)}}
+    (finding,) = found(ID, [frame(100 + 5 * n, tables=tables) for n in range(3)])
+    assert finding.state == ("/var", "full")
+
+
 def test_reserved_blocks_are_free_for_root_only():
     (finding,) = found(ID, load(look(free=25 * MB), look(free=25 * MB)))
-    assert finding.summary.endswith("writes and new files fail (ENOSPC), except root's")
+    assert finding.summary.endswith("new blocks can't be allocated (ENOSPC), except root's")
     assert facts_by_name(finding)["root_bytes"] == 12.5 * MB, "2.5 % are the file system's own"
     assert any("tune2fs -m 1" in step.text for step in finding.steps)
 
@@ -77,7 +129,7 @@ def test_without_an_inode():
     seen = look(available=300 * MB, free_inodes=0)
     (finding,) = found(ID, load(seen, seen))
     assert finding.severity == "critical"
-    assert finding.short == "/var is full: 0 of 32,768 inodes free; creates fail"
+    assert finding.short == "/var is full: 0 of 32,768 inodes free; no new files"
     assert any("find /var -xdev" in step.text for step in finding.steps)
 
 
@@ -169,7 +221,7 @@ def test_a_long_mount_point_keeps_its_end_within_the_line():
 def test_a_host_of_a_fleet():
     row = SpaceOf("db1:sda", "db1:/var", "ext4")
     (finding,) = found(ID, load(look(), look(), row=row), backend="fleet")
-    assert finding.short == "db1: /var is full: 0 of 500 MiB free; writes fail"
+    assert finding.short == "db1: /var is full: 0 of 500 MiB free; no new blocks"
     assert finding.summary.startswith("db1:sda: /var (ext4) is full")
     assert "df -h /var" in finding.steps[0].text
 

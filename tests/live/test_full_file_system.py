@@ -1,4 +1,7 @@
-"""An ext4 that a program fills on a real kernel, and its healthy twin in the same capture: 80 % full, writes go on."""
+"""Full file systems of a real kernel: an ext4 that a program fills, and one whose preallocated file is overwritten.
+
+The healthy twin of the first, in the same capture, is 80 % full, and writes go on.
+"""
 
 import contextlib
 import os
@@ -48,6 +51,19 @@ while time.monotonic() < end:
         time.sleep(0.1)
 """
 """Goes on to write after it has failed, as a program with a log does."""
+
+
+OVERWRITER = """
+import os, sys, time
+file = os.open(sys.argv[1] + "/image", os.O_RDWR)
+end, at = time.monotonic() + 180, 0
+while time.monotonic() < end:
+    os.pwrite(file, b"x" * (1 << 20), at % (16 << 20))
+    os.fsync(file)
+    at += 1 << 20
+    time.sleep(0.2)
+"""
+"""As a virtual machine on its preallocated image; fails at the first write that fails."""
 
 
 def run(*words):
@@ -116,3 +132,25 @@ def test_a_full_one_is_found_and_its_healthy_twin_is_not(backend, tmp_path):
     assert len(twins) >= 3
     assert sum(looks.written_bytes for looks in twins) > MB, "writes go on"
     assert 0.1 < twins[-1].available_bytes / twins[-1].size_bytes < 0.3
+
+
+def test_a_full_one_whose_preallocated_file_is_overwritten_is_a_warning(tmp_path):
+    with contextlib.ExitStack() as stack:
+        mount, device = stack.enter_context(file_system(tmp_path, "images", 64 * MB))
+        with (mount / "image").open("wb") as image:
+            os.posix_fallocate(image.fileno(), 0, os.statvfs(mount).f_bavail * os.statvfs(mount).f_frsize - MB)
+        with contextlib.suppress(OSError), (mount / "rest").open("wb", buffering=0) as rest:
+            while os.statvfs(mount).f_bavail:
+                rest.write(bytes(4096))
+                os.fsync(rest.fileno())
+        assert os.statvfs(mount).f_bavail == 0
+        writer = stack.enter_context(program(OVERWRITER, mount))
+        capture = stack.enter_context(Capture(tmp_path, "--backend", "procfs", "--device", device))
+        assert wait_for(lambda: f"{mount} (ext4) is full" in capture.stderr, 60.0, 0.5), capture.stderr
+        time.sleep(6)
+        assert writer.poll() is None, "no write failed"
+        assert capture.stop() == 0, capture.stderr
+        report = capture.report()
+    (finding,) = (finding for finding in report["findings"] if finding["id"] == ID)
+    assert finding["severity"] == "warning"
+    assert "written to blocks that files have already" in finding["summary"]

@@ -1,6 +1,8 @@
-"""full-file-system: a file system has no free block or inode, so that writes and creates on it fail.
+"""full-file-system: a file system has no free block or inode, so that nothing new can be allocated on it.
 
-Such calls fail at once (ENOSPC), and the device is fast and idle: no latency shows it. What counts is what ordinary
+Calls that need it fail at once (ENOSPC), and the device is fast and idle: no latency shows it. Writes to blocks that a
+file has already succeed, as to preallocated files of virtual machines and databases. Then much is written, and what is
+free stays the same: a warning. Where all calls fail, only the journal is written. What counts is what ordinary
 users may use: root may also use reserved blocks (of ext4 5 % by default), so its programs go on for a while. No
 finding: file systems that are mounted read-only or full by design (squashfs, ISO images), and those that are nearly
 full to which nothing is written.
@@ -9,7 +11,7 @@ full to which nothing is written.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
@@ -19,7 +21,9 @@ from latmon.findings.programs import most_written
 from latmon.findings.rule import (
     CRITICAL,
     NOTICE,
+    SEVERITIES,
     SPACE,
+    WARNING,
     Fact,
     Finding,
     Rule,
@@ -47,7 +51,8 @@ _OWN_RESERVE_SHARE, _OWN_RESERVE_BYTES = 0.025, 16 << 20
 4,096 blocks (fs/ext4/super.c ext4_calculate_resv_clusters())."""
 _PLAIN = re.compile(r"/[\w.@/+:-]*", re.ASCII)
 _REFUTED = (
-    "df and df -i show free blocks and inodes, or an ordinary user's program creates a file there and writes to it"
+    "df and df -i show free blocks and inodes, or an ordinary user's program creates a file there and writes to it, or "
+    "all programs write to blocks of preallocated files (of virtual machines, of databases), which succeeds"
 )
 
 
@@ -65,6 +70,8 @@ class _Level:
     """Of the oldest block in the window."""
     first_age_us: int
     """Time between these two."""
+    overwritten_bytes: float
+    """Bytes written per look while what is free stayed the same, where that is much: to blocks that files have."""
 
     @property
     def is_full(self) -> bool:
@@ -81,12 +88,14 @@ class _Level:
 
     @property
     def severity(self) -> Severity:
-        return CRITICAL if self.is_full and self.is_active else NOTICE
+        if not self.is_full or not self.is_active:
+            return NOTICE
+        return WARNING if self.overwritten_bytes else CRITICAL
 
     @property
-    def rank(self) -> tuple[bool, bool, float]:
+    def rank(self) -> tuple[int, bool, float]:
         """Return the sort key of the fullest one that is in use, which is the greatest."""
-        return self.is_full and self.is_active, self.is_full, -_free_share(self.looks)
+        return SEVERITIES.index(self.severity), self.is_full, -_free_share(self.looks)
 
     @property
     def mount(self) -> str:
@@ -156,11 +165,28 @@ def _level(facts: Facts, row: SpaceOf, limits: Thresholds) -> _Level | None:
         before = _state(looks, limits)
         return before == state or (bool(before) and state in (_NEARLY, _FEW_INODES))
 
-    lasted = takewhile(is_as_full, reversed(history))
-    if sum(looks.looks for looks in lasted) < limits["looks"]:
+    lasted = list(takewhile(is_as_full, reversed(history)))
+    number_of_looks = sum(looks.looks for looks in lasted)
+    if number_of_looks < limits["looks"]:
         return None
     age_us = blocks[-1].end_us - blocks[0].end_us
-    return _Level(row, host_before(facts, row.device), state, newest, history[0], age_us)
+    written_per_look = sum(looks.written_bytes for looks in lasted) / number_of_looks
+    is_unchanged = len(lasted) == len(history) and _is_unchanged(row, history, limits)
+    overwritten_bytes = written_per_look if is_unchanged and written_per_look > limits["much_bytes"] else 0.0
+    return _Level(row, host_before(facts, row.device), state, newest, history[0], age_us, overwritten_bytes)
+
+
+def _is_unchanged(row: SpaceOf, history: Sequence[SpaceLooks], limits: Thresholds) -> bool:
+    """Return whether a full file system has as much free space at all looks, without or with what root can use.
+
+    Of ext4 single blocks for metadata go from the reserve as preallocated blocks are written.
+    """
+    if _state(history[-1], limits) != _FULL:
+        return True  # no inode is free at any of them
+    available = {looks.available_bytes / looks.looks for looks in history}
+    free = [looks.free_bytes / looks.looks for looks in history]
+    uses_reserve = row.kind.startswith("ext") and max(free) - min(free) > limits["much_bytes"]
+    return len(available) == 1 and not uses_reserve
 
 
 def _state(looks: SpaceLooks, limits: Thresholds) -> str:
@@ -208,24 +234,35 @@ def _effect(level: _Level) -> str:
         return f"is nearly full: {free}, and writes go on"
     if not level.is_active:
         return f"is full: {free}; nothing was written to it in the last minutes"
+    overwritten = f"; {_overwritten(level)}" if level.overwritten_bytes else ""
     if level.is_of_inodes:
-        return f"is full: {free}: new files can't be created (ENOSPC)"
+        return f"is full: {free}: new files can't be created (ENOSPC){overwritten}"
     others = ", except root's" if level.root_bytes else ""
-    return f"is full: {free}: writes and new files fail (ENOSPC){others}"
+    return f"is full: {free}: new blocks can't be allocated (ENOSPC){others}{overwritten}"
+
+
+def _overwritten(level: _Level) -> str:
+    place = "files that exist" if level.is_of_inodes else "blocks that files have already"
+    return f"{show_size(level.overwritten_bytes)} per look are written to {place}"
 
 
 def _short(level: _Level, writer: _Writer | None) -> Iterator[str]:
     where = path_end(level.mount)
     if not level.is_full:
         yield f"{where} is nearly full: {level.free_text} free"
-    elif level.is_of_inodes:
-        yield f"{where} is full: {level.free_text} free"
-        yield "; creates fail" if level.is_active else "; nothing is written"
     else:
         yield f"{where} is full: {level.free_text} free"
-        yield "; writes fail" if level.is_active else "; nothing is written"
+        yield _short_effect(level)
     if writer is not None and level.is_active:
         yield f"; {within(writer.name)} wrote most"
+
+
+def _short_effect(level: _Level) -> str:
+    if not level.is_active:
+        return "; nothing is written"
+    if level.overwritten_bytes:
+        return "; writes go to existing files" if level.is_of_inodes else "; writes go to old blocks"
+    return "; no new files" if level.is_of_inodes else "; no new blocks"
 
 
 def _facts(level: _Level, writer: _Writer | None) -> Iterator[Fact]:
@@ -245,6 +282,9 @@ def _facts(level: _Level, writer: _Writer | None) -> Iterator[Fact]:
     written = looks.written_bytes
     text = f"{show_size(written)} were written to the disks or partitions of the file system in the last seconds"
     yield Fact("written_bytes", written, text, "bytes")
+    if level.is_full and level.overwritten_bytes:
+        text = f"{_overwritten(level)}: what is free stayed the same, and whether calls fail is not measured"
+        yield Fact("overwritten_bytes", round(level.overwritten_bytes), text, "bytes")
     yield from _speed_facts(level)
     yield from _writer_facts(level, writer)
 
@@ -327,12 +367,17 @@ def _steps(level: _Level) -> Iterator[Step]:
 
 RULE = Rule(
     ID,
-    "a file system has no free block or inode, so that writes and creates on it fail at once",
+    "a file system has no free block or inode, so that nothing new can be allocated on it",
     evaluate,
     needs=SPACE,
     thresholds={
         "full_bytes": Threshold(65_536, "bytes", "or less are free for ordinary users in a full file system"),
         "nearly": Threshold(0.01, "share", "of the blocks or inodes is free at most in one that is nearly full"),
+        "much_bytes": Threshold(
+            1 << 20,
+            "bytes",
+            "per look are written at most where calls fail; more, with what is free unchanged, is a warning",
+        ),
         "looks": Threshold(2, "looks", "one after another must see it, 5 s apart"),
     },
 )
