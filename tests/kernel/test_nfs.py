@@ -110,7 +110,7 @@ def test_a_long_mount_has_the_name_that_the_tracer_gives_it(proc):
     put(proc / "self/mountinfo", f"41 27 0:34 / {point} rw - nfs a:/ rw\n")
     put(proc / "self/mountstats", HEAD.replace("/mnt/nfs", point))
     (mount,) = nfs.look(proc, mounts_of(proc), 0).requests
-    traced = FileSystems(proc, proc / "sys", lambda: 0.0).of(34)
+    traced = FileSystems(MountTable(proc), proc / "sys").of(34)
     assert mount.mount == traced.mount
     assert len(mount.mount) == 256
 

@@ -4,7 +4,7 @@ import pytest
 from fake_dtrace import GOLDEN
 
 from latmon.capture import mounts
-from latmon.capture.mounts import Mounts
+from latmon.capture.mounts import Mounts, MountTable
 from latmon.decode.tables import record
 from latmon.manifest import load
 from latmon.model import measurements
@@ -273,7 +273,7 @@ def test_file_systems_are_found_by_the_number_of_their_device(tmp_path):
     (tmp_path / "sys/class/block").mkdir(parents=True)
     (tmp_path / "sys/class/block/sdb").symlink_to(tmp_path / "sys/devices/sdb")
     now = [0.0]
-    found = FileSystems(tmp_path / "proc", tmp_path / "sys", lambda: now[0])
+    found = FileSystems(MountTable(tmp_path / "proc", lambda: now[0]), tmp_path / "sys", lambda: now[0])
     assert found.of(8 << 20 | 1) == FileSystem("/", "ext4", "sda")
     assert found.of(40) == FileSystem("/net", "nfs4", "")
     assert found.of(41) == FileSystem("/btr", "btrfs", "sdb")
@@ -298,7 +298,7 @@ def test_mounts_are_read_once_however_many_numbers_are_missing(tmp_path, monkeyp
         Mounts, "disk_of", lambda own, mount, sys: looked.append(mount.point) or disk_of(own, mount, sys)
     )
     now = [0.0]
-    found = FileSystems(tmp_path, tmp_path / "sys", lambda: now[0])
+    found = FileSystems(MountTable(tmp_path, lambda: now[0]), tmp_path / "sys", lambda: now[0])
     numbers = (40, 41, *range(100, 200))  # most are of other mount namespaces
     for _ in range(3):
         assert [found.of(number).mount for number in numbers[:4]] == ["/40", "/41", "0:100", "0:101"]
@@ -312,6 +312,24 @@ def test_mounts_are_read_once_however_many_numbers_are_missing(tmp_path, monkeyp
         now[0] = 2.0 + step
         assert all(found.of(number) for number in range(100, 108))
     assert len(read) <= 10
+
+
+def test_mounts_that_another_reader_has_read_are_not_read_again(tmp_path, monkeypatch):
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self/mountinfo").write_text("21 1 0:40 / /40 rw - tmpfs none rw\n")
+    read = []
+    content = mounts.content
+    monkeypatch.setattr(mounts, "content", lambda path: read.append(path) or content(path))
+    now = [0.0]
+    table = MountTable(tmp_path, lambda: now[0])
+    file_systems = FileSystems(table, tmp_path / "sys", lambda: now[0])
+    for second in range(0, 60, 4):
+        now[0] = float(second)
+        table.read()
+        for later_s in (0.0, 2.0, 3.9):
+            now[0] = second + later_s
+            assert file_systems.of(40).mount == "/40"
+    assert len(read) == 15, "by the other reader"
 
 
 def given(run, *parts, dev=52):

@@ -12,6 +12,7 @@ import pytest
 from synthetic_btf import ENUM, Btf
 
 from latmon.capture.backend import Options
+from latmon.capture.mounts import MountTable
 from latmon.decode.framer import TracerInterval, unnamed_cgroup
 from latmon.model.frame import FILES, TRACER_STARTING, Completed, Device, Flow, Frame, Health
 from latmon.model.inflight import InFlightList
@@ -127,6 +128,7 @@ async def on_demand(tmp_path):
             device_name={one.major << 20 | one.minor: name for name, one in devices.items()}.get,
             threads=Threads(tmp_path),
             cgroup=unnamed_cgroup,
+            mounts=MountTable(tmp_path),
         )
         tool = BpftraceTool(str(path), sudo=False, mount_tracefs=False, map_keys=8192)
         programs = BpftracePrograms(options, here, INVENTORY)

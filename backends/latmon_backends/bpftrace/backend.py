@@ -501,6 +501,7 @@ class BpftraceBackend(ProbeBackend):
             name,
             threads,
             self._devices.cgroups.named,
+            self._devices.mounts,
         )
         self._programs = BpftracePrograms(self._options, here, self._inventory)
         manifests = (variant.manifest, *self._programs.manifests)

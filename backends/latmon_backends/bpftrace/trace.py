@@ -207,6 +207,7 @@ class DeviceTrace:
             self._name,
             self._threads,
             self._sampler.cgroups.named,
+            self._sampler.mounts,
         )
         self._flag_bits = inventory.flag_bits
         return TracePrograms(options, here, inventory, target=self.target, request=self._request)

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from latmon.capture.backend import Options
-from latmon.capture.mounts import Mounts, MountTable, mount_name
+from latmon.capture.mounts import FRESH_S, Mounts, MountTable, mount_name
 from latmon.manifest import DECLARED_GROUPS, Manifest, load
 from latmon.model.frame import FILES, PROCESSES, SIZES, Device, FileSystem, Missing
 from latmon.support import host
@@ -71,10 +71,10 @@ Has = Callable[[str], bool | None]
 """Whether the kernel has a hook; None: not known."""
 Words = Mapping[str, tuple[int | str, ...]]
 """Parameter -> its possible values on this host; a script gets the first one that it allows."""
-_FRESH_S, _AGAIN_S = 10.0, 1.0
-"""A file system is mounted elsewhere, or another gets its anonymous number: both are rare. Mounts of other namespaces,
-such as those of containers, stay unknown: what is new is looked for once in the latter time, what was missing in the
-former, because a host may have 10,000 mounts."""
+_AGAIN_S = 1.0
+"""Age of the mounts up to which they are not read again for the number of a file system that is new."""
+_MOST_UNKNOWN = 4096
+"""Numbers of file systems in other mount namespaces, such as those of containers, that are kept as unknown."""
 _MINOR_BITS = 20
 
 
@@ -341,6 +341,8 @@ class TracerHost:
     threads: Threads
     cgroup: Callable[[int], tuple[str, str]]
     """Path and container of a cgroup's number in the kernel."""
+    mounts: MountTable
+    """That of the readers of the kernel's files."""
 
 
 class ScriptInventory:
@@ -374,7 +376,7 @@ class BpftracePrograms(Programs[BpftraceProgram]):
         self._sampling = sampling(self._cpus or os.cpu_count() or 1)
         self._flag_bits = inventory.flag_bits
         self._flags = partial(outliers.of_bits, at=inventory.flag_bits)
-        self._file_systems = FileSystems(options.proc, options.sys)
+        self._file_systems = FileSystems(here.mounts, options.sys)
         self._choice: ChosenScripts | None = None
         self._joined = True
         """Whether the kernel takes the scripts on one tracepoint as one program, as far as is known."""
@@ -574,27 +576,40 @@ def _event(hook: str) -> str:
 
 
 class FileSystems:
-    """Look-ups of file systems. The mounts are read again where they are old, or a number isn't known."""
+    """Look-ups of file systems by the table of mounts that all readers share.
 
-    def __init__(self, proc: Path, sys: Path, now_s: Callable[[], float] = time.monotonic) -> None:
-        self._table, self._sys, self._now_s = MountTable(proc, now_s), sys, now_s
+    The mounts are as old as those of the other readers at most. For a number that isn't among them they are read again
+    once after it was asked for first, as of a file system that was just mounted; a host may have 10,000 mounts, and
+    mounts of other namespaces stay unknown.
+    """
+
+    def __init__(self, mounts: MountTable, sys: Path, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._table, self._sys, self._now_s = mounts, sys, now_s
         self._mounts = Mounts()
         self._known: dict[int, FileSystem] = {}
-        """File systems that were asked for since the mounts were read: sysfs is read for these alone."""
-        self._missing: set[int] = set()
-        self._read_s = -_FRESH_S
+        """File systems that were asked for since `_known_s`: sysfs is read for these alone."""
+        self._known_s = 0.0
+        self._unknown: dict[int, float] = {}
+        """Number that no mount had -> when it was asked for first."""
 
     def of(self, number: int) -> FileSystem:
         """Return the file system with the kernel's number of a device, major << 20 | minor."""
         now_s = self._now_s()
-        is_new = _device(number) not in self._mounts.usual and number not in self._missing
-        if now_s - self._read_s >= (_AGAIN_S if is_new else _FRESH_S):
-            self._read(now_s)
-            if _device(number) not in self._mounts.usual:
-                self._missing.add(number)
+        mounts = self._table.read(self._max_age_s(number, now_s))
+        if mounts is not self._mounts or now_s - self._known_s >= FRESH_S:
+            self._mounts, self._known, self._known_s = mounts, {}, now_s
         if number not in self._known:
             self._known[number] = self._file_system(number)
         return self._known[number]
+
+    def _max_age_s(self, number: int, now_s: float) -> float:
+        """Return how old the mounts may be in which a number is looked for."""
+        if _device(number) in self._mounts.usual:
+            return FRESH_S
+        if len(self._unknown) >= _MOST_UNKNOWN:
+            self._unknown.clear()
+        first_s = self._unknown.setdefault(number, now_s)
+        return min(FRESH_S, max(_AGAIN_S, now_s - first_s))
 
     def _file_system(self, number: int) -> FileSystem:
         mount = self._mounts.usual.get(_device(number))
@@ -603,12 +618,6 @@ class FileSystems:
             return FileSystem(f"{major}:{minor}")
         disk = self._mounts.disk_of(mount, self._sys)
         return FileSystem(mount_name(mount.point), mount.kind, disk)
-
-    def _read(self, now_s: float) -> None:
-        if now_s - self._read_s >= _FRESH_S:
-            self._missing.clear()
-        self._mounts = self._table.read(max_age_s=0)
-        self._known, self._read_s = {}, now_s
 
 
 def _device(number: int) -> tuple[int, int]:

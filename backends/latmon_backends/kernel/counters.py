@@ -237,19 +237,19 @@ class KernelSampler(CounterSampler):
 
     def __init__(self, proc: Path, sys: Path, devices: tuple[str, ...] = (), clock: FrameClock = CLOCK) -> None:
         super().__init__(devices, clock)
-        self._mounts = MountTable(proc)
-        self.block = BlockDevices(proc, sys, self._mounts)
+        self.mounts = MountTable(proc)
+        self.block = BlockDevices(proc, sys, self.mounts)
         self._proc, self._sys, self._block = proc, sys, sys / "block"
         self._reading: Diskstats | None = None
         self._cgroups = CgroupReader(proc)
         self._context = HostContextReader(proc)
         self._maintenance = MaintenanceReader(sys)
-        self._memory = MemoryReader(proc, self._mounts)
-        self._quotas = QuotaReader(proc, self._mounts)
-        self._hangs = HangReader(proc, sys, self._mounts)
+        self._memory = MemoryReader(proc, self.mounts)
+        self._quotas = QuotaReader(proc, self.mounts)
+        self._hangs = HangReader(proc, sys, self.mounts)
         self._priorities = PriorityReader(proc)
-        self._nfs = NfsReader(proc, self._mounts)
-        self._space = SpaceReader(proc, sys, self._mounts)
+        self._nfs = NfsReader(proc, self.mounts)
+        self._space = SpaceReader(proc, sys, self.mounts)
         self._written = WrittenReader(proc)
         self._readers: tuple[PacedLooks[Any], ...] = (
             *(self._memory, self._priorities, self._quotas, self._hangs, self._nfs, self._space, self._written),
