@@ -389,7 +389,8 @@ class TimeColumn:
     drawn: dict[str, tuple[object, list[tuple[str, str]]]] = field(default_factory=dict)
     """Device -> style of its map, and the cells that the column has in it, until it gets another frame."""
     _rows: dict[str, tuple[LatencyScale, list[int]]] = field(default_factory=dict)
-    _fullness: dict[str, tuple[LatencyScale, Fullness]] = field(default_factory=dict)
+    _fullness: tuple[tuple[LatencyScale, tuple[str, ...]], Fullness] | None = None
+    """(scale, devices), and how full the cells of these devices are together: a map asks for one such sum."""
     _failed: dict[str, Counter[Outcome]] = field(default_factory=dict)
     _waiting: dict[str, set[int]] | None = None
     _context: HostContext | None = None
@@ -400,10 +401,9 @@ class TimeColumn:
         for device, sums in self.sums.items():
             add_frame(sums, frame, device, self.ops)
         self._rows.clear()
-        self._fullness.clear()
         self._failed.clear()
         self.drawn.clear()
-        self._waiting = self._context = None
+        self._fullness = self._waiting = self._context = None
 
     def counts(self, device: str) -> Counts:
         """Return a device's I/Os per latency bucket; not to be changed."""
@@ -422,12 +422,15 @@ class TimeColumn:
             made = self._rows[device] = (scale, rows_of(counts, scale) if counts else [])
         return made[1]
 
-    def fullness(self, device: str, scale: LatencyScale) -> Fullness:
-        """Return how full a device's cells are; computed once per scale."""
-        made = self._fullness.get(device)
-        if made is None or made[0] != scale:
-            made = self._fullness[device] = (scale, fullness(self.rows(device, scale)))
-        return made[1]
+    def fullness(self, devices: tuple[str, ...], scale: LatencyScale) -> Fullness:
+        """Return how full the cells of some devices are together, not to be changed; kept for the last such request."""
+        wanted = (scale, devices)
+        if self._fullness is None or self._fullness[0] != wanted:
+            cells = Fullness()
+            for device in devices:
+                cells.update(fullness(self.rows(device, scale)))
+            self._fullness = (wanted, cells)
+        return self._fullness[1]
 
     def waiting(self, device: str) -> Collection[int]:
         """Return buckets of the ages, at the end of the column, of a device's I/Os in flight that a probe follows."""

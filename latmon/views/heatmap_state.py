@@ -196,27 +196,22 @@ def _last_step(timeline: Timeline, devices: Iterable[str], scale: LatencyScale) 
 
     It depends on the frames alone, so the windows that ended shortly before are looked at again.
     """
-    names = tuple(devices)
-    each = []
-    for column in (*timeline.before, *timeline.columns):
-        of_column = axes.Fullness()
-        for device in names:
-            of_column.update(column.fullness(device, scale))
-        each.append(of_column)
+    names = tuple(sorted(devices))
+    by_column = [column.fullness(names, scale) for column in (*timeline.before, *timeline.columns)]
     drawn = len(timeline.columns)
     cells = axes.Fullness()
-    for of_column in each[len(each) - drawn :]:
-        cells.update(of_column)
+    for column_cells in by_column[len(by_column) - drawn :]:
+        cells.update(column_cells)
     held = max(_HELD_US // timeline.column_us, _LEAST_HELD)
     kept = max(_KEPT_US // timeline.column_us, _LEAST_KEPT)
     positions = []
-    for end in range(len(each), max(len(each) - held - kept + 1, 0), -1):
+    for end in range(len(by_column), max(len(by_column) - held - kept + 1, 0), -1):
         position = axes.p99(cells)
         if position is not None:
             positions.append(position)
-        cells.subtract(each[end - 1])
+        cells.subtract(by_column[end - 1])
         if end > drawn:
-            cells.update(each[end - 1 - drawn])
+            cells.update(by_column[end - 1 - drawn])
     return axes.last_step(axes.steady(positions, held) if positions else 0)
 
 

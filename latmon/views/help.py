@@ -186,7 +186,10 @@ _NUMBERS = (
         "",
         "those of one row are joined (`p50-max 3.97ms`), or in rows beside it, where └ ├ ┌ lead to the row they are of",
     ),
-    ("", "each device has scales of its own, small maps share theirs; ┄ is the threshold, unless it is far away"),
+    (
+        "",
+        "each device has scales of its own, small maps of a page share theirs; ┄ is the threshold, unless far away",
+    ),
     ("", "a wide map reaches back beyond the window; its marks, its histogram and all numbers are those of the window"),
     ("above", "the threshold: each I/O is counted. Shares of stages begin at the next bucket's bound, and so does"),
     ("", "`above 2.05ms (┄2ms)`, where the threshold isn't the one that the probe counts by"),

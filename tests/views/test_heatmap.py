@@ -490,14 +490,14 @@ def stuck_host(age_s=400):
 def test_an_io_that_is_stuck_for_minutes_leaves_small_maps_their_shape():
     made = scene(stuck_host(), Selection(panel="maps"))
     screen = text(made, (120, 40))
-    assert not re.search(r"\d+(min|h)┤", screen)
+    assert not re.search(r"(\d\ds|min)┤", screen)
     assert "^ in flight, above " in screen
     assert "▫" not in screen
     marks = [line for line in screen.splitlines() if "^" in line and "above" not in line]
     (top,) = marks
     assert top.index("^") > next(line for line in screen.splitlines() if "maps" in line).index("maps")
     made.choose(Selection(panel="zoom", selected="nvme1n1"))
-    assert re.search(r"\dmin┤", text(made, (120, 40))), "alone it is at its age"
+    assert re.search(r"\d\ds┤", text(made, (120, 40))), "alone it is at its age"
 
 
 def test_the_colour_of_the_tail_begins_at_the_same_latency_on_all_small_maps():
@@ -654,3 +654,36 @@ def test_in_few_colours_the_alarm_is_red_and_ios_in_flight_are_not(theme):
         if load_theme(theme).colours:
             assert styles[TAIL].color.number in (1, 9), depth
             assert styles["wait"].color.number not in (1, 9), depth
+
+
+def test_the_scale_follows_a_frame_that_is_added_to_the_newest_column():
+    """How full the cells of a column are is kept until the column gets another frame, and per set of devices."""
+    counts = {bucket_index(us): 5 for us in (100, 200, 400, 800)}
+    quiet = Series("nvme1n1", "read", "total")
+    frames = [frame(i, {READ: Histogram.of(counts), quiet: Histogram.of(counts)}) for i in range(20)]
+    timeline, state = Timeline(20 * SECOND, 5, OPS), HeatmapState()
+    for at, one in enumerate(frames, 1):
+        timeline.advance(one)
+        together = state.style(timeline, {"nvme0n1": {}, "nvme1n1": {}}, (5, 10), Ink(), None)
+        fresh = Timeline(20 * SECOND, 5, OPS, frames[:at])
+        assert together.top == HeatmapState().style(fresh, {"nvme0n1": {}, "nvme1n1": {}}, (5, 10), Ink(), None).top
+    (column,) = timeline.columns
+    scale = together.cells
+    both = column.fullness(("nvme0n1", "nvme1n1"), scale)
+    assert both.total() == 2 * column.fullness(("nvme0n1",), scale).total() > 0
+    assert column.fullness(("nvme0n1",), scale) is column.fullness(("nvme0n1",), scale), "kept"
+
+
+def test_small_maps_have_the_scale_of_their_page():
+    """A device of another page changes neither their range nor their colours."""
+    frames = host(24, 61, ios=20)
+    slow = {Series("nvme9n1", "read", "total"): Histogram.record([30 * SECOND] * 5_000)}
+    busy = [replace(one, histograms=one.histograms | slow) for one in frames]
+    alike = Selection(panel="maps", sort="name", selected="nvme0n1")
+    made, without = scene(busy, alike), scene(frames, alike)
+    screen = text(made)
+    assert "maps 1-4 of 24, one scale a page" in screen
+    assert not re.search(r"\ds┤", screen)
+    assert screen == text(without)
+    made.choose(Selection(panel="maps", sort="name", selected="nvme9n1"))
+    assert re.search(r"\ds┤", text(made))

@@ -1103,7 +1103,7 @@ def _means(some: Sequence[Subject], timeline: Timeline) -> dict[str, list[float 
     return found
 
 
-_ONE_SCALE = ", one scale for all"
+_ONE_SCALE, _PAGE_SCALE = ", one scale for all", ", one scale a page"
 
 
 def _maps(view: ViewState, subjects: list[Subject], width: int, room: int, *, titled: bool) -> list[Line]:
@@ -1128,7 +1128,7 @@ def _maps(view: ViewState, subjects: list[Subject], width: int, room: int, *, ti
     cells = where.tile_width - 1
     timeline = _timeline(view, view.latency_map, selection.ops, cells)
     some = page(subjects, subjects[0].selection.selected, where.tiles)
-    counts = {s.device.name: by_bucket(s.window.latency(s.device.name, selection.ops)) for s in subjects}
+    counts = {s.device.name: by_bucket(s.window.latency(s.device.name, selection.ops)) for s in some}
     size, limit_us = (cells, where.tile_height - 1), selection.threshold_us
     style = view.latency_map.style(timeline, counts, size, view.ink, limit_us)
     why = {s.device.name: no_map(s, origin) for s in some} if origin else {}
@@ -1138,8 +1138,8 @@ def _maps(view: ViewState, subjects: list[Subject], width: int, room: int, *, ti
     lines, begin = tiles(some, timeline, style, where, why, means=means), subjects.index(some[0])
     order = SORT_WORDS[selection.sort] if paged or selection.sort != SORTS[0] else "by name"
     which = f"{begin + 1}-{begin + len(some)} of {len(subjects)}" if paged else f"{len(subjects)}"
-    rows = (begin + 1, begin + len(some))
-    title = table_title(selection, rows, len(subjects), width, name="maps", order=order, note=_ONE_SCALE)
+    rows, note = (begin + 1, begin + len(some)), _PAGE_SCALE if paged else _ONE_SCALE
+    title = table_title(selection, rows, len(subjects), width, name="maps", order=order, note=note)
     above = [title] if titled else []
     if len(lines) >= room:
         return [*above, *lines]
