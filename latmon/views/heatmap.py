@@ -394,14 +394,18 @@ def edge_labels(scale: LatencyScale) -> Mapping[int, str]:
     return MappingProxyType(labels)
 
 
+_NOMINAL_BELOW = 1 << 20
+"""Latencies that have a name in powers of 2, in us."""
+
+
 def nominal(us: int) -> str:
-    """Return a latency by its name in powers of 2: 64us, 4ms for 4,096 us, 1.5s for 1,572,864 us, 1min for 67 s."""
-    if not us:
-        return "0us"
-    power = us.bit_length() - 1
-    units = ((0, "us"), (10, "ms"), (20, "s"), (26, "min"), (32, "h"))
-    begin, unit = next(named for named in reversed(units) if power >= named[0])
-    return f"{us / (1 << begin):g}{unit}"
+    """Return a latency by its name in powers of 2, 64us, 4ms for 4,096 us; from 2^20 us on in two digits: 67s, 18min.
+
+    A second of 2^20 us is 5 % longer than one, a minute of 2^26 us 12 %: that is too far from what marks beside it say.
+    """
+    if us >= _NOMINAL_BELOW:
+        return with_unit(us, 2)
+    return f"{us / 1024:g}ms" if us >= 1024 else f"{us}us"  # noqa: PLR2004  2^10 us
 
 
 def axis(timeline: Timeline, style: MapStyle, device: str = "") -> Line:

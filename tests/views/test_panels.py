@@ -29,10 +29,10 @@ from latmon.model.frame import (
     Series,
     Traced,
 )
-from latmon.model.histogram import MAX_US, Histogram, bucket_bounds, bucket_index
+from latmon.model.histogram import MAX_US, TOP, Histogram, bucket_bounds, bucket_index
 from latmon.model.measurements import ABOVE, ERRORS
 from latmon.model.measurements.errors import FailedIO
-from latmon.support.units import clock, significant
+from latmon.support.units import clock, duration_us, significant
 from latmon.tui.commands import STEPS, turn
 from latmon.views import device_table
 from latmon.views.axes import (
@@ -50,6 +50,7 @@ from latmon.views.axes import (
 from latmon.views.context import no_softirqs, not_traced, unknown_quantiles, why_no_rows
 from latmon.views.device_table import COLUMNS, Subject, are_hosts, fitting, host_columns, mix, name_cells, sparkline
 from latmon.views.heatmap import (
+    LABEL,
     RAMP,
     Ink,
     MapStyle,
@@ -250,10 +251,10 @@ def test_the_range_begins_where_a_thousandth_of_the_ios_are_faster():
     ("rows", "step", "labels"),
     [
         (37, 4, "16us 64us 256us 1ms 4ms 16ms 64ms 256ms 1s"),
-        (20, 8, "16us 64us 256us 1ms 4ms 16ms 64ms 256ms 1s 4s"),
-        (16, 12, "8us 64us 512us 4ms 32ms 256ms 2s 16s"),
-        (13, 12, "8us 64us 512us 4ms 32ms 256ms 2s"),
-        (11, 16, "16us 64us 256us 1ms 4ms 16ms 64ms 256ms 1s 4s"),
+        (20, 8, "16us 64us 256us 1ms 4ms 16ms 64ms 256ms 1s 4.2s"),
+        (16, 12, "8us 64us 512us 4ms 32ms 256ms 2.1s 17s"),
+        (13, 12, "8us 64us 512us 4ms 32ms 256ms 2.1s"),
+        (11, 16, "16us 64us 256us 1ms 4ms 16ms 64ms 256ms 1s 4.2s"),
     ],
 )
 def test_labels_are_nominal_and_equally_far_apart(rows, step, labels):
@@ -266,11 +267,34 @@ def test_labels_are_nominal_and_equally_far_apart(rows, step, labels):
     assert [text for text in texts if text] == labels.split()
 
 
-@pytest.mark.parametrize(
-    ("power", "text"), [(0, "1us"), (10, "1ms"), (20, "1s"), (25, "32s"), (26, "1min"), (32, "1h")]
-)
+@pytest.mark.parametrize(("power", "text"), [(0, "1us"), (9, "512us"), (10, "1ms"), (19, "512ms"), (20, "1s")])
 def test_a_power_of_two_is_named_as_people_name_it(power, text):
     assert nominal(1 << power) == text
+
+
+@pytest.mark.parametrize(
+    ("us", "text"),
+    [
+        (0, "0us"),
+        (3 << 8, "768us"),
+        (3 << 19, "1.6s"),
+        (1 << 25, "34s"),
+        (1 << 26, "67s"),
+        (3 << 25, "100s"),
+        (1 << 30, "18min"),
+    ],
+)
+def test_a_name_of_a_latency_is_near_it(us, text):
+    """Names in powers of 2 would be 5 % off in seconds, and 12 % in minutes: 1.5min for 100.7 s."""
+    assert nominal(us) == text
+
+
+def test_each_label_from_a_second_on_is_its_latency_in_two_digits():
+    for index in range(bucket_index(1 << 20), TOP + 1):
+        us = bucket_bounds(index)[0]
+        name = nominal(us)
+        assert len(name) < LABEL
+        assert duration_us(name) == pytest.approx(us, rel=0.05), name
 
 
 def test_the_lowest_row_is_never_called_zero():
