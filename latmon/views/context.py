@@ -20,6 +20,7 @@ from latmon.model.measurements import ABOVE, ERRORS, ISSUERS
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import Issuer
 from latmon.recording.archive import Past, TimelineEvent
+from latmon.support.units import spelled
 from latmon.views.device_table import Group, Subject, group_names, groups, order
 from latmon.views.findings_state import NOTHING, CurrentFindings
 from latmon.views.heatmap import Ink
@@ -122,6 +123,15 @@ def no_softirqs(origin: Origin) -> str:
     if origin.backend == "dtrace":
         return "softirqs are the Linux kernel's, and no D script measures them"
     return "not on this system: softirqs are the Linux kernel's" if origin.kernel.startswith("SunOS") else ""
+
+
+def no_threshold(automatic_us: Iterable[int]) -> str:
+    """Return that no threshold is set; `automatic_us`: those from which on I/Os are logged all the same."""
+    limits = sorted(set(automatic_us))
+    if not limits:
+        return "no threshold"
+    ends = " to ".join(spelled(limit) for limit in dict.fromkeys((limits[0], limits[-1])))
+    return f"no threshold (log from {ends})"
 
 
 def unknown_quantiles(histogram: Histogram) -> str:

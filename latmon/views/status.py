@@ -21,6 +21,7 @@ from latmon.views.context import (
     ViewState,
     no_distribution,
     no_map,
+    no_threshold,
     selected,
     tracing_state,
     unknown_quantiles,
@@ -402,8 +403,7 @@ def _coverage(ratio: float | None, covered_us: int) -> HealthWord:
 def _above(above: Slower | None, threshold_us: int | None, automatic_us: int | None) -> Span:
     """Return the number of I/Os above the threshold, in the colour that they have on the map."""
     if above is None or threshold_us is None:
-        automatic = "" if automatic_us is None else f" set, outliers from {with_unit(automatic_us)} on"
-        return Span(f"no threshold{automatic}", "dim")
+        return Span(no_threshold(() if automatic_us is None else (automatic_us,)), "dim")
     of = "" if above.bound_us == threshold_us else f" (┄{with_unit(threshold_us)})"
     return Span(f"{count(above.ios)} above {with_unit(above.bound_us)}{of}", TAIL if above.ios else "text")
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from latmon.findings.rule import CRITICAL, NOTICE, SEVERITIES, Finding, short_name
 from latmon.model.frame import PROBES_STARTING
 from latmon.support.units import spelled
-from latmon.views.context import ViewState, no_distribution, selected
+from latmon.views.context import ViewState, no_distribution, no_threshold, selected
 from latmon.views.lines import (
     FINDING,
     Line,
@@ -274,11 +274,7 @@ def _nothing(view: ViewState) -> str:
     threshold_us = view.selection.threshold_us
     if threshold_us is not None:
         return f"nothing above {spelled(threshold_us)} for {_seen(view)}"
-    automatic = sorted(set(view.history.on_demand.thresholds_us.values()))
-    if not automatic:
-        return "no threshold, A sets one"
-    ends = " to ".join(spelled(us) for us in dict.fromkeys((automatic[0], automatic[-1])))
-    return f"no threshold, A sets one (log: from {ends})"
+    return f"{no_threshold(view.history.on_demand.thresholds_us.values())}, A sets one"
 
 
 def _seen(view: ViewState) -> str:

@@ -15,6 +15,7 @@ import yaml
 from latmon.cli import arguments, config, options
 from latmon.cli.main import run as main
 from latmon.support import theme
+from latmon.tui.keys import ACTIONS
 from latmon.views.selection import ASIDES, PANELS, SCREENS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -145,3 +146,11 @@ def test_every_theme_and_every_ramp_is_described_and_offered(capsys):
 
 def test_the_readme_fits_on_its_page():
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 100
+
+
+def test_each_letter_that_is_a_key_is_in_the_table_of_keys():
+    """`A` was in no document."""
+    section = (ROOT / "docs/CLI.md").read_text(encoding="utf-8").partition("\n## Keys\n")[2].partition("\n## ")[0]
+    quoted = set(re.findall(r"`([^`]+)`", section)) | set("hjkl")
+    letters = {action.shown for action in ACTIONS if len(action.shown) == 1 and action.shown.isalpha()}
+    assert letters - quoted == set()

@@ -10,10 +10,11 @@ from random import Random
 
 from latmon.model.frame import Frame, Origin
 from latmon.recording.reader import open_recording
+from latmon.views.context import no_threshold
 from latmon.views.lines import BLANK, plain
 from latmon.views.screen import Scene, screen_lines
 from latmon.views.selection import Selection
-from latmon.views.verdict import _slow
+from latmon.views.verdict import _nothing, _slow
 from latmon_backends.demo import host_window
 
 RECORDINGS = Path(__file__).resolve().parents[2] / "docs/incidents/recordings"
@@ -59,7 +60,13 @@ def test_ios_above_the_threshold_are_as_many_on_each_screen() -> None:
 
 def test_an_automatic_threshold_is_named_where_none_is_set() -> None:
     made = scene("host", Selection(selected="sdd"))
-    assert "no threshold set, outliers from 40ms on" in text(made)
+    assert " I/Os, no threshold (log from 40 ms) " in text(made), "the map's title"
+    automatic = made.view.history.on_demand.thresholds_us
+    said = no_threshold(automatic.values())
+    assert re.fullmatch(r"no threshold \(log from [\d.]+ ms to [\d.]+ m?s\)", said)
+    assert _nothing(made.view) == f"{said}, A sets one", "the verdict"
+    assert no_threshold([40_000, 40_000]) == "no threshold (log from 40 ms)"
+    assert no_threshold(()) == "no threshold"
     made.choose(Selection(screen="outliers"))
     assert "above the automatic threshold" in text(made)
     assert "above the threshold" not in text(made)
