@@ -241,13 +241,15 @@ class Framer:
         failed: Counter[FailedBy] = Counter()
         for spec in self._declared.get(ERRORS, ()):
             parts = self._parts[spec.name]
-            for key, ios in gains[spec.name].items() if "slot" in parts else ():
+            if "slot" not in parts:
+                continue
+            for key, ios in gains[spec.name].items():
                 place = parts["slot"].read(key) << _SLOT | parts["dev"].read(key) << self._dev_shift
-                flow, number = self._flow(spec, key), self._cgroups.get(place, 0)
-                if flow is not None and number:
-                    failed[FailedBy(*flow, status_name(parts["status"].read(key)), self._named_cgroup(number)[0])] += (
-                        ios
-                    )
+                flow, cgroup = self._flow(spec, key), self._cgroups.get(place, 0)
+                if flow is None or not cgroup:
+                    continue
+                status = status_name(parts["status"].read(key))
+                failed[FailedBy(*flow, status, self._named_cgroup(cgroup)[0])] += ios
         return dict(failed)
 
     def _add_issuers(self, spec: MapSpec, gained: Counts, sums: _IssuerSums) -> None:

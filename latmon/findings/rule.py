@@ -180,18 +180,15 @@ FLEET = "fleet"
 
 SHORT_CELLS = 76
 """Cells of a short text at most, so that it is one line of 80 columns with the sign of its severity."""
-_NAME_CELLS, _WORD_CELLS, _PATH_CELLS = 24, 16, 30
-"""Cells of a device's name in a short text, of a name that `within` shortens, and of a path there."""
+_NAME_CELLS, _WORD_CELLS = 24, 16
+"""Cells of a device's name in a short text, and of a name that `within` shortens."""
+PATH_CELLS = 30
+"""Cells of a path in a short text."""
 
 
 def within(name: str, cells: int = _WORD_CELLS) -> str:
     """Return a name in at most `cells`, with an ellipsis where its end is left out."""
     return name if len(name) <= cells else f"{name[: cells - 1]}…"
-
-
-def path_end(path: str) -> str:
-    """Return a path for a short text, of a long one its end, which tells mounts apart."""
-    return path if len(path) <= _PATH_CELLS else f"…{path[1 - _PATH_CELLS :]}"
 
 
 def short_name(device: str) -> str:

@@ -43,6 +43,21 @@ def clean_path(path: str, limit: int) -> str:
     return shown if len(shown) <= limit else "…" + shown[1 - limit :]
 
 
+def path_end(path: str, cells: int) -> str:
+    """Return a path in at most `cells` of a line; of a longer one its end, which tells it apart, after an ellipsis."""
+    if sum(map(_cells, path)) <= cells:
+        return path
+    begin, room = len(path), cells - 1
+    while begin and _cells(path[begin - 1]) <= room:
+        begin -= 1
+        room -= _cells(path[begin])
+    return f"…{path[begin:]}"
+
+
+def _cells(char: str) -> int:
+    return 2 if unicodedata.east_asian_width(char) in _WIDE else 1
+
+
 def is_clean(text: str) -> bool:
     """Return whether all characters are printable."""
     return text.isprintable()
@@ -103,7 +118,7 @@ def line_width(otherwise: int = WIDTH) -> int:
 def wrapped(text: str, indent: str = "") -> list[str]:
     """Break the text into lines, not between a number and its unit; those after the first are indented by two more."""
     if not text.isascii():
-        text = "".join(char + _SECOND * (unicodedata.east_asian_width(char) in _WIDE) for char in text)
+        text = "".join(char + _SECOND * (_cells(char) - 1) for char in text)
     lines = textwrap.wrap(unbroken(text), line_width(), initial_indent=indent, subsequent_indent=indent + "  ")
     return [line.replace(NO_BREAK, " ").replace(_SECOND, "") for line in lines]
 

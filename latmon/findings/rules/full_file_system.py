@@ -21,6 +21,7 @@ from latmon.findings.programs import most_written
 from latmon.findings.rule import (
     CRITICAL,
     NOTICE,
+    PATH_CELLS,
     SEVERITIES,
     SPACE,
     WARNING,
@@ -32,7 +33,6 @@ from latmon.findings.rule import (
     Threshold,
     Thresholds,
     Where,
-    path_end,
     short_text,
     within,
 )
@@ -40,6 +40,7 @@ from latmon.model import measurements
 from latmon.model.devices import HOST_SEPARATOR
 from latmon.model.measurements.file_system_space import SpaceLooks, SpaceOf
 from latmon.model.measurements.issuers import is_root_cgroup
+from latmon.support.text import path_end
 from latmon.support.units import part, show_size, spelled
 
 ID = "full-file-system"
@@ -247,7 +248,7 @@ def _overwritten(level: _Level) -> str:
 
 
 def _short(level: _Level, writer: _Writer | None) -> Iterator[str]:
-    where = path_end(level.mount)
+    where = path_end(level.mount, PATH_CELLS)
     if not level.is_full:
         yield f"{where} is nearly full: {level.free_text} free"
     else:

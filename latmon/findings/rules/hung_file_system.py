@@ -18,6 +18,7 @@ from latmon.findings.programs import by_program
 from latmon.findings.rule import (
     CRITICAL,
     HANGS,
+    PATH_CELLS,
     WARNING,
     Fact,
     Finding,
@@ -27,7 +28,6 @@ from latmon.findings.rule import (
     Thresholds,
     Where,
     duration_facts,
-    path_end,
     plain,
     short_text,
 )
@@ -35,6 +35,7 @@ from latmon.model.frame import FROZEN, FileSystem
 from latmon.model.measurements import HUNG_OPERATIONS, NFS_REQUESTS
 from latmon.model.measurements.hung_operations import HungOperation, HungTime
 from latmon.model.measurements.nfs import NfsMount
+from latmon.support.text import path_end
 from latmon.support.units import counted, spelled
 
 ID = "hung-file-system"
@@ -184,7 +185,7 @@ def _finding(facts: Facts, hung: _Hung, limits: Thresholds) -> Finding:
         short = [f"frozen for {lasted}: writes wait", f" on {where}", ", not for the device"]
     else:
         effect = f"the server of {where} is silent for {lasted}"
-        short = [f"the server of {path_end(where)} is silent for {lasted}"]
+        short = [f"the server of {path_end(where, PATH_CELLS)} is silent for {lasted}"]
     is_critical = not hung.is_repeated and hung.lasted_us >= limits["critical_us"]
     return Finding(
         ID,

@@ -17,10 +17,9 @@ from latmon.model.frame import (
     RUNNING,
     TRACER_STARTING,
     FileOperation,
-    FileSystem,
     Outlier,
 )
-from latmon.support.text import listed
+from latmon.support.text import listed, path_end
 from latmon.support.units import UNKNOWN, duration, part, rate, spelled
 from latmon.views.bars import legend, stacked
 from latmon.views.context import ViewState, no_rows, not_traced
@@ -69,57 +68,55 @@ _OWN_AND_ELSE, _WAITS_IN_TIME = "own I/O, what else", "cached, I/O+waits, unknow
 class _TimedRow:
     """A row with the seconds of the window."""
 
-    def __init__(self, of: FileRow, seconds: float) -> None:
-        self.of, self.seconds = of, seconds
+    def __init__(self, files: FileRow, seconds: float) -> None:
+        self.files, self.seconds = files, seconds
 
 
-def _file_share(wait: str) -> Field[_TimedRow]:
+def _wait_field(wait: str) -> Field[_TimedRow]:
+    """Return the column with the share of a wait."""
     title = FILE_WAIT_TITLES[wait]
-    return Field(title, len(title), lambda r, _: UNKNOWN if (of := r.of.share(wait)) is None else part(of), rank=1)
+    return Field(title, len(title), lambda r, _: part(r.files.share(wait)), rank=1)
 
 
 _FIELDS: tuple[Field[_TimedRow], ...] = (
-    Field("op", 5, lambda r, _: r.of.op, right=False),
-    Field("files on", 14, lambda r, _: r.of.file_system.mount, right=False, most=40),
-    Field("type", 6, lambda r, _: r.of.file_system.kind, rank=1, right=False, most=12, role="dim"),
-    Field("device", 7, lambda r, _: r.of.file_system.device or UNKNOWN, rank=2, right=False, most=16, role="dim"),
-    Field("per s", 5, lambda r, _: rate(r.of.latency.count / r.seconds)),
-    Field("p50", TIME, lambda r, _: quantile(r.of.latency, 0.5)),
-    Field("p99", TIME, lambda r, _: quantile(r.of.latency, 0.99)),
-    Field("p99.9", TIME, lambda r, _: quantile(r.of.latency, 0.999), rank=2),
-    Field("max", TIME, lambda r, _: maximum(r.of.latency)),
+    Field("op", 5, lambda r, _: r.files.op, right=False),
+    Field("files on", 14, lambda r, _: r.files.file_system.mount, right=False, most=40),
+    Field("type", 6, lambda r, _: r.files.file_system.kind, rank=1, right=False, most=12, role="dim"),
+    Field("device", 7, lambda r, _: r.files.file_system.device or UNKNOWN, rank=2, right=False, most=16, role="dim"),
+    Field("per s", 5, lambda r, _: rate(r.files.latency.count / r.seconds)),
+    Field("p50", TIME, lambda r, _: quantile(r.files.latency, 0.5)),
+    Field("p99", TIME, lambda r, _: quantile(r.files.latency, 0.99)),
+    Field("p99.9", TIME, lambda r, _: quantile(r.files.latency, 0.999), rank=2),
+    Field("max", TIME, lambda r, _: maximum(r.files.latency)),
 )
-_WAIT_FIELDS = (*_FIELDS, *map(_file_share, FILE_WAITS))
+_WAIT_FIELDS = (*_FIELDS, *map(_wait_field, FILE_WAITS))
 """Fields where the time is not split."""
 _PART_FIELDS = (
     *_FIELDS,
-    Field(OWN_IO, 7, lambda r, _: UNKNOWN if (of := r.of.part_share(OWN_IO)) is None else part(of)),
-    Field("most else", 15, lambda r, _: _most_else(r.of), right=False),
+    Field(OWN_IO, 7, lambda r, _: part(r.files.part_share(OWN_IO))),
+    Field("most else", 15, lambda r, _: _longest_else(r.files), right=False),
 )
 
 
-def _most_else(of: FileRow) -> str:
+def _longest_else(files: FileRow) -> str:
     """Return what else the threads did longest, with its share: `lock 83%`."""
-    name = of.longest_wait
-    return f"{name} {part(of.part_share(name))}" if name else UNKNOWN
+    name = files.longest_wait
+    return f"{name} {part(files.part_share(name))}" if name else UNKNOWN
 
 
-def _process(one: FileOperation, _cells: int = 0) -> str:
-    return one.comm if one.pid is None else f"{one.comm}/{one.pid}"
+def _process(operation: FileOperation, _cells: int = 0) -> str:
+    return operation.comm if operation.pid is None else f"{operation.comm}/{operation.pid}"
 
 
-def _path(one: FileOperation) -> str:
-    return whole_path(one.file_system.mount, one.path)
+def _path(operation: FileOperation) -> str:
+    return whole_path(operation.file_system.mount, operation.path)
 
 
-def _end_of_path(one: FileOperation, cells: int) -> str:
-    path = _path(one)
-    return path if len(path) <= cells else f"…{path[len(path) - cells + 1 :]}"
-
-
-def _waited_title(one: FileOperation) -> str:
+def _waited_title(operation: FileOperation) -> str:
     """Return what an operation did longest; where its time is not split, how it waited."""
-    return FILE_WAIT_TITLES[one.wait] if one.split is None else next(iter(one.split.parts(one.total_us)), RUNNING)
+    if operation.split is None:
+        return FILE_WAIT_TITLES[operation.wait]
+    return next(iter(operation.split.parts(operation.total_us)), RUNNING)
 
 
 _OPERATION: tuple[Field[FileOperation], ...] = (
@@ -129,19 +126,19 @@ _OPERATION: tuple[Field[FileOperation], ...] = (
     Field("waited", 9, lambda o, _: _waited_title(o), right=False, most=11),
     Field("process", 12, _process, rank=1, right=False, most=22, role="dim"),
     Field("size", 5, lambda o, _: size(o.bytes), rank=1),
-    Field("file", 20, _end_of_path, right=False, most=200),
+    Field("file", 20, lambda o, cells: path_end(_path(o), cells), right=False, most=200),
 )
 
 
 def device_files(view: ViewState, device: str) -> list[FileRow]:
     """Return the rows of file systems on a device, or on one that it is a member of."""
     above = _with_volumes(view, device)
-    return [one for one in every_row(view) if one.file_system.device in above]
+    return [files for files in all_rows(view) if files.file_system.device in above]
 
 
 def _with_volumes(view: ViewState, device: str) -> set[str]:
     """Return a device, and those that it is a member of."""
-    return {device, *(name for name, one in view.history.store.devices.items() if device in one.members)}
+    return {device, *(name for name, other in view.history.store.devices.items() if device in other.members)}
 
 
 def _devices(view: ViewState) -> frozenset[str] | None:
@@ -151,10 +148,10 @@ def _devices(view: ViewState) -> frozenset[str] | None:
         return frozenset(_with_volumes(view, selection.selected))
     if not selection.globs and not selection.pattern.strip():
         return None
-    return frozenset(one.name for one in shown(view.history.store.devices.values(), selection))
+    return frozenset(device.name for device in shown(view.history.store.devices.values(), selection))
 
 
-def every_row(view: ViewState) -> list[FileRow]:
+def all_rows(view: ViewState) -> list[FileRow]:
     """Return the rows of all file systems; made once per frame."""
     return view.history.made("files", lambda: _file_rows(view))
 
@@ -169,31 +166,41 @@ def files_above(view: ViewState, device: str, width: int, room: int) -> list[Lin
     rows = device_files(view, device)
     if not rows or room < _LEAST:
         return []
-    slow = [one for one in view.history.on_demand.file_operations if one.file_system.device == device]
+    slow = [operation for operation in view.history.on_demand.file_operations if operation.file_system.device == device]
     more = f"  {count(len(slow))} slow: F" if slow else "  F: all"
     if not view.selection.opened:
-        worst = sorted(rows, key=lambda one: -(one.latency.sum or 0))[:2]
-        texts = [f"{one.op} {one.file_system.mount} p99 {quantile(one.latency, 0.99).strip()}" for one in worst]
+        texts = [_brief(files) for files in _longest(rows, 2)]
         return [heading((Span(" files", "strong"), Span(f" {', '.join(texts)}"), Span(more, "dim")), width)]
     head = heading((Span(" files", "strong"), Span(f"  what programs wait for{more}", "dim")), width)
-    kept = sorted(sorted(rows, key=lambda one: -(one.latency.sum or 0))[:_FILE_ROWS], key=rows.index)
+    kept = sorted(_longest(rows, _FILE_ROWS), key=rows.index)
     return [head, *_file_table(view, kept, width), BLANK]
 
 
+def _longest(rows: Sequence[FileRow], limit: int) -> list[FileRow]:
+    """Return the rows with most of the time, at most `limit`."""
+    return sorted(rows, key=lambda files: files.latency.sum or 0, reverse=True)[:limit]
+
+
+def _brief(files: FileRow) -> str:
+    return f"{files.op} {files.file_system.mount} p99 {quantile(files.latency, 0.99).strip()}"
+
+
 def _file_table(view: ViewState, rows: Sequence[FileRow], width: int) -> list[Line]:
-    placed = layout(_PART_FIELDS if any(one.parts for one in rows) else _WAIT_FIELDS, width)
+    placed = layout(_PART_FIELDS if any(files.parts for files in rows) else _WAIT_FIELDS, width)
     seconds = max(view.history.window.covered_us, 1) / 1e6
-    return [fit(line, width) for line in (heads(placed), *(row(placed, _TimedRow(one, seconds)) for one in rows))]
+    lines = [heads(placed)]
+    lines += [row(placed, _TimedRow(files, seconds)) for files in rows]
+    return [fit(line, width) for line in lines]
 
 
-def _most_of(view: ViewState, rows: Sequence[FileRow], width: int, height: int) -> list[Line]:
+def _rows_within(view: ViewState, rows: Sequence[FileRow], width: int, height: int) -> list[Line]:
     """Return the table of file systems in `height` lines: the rows with most of the time, and how many there are."""
     if len(rows) < height:
         return _file_table(view, rows, width)
-    most = sorted(rows, key=lambda one: -(one.latency.sum or 0))[: max(height - 2, 1)]
-    more, remedy = f" … {len(rows) - len(most)} more rows", ", with less of the time; / filters by device"
+    kept = _longest(rows, max(height - 2, 1))
+    more, remedy = f" … {len(rows) - len(kept)} more rows", ", with less of the time; / filters by device"
     last = (Span(f"{more}{remedy}" if len(more) + len(remedy) <= width else more, "dim"),)
-    return [*_file_table(view, [one for one in rows if one in most], width), last]
+    return [*_file_table(view, [files for files in rows if files in kept], width), last]
 
 
 def operations(view: ViewState) -> Sequence[FileOperation]:
@@ -201,26 +208,28 @@ def operations(view: ViewState) -> Sequence[FileOperation]:
     selection, devices = view.selection, _devices(view)
     pids = None if selection.region is None else selection.region.pids
 
-    def those() -> list[FileOperation]:
-        some = [
-            one
-            for one in view.history.on_demand.file_operations[::-1]
-            if (pids is None or one.pid in pids) and (devices is None or one.file_system.device in devices)
-        ]
-        return some if selection.order == ORDERS[0] else sorted(some, key=lambda one: -one.total_us)
+    def listed_operations() -> list[FileOperation]:
+        newest_first = list(reversed(view.history.on_demand.file_operations))
+        if pids is not None:
+            newest_first = [operation for operation in newest_first if operation.pid in pids]
+        if devices is not None:
+            newest_first = [operation for operation in newest_first if operation.file_system.device in devices]
+        if selection.order == ORDERS[0]:
+            return newest_first
+        return sorted(newest_first, key=lambda operation: -operation.total_us)
 
-    return view.history.made(("file operations", pids, devices, selection.order), those)
+    return view.history.made(("file operations", pids, devices, selection.order), listed_operations)
 
 
-def operation_position(some: Sequence[FileOperation], chosen: Hashable | None) -> int:
+def operation_position(rows: Sequence[FileOperation], chosen: Hashable | None) -> int:
     """Return the position of the selected operation; the first one where none is selected or it is gone."""
-    return next((at for at, one in enumerate(some) if one == chosen), 0)
+    return next((position for position, operation in enumerate(rows) if operation == chosen), 0)
 
 
-def slow_requests(view: ViewState, one: FileOperation) -> list[Outlier]:
+def slow_requests(view: ViewState, operation: FileOperation) -> list[Outlier]:
     """Return the slow requests that an operation issued, the longest first."""
     history = view.history
-    return requests_of(one, by_process(history.store.on_demand.outliers(one.mono_us, history.until_us)))
+    return requests_of(operation, by_process(history.store.on_demand.outliers(operation.mono_us, history.until_us)))
 
 
 def files_panel(view: ViewState, width: int, room: int) -> list[Line]:
@@ -228,7 +237,7 @@ def files_panel(view: ViewState, width: int, room: int) -> list[Line]:
     if view.origin is None or not view.history.window.frames:
         return empty_panel(no_rows(view), width, room)
     devices = _devices(view)
-    rows = [one for one in every_row(view) if devices is None or one.file_system.device in devices]
+    rows = [files for files in all_rows(view) if devices is None or files.file_system.device in devices]
     calls = nfs_table(view, width) if devices is None else []
     if not rows and calls:
         return cut([*calls, BLANK, *paragraph(_why_none(view), width)], room)
@@ -245,8 +254,9 @@ def _files_and_operations(
     view: ViewState, rows: Sequence[FileRow], devices: frozenset[str] | None, width: int, room: int
 ) -> list[Line]:
     """Return the panel without the calls of the NFS client."""
-    some = operations(view)
-    named = len({one.file_system for one in rows})
+    slow = operations(view)
+    named = len({files.file_system for files in rows})
+    shares = _OWN_AND_ELSE if any(files.parts for files in rows) else _WAITS_IN_TIME
     head = heading(
         (
             Span(" files", "strong"),
@@ -254,27 +264,27 @@ def _files_and_operations(
             Span("  all devices" if devices is None else f"  on {listed(sorted(devices))}", "dim"),
         ),
         width,
-        (Span(f" {_OWN_AND_ELSE if any(one.parts for one in rows) else _WAITS_IN_TIME}: shares of the time ", "dim"),),
+        (Span(f" {shares}: shares of the time ", "dim"),),
         (Span(" shares of the time ", "dim"),),
     )
-    if not some:
+    if not slow:
         why = paragraph(_no_operations(view), width)
-        return cut([head, *_most_of(view, rows, width, room - len(why) - 2), BLANK, *why], room)
+        return cut([head, *_rows_within(view, rows, width, room - len(why) - 2), BLANK, *why], room)
     if room < _FOR_BOTH:
-        why = paragraph(f"a larger terminal lists the {count(len(some))} slow operations", width, "dim")
-        return cut([head, *_most_of(view, rows, width, room - len(why) - 1), *why], room)
-    at = operation_position(some, view.selection.row)
-    below = _operation(view, some[at], width)
+        why = paragraph(f"a larger terminal lists the {count(len(slow))} slow operations", width, "dim")
+        return cut([head, *_rows_within(view, rows, width, room - len(why) - 1), *why], room)
+    position = operation_position(slow, view.selection.row)
+    below = _operation(view, slow[position], width)
     detail = max(len(below), _DETAIL)
-    free = room - detail - min(len(some) + 1, _LISTED) - 4  # a heading, and blanks between the parts
-    top = [head, *_most_of(view, rows, width, max(room // 3 - 1, 2, free))]
+    free = room - detail - min(len(slow) + 1, _LISTED) - 4  # a heading, and blanks between the parts
+    top = [head, *_rows_within(view, rows, width, max(room // 3 - 1, 2, free))]
     height = max(room - len(top) - detail - 3, 3)
     missing = view.history.on_demand.files_left_out
-    counted = f"{_by(view)}  {count(len(some))} {view.selection.order} first" + (
-        f", {count(missing)} left out by the rate limit" * bool(missing)
-    )
+    counted = f"{_by(view)}  {count(len(slow))} {view.selection.order} first"
+    if missing:
+        counted += f", {count(missing)} left out by the rate limit"
     title = heading((Span(" slow operations", "strong"), Span(counted)), width)
-    listing = table(_OPERATION, some, at, (width, height), why="")
+    listing = table(_OPERATION, slow, position, (width, height), why="")
     return cut([*top, BLANK, title, *listing, BLANK, *below], room)
 
 
@@ -284,35 +294,33 @@ def _by(view: ViewState) -> str:
     return "" if region is None or region.pids is None else f" {region.words.removeprefix(f'{region.device}, ')}"
 
 
-def _operation(view: ViewState, one: FileOperation, width: int) -> list[Line]:
+def _operation(view: ViewState, operation: FileOperation, width: int) -> list[Line]:
     """Return the facts of an operation, and a ribbon per slow request that it issued."""
-    its: FileSystem = one.file_system
-    where = f"{its.kind} on {its.device}" if its.device else its.kind
-    offset = "" if one.offset is None else f", at offset {one.offset:,}"
-    done = f"{one.bytes:,} bytes{offset}; " if one.bytes is not None else ""
-    lines = paragraph(f"{one.op} of {_path(one)}", width, "strong")
-    lines += paragraph(
-        f"{done}{where or 'file system not known'}, by {_process(one)}: {spelled(one.total_us)}, {_waited(one)}",
-        width,
-    )
-    lines += _sleep_lines(one, width)
-    lines += [line for wait in one.waits[-_WAITS:] for line in wait_lines(one, wait, width)]
-    if one.path == LOST_PATH:
+    file_system = operation.file_system
+    where = f"{file_system.kind} on {file_system.device}" if file_system.device else file_system.kind
+    offset = "" if operation.offset is None else f", at offset {operation.offset:,}"
+    done = f"{operation.bytes:,} bytes{offset}; " if operation.bytes is not None else ""
+    lines = paragraph(f"{operation.op} of {_path(operation)}", width, "strong")
+    took = f"{spelled(operation.total_us)}, {_waited(operation)}"
+    lines += paragraph(f"{done}{where or 'file system not known'}, by {_process(operation)}: {took}", width)
+    lines += _sleep_lines(operation, width)
+    lines += [line for wait in operation.waits[-_WAITS:] for line in wait_lines(operation, wait, width)]
+    if operation.path == LOST_PATH:
         lines += paragraph(_LOST, width, "bad")
-    requests = slow_requests(view, one)
+    requests = slow_requests(view, operation)
     if not requests:
-        return [*lines, *(paragraph(_no_request(view, one), width, "dim") if one.disk else [])]
-    lines += paragraph(f"its slow I/O on {one.disk}; Enter: the stages of the first", width, "dim")
-    shown = requests[:_REQUESTS]
-    lines += [_request(each, one, width, view.ink) for each in shown]
-    if len(requests) > len(shown):
-        lines.append((Span(f" … {len(requests) - len(shown)} more", "dim"),))
-    return [*lines, *legend({stage for each in shown for stage in parts_of(each)}, width, view.ink)]
+        return [*lines, *(paragraph(_no_request(view, operation), width, "dim") if operation.disk else [])]
+    lines += paragraph(f"its slow I/O on {operation.disk}; Enter: the stages of the first", width, "dim")
+    listed_requests = requests[:_REQUESTS]
+    lines += [_request(request, operation, width, view.ink) for request in listed_requests]
+    if len(requests) > len(listed_requests):
+        lines.append((Span(f" … {len(requests) - len(listed_requests)} more", "dim"),))
+    return [*lines, *legend({stage for request in listed_requests for stage in parts_of(request)}, width, view.ink)]
 
 
-def _sleep_lines(one: FileOperation, width: int) -> list[Line]:
+def _sleep_lines(operation: FileOperation, width: int) -> list[Line]:
     """Return where the longest sleep without own I/O was, and who had the file's lock as it began."""
-    split = one.split
+    split = operation.split
     if split is None or not split.longest_us:
         return []
     held = f"; {split.holder}/{split.holder_thread} had the lock then" if split.holder else ""
@@ -320,45 +328,43 @@ def _sleep_lines(one: FileOperation, width: int) -> list[Line]:
     return paragraph(f"its longest other sleep: {spelled(split.longest_us)}{where}{held}", width, "dim")
 
 
-def _request(one: Outlier, operation: FileOperation, width: int, ink: Ink) -> Line:
+def _request(request: Outlier, operation: FileOperation, width: int, ink: Ink) -> Line:
     """Return a request with the time from the operation's begin, and its ribbon of stages."""
-    after = f"+{duration(one.mono_us - operation.mono_us).strip()}"
-    text = f" {after:>8} {op_letters(one):5} {size(one.bytes):>5} {duration(one.total_us):>{TIME}} "
-    return fit((Span(text), *stacked(parts_of(one), max(width - len(text) - 1, 1), ink)), width)
+    after = f"+{duration(request.mono_us - operation.mono_us).strip()}"
+    text = f" {after:>8} {op_letters(request):5} {size(request.bytes):>5} {duration(request.total_us):>{TIME}} "
+    return fit((Span(text), *stacked(parts_of(request), max(width - len(text) - 1, 1), ink)), width)
 
 
-def _waited(one: FileOperation) -> str:
+def _waited(operation: FileOperation) -> str:
     """Return what the operation waited for, in words."""
-    if one.split is not None:
-        return ", ".join(f"{name} {spelled(us)}" for name, us in one.split.parts(one.total_us).items())
-    if one.wait == CACHED:
+    if operation.split is not None:
+        return ", ".join(f"{name} {spelled(us)}" for name, us in operation.split.parts(operation.total_us).items())
+    if operation.wait == CACHED:
         return "cached: it did not sleep and issued no I/O"
-    if one.wait == DEVICE_BOUND:
-        return f"it issued I/O to {one.disk or 'a device'} and slept, waits for locks and a CPU included"
-    return f"unknown: {f'it issued I/O to {one.disk} and did not sleep' if one.disk else _SLEPT}"
+    if operation.wait == DEVICE_BOUND:
+        return f"it issued I/O to {operation.disk or 'a device'} and slept, waits for locks and a CPU included"
+    return f"unknown: {f'it issued I/O to {operation.disk} and did not sleep' if operation.disk else _SLEPT}"
 
 
-def _no_request(view: ViewState, one: FileOperation) -> str:
-    limit = view.history.on_demand.thresholds_us.get(one.disk)
+def _no_request(view: ViewState, operation: FileOperation) -> str:
+    limit = view.history.on_demand.thresholds_us.get(operation.disk)
     moves = view.origin is None or view.origin.threshold_us is None
     above = "" if not limit else f" above {f'the threshold, now {spelled(limit)}' if moves else spelled(limit)}"
     return (
-        f"none of its I/Os on {one.disk} was logged{above}: many short ones, or the rate limit left them out; a lower "
-        "--threshold logs more"
+        f"none of its I/Os on {operation.disk} was logged{above}: many short ones, or the rate limit left them out; "
+        "a lower --threshold logs more"
     )
 
 
 def why_no_request(view: ViewState) -> str:
     """Return why the selected operation has no request that Enter opens, and what shows one."""
-    some = operations(view)
-    if not some:
-        return _why_none(view) if view.origin is not None and not every_row(view) else _no_operations(view)
-    one = some[operation_position(some, view.selection.row)]
-    return (
-        _no_request(view, one)
-        if one.disk
-        else f"Enter opens the I/O of an operation, and this one has none: {_waited(one)}"
-    )
+    rows = operations(view)
+    if not rows:
+        return _why_none(view) if view.origin is not None and not all_rows(view) else _no_operations(view)
+    operation = rows[operation_position(rows, view.selection.row)]
+    if operation.disk:
+        return _no_request(view, operation)
+    return f"Enter opens the I/O of an operation, and this one has none: {_waited(operation)}"
 
 
 def _no_operations(view: ViewState) -> str:
@@ -375,7 +381,7 @@ def _why_none(view: ViewState) -> str:
     assert origin is not None  # noqa: S101  checked by the caller
     begins = view.tracing.startswith(TRACER_STARTING) and not view.recorded
     if view.history.any_traced and not begins:
-        lacks = {one.name: one.reason for one in (*view.history.on_demand.traced.absent, *origin.probes_missing)}
+        lacks = {probe.name: probe.reason for probe in (*view.history.on_demand.traced.absent, *origin.probes_missing)}
         if FILES in lacks:
             unlimited = _UNLIMITED if "budget" in lacks[FILES] and not view.recorded else ""
             return f"operations on files {'were' if view.recorded else 'are'} not traced: {lacks[FILES]}{unlimited}"
