@@ -13,6 +13,7 @@ from functools import cached_property
 
 from latmon.model.histogram import BITS, Histogram, bucket_bounds, bucket_index
 from latmon.model.stages import COLUMNS, FACTS, FACTS_OF, LETTERS, UNACCOUNTED, colour_number, drawn_as
+from latmon.support.units import with_unit
 from latmon.views.device_table import RAMP_SPARKS, SPARKS
 from latmon.views.heatmap import TAIL, Ink, nominal
 from latmon.views.lines import Line, Span, runs
@@ -93,7 +94,7 @@ def share_bar(share: float | None, cells: int, role: str = "text") -> Line:
     return (Span(f"{text:<{cells}}", role),)
 
 
-_AGE_FROM_US = 1 << 18
+_AGE_FROM_US = 250_000
 """Age at the right end of an axis of ages: no younger one is listed."""
 _AGE_OCTAVES = 8
 """Octaves of the shortest axis of ages: to a minute."""
@@ -122,7 +123,7 @@ class AgeAxis:
         """Return the labels as a text of exactly `cells`: 16s 4s 1s now."""
         text = "now"
         for octave in range(2, self.octaves + 1, 2):
-            label = nominal(_AGE_FROM_US << octave)
+            label = with_unit(_AGE_FROM_US << octave, 2)
             at = self.length(_AGE_FROM_US << octave)
             if at >= len(text) + len(label) + 1:
                 text = f"{label}{text:>{at - len(label)}}"
