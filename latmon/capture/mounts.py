@@ -196,7 +196,7 @@ def plain_field(field: bytes) -> str:
 
 
 def _parse(text: bytes) -> Iterator[Mount]:
-    for line in text.splitlines():
+    for line in text.split(b"\n"):  # a name may have \r, which the kernel does not escape
         before, separator, after = line.partition(b" - ")
         places, kinds = before.split(b" "), after.split(b" ")
         if separator and len(places) >= _PLACES and len(kinds) > 2:  # noqa: PLR2004 - kind, source, options

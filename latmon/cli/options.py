@@ -14,6 +14,7 @@ from latmon.cli import values
 from latmon.cli.declaration import Option, Rule
 from latmon.model import stages
 from latmon.support.streams import STANDARD
+from latmon.support.units import LONGEST_THRESHOLD_US
 
 MEASURED = "what is measured"
 TOOLS = "the tool that runs the probes; under sudo only the system's file may name it"
@@ -215,7 +216,7 @@ DTRACE = Option(
 THRESHOLD = Option(
     "--threshold THRESHOLD",
     "list I/Os that take at least this long, such as 100ms",
-    values.Duration(),
+    values.Duration("a threshold", lambda: (0, LONGEST_THRESHOLD_US)),
     key="threshold",
     group=MEASURED,
     excludes=(_OF_A_HOST,),

@@ -169,6 +169,10 @@ _SIZES = {
 }
 
 
+LONGEST_THRESHOLD_US = 3_600_000_000
+"""Longer latencies than 71 min are counted as one: no number above a longer threshold would be right."""
+
+
 def duration_us(text: str) -> int:
     """Parse `250ms`, `1s`, `5min`, `1h` or a bare number of seconds to us. Raises ValueError with the expected form."""
     return _scaled(text, _DURATIONS, "a duration such as 250ms, 1s or 5min")

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from latmon.findings.episodes import Episode
 from latmon.findings.rule import Where, screen_title
 from latmon.model.histogram import bucket_index
-from latmon.support.units import duration_us
+from latmon.support.units import LONGEST_THRESHOLD_US, duration_us, show_duration
 from latmon.views.context import ViewState, selected
 from latmon.views.panels.files import operation_position, operations, slow_requests
 from latmon.views.panels.findings import current_first, finding_position, key_of, where
@@ -577,6 +577,8 @@ def with_threshold(selection: Selection, text: str) -> Selection:
     threshold_us = duration_us(text)
     if threshold_us <= 0:
         raise ValueError("a threshold is longer than 0, such as 10ms")
+    if threshold_us > LONGEST_THRESHOLD_US:
+        raise ValueError(f"a threshold is at most {show_duration(LONGEST_THRESHOLD_US)}")
     return replace(selection, threshold_us=threshold_us)
 
 

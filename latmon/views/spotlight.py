@@ -7,6 +7,7 @@ the first such heading, other words the lines that contain them.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from itertools import pairwise
 
 from latmon.views.heatmap import Ink
 from latmon.views.lines import FRAME, Line, Span, is_heading, plain
@@ -73,7 +74,7 @@ def _rows(point: str, body: Sequence[Line]) -> Sequence[int]:
 
 
 def _parts(body: Sequence[Line]) -> Iterator[range]:
-    """Yield the lines from each heading to the next one, and those before the first heading."""
+    """Yield the lines from each heading to the next one, and those before the first heading; none of an empty body."""
     starts = [row for row, line in enumerate(body) if row == 0 or is_heading(line)]
-    for start, end in zip(starts, [*starts[1:], len(body)], strict=True):
+    for start, end in pairwise([*starts, len(body)]):
         yield range(start, end)

@@ -43,6 +43,8 @@ _STALE_S = 10
 """Rules are evaluated every 5 s; the time of older findings is shown."""
 _AGE_TOLERANCE_US = 500_000
 """Between the clocks of a finding and of the frames."""
+_QUIET_US = 10_000_000
+"""A shorter time is too little to call a host quiet: no I/O can have waited for long, and some rules need as much."""
 _FIRST_US = 6_000_000
 """The rules are evaluated in this time, at first."""
 
@@ -191,10 +193,13 @@ def _with_key(lines: list[Line], finding: Finding, width: int) -> list[Line]:
     digit = SCREENS.index(screen) + 1 if screen in SCREENS else 1
     # its map is on the screen already
     key = ("6", " why ") if digit == 1 else (str(digit), " shows ")
-    for words in (key[1], ""):
-        room = width - line_width(lines[-1]) - len(key[0]) - len(words)
+    with_words = (Span(key[0], "accent"), Span(key[1], "dim"))
+    # a bare digit would be read as the last word of the finding
+    alone = (Span("[", "dim"), Span(key[0], "accent"), Span("]", "dim"))
+    for hint in (with_words, alone):
+        room = width - line_width(lines[-1]) - line_width(hint)
         if room >= _APART:
-            return [*lines[:-1], (*lines[-1], Span(" " * room), Span(key[0], "accent"), Span(words, "dim"))]
+            return [*lines[:-1], (*lines[-1], Span(" " * room), *hint)]
     return lines
 
 
@@ -220,7 +225,9 @@ def _without(view: ViewState, trouble: Sequence[str], width: int) -> list[Line]:
             "; ".join((f"no finding; {origin.backend} does not time I/Os, so none counts as slow", *doubts)), width
         )
     slow = _slow(view)
-    if found.evaluated and not slow and not trouble and view.selection.threshold_us is not None:
+    full = _full(view)
+    is_quiet = not slow and not full and not trouble and view.selection.threshold_us is not None
+    if found.evaluated and is_quiet and window.covered_us >= _QUIET_US:
         rest = wrap("; ".join((_nothing(view), *doubts)), width - len("   quiet: "))
         return [
             (Span(" ● ", "limit"), Span("quiet: ", "strong"), Span(rest[0])),
@@ -228,7 +235,15 @@ def _without(view: ViewState, trouble: Sequence[str], width: int) -> list[Line]:
         ]
     nothing = "no finding now" if found.over else f"no finding in {span(round(found.span_us, -6))}"
     begin = [nothing] if found.evaluated else []
-    return _said("; ".join((*begin, *(slow or [_nothing(view)]), *doubts)), width)
+    return _said("; ".join((*begin, *(slow or [_nothing(view)]), *full, *doubts)), width)
+
+
+def _full(view: ViewState) -> list[str]:
+    """Return a device whose driver has as many I/Os as its limit allows, in words; empty without one."""
+    subject = next((subject for subject in view.subjects() if subject.at_limit), None)
+    if subject is None:
+        return []
+    return [f"{subject.device.name} is at its limit of {subject.limit} I/Os"]
 
 
 def _unknown(view: ViewState) -> list[str]:
@@ -240,7 +255,7 @@ def _unknown(view: ViewState) -> list[str]:
         begins = view.history.window.covered_us < _FIRST_US and not view.recorded
         return ["rules are evaluated after 2 s" if begins else "no rule is evaluated, 6 shows why"]
     lacking = {*found.broken, *(rule for rules in found.not_evaluated.values() for rule in rules)}
-    return [f"{len(lacking)} of {found.rules} rules not evaluated, 6 shows them"] if lacking else []
+    return [f"{len(lacking)} of {found.rules} rules not evaluated"] if lacking else []
 
 
 def _slow(view: ViewState) -> list[str]:

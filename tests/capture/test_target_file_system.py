@@ -171,3 +171,10 @@ def test_readers_share_a_reading_of_the_mounts_and_its_lines(tmp_path):
     second = table.read()
     now[0] = 8.0
     assert table.read() is second, "nothing has changed"
+
+
+def test_a_mount_point_with_a_carriage_return_is_kept_and_its_files_are_its_own():
+    text = b"20 1 8:1 / / rw - ext4 /dev/sda1 rw\n22 20 0:55 / /home/u/f\rx rw - fuse.sshfs h:/ rw\n"
+    mount = mount_module.Mounts(text).above(Path("/home/u/f\rx/file"))
+    assert mount is not None
+    assert mount.kind == "fuse.sshfs"

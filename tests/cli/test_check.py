@@ -129,7 +129,7 @@ def test_a_clean_recording_is_reported_and_copied_line_for_line(whole, check):
     assert rows["backend"] == "test, by hand, tier A"
     assert (rows["from"], rows["to"]) == ("1970-01-12T13:46:40.000Z", "1970-01-12T13:46:52.000Z")
     assert rows["windows"] == "12, 12 s in all"
-    assert rows["size"] == f"{len(whole)} bytes ({len(whole) / 1000:.1f} kB) in 14 members"
+    assert rows["size"] == f"{len(whole)} bytes ({len(whole) / 1024:.1f} KiB) in 14 members"
     assert rows["closed"] == "yes (closed)"
     assert rows["clean"] == "everything in it can be read"
     assert found.repaired == 0

@@ -653,7 +653,7 @@ def test_a_command_is_recorded_to_its_end_and_its_exit_code_passed_on(latmon, tm
     assert end.reason == texts[1]
     assert open_recording(tmp_path / "x.gz").origin.extra["command"] == "sh -c 'echo out; exit 3'"
     size = (tmp_path / "x.gz").stat().st_size
-    assert f"{size / 1000:.1f} kB" in done.stderr
+    assert f"{size / 1024:.1f} KiB" in done.stderr
     private = latmon("--backend", "procfs", "--record", "y.gz", "--redact", "--", "sh", "-c", "true")
     assert private.returncode == 0
     assert "the command: exit code 0 after" in private.stderr

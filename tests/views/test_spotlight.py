@@ -97,3 +97,7 @@ def test_another_screen_than_that_of_the_stop_is_not_faint():
         made.banner = TourBanner("1/5", "a title", "a text", (), points, context)
         panels = drawn(made, (80, 24))
         assert FAINT not in {span.role for line in (panels.title, *panels.body) for span in line}
+
+
+def test_a_screen_without_room_for_a_body_has_nothing_to_point_at():
+    assert lit(("map", "table"), (), []) == (set(), set())

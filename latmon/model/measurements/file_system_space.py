@@ -39,12 +39,17 @@ class SpaceLooks:
     """Looks at most five minutes after the last look that saw it written."""
 
 
+def _impossible(looks: int, size_bytes: int, *_others: int) -> str:
+    return "" if looks and size_bytes else "has a file system without looks or without a size"
+
+
 FILE_SYSTEM_SPACE = Table(
     "file_system_space",
     SpaceOf,
     (DEVICE, MOUNT, TEXT),
     record(
         SpaceLooks,
+        impossible=_impossible,
         looks=Unit.EVENTS,
         size_bytes=Unit.BYTES,
         available_bytes=Unit.BYTES,
