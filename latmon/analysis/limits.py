@@ -169,6 +169,8 @@ _DEFAULT_THROTTLE = 256
 """SD_MAX_THROTTLE of illumos (uts/common/sys/scsi/targets/sddef.h), the default of both."""
 _DEFAULT_REQUESTS = 128
 """The kernel's default of nr_requests is not below this or the number of tags (block/blk-mq.h, BLKDEV_DEFAULT_RQ)."""
+_SMALL_REQUEST_KIB = 32
+"""No disk of today takes less: 128 KiB is the least of SATA (LBA28), and the kernel's own bound is 1280 KiB or more."""
 _SORTING = ("mq-deadline", "bfq", "deadline", "cfq")
 _ONE_BY_ONE = ("usb-storage", "ums-", "ata_", "pata_", "sr", "mmc")
 """Drivers whose devices take one command at a time by design, without tags."""
@@ -182,8 +184,8 @@ _DEPTH = re.compile(r"depth|can_queue|cmd_per_lun|max_queue|queue_size")
 """Parameters of a driver that are numbers of commands; others of its limits are switches."""
 
 
-REQUESTS = "requests-below-depth"
-"""Remark on a low nr_requests."""
+REQUESTS, SMALL_REQUESTS = "requests-below-depth", "requests-small"
+"""Remarks on a low nr_requests, and on a low max_sectors_kb."""
 
 
 class Advice(NamedTuple):
@@ -375,6 +377,13 @@ def _nr_requests(seen: Tuning) -> Advice | None:
     return Advice(REQUESTS, f"{requests} can't fill the {bound:,} that the driver takes")
 
 
+def _max_sectors(seen: Tuning) -> Advice | None:
+    kib = seen.number("max_sectors_kb")
+    if not kib or kib >= _SMALL_REQUEST_KIB or seen.device.kind != "disk":
+        return None
+    return Advice(SMALL_REQUESTS, f"a larger I/O is sent in pieces of {kib} KiB, each with the whole cost of an I/O")
+
+
 def _can_queue(seen: Tuning) -> Advice | None:
     host, n = seen.number("can_queue"), len(seen.neighbours.devices)
     if host is None or n < 2 or seen.one_by_one:  # noqa: PLR2004 - one alone shares nothing
@@ -426,6 +435,7 @@ _CHECKS: Mapping[str, Callable[[Tuning], Advice | None]] = {
     "wbt_lat_usec": _wbt,
     "scheduler": _scheduler,
     "nr_requests": _nr_requests,
+    "max_sectors_kb": _max_sectors,
     "can_queue": _can_queue,
     "iostats": _iostats,
     "rq_affinity": _rq_affinity,

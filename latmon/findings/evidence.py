@@ -692,6 +692,12 @@ def raise_limit(device: Device, name: str) -> Iterator[Step]:
         # Without a scheduler the kernel refuses more requests than there are tags (blk_mq_update_nr_requests).
         tags = number(limit_values(device).get("nr_tags", "")) if elevator(device.limits) in (None, "none") else None
         yield Step("raise nr_requests", risk, (setting(f"{at}/queue/nr_requests", min(tags or 256, 256)),))
+    elif name == "max_sectors_kb":
+        yield Step(
+            "set max_sectors_kb to what the device takes at most (max_hw_sectors_kb), or to 1280, the usual value",
+            "large I/Os hold up small ones for longer; undone by the old value",
+            (f"cat {at}/queue/max_hw_sectors_kb", setting(f"{at}/queue/max_sectors_kb", 1280)),
+        )
     elif name == "queue_type":
         yield Step(
             "turn tagged queueing on",

@@ -138,6 +138,7 @@ def test_usual_defaults_are_not_off(name):
         ({"scheduler": "bfq"}, "lpfc", "scheduler-sorts"),
         ({"scheduler": "bfq", "rotational": 0}, "ahci", "scheduler-sorts"),
         ({"nr_requests": 4}, "lpfc", "requests-below-depth"),
+        ({"max_sectors_kb": 4}, "lpfc", "requests-small"),
         ({"iostats": 0}, "lpfc", "blind"),
         ({"rq_affinity": 0}, "lpfc", "completes-anywhere"),
     ],

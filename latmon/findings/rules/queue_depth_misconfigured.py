@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from latmon.analysis.attribution import Submission, submission_of
-from latmon.analysis.limits import FEW, REQUESTS, Advice, Audited
+from latmon.analysis.limits import FEW, REQUESTS, SMALL_REQUESTS, Advice, Audited
 from latmon.findings.evidence import raise_limit
 from latmon.findings.facts import Facts
 from latmon.findings.rule import (
@@ -42,6 +42,7 @@ _ABOUT = (
     REQUESTS,
     "host-limit-shared",
     "global-setting",
+    SMALL_REQUESTS,
 )
 """Remarks of the audit that this rule reports; not those on schedulers, statistics and completion CPUs."""
 
