@@ -35,7 +35,6 @@ from latmon.views.units import moment
 
 _LEAD_US = 600_000_000
 """Time before a picture that is read: the longest window of the screen."""
-_WITH_FINDINGS = ("overview", "stages", "findings")
 
 
 def _shown(options: ExportOptions) -> ScreenOptions:
@@ -50,9 +49,8 @@ class Moments:
     ) -> None:
         """`size`: columns and lines; `name`: the source in the caption."""
         self._name, self._size = name, size
-        rules = options.findings if options.selection.screen in _WITH_FINDINGS else None
         selection = replace(options.selection, sweep=False)  # that is for slow links
-        self._scene = Scene(selection, mode=options.mode, ink=ink, findings=rules)
+        self._scene = Scene(selection, mode=options.mode, ink=ink, findings=options.findings)
         self._scene.findings_state.at_once, self._scene.findings_state.late_us = False, WINDOW_US
         self._scene.store.origin = origin
         self._scene.has_strip = False
