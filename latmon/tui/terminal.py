@@ -57,6 +57,7 @@ from textual.message import Message
 from latmon.support import first_picture, signals
 from latmon.support.errors import EXIT_DONE
 from latmon.tui.colour_question import ATTRIBUTES, COLOURS, ColourAnswers, DeviceControl, Truecolor
+from latmon.tui.paste import PASTE_END, PasteGuard
 from latmon.views.lines import PLAIN, SGR_OFF, UNKNOWN_CELL, Cell, Pen, Row, cells_of, change, encode
 
 _MOVES = (1, -1, 2, -2, 3, -3, 4, -4)
@@ -388,7 +389,6 @@ MOST_CELLS = 1000
 """Columns and lines of the largest terminal: one of 8K with a font of 8x8 pixels has 960 columns."""
 
 
-_PASTE_END = "\x1b[201~"
 _PASTE_S = 2.0
 """Time without input after which a paste has ended: its end may get lost."""
 
@@ -412,13 +412,14 @@ class InputParser(XTermParser):
     def __init__(self, debug: bool = False, answers: ColourAnswers | None = None) -> None:
         super().__init__(debug)
         self._answers = answers or ColourAnswers()
+        self._paste = PasteGuard()
 
     def feed(self, data: str) -> Iterable[Message]:
         """Yield the messages of the input. A size in pixels is used for the mouse only where it is known."""
-        answered, data = self._answers.take(data)
+        answered, keys = self._answers.take(self._paste.clean(data))
         yield from answered
-        if data:
-            yield from self._feed(data)
+        if keys:
+            yield from self._feed(keys)
 
     def _feed(self, data: str) -> Iterable[Message]:
         self._ends = time.monotonic() + _PASTE_S if data else None
@@ -437,7 +438,7 @@ class InputParser(XTermParser):
             yield from self._feed(held)
         yield from super().tick()
         if self._ends is not None and time.monotonic() >= self._ends:
-            yield from self.feed(_PASTE_END)  # without a paste it does nothing
+            yield from self.feed(PASTE_END)  # without a paste it does nothing
             self._ends = None
 
     @property
