@@ -797,9 +797,9 @@ class LatmonApp(App[int]):
         if message:
             self.show_message(message)
 
-    def _ask(self, purpose: str, text: str = "") -> None:
+    def _ask(self, purpose: str, text: str = "", *, is_replaced: bool = False) -> None:
         """Begin a typed line."""
-        self._asked = Prompt(purpose, InputLine(text))
+        self._asked = Prompt(purpose, InputLine(text, is_replaced=is_replaced))
         self._repaint()
 
     def action_filter(self) -> None:
@@ -807,7 +807,7 @@ class LatmonApp(App[int]):
 
     def action_threshold(self) -> None:
         threshold_us = self.scene.view.selection.threshold_us
-        self._ask(THRESHOLD, "" if threshold_us is None else show_duration(threshold_us))
+        self._ask(THRESHOLD, "" if threshold_us is None else show_duration(threshold_us), is_replaced=True)
 
     def _set_threshold(self, text: str) -> None:
         try:

@@ -526,6 +526,8 @@ class InputLine:
 
     text: str = ""
     done: bool = False
+    is_replaced: bool = False
+    """Whether typed text takes the place of this one, which is a value to change, and is not added to it."""
 
     def after(self, key: str, character: str | None, most: int = _MAX) -> InputLine:
         """Return the line after a key: Enter keeps the text, Esc and Ctrl-U clear it, Ctrl-W removes a word.
@@ -543,7 +545,10 @@ class InputLine:
         if key == "ctrl+u":
             return InputLine()
         added = "".join(one for one in character or "" if one.isprintable())
-        return InputLine((self.text + added)[:most])
+        if not added:
+            return self
+        kept = "" if self.is_replaced else self.text
+        return InputLine((kept + added)[:most])
 
 
 def one_line(text: str) -> str:

@@ -1,8 +1,9 @@
-"""Esc characters in a paste, whole and cut at each place."""
+"""Pasted and typed text: Esc in a paste, whole and cut at each place, and a value that is replaced."""
 
 import pytest
 from textual.events import Key, Paste
 
+from latmon.tui.commands import InputLine
 from latmon.tui.paste import PASTE_BEGIN, PASTE_END, PasteGuard
 from latmon.tui.terminal import InputParser
 
@@ -38,3 +39,11 @@ def test_wherever_the_input_is_cut_it_is_one_paste_for_the_parser(cut):
 def test_an_answer_of_a_terminal_in_a_paste_stays_in_it():
     messages = list(InputParser().feed(f"{PASTE_BEGIN}a\x1b[?62;22cb{PASTE_END}"))
     assert [message.text for message in messages if isinstance(message, Paste)] == ["a[?62;22cb"]
+
+
+def test_a_typed_value_takes_the_place_of_the_one_to_change():
+    line = InputLine("500ms", is_replaced=True)
+    assert line.after("1", "1").after("0", "0").after("m", "m").text == "10m"
+    assert line.after("backspace", None).after("x", "x").text == "500mx"
+    assert line.after("left", None) == line
+    assert InputLine("sda").after("1", "1").text == "sda1"
