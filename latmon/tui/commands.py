@@ -545,10 +545,8 @@ class InputLine:
         if key == "ctrl+u":
             return InputLine()
         added = "".join(one for one in character or "" if one.isprintable())
-        if not added:
-            return self
-        kept = "" if self.is_replaced else self.text
-        return InputLine((kept + added)[:most])
+        kept = "" if self.is_replaced and added else self.text
+        return InputLine((kept + added)[:most], is_replaced=self.is_replaced and not added)
 
 
 def one_line(text: str) -> str:
