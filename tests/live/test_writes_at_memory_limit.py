@@ -47,7 +47,7 @@ def test_the_writer_and_what_its_cgroup_has_to_write_are_seen(tmp_path):
             with Capture(tmp_path, "--backend", "procfs") as capture:
                 before = reclaims_of_unwritten_pages()
                 are_seen = wait_for(lambda: looks(capture, cgroup) >= 3, 40.0, 1.0)
-                if not are_seen and reclaims_of_unwritten_pages() - before < FEW:
+                if reclaims_of_unwritten_pages() - before < FEW:
                     pytest.skip("this disk writes so fast that no page at the limit waits for it")
                 assert are_seen
                 assert capture.stop() == 0, capture.stderr
