@@ -447,8 +447,9 @@ def test_issue_order_of_the_last_burst_or_why_there_is_none():
 
 def test_out_is_of_its_limit_where_one_is_known():
     lines = shown("screen:0").splitlines()
-    assert "depth" in next(line for line in lines if "IOPS" in line)
-    assert "    3/3 " in next(line for line in lines if CROWDED in line)
+    title = next(row for row, line in enumerate(lines) if "IOPS" in line)
+    assert "depth" in lines[title]
+    assert "    3/3 " in next(line for line in lines[title:] if CROWDED in line)
     assert [of_limit(*pair) for pair in ((3, 3), (14, 64), (31, 1023), (412, 1023), (1023, 8184), (0, 8184))] == [
         "3/3", "14/64", "31/1023", "412/1k", "1023/8k", "0/8184",
     ]  # fmt: skip
