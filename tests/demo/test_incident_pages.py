@@ -34,7 +34,7 @@ LIVE = sorted((RECORDINGS / "live").glob("*.gz"))
 LARGEST_LIVE = 100_000
 LARGEST = 8_000_000
 """Bytes of all recordings: everybody who clones it fetches them."""
-LARGEST_CAST, LONGEST_CAST_S = 300_000, 20
+LARGEST_CAST, LONGEST_CAST_S = 300_000, 24
 SHORT = 60_000_000
 QUOTE = re.compile(r"<!-- latmon ([^>]*) -->\n\n```text\n(.*?)```", re.DOTALL)
 """Command and quoted output."""
