@@ -40,13 +40,18 @@ settings.register_profile("thorough", deadline=None, max_examples=250)  # make t
 settings.load_profile("latmon")
 
 
+_UMASK = os.umask(0o022)
+"""That of the test run; read by setting it for a moment."""
+os.umask(_UMASK)
+
+
 @pytest.fixture(autouse=True)
 def _umask_and_environment() -> Iterator[None]:
     """Restore what the command line sets for its process: a later test's ssh would log in as another user."""
-    before, variables = os.umask(0o022), dict(os.environ)
-    os.umask(before)
+    variables = dict(os.environ)
+    os.umask(_UMASK)  # a fixture of a whole module may have run a command before
     yield
-    os.umask(before)
+    os.umask(_UMASK)
     for name in os.environ.keys() - variables.keys():
         del os.environ[name]
     os.environ.update(variables)
