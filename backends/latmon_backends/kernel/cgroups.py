@@ -30,6 +30,7 @@ from latmon.support.paths import content, matching, regular, text
 from latmon.support.process import run_aside
 from latmon.support.text import clean, clean_path
 from latmon_backends.kernel.diskstats import MOST_GAINED, has_restarted
+from latmon_backends.kernel.processes import pids
 
 LEAST_WALK_US, WALK_US = 2_000_000, 30_000_000
 """Least and longest time between two walks: a new limit that lasts for 20 s must be seen when it begins."""
@@ -427,9 +428,11 @@ class ProcessIos:
 
     def sample(self) -> ProcessCounters | None:
         """Return the processes that had I/O; None where there are too many processes, or no file is readable."""
-        pids = [name for name in os.listdir(self._proc) if name.isdecimal()]  # noqa: PTH208 - no paths of thousands
+        numbers = pids(self._proc)
         found = (
-            {int(pid): process for pid in pids if (process := self._read(pid))} if len(pids) <= MAX_CGROUPS else None
+            {pid: process for pid in numbers if (process := self._read(str(pid)))}
+            if len(numbers) <= MAX_CGROUPS
+            else None
         )
         self._known = {pid: process for pid, process in (found or {}).items() if any(process.total)}
         return self._known if found else None

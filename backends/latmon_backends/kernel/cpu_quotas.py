@@ -22,15 +22,14 @@ from latmon.model.measurements import CPU_QUOTAS
 from latmon.model.measurements.cpu_quotas import CpuQuota, QuotaPeriods
 from latmon.model.table import Tables
 from latmon.support.paths import content
-from latmon.support.text import clean
 from latmon_backends.kernel.bounded_sums import BoundedSums
 from latmon_backends.kernel.cgroups import LimitedCgroup, cgroups_below, hierarchies, pids_of
 from latmon_backends.kernel.paced_looks import PacedLooks, Run
+from latmon_backends.kernel.processes import row_name_of
 
 _MOST_CGROUPS = 5_000
 _MOST_THROTTLED = 50
 """Cgroups whose processes are looked at; each takes 20 us a process, of which there are 200 at most."""
-_MAX_NAME = 256
 _STAT = re.compile(rb"^(nr_periods|nr_throttled|throttled_time|throttled_usec) (\d{1,19})$", re.MULTILINE)
 _IO = re.compile(rb"^(?:read_bytes|write_bytes): (\d{1,19})$", re.MULTILINE)
 _CALLS = re.compile(rb"^(?:rchar|wchar): (\d{1,19})$", re.MULTILINE)
@@ -173,7 +172,7 @@ def _ios(proc: Path, path: Path, known: Iterable[_Process]) -> dict[_Process, in
         counters = content(proc / pid / "io") if pid.isdecimal() else b""
         if not counters:
             continue
-        name = clean(content(proc / pid / "comm").rstrip(b"\n"), _MAX_NAME).replace("/", "_") + f"/{pid}"
+        name = row_name_of(proc, pid)
         serves_fuse = serving[name] if name in serving else _serves_fuse(proc / pid)
         values = (_CALLS if serves_fuse else _IO).findall(counters)
         if values:

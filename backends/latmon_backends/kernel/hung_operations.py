@@ -32,16 +32,15 @@ from latmon.model.measurements import HUNG_OPERATIONS
 from latmon.model.measurements.hung_operations import HungOperation, HungTime
 from latmon.model.table import Tables
 from latmon.support.paths import content
-from latmon.support.text import clean
 from latmon_backends.kernel.bounded_sums import BoundedSums
 from latmon_backends.kernel.paced_looks import LEAST_US, PacedLooks, Run
+from latmon_backends.kernel.processes import pids, row_name_of
 
 _MOST_THREADS, _MOST_WAITS, _MOST_FILES = 20_000, 200, 256
 _MOST_PAGE_WAITS = 100
 """Threads on local disks wait for pages, too: they leave room for the others."""
 _WALK_SHARE = 200
 """All threads are looked at after so many times the CPU time that it takes: 0.5 % of a CPU."""
-_MAX_NAME = 256
 _FUSE, _NFS = re.compile(r"fuse|fuseblk|fuse\..*"), re.compile(r"nfs|nfs4")
 _CEPH, _9P = re.compile("ceph"), re.compile("9p")
 _SERVERS: Mapping[bytes, re.Pattern[str]] = MappingProxyType(
@@ -216,11 +215,11 @@ def _threads(proc: Path, after: int) -> tuple[list[_Thread], int]:
 
     The last process is 0 where these are all threads. So each thread has its turn.
     """
-    pids = sorted(int(name) for name in os.listdir(proc) if name.isdecimal())  # noqa: PTH208 - no paths of thousands
-    begin = bisect_right(pids, after)
+    ordered_pids = sorted(pids(proc))
+    begin = bisect_right(ordered_pids, after)
     threads: list[_Thread] = []
     last = 0
-    for pid in (*pids[begin:], *pids[:begin]):
+    for pid in (*ordered_pids[begin:], *ordered_pids[:begin]):
         try:
             tids = os.listdir(f"{proc}/{pid}/task")  # noqa: PTH208
         except OSError:
@@ -272,9 +271,8 @@ def _row(proc: Path, thread: _Thread, function: bytes, mounts: _MountsOfThreads)
     if mount is None and not is_frozen:  # nothing says which of the servers hangs
         return None
     file_system = FileSystem("") if mount is None else mounts.file_system(mount)
-    name = clean(content(f"{proc}/{pid}/comm").rstrip(b"\n"), _MAX_NAME).replace("/", "_")
     cause = FROZEN if is_frozen else SERVER
-    return HungOperation(file_system.device, file_system.mount, file_system.kind, cause, f"{name}/{pid}")
+    return HungOperation(file_system.device, file_system.mount, file_system.kind, cause, row_name_of(proc, pid))
 
 
 def _is_lock(call: bytes) -> bool:

@@ -36,12 +36,11 @@ from latmon.model.measurements.io_priorities import (
 )
 from latmon.model.table import Tables
 from latmon.support.paths import content
-from latmon.support.text import clean
 from latmon_backends.kernel.bounded_sums import BoundedSums
 from latmon_backends.kernel.paced_looks import PacedLooks, Run
+from latmon_backends.kernel.processes import pids, row_name_of
 
 _MOST_PROCESSES, _MOST_UNUSUAL = 20_000, 256
-_MAX_NAME = 256
 _IO = re.compile(rb"^(?:read_bytes|write_bytes): (\d{1,19})$", re.MULTILINE)
 _CALL: Mapping[str, int] = MappingProxyType(
     {"x86_64": 252, "i686": 290, "aarch64": 31, "riscv64": 31, "loongarch64": 31, "ppc64le": 274, "s390x": 283}
@@ -151,8 +150,7 @@ def look(proc: Path, mono_us: int, priority: Callable[[int], int] = priority_of)
     """Look at the processes that have done I/O, and those of which that may not be read; `priority`: `priority_of`."""
     begun_ns = time.thread_time_ns()
     processes: dict[int, _Unusual] = {}
-    pids = [int(name) for name in os.listdir(proc) if name.isdecimal()]  # noqa: PTH208 - no paths of thousands
-    for pid in pids[:_MOST_PROCESSES]:
+    for pid in pids(proc)[:_MOST_PROCESSES]:
         try:
             code = priority(pid)
         except OSError:  # it has ended
@@ -163,8 +161,7 @@ def look(proc: Path, mono_us: int, priority: Callable[[int], int] = priority_of)
         io_bytes = _io_bytes(proc, pid)
         if io_bytes == 0:
             continue
-        name = clean(content(f"{proc}/{pid}/comm").rstrip(b"\n"), _MAX_NAME).replace("/", "_")
-        processes[pid] = _Unusual(IoPriority(f"{name}/{pid}", io_class, level), io_bytes)
+        processes[pid] = _Unusual(IoPriority(row_name_of(proc, pid), io_class, level), io_bytes)
         if len(processes) >= _MOST_UNUSUAL:
             break
     return Look(mono_us, (time.thread_time_ns() - begun_ns) // 1000, processes)

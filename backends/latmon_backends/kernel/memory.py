@@ -22,10 +22,10 @@ from latmon.model.measurements import MAJOR_FAULTS, MEMORY_LIMITS, MEMORY_WRITER
 from latmon.model.measurements.memory import KINDS, Faulting, MemoryLimit, MemoryWriter, Unwritten
 from latmon.model.table import Tables
 from latmon.support.paths import content
-from latmon.support.text import clean
 from latmon_backends.kernel.bounded_sums import BoundedSums
 from latmon_backends.kernel.cgroups import LimitedCgroup, cgroup_name, cgroups_below, hierarchies, pids_of
 from latmon_backends.kernel.paced_looks import PacedLooks, Run
+from latmon_backends.kernel.processes import pids, row_name
 
 MOVED = 20
 """Pages that were reclaimed too early, between two samples, from which on it is looked for who is short of memory."""
@@ -34,7 +34,6 @@ _FRESH_US = 60_000_000
 _MOST_PROCESSES, _MOST_CGROUPS = 20_000, 5_000
 _MOST_FAULTING = 16
 """Processes with most faults, whose cgroups are read."""
-_MAX_NAME = 256
 _UNLIMITED = 1 << 60
 """Version 1 has LONG_MAX rounded to pages, version 2 `max`."""
 _MAJOR_FAULTS, _SYSTEM_TICKS = 12 - 3, 15 - 3
@@ -48,7 +47,8 @@ _EVENT = re.compile(rb"^(max|high) (\d{1,19})$", re.MULTILINE)
 class _Process(NamedTuple):
     """A process with its major faults since it began."""
 
-    name: str
+    row_name: str
+    """NAME/PID."""
     faults: int
     system_ticks: int = 0
     """CPU time in the kernel, where a process reclaims and writes."""
@@ -112,15 +112,15 @@ class MemoryReader(PacedLooks[Look]):
         largest = sorted(faults, key=lambda pid: -faults[pid])[:_MOST_FAULTING]
         return {
             MEMORY_LIMITS: _grown(before.hits, now.hits),
-            MAJOR_FAULTS: {self._faulting(pid, now.processes[pid].name): faults[pid] for pid in largest},
+            MAJOR_FAULTS: {self._faulting(pid, now.processes[pid].row_name): faults[pid] for pid in largest},
             MEMORY_WRITERS: dict(_writers(before, now)),
         }
 
-    def _faulting(self, pid: int, name: str) -> Faulting:
+    def _faulting(self, pid: int, process: str) -> Faulting:
         lines = [line.split(":", 2) for line in os.fsdecode(content(self._proc / str(pid) / "cgroup")).splitlines()]
         paths = {kind: line[2] for line in lines if len(line) == 3 for kind in line[1].split(",")}  # noqa: PLR2004
         cgroup = paths.get("memory", paths.get("", "/"))
-        return Faulting(cgroup_name(cgroup), f"{name}/{pid}")
+        return Faulting(cgroup_name(cgroup), process)
 
 
 def _grown(before: Mapping[Key, int], now: Mapping[Key, int]) -> dict[Key, int]:
@@ -140,7 +140,7 @@ def _writers(before: Look, now: Look) -> Iterator[tuple[MemoryWriter, Unwritten]
         if used:
             # A tick is 10 ms: of processes that used none since, the one that did before.
             pid = max(used, key=lambda pid: (used[pid], now.processes[pid].system_ticks))
-            yield MemoryWriter(cgroup, f"{now.processes[pid].name}/{pid}"), Unwritten(1, state.unwritten_bytes)
+            yield MemoryWriter(cgroup, now.processes[pid].row_name), Unwritten(1, state.unwritten_bytes)
 
 
 def look(proc: Path, mounts: Mounts, mono_us: int, before: Look | None = None) -> Look:
@@ -163,13 +163,12 @@ def _unwritten(path: Path) -> int:
 
 
 def _processes(proc: Path) -> Iterator[tuple[int, _Process]]:
-    pids = [name for name in os.listdir(proc) if name.isdecimal()]  # noqa: PTH208 - no paths of thousands
-    for pid in pids[:_MOST_PROCESSES]:
+    for pid in pids(proc)[:_MOST_PROCESSES]:
         before, _, after = content(f"{proc}/{pid}/stat").rpartition(b")")
         fields = after.split()
         if len(fields) > _SYSTEM_TICKS and fields[_MAJOR_FAULTS].isdigit() and fields[_SYSTEM_TICKS].isdigit():
-            name = clean(before.partition(b"(")[2], _MAX_NAME).replace("/", "_")
-            yield int(pid), _Process(name, int(fields[_MAJOR_FAULTS]), int(fields[_SYSTEM_TICKS]))
+            row = row_name(before.partition(b"(")[2], pid)
+            yield pid, _Process(row, int(fields[_MAJOR_FAULTS]), int(fields[_SYSTEM_TICKS]))
 
 
 def _limits(mounts: Mounts) -> Iterator[tuple[Path, MemoryLimit, int]]:

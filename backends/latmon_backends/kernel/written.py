@@ -19,12 +19,11 @@ from latmon.model.measurements import WRITTEN
 from latmon.model.measurements.written import Writer
 from latmon.model.table import Tables
 from latmon.support.paths import content
-from latmon.support.text import clean
 from latmon_backends.kernel.bounded_sums import BoundedSums
 from latmon_backends.kernel.paced_looks import PacedLooks, Run
+from latmon_backends.kernel.processes import pids, row_name_of
 
 _MOST_PROCESSES = 20_000
-_MAX_NAME = 256
 _LEAST_PER_S = 1 << 20
 """Bytes per second: a host or a process that writes less fills no device."""
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -35,7 +34,7 @@ _WRITE_BYTES = re.compile(rb"^write_bytes: (\d{1,19})$", re.MULTILINE)
 class _Process(NamedTuple):
     """A process with the bytes that it wrote since it began."""
 
-    name: str
+    row: Writer
     write_bytes: int
 
 
@@ -70,11 +69,11 @@ class WrittenReader(PacedLooks[Look]):
         written: dict[Writer, int] = {}
         for pid, process in now.processes.items():
             was = before.processes.get(pid)
-            if was is None or was.name != process.name:
+            if was is None or was.row != process.row:
                 continue
             gained = process.write_bytes - was.write_bytes
             if gained >= _LEAST_PER_S * seconds:
-                written[Writer(f"{process.name}/{pid}")] = gained
+                written[process.row] = gained
         return {WRITTEN: written}
 
 
@@ -90,12 +89,10 @@ def look(proc: Path, mono_us: int, before: Look | None = None) -> Look:
 
 def _processes(proc: Path) -> dict[int, _Process]:
     processes: dict[int, _Process] = {}
-    pids = [int(name) for name in os.listdir(proc) if name.isdecimal()]  # noqa: PTH208 - no paths of thousands
-    for pid in pids[:_MOST_PROCESSES]:
+    for pid in pids(proc)[:_MOST_PROCESSES]:
         write_bytes = _number(_WRITE_BYTES, content(f"{proc}/{pid}/io"))
         if write_bytes >= _LEAST_PER_S:
-            name = clean(content(f"{proc}/{pid}/comm").rstrip(b"\n"), _MAX_NAME).replace("/", "_")
-            processes[pid] = _Process(name, write_bytes)
+            processes[pid] = _Process(Writer(row_name_of(proc, pid)), write_bytes)
     return processes
 
 
