@@ -25,7 +25,8 @@ ROOT = Path(__file__).resolve().parents[1]
 STAGED, TOOLS = ROOT / ".cache/site", ROOT / ".cache/site-venv"
 STYLE = "contrib/site.css"
 _LINK = re.compile(r"\]\(([^)\s#]+)")
-_QUOTED_SCREEN = re.compile(r"<!-- latmon ([^>]*--once[^>]*) -->\n\n```text\n.*?```\n", re.DOTALL)
+QUOTE = re.compile(r"<!-- latmon ([^>]*) -->\n\n```text\n(.*?)```", re.DOTALL)
+"""Command and quoted output."""
 _LINKED_CAST = re.compile(r"^.*\]\(([^)]*\.cast)\).*\n", re.MULTILINE)
 
 
@@ -77,14 +78,16 @@ def with_pictures(text: str, staged: Path) -> str:
     """Return the text of a page with a picture beside it in place of each quoted screen."""
 
     def picture(match: re.Match[str]) -> str:
-        command = match[1].strip()
+        command = match[1]
+        if "--once" not in command.split():
+            return match[0]
         number = text[: match.start()].count("<!-- latmon ")
         file = staged.with_name(f"{staged.stem}-screen-{number}.svg")
         words = [word for word in shlex.split(command) if word != "--once"]
         subprocess.run([sys.executable, "-m", "latmon", *words, "--svg", str(file)], check=True, cwd=ROOT)  # noqa: S603 - a document's own words
-        return f"![`latmon {command}`]({file.name})\n"
+        return f"![`latmon {command}`]({file.name})"
 
-    return _QUOTED_SCREEN.sub(picture, text)
+    return QUOTE.sub(picture, text)
 
 
 def with_players(text: str, page: Path) -> str:
@@ -113,10 +116,12 @@ def with_players(text: str, page: Path) -> str:
 def main() -> int:
     """Build the site; return mkdocs' exit code."""
     wanted = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]["docs"]
-    if not (TOOLS / "bin/mkdocs").exists():
+    installed, packages = TOOLS / "installed.txt", "\n".join(wanted)
+    if not installed.exists() or installed.read_text("utf-8") != packages:
         venv.create(TOOLS, with_pip=True, clear=True)
         pip = (TOOLS / "bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
         subprocess.run([*pip, *wanted], check=True)  # noqa: S603 - our own words
+        installed.write_text(packages, "utf-8")
     stage(STAGED)
     illustrate(STAGED)
     return subprocess.run([TOOLS / "bin/mkdocs", "build", "--strict", "--quiet"], check=False, cwd=ROOT).returncode  # noqa: S603 - our own words

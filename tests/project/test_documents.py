@@ -21,8 +21,6 @@ from latmon.views.selection import ASIDES, PANELS, SCREENS
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = site.pages()
 VIEWS = sorted(ROOT.glob("docs/views/*.md"))
-QUOTE = re.compile(r"<!-- latmon ([^>]*) -->\n\n```text\n(.*?)```", re.DOTALL)
-"""Command and quoted output."""
 CONFIG = (ROOT / "docs" / "CONFIG.md").read_text(encoding="utf-8")
 
 
@@ -87,7 +85,7 @@ def test_a_linked_cast_has_a_player_of_its_size_on_the_site():
 def test_each_screen_has_a_page_with_its_picture_and_every_quote_is_filled():
     shown = set()
     for page in VIEWS:
-        for command, quoted in QUOTE.findall(page.read_text("utf-8")):
+        for command, quoted in site.QUOTE.findall(page.read_text("utf-8")):
             words = command.split()
             assert quoted.startswith(f"$ latmon {command}\n"), "make incidents ARGS=views fills it"
             shown.add(arguments.parse(words).screen or "overview" if words[0] == "demo" else words[0])
@@ -100,7 +98,7 @@ def test_each_screen_has_a_page_with_its_picture_and_every_quote_is_filled():
 def test_a_quoted_screen_is_what_its_command_prints(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(ROOT / "docs/incidents")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    for command, quoted in QUOTE.findall(page.read_text("utf-8")):
+    for command, quoted in site.QUOTE.findall(page.read_text("utf-8")):
         assert main(command.split()) == 0
         printed = capsys.readouterr().out.splitlines()
         lines = [line for line in quoted.splitlines()[1:] if line and not line.startswith("  …")]
