@@ -193,9 +193,8 @@ def _kernel_mean(subject: Subject, _cells: int) -> str:
 
 
 def _out(subject: Subject, cells: int) -> Line:
-    now, limit = subject.outstanding.in_driver, subject.limit
-    is_full = now is not None and limit is not None and now >= limit
-    return _at_right(Span(of_limit(now, limit), "bad" if is_full else "text"), cells)
+    text = of_limit(subject.outstanding.in_driver, subject.limit)
+    return _at_right(Span(text, "bad" if subject.at_limit else "text"), cells)
 
 
 def _at_right(span: Span, cells: int) -> Line:

@@ -342,7 +342,7 @@ class TracerHost:
     cgroup: Callable[[int], tuple[str, str]]
     """Path and container of a cgroup's number in the kernel."""
     mounts: MountTable
-    """That of the readers of the kernel's files."""
+    """The readers of the kernel's files share it."""
 
 
 class ScriptInventory:

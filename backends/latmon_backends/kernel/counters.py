@@ -189,7 +189,7 @@ class CounterInterval:
     host_context: HostContext = field(default_factory=lambda: NO_CONTEXT)
     tables: Tables = field(default_factory=lambda: NO_TABLES)
     notices: tuple[str, ...] = ()
-    """What is not read since this interval."""
+    """Each is a sentence about what is not read since this interval."""
 
 
 class CounterSampler:

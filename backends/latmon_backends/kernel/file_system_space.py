@@ -48,7 +48,7 @@ _KINDS = frozenset(
         *("vfat", "exfat", "ntfs3"),
     )
 )
-"""Those of images that are full by design (squashfs, iso9660, erofs) are not among them."""
+"""Types of images that are full by design (squashfs, iso9660, erofs) are not among them."""
 _MOUNT_ID = re.compile(rb"^mnt_id:\s*(\d{1,10})$", re.MULTILINE)
 _SECTOR = 512
 _SECTORS_WRITTEN = 6
@@ -74,7 +74,7 @@ class _Seen:
     written: int
     """Bytes written to its devices since they exist."""
     gained: int
-    """Those since the look before."""
+    """They were written since the look before."""
     last_written_us: int | None
     """The last look that saw it written; None: no look did."""
 

@@ -93,14 +93,14 @@ class _Crowd:
     writer_per_s: float = 0.0
 
     @property
-    def words(self) -> str:
-        """Return whose the large I/Os are."""
+    def large_text(self) -> str:
+        """Return the program that keeps the large I/Os in flight, or the writeback of which program they are."""
         if not self.large.is_writeback:
             return self.large.name
         return f"the writeback of {self.writer}" if self.writer else "the writeback of dirty pages"
 
     @property
-    def blamed(self) -> str:
+    def large_name(self) -> str:
         return self.writer or self.large.name
 
 
@@ -187,18 +187,18 @@ def _finding(crowd: _Crowd) -> Finding:
         WARNING,
         crowd.device,
         f"{crowd.device}: {plural_of_op(first.op)} of {first.name}{also} take {spelled(first.mean_us)} behind "
-        f"{crowd.large.in_flight:.0f} {ops} of {size}, which {crowd.words} keeps in flight",
+        f"{crowd.large.in_flight:.0f} {ops} of {size}, which {crowd.large_text} keeps in flight",
         tuple(_facts(crowd)),
         Where("who", crowd.device),
         tuple(_steps(crowd)),
         _REFUTED,
         crowd.lost,
-        state=(first.name, crowd.blamed),
+        state=(first.name, crowd.large_name),
         short=short_text(
             crowd.device,
             f"{plural_of_op(first.op)} of {within(first.name)} take {spelled(first.mean_us)}",
             f" behind {size} {ops}",
-            f" of {within(crowd.blamed)}",
+            f" of {within(crowd.large_name)}",
         ),
     )
 
@@ -206,13 +206,9 @@ def _finding(crowd: _Crowd) -> Finding:
 def _facts(crowd: _Crowd) -> Iterator[Fact]:
     large = crowd.large
     ops = plural_of_op(large.op)
-    yield Fact(
-        "in_flight",
-        round(large.in_flight, 1),
-        f"{large.in_flight:.1f} {ops} of {crowd.words} are in flight on average, each for {spelled(large.mean_us)}",
-        "ios",
-        large.latency.count,
-    )
+    ios_in_flight = f"{large.in_flight:.1f} {ops} of {crowd.large_text}"
+    text = f"{ios_in_flight} are in flight on average, each for {spelled(large.mean_us)}"
+    yield Fact("in_flight", round(large.in_flight, 1), text, "ios", large.latency.count)
     yield Fact("large_bytes", round(large.mean_bytes), f"they are of {show_size(round(large.mean_bytes))}", "bytes")
     per_s = large.bytes * 1e6 / max(1, large.span_us)
     text = f"they have {part(crowd.share_of_bytes)} of the bytes of {crowd.device}, {rate(per_s)}B/s"

@@ -48,8 +48,8 @@ _FULL, _NO_INODE, _NEARLY, _FEW_INODES = "full", "no inode", "nearly full", "few
 _RECENT_BLOCKS = 3
 """The newest look is in the last blocks: else the file system is gone, or does not answer."""
 _OWN_RESERVE_SHARE, _OWN_RESERVE_BYTES = 0.025, 16 << 20
-"""What ext4 keeps to write what it has promised room for: 2 % of all blocks, with those that are not for files, at most
-4,096 blocks (fs/ext4/super.c ext4_calculate_resv_clusters())."""
+"""ext4 keeps 2 % of all blocks, with those that are not for files, at most 4,096 blocks, to write what it has promised
+room for (fs/ext4/super.c ext4_calculate_resv_clusters())."""
 _PLAIN = re.compile(r"/[\w.@/+:-]*", re.ASCII)
 _REFUTED = (
     "df and df -i show free blocks and inodes, or an ordinary user's program creates a file there and writes to it, or "
