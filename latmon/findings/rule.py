@@ -317,12 +317,12 @@ LATENCIES, TRACED, DEPTHS, LIMITS = "latencies", "traced", "depths", "limits"
 CGROUPS, ISSUERS, FILES, PATTERNS, ERRORS = "cgroups", "issuers", "files", "patterns", "errors"
 FILE_TIMES, RECOVERIES = "file times", "recoveries"
 DIRTY, MEMORY, JOURNALS, QUOTAS, HANGS = "dirty", "memory", "journals", "cpu quotas", "hangs"
-PRIORITIES, SPACE, PROCESSES = "io priorities", "free space", "processes"
+PRIORITIES, SPACE, PROCESSES, SERVERS = "io priorities", "free space", "processes", "servers"
 """Inputs: latency histograms; requests traced on demand; counts of outstanding I/Os; limits of drivers, of cgroups;
 latencies by cgroup; operations on files; sizes and order of I/Os; the status of each I/O; the parts of the time of
 operations on files; time-outs and resets; dirty pages with their limits, or the pauses of who dirties them; pages that
 are read again for want of memory; commits of journals; CPU quotas of cgroups; operations on files that hang; I/O
-priorities of processes; free space of file systems; latencies by process."""
+priorities of processes; free space of file systems; latencies by process; waits for the servers of file systems."""
 
 MISSING: Mapping[str, str] = MappingProxyType(
     {
@@ -340,6 +340,7 @@ MISSING: Mapping[str, str] = MappingProxyType(
         DIRTY: "dirty pages were not counted",
         JOURNALS: "commits of journals were not traced",
         HANGS: "the stacks of threads were not read, which needs root",
+        SERVERS: "the stacks of threads were not read, which needs root, and no NFS mount was in use",
         QUOTAS: "CPU quotas of cgroups were not read",
         PRIORITIES: "I/O priorities of processes were not read",
         SPACE: "free space of file systems was not read",

@@ -8,7 +8,8 @@ import pytest
 from latmon.model.frame import Completed, Device, Flow, Frame, Outstanding, Series
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import InFlight, InFlightList
-from latmon.model.measurements import ABOVE
+from latmon.model.measurements import ABOVE, SERVER_WAITS
+from latmon.model.measurements.server_waits import ServerWait, WaitedTime
 from latmon_backends.tracer.demand import ABOVE_IN, STAYS_US, Demand, Suspicion
 
 SECOND = 1_000_000
@@ -151,3 +152,31 @@ def test_few_writes_that_keep_a_device_busy_are_known_without_sums_too(has_sum, 
     latency = exact if has_sum else replace(exact, sum=None)
     frames = (replace(frame(n), histograms={Series("loop0", "write", "total"): latency}) for n in range(ABOVE_IN))
     assert [suspect.device for suspect in noted(*frames).suspects()] == suspects
+
+
+def waiting(seq, waited_us=SECOND, sleeps=5):
+    """One second in which a thread waits for a server, `sleeps` times."""
+    waits = {ServerWait("", "fuse", "thumbnailer/7"): WaitedTime(waited_us, sleeps)}
+    return replace(frame(seq), tables={SERVER_WAITS: waits})
+
+
+def test_programs_that_wait_for_a_slow_server_want_operations_on_files_traced():
+    suspicion = noted(waiting(0), waiting(1))
+    assert suspicion.suspects() == ()
+    want = Demand("auto").wanted((), 0.0, has_slow_server=suspicion.has_slow_server)
+    assert (want.devices, want.files, want.why) == ((), True, "programs wait for the server of a file system")
+    for n in range(2, 20 + STAYS_US // SECOND):
+        suspicion.note(frame(n))
+    assert not suspicion.has_slow_server
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        pytest.param([waiting(0)], id="one look"),
+        pytest.param([waiting(n, sleeps=1_000) for n in range(9)], id="a fast server"),
+        pytest.param([waiting(n, sleeps=0) for n in range(9)], id="a silent one"),
+    ],
+)
+def test_other_waits_for_servers_are_no_sign(frames):
+    assert not noted(*frames).has_slow_server

@@ -1,10 +1,11 @@
-"""Threads that hang in operations on files while no device is busy: of a frozen file system, or of one with a server.
+"""Threads that wait in operations on files while no device is busy: of a frozen file system, or of one with a server.
 
 A thread looks at the kernel function in which each thread of the host sleeps (/proc/PID/task/TID/wchan), every 2 s, or
 as seldom as 0.5 % of a CPU allows: 5,000 threads take 62 ms, so that they are looked at every 12 s. Where some of them
 wait in an operation on files, those are looked at again with the next sample, so that short freezes are counted, too.
 One that has not run since the look before, by its count of context switches, hangs in the same operation: that time is
-added to sums, and a sample has the sums.
+added to sums, and a sample has the sums. One that waits for a server at each look, and runs in between, has slow
+operations there: its time and its switches are added, too.
 
 It needs CAP_SYS_PTRACE and CAP_SYS_ADMIN: for others `wchan` is 0. Nothing is read that a hanging thread can block: no
 memory (cmdline, environ, mem), no file of the file system. The file is that of the system call's first argument, by
@@ -28,11 +29,13 @@ from typing import NamedTuple
 
 from latmon.capture.mounts import Mount, Mounts, MountTable, mount_name, mounts_of
 from latmon.model.frame import FROZEN, SERVER, FileSystem
-from latmon.model.measurements import HUNG_OPERATIONS
+from latmon.model.measurements import FILE_SERVERS, HUNG_OPERATIONS, SERVER_WAITS
 from latmon.model.measurements.hung_operations import HungOperation, HungTime
+from latmon.model.measurements.server_waits import FileServer, ServerWait, WaitedTime
 from latmon.model.table import Tables
 from latmon.support.paths import content
 from latmon_backends.kernel.bounded_sums import BoundedSums
+from latmon_backends.kernel.file_servers import file_servers
 from latmon_backends.kernel.paced_looks import LEAST_US, PacedLooks, Run
 from latmon_backends.kernel.processes import pids, row_name_of
 
@@ -41,21 +44,33 @@ _MOST_PAGE_WAITS = 100
 """Threads on local disks wait for pages, too: they leave room for the others."""
 _WALK_SHARE = 200
 """All threads are looked at after so many times the CPU time that it takes: 0.5 % of a CPU."""
-_FUSE, _NFS = re.compile(r"fuse|fuseblk|fuse\..*"), re.compile(r"nfs|nfs4")
-_CEPH, _9P = re.compile("ceph"), re.compile("9p")
-_SERVERS: Mapping[bytes, re.Pattern[str]] = MappingProxyType(
+_SERVERS_SHARE, _LEAST_SERVERS_US = 200, 60_000_000
+"""Servers of FUSE are looked for after so many times the CPU time that it takes, and once a minute at most."""
+
+
+class _Servers(NamedTuple):
+    """Servers of a kind."""
+
+    name: str
+    kinds: re.Pattern[str]
+    """The types of their file systems."""
+
+
+_FUSE, _NFS = _Servers("fuse", re.compile(r"fuse|fuseblk|fuse\..*")), _Servers("nfs", re.compile(r"nfs|nfs4"))
+_CEPH, _9P = _Servers("ceph", re.compile("ceph")), _Servers("9p", re.compile("9p"))
+_SERVERS: Mapping[bytes, _Servers] = MappingProxyType(
     {
         b"request_wait_answer": _FUSE,
         b"rpc_wait_bit_killable": _NFS,
         b"nfs_wait_bit_killable": _NFS,
-        b"wait_for_response": re.compile(r"cifs|smb3"),
+        b"wait_for_response": _Servers("cifs", re.compile(r"cifs|smb3")),
         b"ceph_mdsc_wait_request": _CEPH,
         b"ceph_osdc_wait_request": _CEPH,
         b"p9_client_rpc": _9P,
         b"p9_virtio_request": _9P,
     }
 )
-"""Function in which a thread waits for a server -> the types of its file systems."""
+"""Function in which a thread waits for a server -> what kind of server."""
 _PAGE_WAITS = frozenset(
     (
         b"folio_wait_bit_common",
@@ -102,6 +117,8 @@ class _Wait(NamedTuple):
     """Context switches until now: they tell one wait from the next one."""
     row: HungOperation | None
     """None: it isn't an operation on files, or not known which."""
+    server: ServerWait | None
+    """None: it waits for none."""
     since_us: int
     """The first look that saw it."""
 
@@ -118,10 +135,22 @@ class Look:
     walked_to: int = 0
     """The process after which the next walk begins, where there were too many threads for one; 0: it saw all."""
     waits: Mapping[_Thread, _Wait] = field(default_factory=dict)
+    servers: frozenset[FileServer] = frozenset()
+    """Those of FUSE, as of the last time that they were looked for."""
+    servers_due_us: int = 0
+    """When they are looked for again, if programs wait for them."""
 
 
 def _size(gained: HungTime) -> int:
     return gained.threads_us
+
+
+def _waited(gained: WaitedTime) -> int:
+    return gained.waited_us
+
+
+def _served(gained: int) -> int:
+    return gained
 
 
 class HangReader(PacedLooks[Look]):
@@ -135,7 +164,12 @@ class HangReader(PacedLooks[Look]):
         run: Run[Look] | None = None,
         now_us: Callable[[], int] | None = None,
     ) -> None:
-        super().__init__("hung operations", [BoundedSums(HUNG_OPERATIONS, _size)], run, now_us)
+        sums = (
+            BoundedSums(HUNG_OPERATIONS, _size),
+            BoundedSums(SERVER_WAITS, _waited),
+            BoundedSums(FILE_SERVERS, _served),
+        )
+        super().__init__("hung operations", sums, run, now_us)
         self._proc, self._sys, self._mounts = proc, sys, mounts
 
     @property
@@ -147,11 +181,17 @@ class HangReader(PacedLooks[Look]):
         return look(self._proc, self._sys, self._mounts, mono_us, before)
 
     def gains(self, before: Look, now: Look) -> Tables:
-        return {HUNG_OPERATIONS: _gains(before, now)}
+        server_waits = _server_waits(before, now)
+        fuse_us = now.mono_us - before.mono_us if any(map(_is_of_fuse, server_waits)) else 0
+        return {
+            HUNG_OPERATIONS: _gains(before, now),
+            SERVER_WAITS: server_waits,
+            FILE_SERVERS: dict.fromkeys(now.servers, fuse_us) if fuse_us else {},
+        }
 
     def pause_us(self, look: Look) -> int:
         """Return the time until a look finds more: none where operations on files wait, else that to the next walk."""
-        has_operations = any(wait.row is not None for wait in look.waits.values())
+        has_operations = any(wait.row is not None or wait.server is not None for wait in look.waits.values())
         return 0 if has_operations else look.walk_due_us - look.mono_us
 
 
@@ -170,6 +210,24 @@ def _gains(before: Look, now: Look) -> dict[HungOperation, HungTime]:
         has_oldest_ended = oldest_now[row] > oldest_before[row]
         gains[row] = HungTime(us, us * len(waits), int(is_new or has_oldest_ended))
     return gains
+
+
+def _server_waits(before: Look, now: Look) -> dict[ServerWait, WaitedTime]:
+    """Return the time between two looks of the threads that waited for a server at both."""
+    us = now.mono_us - before.mono_us
+    gains: dict[ServerWait, WaitedTime] = {}
+    for thread, wait in now.waits.items():
+        was = before.waits.get(thread)
+        if wait.server is None or was is None or was.server is None or wait.switches < was.switches:
+            continue
+        gained = gains.get(wait.server, WaitedTime(0))
+        sleeps = gained.sleeps + wait.switches - was.switches
+        gains[wait.server] = WaitedTime(gained.waited_us + us, sleeps)
+    return gains
+
+
+def _is_of_fuse(wait: ServerWait) -> bool:
+    return _FUSE.kinds.fullmatch(wait.kind) is not None
 
 
 def _oldest_us(waits: Iterable[_Wait]) -> dict[HungOperation, int]:
@@ -205,9 +263,27 @@ def look(proc: Path, sys: Path, mount_table: MountTable, mono_us: int, before: L
         if was is not None and (was.function, was.switches) == (function, switches):
             waits[thread] = was
         else:
-            waits[thread] = _Wait(function, switches, _row(proc, thread, function, mounts), mono_us)
+            row, server = _operation(proc, thread, function, mounts)
+            waits[thread] = _Wait(function, switches, row, server, mono_us)
     spent_us = (time.thread_time_ns() - begun_ns - walked_ns) // 1000
-    return Look(mono_us, spent_us, walk_due_us, waits=waits, walked_to=walked_to)
+    servers, servers_due_us = _file_servers(proc, mount_table, mono_us, before, waits)
+    return Look(mono_us, spent_us, walk_due_us, walked_to, waits, servers, servers_due_us)
+
+
+def _file_servers(
+    proc: Path, mounts: MountTable, mono_us: int, before: Look | None, waits: Mapping[_Thread, _Wait]
+) -> tuple[frozenset[FileServer], int]:
+    """Return the servers of FUSE and when they are due again; looked for where threads wait for one once more."""
+    if before is None:
+        return frozenset(), 0
+    waiting_again = (wait.server for thread, wait in waits.items() if thread in before.waits)
+    is_due = mono_us >= before.servers_due_us
+    if not is_due or not any(server is not None and _is_of_fuse(server) for server in waiting_again):
+        return before.servers, before.servers_due_us
+    begun_ns = time.thread_time_ns()
+    servers = file_servers(proc, mounts.read())
+    spent_us = (time.thread_time_ns() - begun_ns) // 1000
+    return servers, mono_us + max(_LEAST_SERVERS_US, _SERVERS_SHARE * spent_us)
 
 
 def _threads(proc: Path, after: int) -> tuple[list[_Thread], int]:
@@ -255,24 +331,29 @@ def _switches(proc: Path, thread: _Thread) -> int | None:
     return sum(map(int, counts))
 
 
-def _row(proc: Path, thread: _Thread, function: bytes, mounts: _MountsOfThreads) -> HungOperation | None:
+def _operation(
+    proc: Path, thread: _Thread, function: bytes, mounts: _MountsOfThreads
+) -> tuple[HungOperation | None, ServerWait | None]:
+    """Return the operation that a thread waits in, and the server that it waits for; None: there is none."""
     pid, tid = thread
     is_frozen = function in _FREEZE_WAITS
     if is_frozen and not _is_of_files(content(f"{proc}/{pid}/task/{tid}/stack")):
-        return None
+        return None, None
     call = content(f"{proc}/{pid}/task/{tid}/syscall")
     if _is_lock(call):
-        return None
+        return None, None
     mount = mounts.of_call(pid, call)
     if function in _SERVERS:
-        mount = mounts.with_server(mount, _SERVERS[function])
-    if function in _PAGE_WAITS and mount is not None and not mount.is_remote:
-        return None
-    if mount is None and not is_frozen:  # nothing says which of the servers hangs
-        return None
+        mount = mounts.with_server(mount, _SERVERS[function].kinds)
+    if function in _PAGE_WAITS and (mount is None or not mount.is_remote):
+        return None, None
+    process = row_name_of(proc, pid)
+    if mount is None and not is_frozen:  # nothing says which of the servers it is
+        return None, ServerWait("", _SERVERS[function].name, process)
     file_system = FileSystem("") if mount is None else mounts.file_system(mount)
     cause = FROZEN if is_frozen else SERVER
-    return HungOperation(file_system.device, file_system.mount, file_system.kind, cause, row_name_of(proc, pid))
+    row = HungOperation(file_system.device, file_system.mount, file_system.kind, cause, process)
+    return row, None if is_frozen else ServerWait(file_system.mount, file_system.kind, process)
 
 
 def _is_lock(call: bytes) -> bool:

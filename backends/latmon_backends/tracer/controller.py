@@ -270,8 +270,10 @@ class OnDemand:
         """Do what is due, and report the devices that can't be followed then."""
         await self._keep_limit()
         run = self._process.run
-        suspects = self._suspicion.suspects() if self._demand.mode == "auto" else ()
-        await self._follow(self._demand.wanted(suspects, self._clock()), run)
+        is_auto = self._demand.mode == "auto"
+        suspects = self._suspicion.suspects() if is_auto else ()
+        has_slow_server = is_auto and self._suspicion.has_slow_server
+        await self._follow(self._demand.wanted(suspects, self._clock(), has_slow_server=has_slow_server), run)
         if self._process.run is not None:
             self._notices.add_unfollowed(self._programs.unfollowed(self._process.run.target))
 

@@ -2,8 +2,8 @@
 
 The demand follows the mode, the screen that is open, and suspicious devices: those with I/Os above their threshold in
 several of the last intervals, a tail far above that of their peers, I/Os that don't complete, or few writes that keep
-them busy. The clock is an
-argument, in seconds.
+them busy. Programs that wait for the server of a file system want operations on files traced, whatever the devices do.
+The clock is an argument, in seconds.
 
 The cost is the time in the tracer's programs and their calls, in its process and in reading its output, in percent of
 one CPU. Above the budget the sample becomes coarser, or, where interrupts, switches and the output cause the cost, only
@@ -24,7 +24,8 @@ from latmon.aggregate.request_age import Waiting
 from latmon.analysis.peers import in_flight_us, is_on_another, unlike
 from latmon.model.frame import Device, Frame, Series
 from latmon.model.histogram import Histogram, merge
-from latmon.model.measurements import ABOVE
+from latmon.model.measurements import ABOVE, SERVER_WAITS
+from latmon.model.measurements.server_waits import WaitedTime
 from latmon.support.process import cpu_ns
 from latmon.support.text import listed
 from latmon_backends.probe.launcher import Launcher, ProgramTotals
@@ -45,6 +46,10 @@ BUSY_WITH_WRITES, MOST_WRITES = 0.5, 5_000
 switches of so few cost little to trace. A fast disk with a deep queue is no sign."""
 IN_FLIGHT_US = 2_000_000
 """An I/O in flight for so long is a sign."""
+SERVER_WAIT_US, SERVER_WAITED_US = 20_000, 1_500_000
+"""Waits for servers of so long on average, and so much of them in the last intervals, are a sign: of a fast server a
+thread is seldom seen waiting at two looks."""
+WAITS_FOR_SERVER = "programs wait for the server of a file system"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,10 @@ class Suspicion:
         """Devices that writes kept busy, by interval."""
         self._devices: dict[str, Device] = {}
         self._signs: dict[str, _Sign] = {}
+        self._server_waits: deque[WaitedTime] = deque(maxlen=INTERVALS)
+        """The slow waits for servers, by interval."""
+        self._server_sign_us: int | None = None
+        """When the last sign of a slow server was."""
         self._waiting = Waiting()
         self._seen = 0
 
@@ -90,6 +99,26 @@ class Suspicion:
         for sign, device in chain.from_iterable(signs):
             self._signs[device] = sign
         self._signs = {name: sign for name, sign in self._signs.items() if frame.mono_us - sign.at_us < STAYS_US}
+        self._note_server_waits(frame)
+
+    @property
+    def has_slow_server(self) -> bool:
+        """Return whether programs wait for the server of a file system, or did shortly ago."""
+        return self._server_sign_us is not None
+
+    def _note_server_waits(self, frame: Frame) -> None:
+        """Take the waits of an interval. An operation that does not end hangs: it takes no tracer to see that."""
+        waited_us = sleeps = 0
+        for waited in frame[SERVER_WAITS].values():
+            if waited.mean_us >= SERVER_WAIT_US:
+                waited_us += waited.waited_us
+                sleeps += waited.sleeps
+        self._server_waits.append(WaitedTime(waited_us, sleeps))
+        has_ended = any(waited.sleeps for waited in self._server_waits)
+        if has_ended and sum(waited.waited_us for waited in self._server_waits) >= SERVER_WAITED_US:
+            self._server_sign_us = frame.mono_us
+        elif self._server_sign_us is not None and frame.mono_us - self._server_sign_us >= STAYS_US:
+            self._server_sign_us = None
 
     def suspects(self) -> tuple[Suspect, ...]:
         """Return the devices with signs, and the disk that may be below one of them, by name."""
@@ -221,18 +250,20 @@ class Demand:
             self._looked_at_all = now
         self._looked |= dict.fromkeys(devices, now)
 
-    def wanted(self, suspects: tuple[Suspect, ...], now: float) -> Want | None:
-        """Return the devices to trace; None: none."""
+    def wanted(self, suspects: tuple[Suspect, ...], now: float, *, has_slow_server: bool = False) -> Want | None:
+        """Return the devices to trace; None: none. `has_slow_server`: operations on files are suspicious."""
         if self.mode == "basic":
             return None
         if self.mode == "all":
             return Want(why="--stages all", forced=True, files=True)
         self._looked = {name: at for name, at in self._looked.items() if now - at < LOOKED_S}
-        files = bool(suspects) or now - self._looked_at_files < LOOKED_S
+        files = bool(suspects) or has_slow_server or now - self._looked_at_files < LOOKED_S
         if now - self._looked_at_all < LOOKED_S:
             return Want(why=LOOKED_AT, files=files)
         chosen = {*self._looked, *(suspect.device for suspect in suspects)}
-        return Want(tuple(sorted(chosen)), _reasons(suspects) or LOOKED_AT, files=files) if chosen else None
+        if chosen:
+            return Want(tuple(sorted(chosen)), _reasons(suspects) or LOOKED_AT, files=files)
+        return Want(why=WAITS_FOR_SERVER, files=True) if has_slow_server else None
 
 
 def _reasons(suspects: Iterable[Suspect]) -> str:

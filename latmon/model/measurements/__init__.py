@@ -24,6 +24,7 @@ from latmon.model.measurements.memory import MAJOR_FAULTS, MEMORY_LIMITS, MEMORY
 from latmon.model.measurements.nfs import NFS_OPERATIONS, NFS_REQUESTS
 from latmon.model.measurements.patterns import PATTERNS
 from latmon.model.measurements.recoveries import RECOVERIES
+from latmon.model.measurements.server_waits import FILE_SERVERS, SERVER_WAITS
 from latmon.model.measurements.sizes import SIZES
 from latmon.model.measurements.softirqs import SOFTIRQS
 from latmon.model.measurements.traced import (
@@ -47,7 +48,7 @@ TABLES: tuple[AnyTable, ...] = (
     MAINTENANCE,
     *(DIRTIERS, MEMORY_LIMITS, MAJOR_FAULTS, MEMORY_WRITERS, JOURNALS, SYNCS, XFS_LOGS),
     *(CPU_QUOTAS, HUNG_OPERATIONS, RECOVERIES, IO_PRIORITIES, NFS_OPERATIONS, NFS_REQUESTS),
-    *(FILE_SYSTEM_SPACE, WRITTEN),
+    *(FILE_SYSTEM_SPACE, WRITTEN, SERVER_WAITS, FILE_SERVERS),
 )
 """All of them, in the order of a recording's line."""
 
@@ -74,6 +75,7 @@ __all__ = [
     "ERRORS",
     "FAILED_BY",
     "FILES",
+    "FILE_SERVERS",
     "FILE_SYSTEM_SPACE",
     "FILE_TIMES",
     "HANDLERS",
@@ -94,6 +96,7 @@ __all__ = [
     "RAISERS",
     "RECOVERIES",
     "SEEN",
+    "SERVER_WAITS",
     "SIZES",
     "SOFTIRQS",
     "STAGE_TIMES",

@@ -1,0 +1,293 @@
+"""slow-server: programs wait for the server of a file system (FUSE, NFS, SMB, Ceph, 9P), which answers slowly.
+
+No device of the host is slow then, and none may be busy. Threads that wait for a server are seen by looks at the kernel
+functions in which they sleep; those make the tracer follow operations on files, which has the operation and the mount.
+Of NFS the client's own counters have them without a tracer. No finding: a server that is fast; one that is silent,
+which is hung-file-system.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from latmon.analysis.attribution import FileRow, file_rows, nfs_rows
+from latmon.findings.evidence import nfs_facts
+from latmon.findings.facts import Block, Facts
+from latmon.findings.programs import by_program
+from latmon.findings.rule import (
+    SERVERS,
+    WARNING,
+    Fact,
+    Finding,
+    Rule,
+    Step,
+    Threshold,
+    Thresholds,
+    Where,
+    duration_facts,
+    plain,
+    short_text,
+    within,
+)
+from latmon.model import measurements
+from latmon.model.frame import SERVER, FileSystem
+from latmon.model.measurements.server_waits import ServerWait, WaitedTime
+from latmon.support.text import path_end
+from latmon.support.units import part, spelled
+
+ID = "slow-server"
+_SHORT_PATH, _SHORT_NAME = 14, 12
+"""Cells of a mount and of a program's name in the short text."""
+_REFUTED = "the same operation by hand, such as stat or head on a file of the mount, returns at once meanwhile"
+_MOST_DISKS = 3
+_FAST_US = 20_000
+"""Mean time of a device's I/Os from which on it isn't called healthy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Slow:
+    """Operations that wait for a server."""
+
+    mount: str
+    """Empty: not known."""
+    kind: str
+    op: str
+    """As a noun, such as open; empty: not known."""
+    mean_us: float
+    """Of an operation; where the op isn't known at least this, of a wait."""
+    waited_us: int
+    """Of all threads together."""
+    span_us: int
+    """The time in which that was measured."""
+    is_least: bool = False
+    """Whether `mean_us` is a least value."""
+    rows: Sequence[FileRow] = ()
+    """The traced operations on the mount."""
+
+    @property
+    def waiting(self) -> float:
+        """Return the threads that wait at a time, on average."""
+        return self.waited_us / max(self.span_us, 1)
+
+    @property
+    def row(self) -> FileRow | None:
+        return next((row for row in self.rows if row.op == self.op), None)
+
+
+def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
+    """Yield a finding per mount, and one for waits of which the mount isn't known, if no other explains them."""
+    slow: dict[str, _Slow] = {}
+    for operations in (*_traced(facts), *_of_nfs(facts), *_sampled(facts)):
+        is_slow = operations.mean_us >= limits["slow_us"] and operations.waiting >= limits["waiting"]
+        is_much = operations.waited_us >= limits["waited_us"]
+        if is_slow and is_much and operations.mount not in slow:
+            slow[operations.mount] = operations
+    if len(slow) > 1:
+        slow.pop("", None)
+    return [_finding(facts, slow[mount]) for mount in sorted(slow)]
+
+
+def _traced(facts: Facts) -> Iterator[_Slow]:
+    """Yield the op of each mount that waits longest for a server, where that is half of its time or more."""
+    span_us = facts.lasted_us(_has_files)
+    by_mount: dict[FileSystem, list[FileRow]] = {}
+    for row in file_rows(facts[measurements.FILES], facts[measurements.FILE_TIMES]):
+        by_mount.setdefault(row.file_system, []).append(row)
+    for file_system, rows in by_mount.items():
+        row = max(rows, key=lambda row: row.parts.get(SERVER, 0))
+        server_us, latency_us = row.parts.get(SERVER, 0), row.latency.sum
+        if not server_us or not latency_us or 2 * server_us < latency_us:
+            continue
+        yield _Slow(
+            mount=file_system.mount,
+            kind=file_system.kind,
+            op=row.op,
+            mean_us=row.latency.mean or 0,
+            waited_us=min(server_us, latency_us),
+            span_us=span_us,
+            rows=rows,
+        )
+
+
+def _has_files(block: Block) -> bool:
+    return bool(block[measurements.FILES])
+
+
+def _of_nfs(facts: Facts) -> Iterator[_Slow]:
+    """Yield the NFS operation of each mount with most time, where programs wait for them."""
+    waits = {row.mount for row in facts[measurements.SERVER_WAITS]}
+    is_sampled = measurements.HUNG_OPERATIONS.name in facts.origin.counted
+    for operation, calls in nfs_rows(facts[measurements.NFS_OPERATIONS]):
+        if is_sampled and not waits & {operation.mount, ""}:
+            continue  # writes of the page cache, for which no program waits
+        yield _Slow(
+            mount=operation.mount,
+            kind="nfs",
+            op=operation.op,
+            mean_us=calls.execute_mean_us,
+            waited_us=calls.execute_us,
+            span_us=facts.span_us,
+        )
+
+
+def _sampled(facts: Facts) -> Iterator[_Slow]:
+    """Yield the waits that looks at threads have seen, by mount, or by kind where the mount isn't known."""
+    waits: dict[tuple[str, str], list[WaitedTime]] = {}
+    for row, waited in facts[measurements.SERVER_WAITS].items():
+        waits.setdefault((row.mount, row.kind), []).append(waited)
+    for (mount, kind), times in waits.items():
+        waited_us, sleeps = sum(time.waited_us for time in times), sum(time.sleeps for time in times)
+        if sleeps:  # else it is silent
+            mean_us = WaitedTime(waited_us, sleeps).mean_us
+            yield _Slow(
+                mount=mount,
+                kind=kind,
+                op="",
+                mean_us=mean_us,
+                waited_us=waited_us,
+                span_us=facts.span_us,
+                is_least=True,
+            )
+
+
+def _finding(facts: Facts, slow: _Slow) -> Finding:
+    programs = _programs(facts, slow)
+    server = _server(facts, slow.mount)
+    where = slow.mount or f"a {slow.kind} file system"
+    short_where = path_end(slow.mount, _SHORT_PATH) or f"a {slow.kind} mount"
+    time = f"{'at least ' if slow.is_least else ''}{spelled(slow.mean_us)}"
+    ops = f"{slow.op}s" if slow.op.islower() else f"{slow.op} calls" if slow.op else "operations"
+    who = f"{programs[0]} waits" if programs else "programs wait"
+    of_server = f" ({server})" if server else ""
+    each = f"for each {slow.op}" if slow.op.islower() else f"for each {slow.op} call" if slow.op else "each time"
+    share = "" if slow.row is None else f"{part(slow.row.part_share(SERVER) or 0)} of it "
+    return Finding(
+        ID,
+        WARNING,
+        "",
+        f"{who} {time} {each} on {where} ({slow.kind}), {share}for its server{of_server}, not for a disk",
+        tuple(_facts(facts, slow, server, programs)),
+        Where("files" if slow.rows else "overview"),
+        tuple(_steps(slow, server)),
+        _REFUTED,
+        min(1.0, slow.waiting),
+        short=short_text(
+            "",
+            f"{ops} on {short_where} take {time}: {_short_server(server)}",
+            f", {within(programs[0].partition(' (')[0], _SHORT_NAME)} waits" if programs else ", not the disk",
+        ),
+        state=(where, ""),
+    )
+
+
+def _short_server(server: str) -> str:
+    return f"server {within(server, _SHORT_NAME)}" if server else "its server"
+
+
+def _programs(facts: Facts, slow: _Slow) -> list[str]:
+    """Return the programs that wait, those with most time first: by the slow operations, else by the looks."""
+    waited = Counter[str]()
+    for operation in facts.file_operations:
+        if operation.file_system.mount == slow.mount and operation.op == slow.op and operation.comm:
+            waited[f"{operation.comm}/{operation.pid or ''}"] += operation.total_us
+    if not waited:
+        for row, time in facts[measurements.SERVER_WAITS].items():
+            if _may_be_on(row, slow):
+                waited[row.process] += time.waited_us
+    programs = by_program(waited.items())
+    return [program.text for program in sorted(programs, key=lambda program: -sum(programs[program]))]
+
+
+def _may_be_on(row: ServerWait, slow: _Slow) -> bool:
+    return row.mount == slow.mount or (not row.mount and slow.kind.partition(".")[0].startswith(row.kind))
+
+
+def _server(facts: Facts, mount: str) -> str:
+    """Return the process that serves a mount, as NAME; empty where it is not known."""
+    served: Mapping[str, int] = {
+        row.process: us for row, us in facts[measurements.FILE_SERVERS].items() if row.mount == mount
+    }
+    if not served:
+        return ""
+    return max(served, key=lambda process: served[process]).rpartition("/")[0]
+
+
+def _facts(facts: Facts, slow: _Slow, server: str, programs: Sequence[str]) -> Iterator[Fact]:
+    if slow.mount:
+        yield Fact("mount", slow.mount, f"file system: {slow.mount}, {slow.kind}")
+    else:
+        text = f"which {slow.kind} file system it is, is not known: the calls that wait have paths, no open files"
+        yield Fact("mount", "", text)
+    if server:
+        yield Fact("server", server, f"the process {server} serves it")
+    row = slow.row
+    if row is not None:
+        yield from duration_facts(
+            ("mean_us", row.latency.mean, f"a {row.op} takes {{}} on average", row.latency.count),
+            ("p99_us", row.latency.quantile(0.99), f"p99 of a {row.op}: {{}}", row.latency.count),
+        )
+        share = row.part_share(SERVER) or 0
+        yield Fact("server_share", round(share, 3), f"asleep for the server: {part(share)} of its time", "share")
+    yield Fact("waiting", round(slow.waiting, 2), f"{slow.waiting:.2g} threads wait at a time, on average")
+    for other in slow.rows:
+        if other.op != slow.op:
+            text = f"a {other.op} there takes {{}} on average"
+            yield from duration_facts((f"{other.op}_us", other.latency.mean, text, other.latency.count))
+    for at, program in enumerate(programs[1:4], 2):
+        yield Fact(f"program_{at}", program, f"{program} waits, too")
+    yield from nfs_facts(facts, slow.mount)
+    yield from _disk_facts(facts)
+
+
+def _disk_facts(facts: Facts) -> Iterator[Fact]:
+    """Yield what the I/Os of the devices take meanwhile, the slowest first."""
+    means: dict[str, float] = {}
+    for device in facts.busy:
+        mean_us = facts.latency(device).mean
+        if mean_us is not None:
+            means[device] = mean_us
+    slowest = sorted(means, key=lambda device: -means[device])
+    if not slowest:
+        yield Fact("disks", "", "no I/O of a device was timed meanwhile")
+        return
+    text = ", ".join(f"{device} {spelled(means[device])}" for device in slowest[:_MOST_DISKS])
+    verdict = "the disks are healthy: an I/O takes" if means[slowest[0]] < _FAST_US else "an I/O of the disks takes"
+    yield Fact("disks", text, f"{verdict} {text} on average")
+
+
+def _steps(slow: _Slow, server: str) -> Iterator[Step]:
+    if slow.rows:
+        yield Step("see the slow operations with their files and programs: screen 2, key F")
+    if slow.kind.startswith("fuse"):
+        name = server if plain(server) else "SERVER"
+        yield Step(
+            "see what the process that serves it waits for: its network, its own disk, a lock, one thread for all",
+            commands=(f"ps -eLo pid,tid,stat,wchan:24,comm | grep -w {name}",),
+        )
+    elif slow.kind.startswith("nfs"):
+        yield Step(
+            "separate network and server: round trips are of both, and ping of the network",
+            commands=("nfsstat -c", "nfsiostat 5 2"),
+        )
+    else:
+        yield Step("see whether the network or the server is slow", commands=("dmesg | tail -n 50",))
+    yield Step(
+        "let the program ask less often: keep files open, cache what it opens and stats; or let the mount cache "
+        "attributes and entries for longer (FUSE: attr_timeout, entry_timeout; NFS: actimeo)",
+        "changes by other hosts are seen later",
+    )
+
+
+RULE = Rule(
+    ID,
+    "programs wait for the server of a file system (FUSE, NFS, SMB, Ceph, 9P), which answers slowly",
+    evaluate,
+    needs=SERVERS,
+    thresholds={
+        "slow_us": Threshold(50_000, "us", "an operation takes at least, on average"),
+        "waiting": Threshold(0.2, "share", "of the time programs wait for the server at least, all threads together"),
+        "waited_us": Threshold(2_000_000, "us", "they wait at least, of the last minute"),
+    },
+)

@@ -1,0 +1,104 @@
+"""slow-server: operations that wait for the server of a file system, and those that don't."""
+
+from dataclasses import replace
+
+import pytest
+from finding_cases import disk, facts_of, found, frame, hist, timed
+
+from latmon.findings.engine import not_evaluated
+from latmon.findings.rule import SERVERS
+from latmon.model import measurements
+from latmon.model.frame import FileOperation, FileSplit, FileSystem
+from latmon.model.measurements.files import FilePart, FileSeries
+from latmon.model.measurements.nfs import NfsCalls, NfsOperation
+from latmon.model.measurements.server_waits import FileServer, ServerWait, WaitedTime
+
+RULE = "slow-server"
+NAS = FileSystem("/mnt/nas", "fuse.sshfs", "")
+WAIT = ServerWait("", "fuse", "thumbnailer/7")
+LOCAL = {"histograms": timed("sda", ((100, {"hba": 900}),))}
+
+
+def opened(**changed):
+    split = FileSplit(0, 500, 179_000, 179_000, "server", "request_wait_answer < fuse_send_open", "", 0)
+    made = FileOperation(100.0, 100_000_000, "open", 180_000, "unknown", NAS, "a.jpg", 7, "thumbnailer", split=split)
+    return replace(made, **changed)
+
+
+def files(us, ops, *, op="open", part="server", its=NAS):
+    return {
+        measurements.FILES: {FileSeries(its.device, op, its.mount, its.kind, "unknown"): hist({us: ops})},
+        measurements.FILE_TIMES: {FilePart(its.device, op, its.mount, its.kind, part): us * ops * 99 // 100},
+    }
+
+
+def sampled(waited_us=5_000_000, sleeps=40, key=WAIT):
+    served = {FileServer("/mnt/nas", "sshfs/5"): 5_000_000}
+    return {measurements.SERVER_WAITS: {key: WaitedTime(waited_us, sleeps)}, measurements.FILE_SERVERS: served}
+
+
+def blocks(*tables, n=6, slow=()):
+    joined = {name: rows for part in tables for name, rows in part.items()}
+    each = [frame(100 + 5 * at, **LOCAL) for at in range(n)]
+    return [replace(one, tables={**one.tables, **joined}, file_operations=tuple(slow)) for one in each]
+
+
+def test_program_operation_mount_and_server_are_named_and_that_the_disks_are_healthy():
+    (finding,) = found(RULE, blocks(sampled(), files(180_000, 50), slow=[opened()]), [disk()])
+    assert (finding.severity, finding.device, finding.where.screen) == ("warning", "", "files")
+    assert finding.summary == (
+        "thumbnailer (pid 7) waits 180 ms for each open on /mnt/nas (fuse.sshfs), 99% of it for its server (sshfs), "
+        "not for a disk"
+    )
+    assert finding.short == "opens on /mnt/nas take 180 ms: server sshfs, thumbnailer waits"
+    facts = {fact.name: fact.text for fact in finding.facts}
+    assert facts["disks"] == "the disks are healthy: an I/O takes sda 900 us on average"
+    assert facts["server"] == "the process sshfs serves it"
+
+
+def test_other_operations_on_the_mount_are_evidence():
+    tables = files(180_000, 50)
+    tables[measurements.FILES][FileSeries("", "read", NAS.mount, NAS.kind, "unknown")] = hist({600: 50})
+    (finding,) = found(RULE, blocks(tables), [disk()])
+    facts = {fact.name: fact.text for fact in finding.facts}
+    assert facts["read_us"] == "a read there takes 600 us on average"
+
+
+def test_without_a_tracer_looks_at_threads_name_program_and_kind_of_server():
+    (finding,) = found(RULE, blocks(sampled()), [disk()])
+    assert finding.summary == (
+        "thumbnailer (pid 7) waits at least 125 ms each time on a fuse file system (fuse), for its server, "
+        "not for a disk"
+    )
+    (known,) = found(RULE, blocks(sampled(key=ServerWait("/mnt/nas", "fuse.sshfs", "thumbnailer/7"))), [disk()])
+    assert known.short.startswith("operations on /mnt/nas take at least 125 ms: server sshfs")
+
+
+def test_nfs_calls_are_enough_without_root():
+    calls = {measurements.NFS_OPERATIONS: {NfsOperation("/mnt/nfs", "OPEN"): NfsCalls(50, execute_us=9_000_000)}}
+    (finding,) = found(RULE, blocks(calls), [disk()])
+    assert finding.short == "OPEN calls on /mnt/nfs take 180 ms: its server, not the disk"
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        pytest.param((files(1_000, 500),), id="a fast server"),
+        pytest.param((files(180_000, 50, part="lock"),), id="a lock"),
+        pytest.param((files(180_000, 1),), id="seldom"),
+        pytest.param((sampled(sleeps=2_000),), id="sampled, a fast server"),
+        pytest.param((sampled(sleeps=0),), id="a silent server"),
+    ],
+)
+def test_other_operations_are_no_finding(tables):
+    assert found(RULE, blocks(*tables), [disk()]) == []
+
+
+def test_nfs_writes_for_which_no_program_waits_are_none():
+    calls = {measurements.NFS_OPERATIONS: {NfsOperation("/mnt/nfs", "WRITE"): NfsCalls(50, execute_us=9_000_000)}}
+    assert found(RULE, blocks(calls), [disk()], counted=("hung_operations",)) == []
+
+
+def test_it_needs_the_stacks_of_threads_or_nfs():
+    assert RULE in not_evaluated(facts_of(blocks()))[SERVERS]
+    assert SERVERS not in not_evaluated(facts_of(blocks(), counted=("hung_operations",)))
