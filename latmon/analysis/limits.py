@@ -160,6 +160,14 @@ def elevator(limits: Iterable[Limit]) -> str | None:
     return next((str(one.value) for one in limits if one.name == "scheduler"), None)
 
 
+def sorter(device: Device) -> str | None:
+    """Return the name of what sorts the device's I/Os: disksort or a scheduler; None where nothing is known to."""
+    if any(limit.name == "un_f_disksort_disabled" and number(limit.value) == 0 for limit in device.limits):
+        return "disksort"
+    name = elevator(device.limits)
+    return name if name in _SORTING else None
+
+
 _LOW_DEPTH = 8
 """Least depth for disks that order requests by themselves, and for arrays at a host adapter."""
 _SHARED_LOW = 16

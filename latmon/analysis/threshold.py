@@ -6,9 +6,6 @@ from typing import NamedTuple
 
 from latmon.model.histogram import Histogram, bucket_bounds, bucket_index
 
-LEAST_OLD_US = 1_000_000
-"""Without a threshold, no younger I/O in flight is old: on an idle device there is nothing to compare it with."""
-
 
 class Slower(NamedTuple):
     """The number of I/Os above a bound in us."""
@@ -42,11 +39,6 @@ def time_from(histogram: Histogram, threshold_us: int) -> float:
     return sum(min((low + high) / 2, most) * count for (low, high), count in several)
 
 
-def old_from_us(threshold_us: int | None, completed: Histogram) -> int:
-    """Return the age in us from which on an I/O in flight of a device is old.
-
-    It is the threshold; without one the longest time of the device's completed I/Os, at least LEAST_OLD_US.
-    """
-    if threshold_us is not None:
-        return threshold_us
-    return max(completed.max_bound or 0, LEAST_OLD_US)
+def is_above(us: int, threshold_us: int | None) -> bool:
+    """Return whether an age has reached the threshold; without a threshold none has, and nothing is an alarm."""
+    return threshold_us is not None and us >= threshold_us

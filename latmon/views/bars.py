@@ -129,10 +129,11 @@ class AgeAxis:
                 text = f"{label}{text:>{at - len(label)}}"
         return f"{text:>{self.cells}}"
 
-    def bar(self, age_us: int, old_us: int) -> Line:
-        """Return the bar of an age: the part from `old_us` on has the alarm colour."""
-        size = self.length(age_us)
-        young = min(self.length(old_us) if old_us > _AGE_FROM_US else 0, size) if age_us >= old_us else size
+    def bar(self, age_us: int, threshold_us: int | None) -> Line:
+        """Return the bar of an age: the part from the threshold on has the alarm colour."""
+        young = size = self.length(age_us)
+        if threshold_us is not None and age_us >= threshold_us:
+            young = min(self.length(threshold_us) if threshold_us > _AGE_FROM_US else 0, size)
         spans = (
             Span(" " * (self.cells - size)),
             Span(BAR * (size - young), TAIL),

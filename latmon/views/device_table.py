@@ -14,7 +14,7 @@ from types import MappingProxyType
 from latmon.aggregate.history import Window
 from latmon.analysis.limits import ceiling
 from latmon.analysis.peers import Order, Rank, natural, shares
-from latmon.analysis.threshold import old_from_us, slower
+from latmon.analysis.threshold import is_above, slower
 from latmon.model.devices import host_and_device
 from latmon.model.frame import OPS, Device, Outstanding
 from latmon.model.measurements import DEVICE_COUNTERS
@@ -206,11 +206,11 @@ def _at_right(span: Span, cells: int) -> Line:
 def largest(subject: Subject, role: str = "text") -> Span:
     """Return the maximum, or the age of an older I/O in flight, whose latency is at least that.
 
-    An old one has the alarm colour, and without a threshold the maximum of a device that is unlike its peers.
+    An age has the alarm colour from the threshold on, a maximum without one where the device is unlike its peers.
     """
-    histogram, threshold_us = subject.window.latency(subject.device.name, subject.selection.ops), subject.threshold_us
+    histogram = subject.window.latency(subject.device.name, subject.selection.ops)
     if subject.oldest_us > (histogram.max_bound or 0):
-        is_old = subject.oldest_us >= old_from_us(threshold_us, histogram)
+        is_old = is_above(subject.oldest_us, subject.threshold_us)
         return Span(at_least(subject.oldest_us), TAIL if is_old else role)
     return Span(maximum(histogram), TAIL if subject.is_unlike else role)
 

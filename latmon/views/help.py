@@ -55,8 +55,7 @@ _OUTSTANDING = (
         "Little's law, from three measurements; `+ 2 stuck`: in flight, and older than any I/O that completed",
     ),
     ("age", "since its begin; WSF are op and flags; the list is of all devices, oldest first"),
-    ("4s 1s now", "a bar from an I/O's begin to now, logarithmic; in the alarm colour from the threshold on, else"),
-    ("", "where it is longer than each I/O of its device that completed, and than 1 s"),
+    ("4s 1s now", "a bar from an I/O's begin to now, logarithmic; in the alarm colour from the threshold on"),
     ("≥", "at least this long: nothing completed since; no probe follows it, or it began earlier (see latmon doctor)"),
     ("30x", "30 equal I/Os, with the age of the oldest; PgDn lists each"),
     ("overtaken by", "I/Os of the device that began later and have completed"),
@@ -201,7 +200,7 @@ _NUMBERS = (
     ("hba+", "hba with its interrupt"),
     ("48+", "the last colour is so many I/Os or more; four fifths of the columns have no more in any cell"),
     ("above", "I/Os above the threshold: the alarm colour, on the map too. Ages of I/Os in flight have it from there"),
-    ("", "on; without a threshold a maximum above its peers, and an I/O older than all of its device that completed"),
+    ("", "on; without a threshold only a maximum above its peers has it"),
     (">256us", "the same on small maps, for which the I/Os of all of them count: it begins at one latency on all"),
     (
         "▫ in flight",

@@ -333,7 +333,7 @@ class Selection:
     """Heat maps overwrite their oldest column instead of moving to the left."""
     stages: str = "auto"
     """One of STAGES_MODES."""
-    order: str = "newest"
+    order: str = "longest"
     outlier: Outlier | None = None
     """The selected one; None: the first of the log."""
     cursor: Cursor | None = None

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from latmon.aggregate.history import Window
-from latmon.analysis.threshold import Slower
+from latmon.analysis.threshold import Slower, is_above
 from latmon.model.coverage import counts_twice
 from latmon.model.frame import FILES, TRACER_STARTING, Device, Frame, Health, Origin
 from latmon.model.inflight import Ages
@@ -381,15 +381,14 @@ def health_facts(
 def _waiting(ages: Ages, room: int, threshold_us: int | None) -> list[HealthWord]:
     """Return the oldest I/O in flight with the numbers, where one is older than 1 s, as long as there is room.
 
-    It is an alarm from the threshold on; without one from NAMED_US on.
+    It is an alarm from the threshold on.
     """
     if not counted(ages):
         return []
     several = in_words(ages)
     text = next((one for one in several if len(one) <= room), several[-1])
     oldest_us = ages.oldest_us or 0
-    is_alarm = oldest_us >= (NAMED_US if threshold_us is None else threshold_us)
-    return [HealthWord(text, oldest_us >= NAMED_US, matters=True, is_alarm=is_alarm)]
+    return [HealthWord(text, oldest_us >= NAMED_US, matters=True, is_alarm=is_above(oldest_us, threshold_us))]
 
 
 def _coverage(ratio: float | None, covered_us: int) -> HealthWord:

@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from latmon.findings.rule import CRITICAL, NOTICE, SEVERITIES, Finding, short_name
+from latmon.analysis.issue_order import lba_order
+from latmon.analysis.limits import ceiling, sorter, wall
+from latmon.findings.rule import CRITICAL, NOTICE, SEVERITIES, Finding, short_name, short_text
 from latmon.model.frame import PROBES_STARTING
 from latmon.support.units import spelled
 from latmon.views.context import ViewState, no_distribution, no_threshold, selected
+from latmon.views.device_table import Subject
 from latmon.views.lines import (
     FINDING,
     Line,
@@ -24,7 +27,7 @@ from latmon.views.lines import (
     wrap,
 )
 from latmon.views.lines import width as line_width
-from latmon.views.panels.findings import ROLES, SIGNS
+from latmon.views.panels.findings import ROLES, SIGNS, short_now
 from latmon.views.selection import ASIDE_OF, SCREENS
 from latmon.views.units import count, span
 
@@ -41,8 +44,6 @@ _LEAST_OLD_US = 1_000_000
 """Ages of younger ones are known only as those of a sample."""
 _STALE_S = 10
 """Rules are evaluated every 5 s; the time of older findings is shown."""
-_AGE_TOLERANCE_US = 500_000
-"""Between the clocks of a finding and of the frames."""
 _QUIET_US = 10_000_000
 """A shorter time is too little to call a host quiet: no I/O can have waited for long, and some rules need as much."""
 _FIRST_US = 6_000_000
@@ -73,7 +74,7 @@ def verdict(view: ViewState, trouble: Sequence[str], width: int, height: int, *,
     if view.found.coming:
         return Verdict(_said(f"findings: evaluating {view.found.share:.0%}", width), [])
     if not found:
-        lines, names_oldest = _without(view, trouble, width), bool(_old(view))
+        lines, names_oldest = _without(view, trouble, width, most), bool(_old(view))
         for notice in notices[:1] if len(lines) < most else ():
             lines += _finding_lines(notice, view, width, keys=keys)
         return Verdict(lines, [], names_oldest)
@@ -147,7 +148,7 @@ def _finding_lines(finding: Finding, view: ViewState, width: int, *, keys: bool)
     is_kept = remark is not None and remark.is_kept
     is_dim = finding.severity == NOTICE or is_kept
     device = short_name(finding.device) if finding.device else ""
-    text = _short_now(finding, view) or finding.summary
+    text = short_now(finding, view) or finding.summary
     said = [_as_of(view)] if not is_kept else []
     text = ", ".join(filter(None, (text, *said, remark.text if remark is not None else "")))
     sign = f"{SIGNS[finding.severity]} "
@@ -165,19 +166,6 @@ def _finding_lines(finding: Finding, view: ViewState, width: int, *, keys: bool)
         return lines
     back = CRITICAL if finding.severity == CRITICAL else SEVERITIES[1]
     return [backed(line, back) for line in lines]
-
-
-def _short_now(finding: Finding, view: ViewState) -> str:
-    """Return the short text with the age that its oldest I/O in flight has in the device table.
-
-    Rules are evaluated every 5 s. A much older I/O is none of those that the finding counts.
-    """
-    last, evaluated = view.history.window.last, view.found.until_wall
-    if last is None or not last.wall >= evaluated:  # it is NaN where nothing was evaluated
-        return finding.short
-    most_us = finding.age_us + round((last.wall - evaluated) * 1e6) + _AGE_TOLERANCE_US
-    ages = [aged.age_us for aged in view.history.ages.of(finding.device) if aged.age_us <= most_us]
-    return finding.short_at(max([*ages, finding.age_us]))
 
 
 def _as_of(view: ViewState) -> str:
@@ -210,15 +198,12 @@ def _said(text: str, width: int) -> list[Line]:
     return [(Span(" ○ ", "dim"), Span(first, "dim")), *((Span(f"{_INDENT}{part}", "dim"),) for part in rest)]
 
 
-def _without(view: ViewState, trouble: Sequence[str], width: int) -> list[Line]:
-    """Return what can be said where nothing was found."""
+def _without(view: ViewState, trouble: Sequence[str], width: int, most: int) -> list[Line]:
+    """Return what can be said where nothing was found, in `most` rows where that is enough for one sentence."""
     origin, found, window = view.origin, view.found, view.history.window
-    if origin is None:
-        return _said("waiting for the backend", width)
-    if not window.frames:
-        return _said(f"waiting for the first {span(origin.interval_us)} of data", width)
-    if origin.reason == PROBES_STARTING:
-        return _said("no verdict yet: the probes are starting, and latencies are not measured before", width)
+    awaited = _awaited(view)
+    if origin is None or awaited:
+        return _said(awaited, width)
     doubts = [*_unknown(view), *trouble]
     if no_distribution(origin):
         return _said(
@@ -235,15 +220,66 @@ def _without(view: ViewState, trouble: Sequence[str], width: int) -> list[Line]:
         ]
     nothing = "no finding now" if found.over else f"no finding in {span(round(found.span_us, -6))}"
     begin = [nothing] if found.evaluated else []
-    return _said("; ".join((*begin, *(slow or [_nothing(view)]), *full, *doubts)), width)
+    said = (*begin, *(slow or [_nothing(view)]))
+    if full:
+        return _with_full(full, said, doubts, width, most)
+    return _said("; ".join((*said, *doubts)), width)
 
 
-def _full(view: ViewState) -> list[str]:
-    """Return a device whose driver has as many I/Os as its limit allows, in words; empty without one."""
-    subject = next((subject for subject in view.subjects() if subject.at_limit), None)
-    if subject is None:
-        return []
-    return [f"{subject.device.name} is at its limit of {subject.limit} I/Os"]
+def _awaited(view: ViewState) -> str:
+    """Return what is awaited before anything can be said; empty where nothing is."""
+    if view.origin is None:
+        return "waiting for the backend"
+    if not view.history.window.frames:
+        return f"waiting for the first {span(view.origin.interval_us)} of data"
+    if view.origin.reason == PROBES_STARTING:
+        return "no verdict yet: the probes are starting, and latencies are not measured before"
+    return ""
+
+
+def _with_full(full: str, said: Sequence[str], doubts: Sequence[str], width: int, most: int) -> list[Line]:
+    """Return the device at its limit first, and below it what else is known, as far as it fits in `most` rows."""
+    first, *rest = wrap(full, width - len(_INDENT))
+    device, colon, after = first.partition(":")
+    head: list[Line] = [
+        (Span(" ○ ", "accent"), Span(device, "strong"), Span(f"{colon}{after}")),
+        *((Span(f"{_INDENT}{part}"),) for part in rest),
+    ]
+    for texts in ((*said, *doubts), said):
+        below = [(Span(f"{_INDENT}{part}", "dim"),) for part in wrap("; ".join(texts), width - len(_INDENT))]
+        if len(head) + len(below) <= most:
+            return [*head, *below]
+    return head
+
+
+def _full(view: ViewState) -> str:
+    """Return the first device whose driver has as many I/Os as its limit allows; empty without one.
+
+    No rule may say so in the first seconds, since a burst looks the same.
+    """
+    subject = next((subject for subject in view.subjects() if _is_full(view, subject)), None)
+    bound = None if subject is None else ceiling(subject.device.limits)
+    if subject is None or bound is None:
+        return ""
+    device, queued = subject.device, subject.outstanding.queued
+    wait = "waits" if queued == 1 else "wait"
+    waiting = f", {count(queued)} {wait} above" if queued else ""
+    issues = view.history.issues(device.name) if queued else ()
+    name = sorter(device)
+    sorts = f", {name} sorts by LBA" if name and lba_order(issues).is_sorted else ""
+    ios = "1 I/O" if subject.limit == 1 else f"{count(int(bound.value))} I/Os"
+    return short_text(device.name, f"{bound.name} is full ({ios})", waiting, sorts)
+
+
+def _is_full(view: ViewState, subject: Subject) -> bool:
+    """Return whether a driver is at its limit now, or I/Os wait above it and it is for most of the window.
+
+    The number of now is that of one moment, and often one less.
+    """
+    if subject.at_limit or not subject.outstanding.queued or subject.limit is None:
+        return subject.at_limit
+    depths = view.history.depth_sum(subject.device.name, brief=True)
+    return depths is not None and wall(depths.depths, ceiling(subject.device.limits)) == subject.limit
 
 
 def _unknown(view: ViewState) -> list[str]:

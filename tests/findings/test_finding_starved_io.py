@@ -315,7 +315,7 @@ def unexplained(queued, *, blocks=12, source=PROBE, count=3_000, us=190_000):
 
 def test_what_littles_law_leaves_over_has_waited():
     """32 + 400 in flight, 600 a second of 190 ms are 114: 318 more are of no I/O that completed."""
-    (one,) = found(RULE, unexplained(384), [SORTED], **SUN)
+    (one,) = found(RULE, unexplained(384, blocks=8), [SORTED], **SUN)
     assert (one.severity, one.where.screen) == ("warning", "outstanding")
     assert re.fullmatch(
         r"sd1: at least 2[0-9]{2} I/Os have waited for 5 s or longer while 3,000 others were completed; "
@@ -323,6 +323,14 @@ def test_what_littles_law_leaves_over_has_waited():
         one.summary,
     )
     assert one.steps[0].text.startswith("turn disksort off for this product")
+
+
+def test_a_minute_of_it_proves_waits_of_half_a_minute_which_are_critical():
+    """Of 416 in flight each spent 60 s in it at most: (60 x 416 - 60 x 114 - 30 x 416) / 30 have waited for 30 s."""
+    (one,) = found(RULE, unexplained(384), [SORTED], **SUN)
+    assert one.severity == "critical"
+    assert re.match(r"sd1: at least 1[0-9]{2} I/Os have waited for 30 s or longer while 18,000 others", one.summary)
+    assert re.match(r"sd1: at least 1[0-9]{2} I/Os stuck for 30 s or longer", one.short)
 
 
 @pytest.mark.parametrize(

@@ -278,7 +278,7 @@ def test_bars_of_age_end_now_and_are_in_the_alarm_colour_from_the_threshold_on()
         alarm[threshold_us] = age.role, dict(bar)
     assert alarm[4_000_000] == ("tail", {"tail": 10, "area": 12})
     assert alarm[100_000] == ("tail", {"tail": 22})
-    assert alarm[None] == ("tail", {"tail": 16, "area": 6}), "longer than all that completed, and than a second"
+    assert alarm[None] == ("strong", {"area": 22}), "without a threshold nothing is an alarm"
     assert alarm[60_000_000] == ("strong", {"area": 22})
     heads = next(plain(line) for line in lines if "waits in" in plain(line)).split()
     assert heads[heads.index("process") + 1 :] == ["64s", "16s", "4s", "1s", "now"]

@@ -217,11 +217,13 @@ def test_next_and_previous_in_the_waterfall():
 
 def test_by_time_or_by_total():
     made = scene(FRAMES)
-    press(made, "screen:3", "order")
+    press(made, "screen:3")
     assert "longest first" in text(made, (160, 50))
     longest = max(o.total_us for one in FRAMES for o in one.outliers)
     press(made, "pick:-1")
     assert made.selection.outlier.total_us == longest
+    press(made, "order")
+    assert "newest first" in text(made, (160, 50))
 
 
 def test_ops_and_filter_hold_for_outliers():

@@ -219,7 +219,7 @@ def test_every_size_and_a_hostile_name_fit(size):
 def test_below_a_sync_whose_thread_was_late_is_who_ran_instead():
     slow = FRAMES[-1].file_operations[0]
     wait = Wait("resume", "ora_lgwr", 4212, 139, slow.mono_us + 900, 47_000, "hog (prio 120)", 40_000)
-    sync = replace(slow, disk="", sectors=None, waits=(wait,))
+    sync = replace(slow, disk="", sectors=None, waits=(wait,), total_us=2**30)
     shown = [*FRAMES[:-1], replace(FRAMES[-1], file_operations=(sync,))]
     for size in ((80, 24), (160, 50)):
         drawn = " ".join(text(scene(shown), size).split())
@@ -233,7 +233,6 @@ def test_the_longest_are_listed_first_and_those_of_one_device():
         FRAMES[0].outliers[0], path="etc/other", total_us=2**30, file_system=FileSystem("/", "ext4", "sda")
     )
     made.append(replace(FRAMES[-1], seq=99, mono_us=FRAMES[-1].mono_us + 10**6, file_operations=(other,)))
-    press(made, ("order", 0))
     drawn = text(made)
     assert "longest first" in drawn
     assert drawn.index("etc/other") < drawn.index("db/wal/0001")

@@ -83,7 +83,7 @@ def test_a_line_has_who_what_when_and_where_the_time_went():
     shown = listing([Folded(outlier(), 8)], above=1204, suppressed=860)
     lines = text(outliers(shown, 0, 120, 10, RAMP)).splitlines()
     assert lines[0].startswith(
-        " slow I/Os  newest first  8 of 1,204 above the threshold in 1 row, 860 left out by the rate "
+        " slow I/Os  longest first  8 of 1,204 above the threshold in 1 row, 860 left out by the rate "
     )
     assert "CPU issue>done overtaken by" in lines[1]
     assert f"▸{moment(WALL)} sdc" in lines[2]
@@ -119,8 +119,9 @@ def test_a_stage_that_holds_others_is_marked():
 
 def test_newest_or_longest_first():
     several = rows(outlier(1), outlier(2, total_us=9_000_000), outlier(3))
-    assert [f.outlier.wall for f in listing(several).rows] == [f.outlier.wall for f in several[::-1]]
-    assert listing(several, order="longest").rows[0].outlier.total_us == 9_000_000
+    by_time = [f.outlier.wall for f in several[::-1]]
+    assert [f.outlier.wall for f in listing(several, order="newest").rows] == by_time
+    assert [f.outlier.wall for f in listing(several).rows] == [by_time[1], by_time[0], by_time[2]], "the worst first"
 
 
 def test_a_selection_finds_its_row_again():

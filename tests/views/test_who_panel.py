@@ -1,5 +1,6 @@
 """The panel of cgroups: rows and shares, one that is opened, reasons for an empty one, every size, hostile names."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -224,8 +225,17 @@ def test_on_sunos_it_names_the_scripts_and_the_processes_of_slow_ios(processes):
     slow_ios = tuple(Outlier(0.0, 1, "nvme0n1", "read", 50_000, comm=comm) for comm in ("oracle", "dbw0", "oracle"))
     frames = [replace(one, outliers=slow_ios) for one in host(2, 1)]
     shown = " ".join(text(scene(frames, origin, processes=processes)).split())
-    assert "The script sd names the process of each slow I/O (screen 4), vop_files that" in shown
-    assert "Slow I/Os of the last 60 s: oracle 2, dbw0 1." in shown
+    assert "The script sd names the process of each slow I/O (screen 4) once it has completed, vop_files that" in shown
+    named = re.findall("(oracle|dbw0) +([0-9]) ▆+ +([0-9.]+ms) ▆+ +([0-9.]+ms) nvme0n1", shown)
+    assert named == [("oracle", "2", "100ms", "50.0ms"), ("dbw0", "1", "50.0ms", "50.0ms")]
+    assert shown.index("oracle") < shown.index("No D script"), "what is known is first"
+
+
+def test_on_sunos_without_a_slow_io_and_a_finding_it_says_so():
+    absent = tuple(Missing(name, "this system has no D script for that") for name in (ISSUERS, PROCESSES))
+    made = scene(host(2, 1), replace(ORIGIN, kernel="SunOS 5.11", untraced=absent))
+    assert "no slow I/O completed in the last 60 s" in text(made)
+    assert "next steps" not in text(made)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from latmon.analysis.issue_order import summary
-from latmon.analysis.limits import elevator, number
+from latmon.analysis.limits import elevator, sorter
 from latmon.findings.evidence import hardware_steps, kernel_log_facts, kernel_log_step, sd_config
 from latmon.findings.facts import Block, Facts
 from latmon.findings.rule import (
@@ -38,7 +38,7 @@ from latmon.model.devices import thread_of
 from latmon.model.frame import OPS as EVERY_OP
 from latmon.model.frame import Completed, Device, Flow, Outlier
 from latmon.model.histogram import bucket_bounds
-from latmon.model.inflight import PROBE, Aged, bucket_middle
+from latmon.model.inflight import PROBE, Aged, Depths, bucket_middle
 from latmon.model.measurements import KERNEL, SEEN
 from latmon.model.stages import ABOVE_DRIVER
 from latmon.support.units import spelled
@@ -280,33 +280,36 @@ def bound_of(facts: Facts, name: str, limits: Thresholds) -> StarvedBound | None
     usual = latency.quantile(0.99)
     if not facts.is_sun or depths.source != PROBE or usual is None or latency.sum is None or done is None:
         return None
-    age_us, span_us = int(_shortest("read", usual, limits)), facts.span_us
-    if 2 * age_us > span_us or sum(depths.in_driver.values()) * 1000 < _COUNTED * span_us:
+    if sum(depths.in_driver.values()) * 1000 < _COUNTED * facts.span_us:
+        return None
+    age_us, explained_us = int(_shortest("read", usual, limits)), latency.sum * max(1.0, done.count / latency.count)
+    bound = _bound_at(facts, depths, done.count, explained_us, age_us)
+    if bound is None or bound.completed < limits["overtaken"]:
+        return None
+    critical_us = max(int(limits["critical_us"]), age_us)
+    # later, and of fewer I/Os, it is certain that they have waited for as long as makes it critical
+    return _bound_at(facts, depths, done.count, explained_us, critical_us) or bound
+
+
+def _bound_at(facts: Facts, depths: Depths, completed: int, explained_us: float, age_us: int) -> StarvedBound | None:
+    """Return the I/Os in flight that are older than `age_us`; None where too few certainly are.
+
+    `explained_us`: the time that the I/Os completed in the window spent in it, at most.
+    """
+    span_us = facts.span_us
+    if 2 * age_us > span_us:
         return None
     spent_us = [_least(counts) * 1000 for counts in (depths.in_driver, depths.queued)]
-    explained_us = latency.sum * max(1.0, done.count / latency.count)
     most = max(depths.in_driver, default=0) + max(depths.queued, default=0)
     ios = int((sum(spent_us) - explained_us - most * age_us) / (span_us - age_us))
-    completed = done.count * age_us // span_us
-    if ios < max(2, _PART * most) or completed < limits["overtaken"]:
+    if ios < max(2, _PART * most):
         return None
-    return StarvedBound(ios, age_us, completed, spent_us[1] >= ios * span_us)
+    return StarvedBound(ios, age_us, completed * age_us // span_us, spent_us[1] >= ios * span_us)
 
 
 def _least(counts: Mapping[int, int]) -> float:
     """Return the sum of depths times their milliseconds; a depth above 256 is the least of its bucket."""
     return sum((2 * bucket_middle(end) - end) * ms for end, ms in counts.items())
-
-
-_SORTING = ("mq-deadline", "bfq", "deadline", "cfq")
-
-
-def sorter(device: Device) -> str | None:
-    """Return the name of what sorts the device's I/Os: disksort or a scheduler; None where nothing is known to."""
-    if any(limit.name == "un_f_disksort_disabled" and number(limit.value) == 0 for limit in device.limits):
-        return "disksort"
-    name = elevator(device.limits)
-    return name if name in _SORTING else None
 
 
 def classes(device: Device) -> bool:
@@ -357,7 +360,7 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
         elif starved := starved_of(facts, name, limits):
             yield _starved_finding(facts, device, starved, limits)
         elif bound := bound_of(facts, name, limits):
-            yield _bound_finding(facts, device, bound)
+            yield _bound_finding(facts, device, bound, limits)
 
 
 def _starved_finding(facts: Facts, device: Device, starved: list[StarvedRequest], limits: Thresholds) -> Finding:
@@ -386,7 +389,7 @@ def _starved_finding(facts: Facts, device: Device, starved: list[StarvedRequest]
     )
 
 
-def _bound_finding(facts: Facts, device: Device, bound: StarvedBound) -> Finding:
+def _bound_finding(facts: Facts, device: Device, bound: StarvedBound, limits: Thresholds) -> Finding:
     name = device.name
     worst = StarvedRequest(bound.age_us, "", bound.completed, True, True if bound.above else None)
     place = _place_text(facts, device, worst) if bound.above else ", in which layer is not known"
@@ -403,7 +406,7 @@ def _bound_finding(facts: Facts, device: Device, bound: StarvedBound) -> Finding
         )
     return Finding(
         ID,
-        WARNING,
+        CRITICAL if bound.age_us >= limits["critical_us"] else WARNING,
         name,
         f"{name}: {waited} while {bound.completed:,} others were completed; they wait{place}",
         tuple(facts_of),

@@ -41,7 +41,7 @@ from latmon.views.lines import (
     table,
 )
 from latmon.views.panels.nfs import nfs_table
-from latmon.views.panels.outliers import ORDERS, op_letters, parts_of, wait_lines
+from latmon.views.panels.outliers import op_letters, parts_of, wait_lines
 from latmon.views.selection import shown
 from latmon.views.units import count, maximum, moment, quantile, size, span
 
@@ -214,7 +214,7 @@ def operations(view: ViewState) -> Sequence[FileOperation]:
             newest_first = [operation for operation in newest_first if operation.pid in pids]
         if devices is not None:
             newest_first = [operation for operation in newest_first if operation.file_system.device in devices]
-        if selection.order == ORDERS[0]:
+        if selection.order == "newest":
             return newest_first
         return sorted(newest_first, key=lambda operation: -operation.total_us)
 

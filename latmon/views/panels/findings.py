@@ -6,7 +6,7 @@ verdict of the overview is in verdict.py. A severity has a sign and a word, not 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from latmon.findings.episodes import Episode
@@ -30,6 +30,7 @@ from latmon.views.findings_state import CurrentFindings, Remark, again_text, kep
 from latmon.views.lines import (
     BLANK,
     EPISODE,
+    FINDING,
     Line,
     Span,
     Target,
@@ -52,6 +53,8 @@ from latmon.views.units import count, span
 SIGNS: Mapping[str, str] = MappingProxyType({CRITICAL: "!!", WARNING: " !", NOTICE: " ·"})
 ROLES = {CRITICAL: "bad", WARNING: "accent", NOTICE: "text"}
 _INDENT = "    "
+_AGE_TOLERANCE_US = 500_000
+"""Between the clocks of a finding and of the frames."""
 _OF_DEVICE = 4
 """Most lines of the finding on a panel of a device."""
 _MIN_DETAIL = 9
@@ -70,6 +73,60 @@ def of_device(view: ViewState, device: str, width: int) -> list[Line]:
     if len(lines) > _OF_DEVICE:
         lines = [*lines[: _OF_DEVICE - 1], _cut_off(width)]
     return [titled("finding", "", width), *lines] if view.framed else lines
+
+
+def short_now(finding: Finding, view: ViewState) -> str:
+    """Return the short text with the age that its oldest I/O in flight has in the device table.
+
+    Rules are evaluated every 5 s. A much older I/O is none of those that the finding counts.
+    """
+    last, evaluated = view.history.window.last, view.found.until_wall
+    if last is None or not last.wall >= evaluated:  # it is NaN where nothing was evaluated
+        return finding.short
+    most_us = finding.age_us + round((last.wall - evaluated) * 1e6) + _AGE_TOLERANCE_US
+    ages = [aged.age_us for aged in view.history.ages.of(finding.device) if aged.age_us <= most_us]
+    return finding.short_at(max([*ages, finding.age_us]))
+
+
+def in_flight_finding(view: ViewState, width: int) -> list[Line]:
+    """Return the short text of the most urgent finding on I/Os in flight: stuck ones, or a limit of their number.
+
+    It is above their list, under a heading where panels have frames.
+    """
+    finding = next((finding for finding in view.found.shown if finding.where.screen == "outstanding"), None)
+    if finding is None:
+        return []
+    remark = view.found.remarks.get(finding.key)
+    is_kept = remark is not None and remark.is_kept
+    text = ", ".join(filter(None, (short_now(finding, view) or finding.summary, remark.text if remark else "")))
+    first, *rest = wrap(text, width - 4)
+    device, colon, after = first.partition(":")
+    lines: list[Line] = [
+        (
+            Span(SIGNS[finding.severity], "dim" if is_kept else ROLES[finding.severity]),
+            Span(" "),
+            Span(device, "dim" if is_kept else "strong"),
+            Span(f"{colon}{after}", "dim" if is_kept else "text"),
+        ),
+        *((Span(f"   {part}", "dim" if is_kept else "text"),) for part in rest),
+    ]
+    lines = [targeted(fit(line, width), Target(FINDING, finding.key)) for line in lines]
+    return [titled("finding", "", width), *lines] if view.framed else lines
+
+
+def beside_nothing(view: ViewState, devices: Collection[str], width: int, room: int) -> list[Line]:
+    """Return the most urgent finding of these devices with its next steps, for a panel that has no row to show."""
+    named = (finding for finding in view.found.shown if {finding.device, *finding.also} & {*devices})
+    finding = next(named, None)
+    if finding is None:
+        return []
+    device = finding.device or finding.where.device
+    gap = [] if view.framed else [BLANK]
+    lines = [*gap, *of_device(view, device, width)]
+    if len(lines) > room:
+        return []
+    steps = next_steps(view, device, width)
+    return cut([*lines, *(gap if steps else []), *steps], room)
 
 
 def titled(name: str, many: str, width: int) -> Line:

@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
 
 from latmon.analysis.peers import natural
-from latmon.analysis.threshold import LEAST_OLD_US, old_from_us
+from latmon.analysis.threshold import is_above
 from latmon.model.devices import is_volume
-from latmon.model.frame import OPS, TRACER_STARTING
+from latmon.model.frame import TRACER_STARTING
 from latmon.model.inflight import Aged, Ages
 from latmon.support.text import listed
 from latmon.support.units import UNKNOWN, duration, spelled
@@ -63,15 +63,15 @@ def in_flight_lines(
     top: int = 0,
     why: str = "",
     least: Callable[[str], str] = lambda _device: "",
-    old_from_us: Callable[[str], int] = lambda _device: LEAST_OLD_US,
+    threshold_us: int | None = None,
     selected: str = "",
 ) -> list[Line]:
     """Return a title, column titles and the I/Os, each with a bar from its begin to now on a logarithmic axis.
 
     Equal I/Os are folded into one line where there is no room for each, until the list is scrolled. `some`: the I/Os
     that pass the filter, the oldest first; `why`: the reason for an empty list; `least`: device -> why only a least age
-    is known; `old_from_us`: device -> the age from which on an I/O has the alarm colour; `selected`: the device of the
-    charts below the list, whose I/Os have a mark.
+    is known; `threshold_us`: the age from which on an I/O has the alarm colour; `selected`: the device of the charts
+    below the list, whose I/Os have a mark.
     """
     if height < 1:
         return []
@@ -82,7 +82,7 @@ def in_flight_lines(
         reason = paragraph(why, width, "dim", margin=2)
         headed = [heading(title, width), *reason] if height > 1 else reason
         return [fit(line, width) for line in cut(headed, height)]
-    placed = _with_axis(layout(_fields(width, some, old_from_us), width), some[0].age_us)
+    placed = _with_axis(layout(_fields(width, some, threshold_us), width), some[0].age_us)
     begin = max(top - STEP * (len(folded(some)) < len(some)), 0)
     if top:
         title = (*title, Span("  PgUp: back", "dim"))
@@ -91,10 +91,7 @@ def in_flight_lines(
     with_heads = any(one.request for one in some) and (height > _SHORT or len(some) + 1 < height)
     titled = [heads(placed)] if with_heads else []
     room = height - 1 - len(titled)
-    lines = [
-        row(placed, one) if one.request else _least(placed, one, least(one.device), old_from_us(one.device))
-        for one in some
-    ]
+    lines = [row(placed, one) if one.request else _least(placed, one, least(one.device), threshold_us) for one in some]
     lines = [_marked(line) if one.device == selected else line for line, one in zip(lines, some, strict=True)]
     titled = [heading(title, width, _op_letters(some, width)), *titled]
     return [fit(line, width) for line in (*titled, *_from(lines, room, begin))][:height]
@@ -152,12 +149,12 @@ def _from(lines: list[Line], room: int, begin: int) -> list[Line]:
     return shown
 
 
-def _least(placed: Placed[Aged], one: Aged, why: str, old_us: int) -> Line:
+def _least(placed: Placed[Aged], one: Aged, why: str, threshold_us: int | None) -> Line:
     """Return the line of I/Os of which only the device and a least age are known, with the reason."""
     cells = {field.title: room for field, room in placed}
     text = f"{count(one.count)} I/O{'s' * (one.count > 1)}, at least"
     return (
-        Span(f" {cell(_age(one), cells['age'], right=True)} ", _age_role(one, old_us)),
+        Span(f" {cell(_age(one), cells['age'], right=True)} ", _age_role(one, threshold_us)),
         Span(f"{cell(one.device, cells.get('device', len(one.device)))} {text}"),
         Span(f"; {why}" if why else "", "dim"),
     )
@@ -204,8 +201,8 @@ def _age(one: Aged) -> str:
     return f"{'≥' if one.at_least else ''}{duration(one.age_us)}"
 
 
-def _age_role(one: Aged, old_us: int) -> str:
-    return TAIL if one.age_us >= old_us else "strong"
+def _age_role(one: Aged, threshold_us: int | None) -> str:
+    return TAIL if is_above(one.age_us, threshold_us) else "strong"
 
 
 def _op(one: Aged, _cells: int) -> str:
@@ -253,16 +250,16 @@ def _with_axis(placed: Placed[Aged], oldest_us: int) -> Placed[Aged]:
     )
 
 
-def _fields(width: int, some: Sequence[Aged], old_from_us: Callable[[str], int]) -> tuple[Field[Aged], ...]:
+def _fields(width: int, some: Sequence[Aged], threshold_us: int | None) -> tuple[Field[Aged], ...]:
     """Return the columns; one title is shorter on a narrow screen, where the process needs the cells."""
     by = " by" if width >= _WIDE else ""
     name = min(max(9, *(len(one.device) for one in some)), _LONG)
 
     def age(one: Aged, cells: int) -> Line:
-        return (Span(cell(_age(one), cells, right=True), _age_role(one, old_from_us(one.device))),)
+        return (Span(cell(_age(one), cells, right=True), _age_role(one, threshold_us)),)
 
     def bar(one: Aged, cells: int) -> Line:
-        return AgeAxis.until(cells, some[0].age_us).bar(one.age_us, old_from_us(one.device))
+        return AgeAxis.until(cells, some[0].age_us).bar(one.age_us, threshold_us)
 
     return (
         Field("age", TIME + 1, age),
@@ -362,11 +359,6 @@ def _no_probe(view: ViewState) -> str:
     return f"no probe follows requests{': stages are off' if view.tracing.startswith(OFF) else ' here'}"
 
 
-def old_age_us(view: ViewState, device: str) -> int:
-    """Return the age from which on the I/Os in flight of a device have the alarm colour."""
-    return old_from_us(view.selection.threshold_us, view.history.window.latency(device, OPS))
-
-
 def age_list(view: ViewState, selected: str) -> tuple[Callable[[int, int], list[Line]], tuple[int, int]]:
     """Return the function that draws the list in (width, height), and how many lines it takes.
 
@@ -384,7 +376,7 @@ def age_list(view: ViewState, selected: str) -> tuple[Callable[[int, int], list[
             top=top,
             why=why,
             least=lambda name: no_more(view, name),
-            old_from_us=lambda name: old_age_us(view, name),
+            threshold_us=view.selection.threshold_us,
             selected=selected,
         )
 

@@ -46,17 +46,17 @@ from latmon.views.lines import (
     wrap,
 )
 from latmon.views.lines import width as line_width
-from latmon.views.panels.findings import next_steps, of_device
+from latmon.views.panels.findings import beside_nothing, next_steps, of_device
 from latmon.views.selection import shown
 from latmon.views.units import count, exact, meanwhile, moment, off_total, percent, size, span, span_if_part, until
 
-ORDERS = ("newest", "longest")
+ORDERS = ("longest", "newest")
 _LETTERS = {"sync": "S", "fua": "F", "meta": "M", "preflush": "P", "readahead": "A", "background": "B"}
 _WORDS, _ALL_WORDS = 15, 20
 """Cells from which on an op and its flags are words, and the most of them."""
 _SHORT = 15
 """Cells up to which stage names are short."""
-_SORTED = {"newest": "time", "longest": "total"}
+_SORTED = {"longest": "total", "newest": "time"}
 _HEAD = 2
 """Lines above the rows."""
 
@@ -66,7 +66,7 @@ class Listing:
     """The rows in the order of the screen; keys find rows in the same order."""
 
     rows: tuple[Folded, ...] = ()
-    order: str = "newest"
+    order: str = "longest"
     above: int = 0
     """Number of I/Os above the threshold."""
     reported: int = 0
@@ -102,7 +102,7 @@ class Listing:
 def listing(
     folded: Sequence[Folded],
     *,
-    order: str = "newest",
+    order: str = "longest",
     above: int = 0,
     suppressed: int = 0,
     where: str = "",
@@ -115,7 +115,9 @@ def listing(
     `folded`: oldest first; `wanted`: the filter, `where`: the filter in words; `threshold`: that of the log, in words.
     """
     some = [f for f in folded if wanted is None or wanted(f.outlier)]
-    some = some[::-1] if order == "newest" else sorted(some, key=lambda f: -f.outlier.total_us)
+    some.reverse()
+    if order != "newest":
+        some = sorted(some, key=lambda f: -f.outlier.total_us)  # of equal ones the newest first
     return Listing(tuple(some), order, above, sum(f.repeats for f in some), suppressed, where, by_moment, threshold)
 
 
@@ -911,8 +913,10 @@ def outliers_panel(view: ViewState, width: int, room: int) -> list[Line]:
         others = log(replace(view, selection=replace(selection, op="all"))).rows
         why += f"; {len(others)} of other ops: o" if others else ""
     lines = outliers(rows, at, width, room, view.ink, why=why)
+    if not rows.rows:
+        return [*lines, *beside_nothing(view, names, width, room - len(lines))]
     left = room - len(lines)
-    return [*lines, *_opened(view, rows, at, width, left)] if rows.rows and left >= _WITH_DETAIL else lines
+    return [*lines, *_opened(view, rows, at, width, left)] if left >= _WITH_DETAIL else lines
 
 
 def _waiting(view: ViewState) -> list[Aged]:

@@ -49,6 +49,7 @@ from latmon.views.lines import (
     width,
     wrap,
 )
+from latmon.views.panels.findings import in_flight_finding
 from latmon.views.panels.inflight import age_list
 from latmon.views.units import count, rounded, size, span
 
@@ -735,7 +736,7 @@ def _line_shares(left: int, age_lines: tuple[int, int], wanted: int, least: int)
 
 
 def outstanding_panel(view: ViewState, width: int, room: int) -> list[Line]:
-    """Return the depths of the selected device, or the aside that replaces them."""
+    """Return the finding on I/Os in flight, their list and the depths of the selected device; or an aside."""
     chosen = selected(view.subjects())
     if chosen is None or view.origin is None or not view.history.window.frames:
         return empty_panel(no_rows(view), width, room)
@@ -745,15 +746,17 @@ def outstanding_panel(view: ViewState, width: int, room: int) -> list[Line]:
         return order_aside(view, chosen, width, room)
     shown = depth_view(view, chosen)
     ages, age_lines = age_list(view, shown.name)
-    return outstanding(
+    found = in_flight_finding(view, width)
+    below = outstanding(
         shown,
         width,
-        room,
+        room - len(found),
         view.ink,
         over_time=lambda cells, lines: _map(view, shown, cells, lines),
         ages=ages,
         age_lines=age_lines,
     )
+    return [*found, *below]
 
 
 def depth_view(view: ViewState, subject: Subject) -> DepthView:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from latmon.aggregate.history import KEEP_US
 from latmon.analysis.attribution import tail, tail_cut
-from latmon.analysis.threshold import old_from_us, slower
+from latmon.analysis.threshold import is_above, slower
 from latmon.findings.engine import HIGH
 from latmon.model.devices import HOST_SEPARATOR
 from latmon.model.frame import OPS, Device, Frame, Outlier, Traced, shown_reports
@@ -731,7 +731,7 @@ def _side_marks(view: ViewState, chosen: Subject, style: MapStyle, *, waiting: b
         above = "above" if bound == style.threshold_us else f">{with_unit(bound)}"
         found.append(SideMark(style.threshold_us, f"{whole(slow)} {above}", TAIL if slow else "limit", is_limit=True))
     if waiting and chosen.oldest_us > (histogram.max_bound or 0):
-        is_old = style.threshold_us is not None and chosen.oldest_us >= old_from_us(style.threshold_us, histogram)
+        is_old = is_above(chosen.oldest_us, style.threshold_us)
         return [SideMark(chosen.oldest_us, f"max {at_least(chosen.oldest_us)}", TAIL if is_old else "strong"), *found]
     return [*max_mark(histogram), *found]  # the highest of equal ones first
 

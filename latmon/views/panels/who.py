@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from latmon.analysis.attribution import IssuerRow, issuer_rows
 from latmon.model import measurements
 from latmon.model.devices import HOST_SEPARATOR
-from latmon.model.frame import ISSUERS, OPS, PROCESSES, Origin
+from latmon.model.frame import ISSUERS, OPS, PROCESSES, Origin, Outlier
+from latmon.model.histogram import Histogram
 from latmon.model.measurements.issuers import OTHERS
 from latmon.support.units import UNKNOWN, duration, part, rate, whole
 from latmon.views.bars import share_bar
@@ -31,6 +31,9 @@ from latmon.views.lines import (
     paragraph,
     row,
 )
+from latmon.views.lines import table as slow_table
+from latmon.views.panels.findings import beside_nothing
+from latmon.views.panels.outliers import issuer
 from latmon.views.selection import Picked, issued_by, shown
 from latmon.views.units import count, maximum, quantile, sampled_as, span
 
@@ -181,6 +184,8 @@ def who_panel(view: ViewState, width: int, room: int) -> list[Line]:
     if view.origin is None or not view.history.window.frames:
         return empty_panel(no_rows(view), width, room)
     some, selection = issuers(view), view.selection
+    if not some and view.origin.kernel.startswith("SunOS") and view.origin.why_untraced(ISSUERS, PROCESSES):
+        return _of_slow_ios(view, width, room)
     if not some:
         return empty_panel(_why_none(view, view.origin), width, room)
     at = issuer_position(some, selection.row)
@@ -311,8 +316,6 @@ def _only(view: ViewState) -> str:
 
 def _why_none(view: ViewState, origin: Origin) -> str:
     """Return why the table is empty."""
-    if origin.kernel.startswith("SunOS") and origin.why_untraced(ISSUERS, PROCESSES):
-        return _of_slow_ios(view)
     if view.lists_processes and not any(one.is_process for one in view.history.on_demand[measurements.ISSUERS]):
         return _why_no_process(view, origin)
     if why := origin.why_untraced(ISSUERS):
@@ -331,17 +334,66 @@ def _why_none(view: ViewState, origin: Origin) -> str:
     return f"no I/O completed in the last {over}"
 
 
-def _of_slow_ios(view: ViewState) -> str:
-    """Return which scripts name processes on a system on which none counts the I/Os of each, and whom they named."""
+_NO_SCRIPT = (
+    "No D script counts the I/Os of each process or zone on SunOS. The script sd names the process of each slow I/O "
+    "(screen 4) once it has completed, vop_files that of each slow operation on a file (F)."
+)
+
+
+class _SlowIssuer(NamedTuple):
+    """The slow I/Os of one process."""
+
+    name: str
+    times: Histogram
+    devices: tuple[str, ...]
+
+
+def _slow_issuers(view: ViewState) -> list[_SlowIssuer]:
+    """Return the processes of the recorded slow I/Os, the one with most of their time first."""
     devices = {device.name for device in shown(view.history.devices(), view.selection)}
-    outliers = (one for one in view.history.on_demand.outliers if one.device in devices and one.comm)
-    named = Counter(one.comm for one in outliers)
-    by = ", ".join(f"{comm} {count(ios)}" for comm, ios in named.most_common(_NAMED))
-    over = span(view.selection.window_us)
+    by_process: dict[str, list[Outlier]] = {}
+    for outlier in view.history.on_demand.outliers:
+        if outlier.device in devices and outlier.op in view.selection.ops and outlier.comm:
+            by_process.setdefault(issuer(outlier), []).append(outlier)
+    rows = []
+    for name, outliers in by_process.items():
+        times = Histogram.record(outlier.total_us for outlier in outliers)
+        rows.append(_SlowIssuer(name, times, tuple(sorted({outlier.device for outlier in outliers}))))
+    return sorted(rows, key=lambda row: (-(row.times.sum or 0), row.name))
+
+
+def _of_slow_ios(view: ViewState, width: int, room: int) -> list[Line]:
+    """Return the processes of slow I/Os, where no script counts the I/Os of each; below them why only those are known.
+
+    Without a slow I/O, the finding is below.
+    """
+    rows, over = _slow_issuers(view), span(view.selection.window_us)
+    title = (
+        f"  {count(len(rows))} process{'es' * (len(rows) != 1)} with slow I/Os" if rows else "  no slow I/O completed"
+    )
+    lines = [heading((Span(" who", "strong"), Span(f"{title} in the last {over}")), width)]
+    if rows:
+        lines += slow_table(_slow_fields(rows), rows, -1, (width, max(room - len(lines) - _LEAST, 2)), why="")
+    lines += [BLANK, *paragraph(_NO_SCRIPT, width, "dim", margin=2)]
+    names = [device.name for device in shown(view.history.devices(), view.selection)]
+    below = [] if rows else beside_nothing(view, names, width, room - len(lines))
+    return [fit(line, width) for line in (*lines, *below)][:room]
+
+
+def _slow_fields(rows: Sequence[_SlowIssuer]) -> tuple[Field[_SlowIssuer], ...]:
+    """Return the columns: the number and the time of slow I/Os, each with a bar, and the longest one."""
+    most_ios = max(row.times.count for row in rows)
+    most_us = max(row.times.sum or 0 for row in rows)
     return (
-        "No D script counts the I/Os of each process or zone on SunOS. "
-        "The script sd names the process of each slow I/O (screen 4), vop_files that of each slow operation on a file "
-        f"(F). Slow I/Os of the last {over}: {by or 'none'}."
+        Field("process", _NAME_CELLS, lambda row, _: row.name, right=False, most=_MOST_NAME, is_first=True),
+        Field("slow", 5, lambda row, _: whole(row.times.count)),
+        Field("", _BAR, lambda row, cells: share_bar(row.times.count / most_ios, cells, "area"), right=False, most=24),
+        Field("time", TIME, lambda row, _: duration(row.times.sum)),
+        Field(
+            "", _BAR, lambda row, cells: share_bar((row.times.sum or 0) / most_us, cells, "area"), right=False, most=24
+        ),
+        Field("max", TIME, lambda row, _: maximum(row.times)),
+        Field("on", 9, lambda row, _: ", ".join(row.devices), rank=1, right=False, most=_MOST_ON, role="dim"),
     )
 
 
