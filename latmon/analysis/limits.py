@@ -14,7 +14,7 @@ from operator import is_
 from types import MappingProxyType
 from typing import NamedTuple
 
-from latmon.model.frame import Device, Limit, Settings
+from latmon.model.frame import MOUNTED_DIRSYNC, MOUNTED_SYNC, Device, Limit, Settings
 from latmon.model.inflight import EXACT, Depths, bucket_end
 
 _MOSTLY = 0.5
@@ -587,8 +587,15 @@ def _audited(seen: Tuning, depths: Depths, walls: Mapping[str, int | None], wait
         max(depths.queued, default=None),
         limited_to,
         full,
-        (*_walled(limited_to, bound), *(_full(seen, bound) if full and bound else ())),
+        (*_walled(limited_to, bound), *(_full(seen, bound) if full and bound else ()), *_mounted_sync(device)),
     )
+
+
+def _mounted_sync(device: Device) -> Iterator[Advice]:
+    for report, option, ops in ((MOUNTED_SYNC, "sync", "write"), (MOUNTED_DIRSYNC, "dirsync", "change of a directory")):
+        mount = device.reported_value(report)
+        if mount is not None:
+            yield Advice("mounted-sync", f"{mount} is mounted with {option}: each {ops} there waits for the disk")
 
 
 def _walled(n: int | None, bound: Limit | None) -> Iterator[Advice]:

@@ -245,7 +245,7 @@ def not_evaluated(facts: Facts, off: frozenset[str] = frozenset()) -> dict[str, 
         DEPTHS: any(block.idle for block in facts.window)
         or any(sums.depths.source != MEANS or sums.queued for sums in facts.depth_sums.values()),
         LIMITS: any(device.limits for device in facts.devices.values()),
-        FILES: any(block[measurements.FILES] for block in facts.window),
+        FILES: bool(facts[measurements.SYNCS]) or any(block[measurements.FILES] for block in facts.window),
         FILE_TIMES: any(block[measurements.FILE_TIMES] for block in facts.window),
         PATTERNS: bool(facts[measurements.PATTERNS]),
         ERRORS: _is_counted(facts, measurements.ERRORS),

@@ -54,6 +54,8 @@ RAN = (
 NOT_RUN = " (not run here)"
 _RAN = re.compile("|".join(r"[^\s;|&]+".join(map(re.escape, line.split("{}"))) for line in RAN))
 _PLAIN = re.compile(r"[\w!.:-]+", re.ASCII)
+PLAIN_PATH = re.compile(r"/[\w.@/+:-]*", re.ASCII)
+"""A path that is safe in a command."""
 
 
 def ran(line: str) -> bool:

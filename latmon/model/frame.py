@@ -184,6 +184,9 @@ SWAP = "swap"
 """Report of a disk with a swap area."""
 LOG_DEVICE = "log_device"
 """Report of a disk with a file system whose log (XFS) or journal (ext4) is on another disk, which is its value."""
+MOUNTED_SYNC, MOUNTED_DIRSYNC = "mounted_sync", "mounted_dirsync"
+"""Reports of a disk with a file system whose changes, or those of its directories, are synchronous by an option of its
+mount (`sync`, `dirsync`): the value is the mount point."""
 THREAD_PRIORITY, OTHER_PRIORITY, SOURCE = "thread_priority", "other_thread_priority", "source"
 """Reports of an imported device: the priority of a thread, in a text about its slow completions, and that of another
 driver's completion threads in the same text; its text's format,

@@ -26,6 +26,8 @@ from latmon.aggregate.request_age import Waiting
 from latmon.model.devices import carry
 from latmon.model.frame import (
     IDLE,
+    MOUNTED_DIRSYNC,
+    MOUNTED_SYNC,
     NOT_KNOWN,
     CgroupLimit,
     Device,
@@ -444,12 +446,15 @@ def _private_mark(mark: Mark, redaction: Redaction) -> Mark:
     return replace(mark, text=_without_identifiers(private_text(mark.text, redaction)))
 
 
+_PRIVATE_REPORTS = frozenset(("by_path", MOUNTED_SYNC, MOUNTED_DIRSYNC))
+
+
 def private_device(device: Device) -> Device:
-    """Return a device without volume names, serial numbers and addresses of network storage.
+    """Return a device without volume names, mount points, serial numbers and addresses of network storage.
 
     Its path by udev has the latter, and names of targets.
     """
-    reports = tuple(report for report in device.reports if report.name != "by_path")
+    reports = tuple(report for report in device.reports if report.name not in _PRIVATE_REPORTS)
     controller = _without_identifiers(device.controller)
     return replace(device, serial="", label="", controller=controller, reports=reports)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from latmon.analysis.limits import audit
-from latmon.model.frame import Device, Limit
+from latmon.model.frame import MOUNTED_SYNC, Device, DeviceReport, Limit
 from latmon.model.inflight import Depths
 
 HELD = Depths({0: 1000, 3: 9000}, {0: 1000, 13: 9000})
@@ -337,3 +337,12 @@ def test_the_bound_of_sd_is_its_throttle():
     assert (row.bound.name, row.bound.value, row.limited_to, row.queued) == ("un_throttle", 3, 3, 13)
     assert row.remarks[0].text == "at its limit of 3 (queue/un_throttle) while more I/Os waited"
     assert [remark.id for remark in row.remarks] == ["ceiling-reached"]
+
+
+def test_a_mount_that_makes_each_write_synchronous_is_remarked():
+    device = Device("sda", 8, 0, limits=(Limit("nr_requests", 64, "queue/nr_requests"),))
+    device = replace(device, reports=(DeviceReport(MOUNTED_SYNC, "/srv/db", "/proc/self/mountinfo"),))
+    (audited,) = audit([device], {})
+    assert [remark.text for remark in audited.remarks] == [
+        "/srv/db is mounted with sync: each write there waits for the disk"
+    ]

@@ -4,13 +4,14 @@ from dataclasses import replace
 
 import pytest
 from finding_cases import disk, facts_of, found, frame, hist, traced
+from finding_cases import done as done_ios
 
 from latmon.findings.engine import not_evaluated
 from latmon.findings.rules import RULES
 from latmon.model import measurements
-from latmon.model.frame import LOG_DEVICE, DeviceReport, FileSystem
+from latmon.model.frame import LOG_DEVICE, MOUNTED_DIRSYNC, MOUNTED_SYNC, DeviceReport, FileSystem
 from latmon.model.measurements.files import FilePart, FileSeries
-from latmon.model.measurements.journals import LogWrites
+from latmon.model.measurements.journals import LogWrites, Syncing, Syncs
 
 RULE = "fsync-bound"
 SDA = disk()
@@ -174,3 +175,79 @@ def test_slow_renames_unlinks_and_stats_are_no_reason_to_buy_a_disk():
     assert not found(RULE, blocks, [SDA])
     advised = [step.what for rule in RULES for finding in found(rule.id, blocks, [SDA]) for step in finding.steps]
     assert not any("use a device" in text or "another device" in text for text in advised), advised
+
+
+LOGGER = {Syncing("sda", "auditlogd/7"): Syncs(200, 4_400_000), Syncing("sda", "postgres/9"): Syncs(5, 50_000)}
+
+
+def synced(frames, rows=LOGGER, *, write_bytes=410 * 2_300):
+    """Add what processes waited for syncs, and what the device wrote."""
+    kernel = {**done_ios("sda", 400, "write", write_bytes // 400)}
+    return [replace(each, kernel=kernel, tables={**each.tables, measurements.SYNCS: rows}) for each in frames]
+
+
+def test_a_program_that_syncs_each_small_record_is_told_to_batch_them():
+    (finding,) = found(RULE, synced(load(*SYNCS)), [SDA])
+    assert finding.short == "sda: auditlogd syncs 40/s, 10 ms each, for 4.5 KiB: batch them"
+    assert finding.summary.endswith("; auditlogd (pid 7) syncs 40 times a second, for 4.5 KiB each: too often")
+    facts = {fact.name: fact.text for fact in finding.facts}
+    assert facts["per_s"] == "auditlogd (pid 7) waits for 40 of them a second"
+    assert facts["bytes_per_sync"] == "sda writes 4.5 KiB for each, with the journal"
+    assert any(step.what.startswith("let auditlogd sync once for several changes") for step in finding.steps)
+
+
+@pytest.mark.parametrize(
+    ("rows", "write_bytes"),
+    [
+        pytest.param(LOGGER, 400 * 1_000_000, id="large ones"),
+        pytest.param({Syncing("sda", "auditlogd/7"): Syncs(12, 4_400_000)}, 400 * 2_300, id="few"),
+        pytest.param({Syncing("sda", f"job{n}/{n}"): Syncs(40, 880_000) for n in range(5)}, 400 * 2_300, id="of many"),
+    ],
+)
+def test_other_syncs_need_no_batch(rows, write_bytes):
+    (finding,) = found(RULE, synced(load(*SYNCS), rows, write_bytes=write_bytes), [SDA])
+    assert finding.short == "sda: >99% of file operations' time is in syncs, 10 ms each on average"
+
+
+def test_without_operations_on_files_the_tracepoints_of_syncs_are_enough():
+    (finding,) = found(RULE, synced(load()), [SDA])
+    assert finding.summary == (
+        "sda: programs wait for 2,460 syncs, which take 21.7 ms on average; auditlogd (pid 7) syncs 40 times a second, "
+        "for 4.5 KiB each: too often"
+    )
+    assert RULE not in not_evaluated(facts_of(synced(load()))).get("files", ())
+
+
+def mounted(option, mount="/data"):
+    return replace(SDA, reports=(DeviceReport(option, mount, "/proc/self/mountinfo"),))
+
+
+def test_writes_to_a_file_system_that_is_mounted_with_sync_wait_for_the_option():
+    writes = (("write", "device", 200, 22_000), ("read", "device", 200, 3_000))
+    (finding,) = found(RULE, synced(load(*writes)), [mounted(MOUNTED_SYNC)])
+    assert (finding.severity, finding.id) == ("warning", RULE)
+    assert finding.summary == (
+        "sda: /data is mounted with sync: writes there wait for the disk and the journal, 22 ms on average: "
+        "auditlogd (pid 7) waits"
+    )
+    assert finding.short == "sda: mounted with sync: writes take 22 ms; auditlogd waits, without fsync"
+    assert "mount -o remount,async /data" in [line for step in finding.steps for line in step.commands]
+    (of_tracepoints,) = found(RULE, synced(load()), [mounted(MOUNTED_SYNC)])
+    assert of_tracepoints.summary.startswith("sda: /data is mounted with sync: writes there wait")
+
+
+@pytest.mark.parametrize(
+    "device",
+    [
+        pytest.param(SDA, id="no option"),
+        pytest.param(mounted(MOUNTED_SYNC, "/other"), id="of another file system"),
+        pytest.param(mounted(MOUNTED_DIRSYNC), id="of directories alone"),
+    ],
+)
+def test_slow_writes_without_the_option_are_no_syncs(device):
+    assert found(RULE, load(("write", "device", 200, 22_000)), [device]) == []
+
+
+def test_renames_on_a_mount_with_dirsync_are_synchronous():
+    (finding,) = found(RULE, load(("rename", "device", 200, 22_000)), [mounted(MOUNTED_DIRSYNC)])
+    assert "mounted with dirsync: renames there wait" in finding.summary

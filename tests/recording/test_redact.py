@@ -41,7 +41,11 @@ FABRIC = replace(
     name="nvme0n1",
     controller="nvme0 nvme-tcp traddr=10.9.8.7,trsvcid=4420,host_traddr=10.9.8.6",
     label="sekretvg",
-    reports=(DeviceReport("state", "live", "state"), DeviceReport("by_path", "ip-sekretaddress-lun-0", "disk/by-path")),
+    reports=(
+        DeviceReport("state", "live", "state"),
+        DeviceReport("by_path", "ip-sekretaddress-lun-0", "disk/by-path"),
+        DeviceReport("mounted_sync", "/srv/sekret", "/proc/self/mountinfo"),
+    ),
 )
 
 

@@ -44,6 +44,7 @@ from latmon_backends.kernel import location
 from latmon_backends.kernel.diskstats import UNNUMBERED, Counters, DeviceNumber, in_driver
 from latmon_backends.kernel.log_devices import LogDeviceReader
 from latmon_backends.kernel.swaps import SwapReader
+from latmon_backends.kernel.sync_mounts import SyncMountReader
 
 REPORTS_PERIOD_S = 300
 _REPORTS_KEPT_S = 2 * REPORTS_PERIOD_S
@@ -516,6 +517,7 @@ class BlockDevices:
     _block: Path = field(init=False)
     _swaps: SwapReader = field(init=False)
     _log_devices: LogDeviceReader = field(init=False)
+    _sync_mounts: SyncMountReader = field(init=False)
     _tools: ToolReports | None = field(init=False)
     """None where sysfs is not this host's: a tool would read another drive."""
 
@@ -524,6 +526,7 @@ class BlockDevices:
         mounts = self.mounts or MountTable(self.proc)
         self._swaps = SwapReader(self.proc, mounts)
         self._log_devices = LogDeviceReader(self.proc, self.sys, mounts)
+        self._sync_mounts = SyncMountReader(self.sys, mounts)
         self._tools = ToolReports() if self.sys == Path("/sys") else None
 
     @property
@@ -550,6 +553,7 @@ class BlockDevices:
         passed_s, self._second = mono_us // 1_000_000 - self._second, mono_us // 1_000_000
         self._swaps.refresh(self._second, self._disk_of, self._disk_at)
         self._log_devices.refresh(self._second, self._disk_of, self._disk_at)
+        self._sync_mounts.refresh(self._second)
         due = self._due(lines, changed.values(), passed_s)
         present = [name for name in due if self._is_there(name, lines[name])]
         self._read_limits(present)
@@ -721,7 +725,8 @@ class BlockDevices:
         """Return what a device reports in sysfs and by tools, which know a dm device by its label."""
         known_as = device.label if (device := self._devices.get(name)) is not None and device.kind == "dm" else name
         by_tools = () if self._tools is None else self._tools.of(known_as, self._generations.get(name, 0))
-        by_mounts = (reports.get(name) for reports in (self._swaps.reports, self._log_devices.reports))
+        readers = self._swaps, self._log_devices, self._sync_mounts
+        by_mounts = (reader.reports.get(name) for reader in readers)
         areas = (report for report in by_mounts if report is not None)
         return (*self._reports.get(name, (0, ()))[1], *by_tools, *areas)
 

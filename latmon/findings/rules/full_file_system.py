@@ -10,7 +10,6 @@ full to which nothing is written.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
@@ -22,6 +21,7 @@ from latmon.findings.rule import (
     CRITICAL,
     NOTICE,
     PATH_CELLS,
+    PLAIN_PATH,
     SEVERITIES,
     SPACE,
     WARNING,
@@ -50,7 +50,6 @@ _RECENT_BLOCKS = 3
 _OWN_RESERVE_SHARE, _OWN_RESERVE_BYTES = 0.025, 16 << 20
 """ext4 keeps 2 % of all blocks, with those that are not for files, at most 4,096 blocks, to write what it has promised
 room for (fs/ext4/super.c ext4_calculate_resv_clusters())."""
-_PLAIN = re.compile(r"/[\w.@/+:-]*", re.ASCII)
 _REFUTED = (
     "df and df -i show free blocks and inodes, or an ordinary user's program creates a file there and writes to it, or "
     "all programs write to blocks of preallocated files (of virtual machines, of databases), which succeeds"
@@ -333,7 +332,7 @@ def _cgroup(facts: Facts, device: str) -> _Writer | None:
 
 
 def _steps(level: _Level) -> Iterator[Step]:
-    place = level.mount if _PLAIN.fullmatch(level.mount) else "/MOUNT"
+    place = level.mount if PLAIN_PATH.fullmatch(level.mount) else "/MOUNT"
     yield Step("see what is free, of blocks and of inodes", commands=(f"df -h {place}", f"df -i {place}"))
     if level.is_of_inodes:
         yield Step(

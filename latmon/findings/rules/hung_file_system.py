@@ -7,7 +7,6 @@ does not answer looks alike. No finding: a freeze of a second, as for a snapshot
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import NamedTuple
@@ -19,6 +18,7 @@ from latmon.findings.rule import (
     CRITICAL,
     HANGS,
     PATH_CELLS,
+    PLAIN_PATH,
     WARNING,
     Fact,
     Finding,
@@ -39,7 +39,6 @@ from latmon.support.text import path_end
 from latmon.support.units import counted, spelled
 
 ID = "hung-file-system"
-_PLAIN = re.compile(r"/[\w.@/+:-]*", re.ASCII)
 _MOST_PROGRAMS = 4
 _LEAST_TIMES = 3
 """Freezes within the window: two may be a snapshot and its backup."""
@@ -251,7 +250,7 @@ def _request_facts(facts: Facts, mount: str) -> Iterator[Fact]:
 
 def _steps(hung: _Hung) -> Iterator[Step]:
     mount, kind, device = hung.file_system
-    place = mount if _PLAIN.fullmatch(mount) else "/MOUNT"
+    place = mount if PLAIN_PATH.fullmatch(mount) else "/MOUNT"
     if hung.is_frozen:
         yield Step(
             "find out who froze it: a snapshot of LVM, of a backup, of the hypervisor's guest agent, or a person",

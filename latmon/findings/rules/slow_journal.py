@@ -31,6 +31,7 @@ from latmon.findings.rule import (
     within,
 )
 from latmon.model import measurements
+from latmon.model.frame import MOUNTED_SYNC
 from latmon.model.histogram import Histogram, merge
 from latmon.model.measurements.journals import Commits, Syncing, Syncs
 from latmon.support.units import part, rate, spelled
@@ -213,6 +214,11 @@ def _log_steps(facts: Facts, log: SlowLog) -> Iterator[Step]:
 
 def _steps(facts: Facts, device: str, commits: Commits, worst: str, longest: _Waiter) -> Iterator[Step]:
     yield _SEE_WRITERS
+    if (mount := facts.device(device).reported_value(MOUNTED_SYNC)) is not None:
+        yield Step(
+            f"mount {mount} without the option sync, by which each write waits for a commit",
+            "programs that don't sync lose the changes of the last 30 s when the host fails",
+        )
     if worst == _LOCKED:
         yield Step(
             "find the operation that keeps the commit waiting: a truncate or unlink of a large file, a full journal"
