@@ -42,6 +42,7 @@ from latmon.findings.rule import (
     DEPTHS,
     DIRTY,
     ERRORS,
+    FAULTS,
     FILE_TIMES,
     FILES,
     FLEET,
@@ -68,7 +69,7 @@ from latmon.findings.rule import (
     in_order,
     on_its_host,
 )
-from latmon.findings.rules import RULES, bottleneck_between, maintenance, swap_thrash
+from latmon.findings.rules import RULES, bottleneck_between, maintenance, page_faults, swap_thrash
 from latmon.findings.rules.dirty_throttled import DIRTY_LIMIT
 from latmon.model import measurements
 from latmon.model.devices import host_and_device
@@ -245,6 +246,7 @@ def not_evaluated(facts: Facts, off: frozenset[str] = frozenset()) -> dict[str, 
         DEPTHS: any(block.idle for block in facts.window)
         or any(sums.depths.source != MEANS or sums.queued for sums in facts.depth_sums.values()),
         LIMITS: any(device.limits for device in facts.devices.values()),
+        FAULTS: any(name.endswith(page_faults.FAULTED) for block in facts.window for name in block.host_context),
         FILES: bool(facts[measurements.SYNCS]) or any(block[measurements.FILES] for block in facts.window),
         FILE_TIMES: any(block[measurements.FILE_TIMES] for block in facts.window),
         PATTERNS: bool(facts[measurements.PATTERNS]),

@@ -319,12 +319,13 @@ LATENCIES, TRACED, DEPTHS, LIMITS = "latencies", "traced", "depths", "limits"
 CGROUPS, ISSUERS, FILES, PATTERNS, ERRORS = "cgroups", "issuers", "files", "patterns", "errors"
 FILE_TIMES, RECOVERIES = "file times", "recoveries"
 DIRTY, MEMORY, JOURNALS, QUOTAS, HANGS = "dirty", "memory", "journals", "cpu quotas", "hangs"
-PRIORITIES, SPACE, PROCESSES, SERVERS = "io priorities", "free space", "processes", "servers"
+PRIORITIES, SPACE, PROCESSES, SERVERS, FAULTS = "io priorities", "free space", "processes", "servers", "faults"
 """Inputs: latency histograms; requests traced on demand; counts of outstanding I/Os; limits of drivers, of cgroups;
 latencies by cgroup; operations on files; sizes and order of I/Os; the status of each I/O; the parts of the time of
 operations on files; time-outs and resets; dirty pages with their limits, or the pauses of who dirties them; pages that
 are read again for want of memory; commits of journals; CPU quotas of cgroups; operations on files that hang; I/O
-priorities of processes; free space of file systems; latencies by process; waits for the servers of file systems."""
+priorities of processes; free space of file systems; latencies by process; waits for the servers of file systems;
+major page faults."""
 
 MISSING: Mapping[str, str] = MappingProxyType(
     {
@@ -343,6 +344,7 @@ MISSING: Mapping[str, str] = MappingProxyType(
         JOURNALS: "commits of journals were not traced",
         HANGS: "the stacks of threads were not read, which needs root",
         SERVERS: "the stacks of threads were not read, which needs root, and no NFS mount was in use",
+        FAULTS: "major page faults were not counted",
         QUOTAS: "CPU quotas of cgroups were not read",
         PRIORITIES: "I/O priorities of processes were not read",
         SPACE: "free space of file systems was not read",
@@ -356,7 +358,7 @@ UNBOUNDED = 1e12
 """Greatest value of a threshold whose unit has no greatest value that makes sense."""
 _MAX = {"share": 1.0, "blocks": 12.0, "octaves": 60.0}
 """Unit -> the greatest value that makes sense."""
-_MIN = {"share": 0.0, "times": 0.0, "octaves": 0.0}
+_MIN = {"share": 0.0, "threads": 0.0, "times": 0.0, "octaves": 0.0}
 """Unit -> the least value that makes sense; 1 for the units of counted things."""
 
 
@@ -365,7 +367,7 @@ class Threshold(NamedTuple):
 
     value: float
     unit: str
-    """us, ios, bytes, share (0..1), times, octaves, blocks, devices, runs, looks."""
+    """us, ios, bytes, share (0..1), times, octaves, blocks, devices, runs, looks, threads."""
     meaning: str
 
     @property

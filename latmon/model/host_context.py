@@ -159,6 +159,20 @@ CONTEXT: Mapping[str, ContextKind] = MappingProxyType(
             "pages of files that were to be reclaimed and had to be written first",
             "/proc/vmstat has no nr_vmscan_immediate_reclaim",
         ),
+        "major_faults": ContextKind(
+            "major faults",
+            "mjflt",
+            PER_S,
+            "page faults for which a page was read, of mapped files or from swap",
+            "/proc/vmstat has no pgmajfault",
+        ),
+        "dirtied": ContextKind(
+            "pages made dirty",
+            "dirtd",
+            PER_S,
+            "pages of files that were made dirty",
+            "/proc/vmstat has no nr_dirtied",
+        ),
         "arc": ContextKind("ZFS ARC", "ARC", BYTES, "size of the ZFS cache", "no ZFS module is loaded"),
         "tcp_retransmits": ContextKind(
             "TCP retransmits",

@@ -84,6 +84,8 @@ SNMP = "Ip: Forwarding\nIp: 1\nTcp: RtoAlgorithm RetransSegs InErrs\nTcp: 1 {} 0
          {"file_reloads": ContextValue(5, S, 5e-6)}),
         ("vmstat", "x 0\nnr_vmscan_immediate_reclaim 1\n", "x 0\nnr_vmscan_immediate_reclaim 9\n",
          {"unwritten_reclaims": ContextValue(8, S, 8e-6)}),
+        ("vmstat", "x 0\npgmajfault 1\nnr_dirtied 5\n", "x 0\npgmajfault 9\nnr_dirtied 12\n",
+         {"major_faults": ContextValue(8, S, 8e-6), "dirtied": ContextValue(7, S, 7e-6)}),
         ("vmstat", "x 0\nallocstall 1\n", "x 0\nallocstall 3\n", {"direct_reclaims": ContextValue(2, S, 2e-6)}),
         ("net/snmp", SNMP.format(5), SNMP.format(12), {"tcp_retransmits": ContextValue(7, S, 7e-6)}),
         ("net/rpc/nfs", "net 0 0 0 0\nrpc 9 1 9\n", "net 0 0 0 0\nrpc 99 3 9\n",

@@ -220,3 +220,22 @@ def test_a_disk_has_its_swap_area(tmp_path):
     assert refresh(10, f"{escaped} file\t1\n") == {"sdc": clean(str(file))}
     assert reader.reports["sdc"] == DeviceReport(SWAP, clean(str(file)), "/proc/swaps")
     assert refresh(15, "") == {}
+
+
+def test_major_faults_are_read_while_the_host_has_some_also_where_memory_is_not_short(tmp_path):
+    host, clock = Host(tmp_path, 2), [0]
+    reader = MemoryReader(host.proc, MountTable(host.proc), at_once, lambda: clock[0])
+    samples = []
+    for second in range(8):
+        clock[0] = second * S
+        host.limit("app", 200 << 20, 5 + 2 * second)
+        host.process(7, "geosearch", 10 + 300 * second, "/app")
+        samples.append(reader.sample(clock[0], is_wanted=reader.is_wanted(1000, 5000 + 300 * second)))
+    rows = tables_between(samples[0], samples[-1])
+    assert rows[MAJOR_FAULTS] == {Faulting("/app", "geosearch/7"): 1200}
+    assert MEMORY_LIMITS not in rows
+
+
+def test_few_major_faults_are_not_looked_for(tmp_path):
+    reader = MemoryReader(tmp_path, MountTable(tmp_path), at_once, lambda: 0)
+    assert [reader.is_wanted(1000, faults) for faults in (0, 500, 510, 540, 545)] == [False, False, False, True, False]

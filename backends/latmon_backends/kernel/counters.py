@@ -87,7 +87,8 @@ _PSI_TOTAL = re.compile(rb"^(some|full) .*\btotal=(\d{1,20})\b", re.MULTILINE)
 _PAGES = re.compile(rb"\nnr_(dirty|writeback|dirty_threshold|dirty_background_threshold) (\d{1,20})\b")
 """A literal newline, not `^`: the file has 170 lines, and a search for a literal prefix takes a tenth of the time."""
 _EVENTS_OF_PAGES = re.compile(
-    rb"\n(pswpin|pswpout|workingset_(?:activate|refault)(?:_file)?|nr_vmscan_immediate_reclaim) (\d{1,20})\b"
+    rb"\n(pswpin|pswpout|workingset_(?:activate|refault)(?:_file)?|nr_vmscan_immediate_reclaim|pgmajfault|nr_dirtied)"
+    rb" (\d{1,20})\b"
 )
 _NAMES_OF_EVENTS = {
     b"pswpin": "swap_ins",
@@ -97,6 +98,8 @@ _NAMES_OF_EVENTS = {
     b"workingset_refault": "file_reloads",  # the same
     b"workingset_refault_file": "file_reloads",
     b"nr_vmscan_immediate_reclaim": "unwritten_reclaims",
+    b"pgmajfault": "major_faults",
+    b"nr_dirtied": "dirtied",
 }
 _SHORT_OF_MEMORY = (
     *("swap_ins", "swap_outs", "file_refaults", "file_reloads"),
@@ -349,9 +352,10 @@ class KernelSampler(CounterSampler):
 
     def _host_sums(self, mono_us: int, context: Mapping[str, Cumulative]) -> Tables:
         moved = sum(context[name][0] for name in _SHORT_OF_MEMORY if name in context)
+        faults, _ = context.get("major_faults", (0, 0))
         self._space.watch(self._chosen)
         return {
-            **self._memory.sample(mono_us, is_wanted=self._memory.is_wanted(moved)),
+            **self._memory.sample(mono_us, is_wanted=self._memory.is_wanted(moved, faults)),
             **self._priorities.sample(mono_us, is_wanted=self._priorities.is_wanted(self._chosen)),
             **self._quotas.sample(mono_us),
             **self._hangs.sample(mono_us),

@@ -1,9 +1,10 @@
 """Reader of what is short of memory: cgroups that reach their limit, who writes there, and processes with major faults.
 
-Read only while the host reclaims pages that are used, or not yet written: a thread looks at the limits of all cgroups
-and at /proc/PID/stat of all processes (15 us each), every 2 s, or as seldom as 0.5 % of a CPU allows. Of cgroups that
-reached a limit since the last look it reads the pages that are still to be written, and their processes. Two looks give
-a difference, which is added to sums; a sample has the sums. Any user may read these files.
+Read only while the host reclaims pages that are used, or not yet written, or while it reads pages for faults: a thread
+looks at /proc/PID/stat of all processes (15 us each), every 2 s, or as seldom as 0.5 % of a CPU allows, and in the
+former case at the limits of all cgroups. Of cgroups that reached a limit since the last look it reads the pages that
+are still to be written, and their processes. Two looks give a difference, which is added to sums; a sample has the
+sums. Any user may read these files.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from latmon_backends.kernel.processes import pids, row_name
 
 MOVED = 20
 """Pages that were reclaimed too early, between two samples, from which on it is looked for who is short of memory."""
+FAULTED = 20
+"""Major faults between two samples, from which on it is looked for whose they are."""
 _FRESH_US = 60_000_000
 """A look that is older says nothing about the time before the next one."""
 _MOST_PROCESSES, _MOST_CGROUPS = 20_000, 5_000
@@ -94,15 +97,22 @@ class MemoryReader(PacedLooks[Look]):
         )
         super().__init__("memory", sums, run, now_us)
         self._proc, self._mounts = proc, mounts
-        self._moved = 0
+        self._moved = self._faults = 0
+        self._is_short = False
+        """Whether memory was short at the last sample."""
 
-    def is_wanted(self, moved: int) -> bool:
-        """Return whether memory is short. `moved`: counters of pages that were reclaimed too early, added up."""
-        before, self._moved = self._moved, moved
-        return before > 0 and moved - before >= MOVED
+    def is_wanted(self, moved: int, faults: int = 0) -> bool:
+        """Return whether memory is short, or pages are read for faults.
+
+        `moved`: counters of pages that were reclaimed too early, added up; `faults`: major ones since the host booted.
+        """
+        moved_before, self._moved = self._moved, moved
+        faults_before, self._faults = self._faults, faults
+        self._is_short = moved_before > 0 and moved - moved_before >= MOVED
+        return self._is_short or (faults_before > 0 and faults - faults_before >= FAULTED)
 
     def look(self, mono_us: int, before: Look | None) -> Look:
-        return look(self._proc, self._mounts.read(), mono_us, before)
+        return look(self._proc, self._mounts.read(), mono_us, before, has_limits=self._is_short)
 
     def gains(self, before: Look, now: Look) -> Tables:
         if now.mono_us - before.mono_us > _FRESH_US:
@@ -143,12 +153,12 @@ def _writers(before: Look, now: Look) -> Iterator[tuple[MemoryWriter, Unwritten]
             yield MemoryWriter(cgroup, now.processes[pid].row_name), Unwritten(1, state.unwritten_bytes)
 
 
-def look(proc: Path, mounts: Mounts, mono_us: int, before: Look | None = None) -> Look:
-    """Read the limits of all cgroups and the major faults of all processes; `before`: the last look."""
+def look(proc: Path, mounts: Mounts, mono_us: int, before: Look | None = None, *, has_limits: bool = True) -> Look:
+    """Read the major faults of all processes, and with `has_limits` the cgroups' limits; `before`: the last look."""
     begun_ns = time.thread_time_ns()
     hits: dict[MemoryLimit, int] = {}
     limited: dict[str, _LimitedCgroup] = {}
-    for path, limit, count in _limits(mounts):
+    for path, limit, count in _limits(mounts) if has_limits else ():
         hits[limit] = count
         if before is not None and limit.cgroup not in limited and count > before.hits.get(limit, count):
             pids = tuple(int(pid) for pid in pids_of(path) if pid.isdecimal())

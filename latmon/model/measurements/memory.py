@@ -52,7 +52,7 @@ MAJOR_FAULTS = Table(
     counts_ios=False,
     has_own_decoder=True,
 )
-"""Faults for which a page was read, of the processes with most of them, sampled as above."""
+"""Faults for which a page was read, of the processes with most of them, sampled as above or while there are some."""
 
 
 class MemoryWriter(NamedTuple):
