@@ -7,12 +7,13 @@ neighbours among outliers are folded, too.
 from __future__ import annotations
 
 import math
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
+from latmon.analysis.threshold import Slower
 from latmon.model.devices import HOST_SEPARATOR, host_and_device
 from latmon.model.frame import (
     FILE_OPS,
@@ -126,15 +127,51 @@ def tail_cut(traced: Traced, device: str, ops: Iterable[str] = OPS, threshold_us
     return high if last > index else low
 
 
+def of_threshold_bucket(
+    traced: Traced, device: str, ops: Iterable[str], above: Slower, outliers: Iterable[Outlier]
+) -> tuple[Outlier, ...] | None:
+    """Return the I/Os above a threshold whose bucket has others below it too: with them the slow ones are exact.
+
+    None where not all of them are recorded with their stages. `above`: the exact number of I/Os above the threshold.
+    """
+    wanted, threshold_us = frozenset(ops), above.bound_us
+    total = total_of(traced, device, wanted)
+    cut_us = tail_cut(traced, device, wanted, threshold_us) or 0
+    first = bucket_index(cut_us)
+    beyond = sum(n for index, n in total.buckets if bucket_bounds(index, total.bits)[0] >= cut_us)
+    found = []
+    for outlier in outliers:
+        completed_us = outlier.total_us - outlier.stages_us.get("resume", 0)
+        is_known = outlier.device == device and outlier.op in wanted and outlier.stages_us and not outlier.status
+        if is_known and completed_us > threshold_us and bucket_index(completed_us) < first:
+            found.append(outlier)
+    return tuple(found) if beyond + len(found) == above.ios else None
+
+
+def parts_us(outliers: Iterable[Outlier]) -> Counter[str]:
+    """Return stage (and `unaccounted`) -> us of recorded I/Os to their completion."""
+    sums = Counter[str]()
+    for outlier in outliers:
+        sums[UNACCOUNTED] += outlier.unaccounted_us
+        sums.update({stage: us for stage, us in outlier.stages_us.items() if stage != "resume"})
+    return sums
+
+
 def tail(traced: Traced, device: str, ops: Iterable[str] = OPS, cut_us: int = 0) -> Tail:
     """Return the stages' shares of the time of traced I/Os of `cut_us` (a bucket's bound) and more."""
     wanted = tuple(ops)
     total = total_of(traced, device, wanted)
     first = bucket_index(cut_us, total.bits)
     count = sum(n for index, n in total.buckets if index >= first)
-    sums = {part: _above(traced, device, wanted, part, bucket_index(cut_us)) for part in PARTS}
+    sums = tail_us(traced, device, wanted, cut_us)
     whole = sum(sums.values())
     return Tail(cut_us, count, {part: us / whole for part, us in sums.items() if us} if whole else {})
+
+
+def tail_us(traced: Traced, device: str, ops: Iterable[str], cut_us: int) -> dict[str, int]:
+    """Return stage (and `unaccounted`) -> us of the traced I/Os of `cut_us` (a bucket's bound) and more."""
+    wanted = tuple(ops)
+    return {part: _above(traced, device, wanted, part, bucket_index(cut_us)) for part in PARTS}
 
 
 def untraced_share(traced: Traced, device: str = "") -> float | None:

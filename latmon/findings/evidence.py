@@ -19,6 +19,7 @@ from latmon.analysis.hardware_place import Place, place_of
 from latmon.analysis.limits import elevator, number
 from latmon.analysis.littles_law import COUNTED, LawCheck, times, times_of
 from latmon.analysis.littles_law import of as law_of
+from latmon.analysis.threshold import Slower
 from latmon.findings.facts import Block, Facts, mean_waiting_in
 from latmon.findings.rule import FLEET, Fact, Step, duration_facts, plain, sd_driver, sd_walk, setting, sysfs, threads
 from latmon.model.devices import thread_of
@@ -50,6 +51,7 @@ from latmon.model.frame import (
 from latmon.model.histogram import Histogram, bucket_index
 from latmon.model.inflight import mean_depth
 from latmon.model.measurements import (
+    ABOVE,
     FILE_TIMES,
     FILES,
     HANDLERS,
@@ -116,12 +118,29 @@ def _slow_ios(facts: Facts, device: str) -> Iterator[SlowIos]:
         cuts += [attribution.tail_cut(facts.traced, device, threshold_us=threshold)] if threshold is not None else []
         cuts.append(attribution.tail_cut(facts.traced, device))
     found = [_traced_above(facts, device, cut) for cut in dict.fromkeys(cuts) if cut is not None]
+    if threshold is not None and found:
+        found[0] = _from_threshold(facts, found[0], threshold)
     yield from (slow for slow in found if slow.count)
     if not any(slow.count for slow in found) and (outliers := facts.outliers(device)):
-        sums = Counter({UNACCOUNTED: sum(outlier.unaccounted_us for outlier in outliers)})
-        for outlier in outliers:
-            sums.update({stage: us for stage, us in outlier.stages_us.items() if stage != "resume"})
-        yield SlowIos(device, min(outlier.total_us for outlier in outliers), len(outliers), sums)
+        cut_us = min(outlier.total_us for outlier in outliers)
+        yield SlowIos(device, cut_us, len(outliers), attribution.parts_us(outliers))
+
+
+def _from_threshold(facts: Facts, slow: SlowIos, threshold_us: int) -> SlowIos:
+    """Return the I/Os above the threshold itself, where it is in a bucket whose slow I/Os are all recorded.
+
+    `slow`: those from the next bound of a bucket on. An automatic threshold moves in the window.
+    """
+    if facts.origin.threshold_us != threshold_us:
+        return slow
+    above = Slower(sum(facts[ABOVE].get(Flow(slow.device, op), 0) for op in OPS), threshold_us)
+    outliers = facts.outliers(slow.device)
+    more = attribution.of_threshold_bucket(facts.traced, slow.device, OPS, above, outliers)
+    if more is None:
+        return slow
+    us = Counter(slow.us)
+    us.update(attribution.parts_us(more))
+    return SlowIos(slow.device, threshold_us, slow.count + len(more), {stage: n for stage, n in us.items() if n})
 
 
 def is_device_most(facts: Facts, device: str) -> bool | None:

@@ -30,6 +30,7 @@ from latmon.analysis.attribution import by_vector
 from latmon.analysis.issue_order import LbaOrder, merge_orders
 from latmon.analysis.limits import Audited, AuditGroups, audit
 from latmon.analysis.littles_law import COUNTED, MeanTimes, kernel_mean_us, mean_waiting
+from latmon.findings.rule import Moment
 from latmon.model.devices import busy_rows
 from latmon.model.frame import (
     OPS,
@@ -48,8 +49,9 @@ from latmon.model.frame import (
 from latmon.model.histogram import Histogram, merge
 from latmon.model.host_context import NO_CONTEXT, HostContext
 from latmon.model.inflight import Aged, Depths
-from latmon.model.measurements import KERNEL, LATENCIES, SEEN, SOFTIRQS, TRACED_LATENCIES
+from latmon.model.measurements import KERNEL, LATENCIES, SEEN, SOFTIRQS, TRACED_LATENCIES, WAKEUPS
 from latmon.model.measurements.softirqs import SoftirqRuns
+from latmon.model.measurements.wakeups import Wakeups, exact_delays
 from latmon.model.packed_frame import PackedFrame
 from latmon.model.table import Row, Table
 
@@ -472,6 +474,11 @@ class Facts:
         tables = (self.traced.histograms,)
         return self.once(("traced", stage, device, ops), lambda: merged(tables, stage, device, ops))
 
+    def stage_with_longest(self, stage: str, device: str) -> Histogram:
+        """Return `traced_stage` with its exact maximum, where the recorded outliers show it."""
+        times = (outlier.stages_us[stage] for outlier in self.outliers(device) if stage in outlier.stages_us)
+        return self.traced_stage(stage, device).with_longest(times)
+
     def whole(self, device: str, *ops: str) -> Histogram:
         """Return `latency` over all blocks, which may be longer than the window."""
         is_window = len(self.blocks) == len(self.window)
@@ -584,6 +591,15 @@ class Facts:
             return tuple(o for o in outliers if not device or o.device == device)
 
         return self.once(("outliers", device), found)
+
+    def moment(self, mono_us: int) -> Moment:
+        """Return a time on CLOCK_MONOTONIC of the window by both clocks."""
+        return Moment(mono_us, self.wall - (self.end_us - mono_us) / 1e6)
+
+    @cached_property
+    def wakeups(self) -> tuple[Wakeups, ...]:
+        """Return the wake-ups of each thread, the longest delay exact where a recorded outlier waited for it."""
+        return tuple(exact_delays(self[WAKEUPS].values(), self.outliers()))
 
     @cached_property
     def file_operations(self) -> tuple[FileOperation, ...]:

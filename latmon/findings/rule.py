@@ -254,6 +254,8 @@ class Finding:
     """A subject (a cgroup), and its state (its limit). Another state of the same subject is another episode."""
     began: Moment | None = None
     """When it began, where that is known better than by the block after which it was found."""
+    at: Moment | None = None
+    """When the longest wait of its sentence was, where one event is its headline."""
     peak_us: int = 0
     """The longest time that its sentence has, where that is its headline: `up to 1.41 s`. 0: another number is."""
     age_us: int = 0

@@ -10,7 +10,7 @@ kernel.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from operator import itemgetter
 
@@ -232,6 +232,18 @@ class Histogram:
         """Return the greatest of these maxima that lies in the highest bucket; None where none does."""
         low, high = bucket_bounds(self.buckets[-1][0], self.bits)
         return max((us for us in maxima if low <= us < high), default=None)
+
+    def with_longest(self, times: Iterable[int]) -> Histogram:
+        """Return it with the exact maximum, where these times in us of single I/Os show it.
+
+        They do where they are all values of the highest bucket: one more number of the same value would be a bound.
+        """
+        if self.max is not None or not self.buckets:
+            return self
+        index, count = self.buckets[-1]
+        low, high = bucket_bounds(index, self.bits)
+        in_highest = [us for us in times if low <= us < high]
+        return replace(self, max=max(in_highest)) if in_highest and len(in_highest) >= count else self
 
     @property
     def max_bound(self) -> int | None:

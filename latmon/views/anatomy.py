@@ -7,7 +7,7 @@ the tracer runs, else of the always-on stages, never of both.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from latmon.analysis.attribution import (
@@ -18,6 +18,7 @@ from latmon.analysis.attribution import (
     in_table,
     latency_by_size,
     parts_of,
+    parts_us,
     raisers_of,
     stages_of,
     submission_of,
@@ -26,7 +27,7 @@ from latmon.analysis.attribution import (
     untraced_share,
     vectors_of,
 )
-from latmon.model.frame import TRACER_STARTING, Device, Flow, Origin, Series, Traced
+from latmon.model.frame import TRACER_STARTING, UNACCOUNTED, Device, Flow, Origin, Outlier, Series, Traced
 from latmon.model.histogram import EMPTY, Histogram, bucket_bounds, bucket_index
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.patterns import PATTERN, Pattern
@@ -150,11 +151,15 @@ def anatomy(
     cut_us: int | None = None,
     op_label: str = ALL_OPS,
     detailed: bool = True,
+    of_bucket: Sequence[Outlier] | None = None,
+    outliers: Sequence[Outlier] = (),
 ) -> Anatomy:
     """Return the composition of a device's latency.
 
     `total` and `basic`: the always-on latency and stages of these ops; `cut_us`: the user's threshold, else p99.
-    `detailed`: with rows, which take half of the time and which a bar doesn't need.
+    `detailed`: with rows, which take half of the time and which a bar doesn't need. `of_bucket`: the I/Os above the
+    threshold in its own bucket, as `of_threshold_bucket` returns them; None: the slow ones begin at the next bucket.
+    `outliers`: recorded I/Os of these ops, which have exact times.
     """
     of_traced = total_of(traced, device, ops)
     if not of_traced:
@@ -165,8 +170,11 @@ def anatomy(
     bounds = _part_bounds(of_traced, tail_cut(traced, device, ops, cut_us))
     times = _times(traced, device, ops, bounds)
     stages = _within_total(parts_of(stages_of(traced, device, ops), of_traced), total, origin)
+    stages = {stage: one.with_longest(_times_in(outliers, stage)) for stage, one in stages.items()}
     whole = {stage: sum(by) for stage, by in times.items()}
     bands = _bands(of_traced, times, bounds)
+    if of_bucket is not None and cut_us is not None and bands:
+        bands = _from_threshold(bands, of_bucket, cut_us)
     tail = _tail(bands)
     return Anatomy(
         device=device,
@@ -193,6 +201,33 @@ def anatomy(
         stacks=stacks_text(device, traced.completers.get(device, {}), raisers_of(traced, device)),
         causes=causes_text(traced.admission_causes.get(device, {}), submission_of(traced, device).admission.sum or 0),
     )
+
+
+def _times_in(outliers: Iterable[Outlier], stage: str) -> list[int]:
+    """Return the us of recorded I/Os in a stage."""
+    if stage == UNACCOUNTED:
+        return [outlier.unaccounted_us for outlier in outliers]
+    return [outlier.stages_us[stage] for outlier in outliers if stage in outlier.stages_us]
+
+
+def _from_threshold(
+    bands: tuple[LatencyBand, ...], of_bucket: Sequence[Outlier], threshold_us: int
+) -> tuple[LatencyBand, ...]:
+    """Return the bands with those of the threshold's bucket that are above it in the last band."""
+    fast, between, slow = bands
+    count, moved = len(of_bucket), {stage: us for stage, us in parts_us(of_bucket).items() if us}
+    if between.count >= count:
+        between = _without(between, moved, count)
+    else:  # p50 is in the threshold's bucket
+        fast = _without(fast, moved, count)
+    parts = {stage: slow.parts.get(stage, 0.0) + moved.get(stage, 0) for stage in (*slow.parts, *moved)}
+    return fast, replace(between, high_us=threshold_us), LatencyBand(threshold_us, None, slow.count + count, parts)
+
+
+def _without(band: LatencyBand, moved: Mapping[str, int], count: int) -> LatencyBand:
+    """Return a band without `count` I/Os whose time by stage is `moved`."""
+    parts = {stage: max(us - moved.get(stage, 0), 0.0) for stage, us in band.parts.items()}
+    return replace(band, count=band.count - count, parts=parts)
 
 
 def share(parts: Parts, stage: str) -> float | None:

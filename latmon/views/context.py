@@ -5,16 +5,17 @@ The context has history, timeline, selection and styles. Absence is not zero: a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from latmon.aggregate.history import Window
 from latmon.analysis.attribution import total_of
+from latmon.analysis.limits import ceiling, wall
 from latmon.analysis.peers import Order, in_flight_us, natural
 from latmon.analysis.threshold import Slower, slower
 from latmon.capture.registry import compiling
-from latmon.model.frame import OPS, PROBES_STARTING, TRACER_STARTING, Device, Flow, Frame, Origin, Traced
+from latmon.model.frame import OPS, PROBES_STARTING, TRACER_STARTING, Device, Flow, Frame, Origin, Outlier, Traced
 from latmon.model.histogram import Histogram
 from latmon.model.measurements import ABOVE, ERRORS, ISSUERS
 from latmon.model.measurements.issued_io import IssuedIO
@@ -222,6 +223,27 @@ class ViewState:
         if fixed_us is None or not fixed_us == threshold_us == on_demand.thresholds_us.get(name):
             return slower(histogram, threshold_us)
         return slower(histogram, threshold_us, sum(on_demand[ABOVE].get(Flow(name, op), 0) for op in ops))
+
+    def is_full(self, subject: Subject) -> bool:
+        """Return whether a driver is at its limit now, or I/Os wait above it and it is for most of the window.
+
+        The number of now is that of one moment, and often one less.
+        """
+        if subject.at_limit or not subject.outstanding.queued or subject.limit is None:
+            return subject.at_limit
+        depths = self.history.depth_sum(subject.device.name, brief=True)
+        return depths is not None and wall(depths.depths, ceiling(subject.device.limits)) == subject.limit
+
+    def outliers_of(self, device: str) -> Sequence[Outlier]:
+        """Return the recorded slow I/Os of a device in the window."""
+
+        def by_device() -> dict[str, list[Outlier]]:
+            found: dict[str, list[Outlier]] = {}
+            for outlier in self.history.on_demand.outliers:
+                found.setdefault(outlier.device, []).append(outlier)
+            return found
+
+        return self.history.made("outliers by device", by_device).get(device, ())
 
     @property
     def lists_processes(self) -> bool:

@@ -306,11 +306,13 @@ _ASKED: tuple[Field[Subject], ...] = (
     Field("mix", MIX, lambda s, _: mix(s.counts), right=False, role="dim"),
 )
 """Columns that are shown only where the user asks for them."""
+_DEPTH: Field[Subject] = Field(_OUT, _OUT_CELLS, _out)
 _AFTER: tuple[Field[Subject], ...] = (
-    Field(_OUT, _OUT_CELLS, _out),
+    _DEPTH,
     Field("queue", 5, lambda s, _: _number(s.outstanding.queued), rank=2),
-    Field("peers", 5, _peers, role="accent"),
 )
+_PEERS: tuple[Field[Subject], ...] = (Field("peers", 5, _peers, role="accent"),)
+"""Shown as soon as a device is unlike its peers, as the failed ones."""
 NO_GROUP: Mapping[str, str] = MappingProxyType(
     {HOST: "this host", "controller": "no controller", "model": "no model", "volume": "no volume"}
 )
@@ -378,8 +380,11 @@ def _of_worst(field: Field[Subject]) -> Field[Group]:
     return Field(field.title, field.width, lambda g, cells: field.make(g.worst, cells), field.rank, role=field.role)
 
 
-def group_columns(kind: str, width: int, *, distribution: bool) -> Placed[Group]:
-    """Return the columns of a table of groups that fit: the sums of a group, then the numbers of its worst device."""
+def group_columns(kind: str, width: int, *, distribution: bool, has_peers: bool) -> Placed[Group]:
+    """Return the columns of a table of groups that fit: the sums of a group, then the numbers of its worst device.
+
+    `has_peers`: whether a worst device is unlike its peers.
+    """
     latencies = [one for one in _LATENCIES if one.title in ("p50", "p99", "max")] if distribution else [*_MEAN_ONLY]
     fields: list[Field[Group]] = [
         Field(kind, 18, lambda g, _: g.name, right=False, most=40),
@@ -389,13 +394,13 @@ def group_columns(kind: str, width: int, *, distribution: bool) -> Placed[Group]
         Field("MB/s", 5, lambda g, _: rate(g.bytes_per_second / 1e6), rank=1),
         Field("worst", 9, lambda g, _: _worst(g, kind), right=False),
         *(_of_worst(one) for one in latencies),
-        _of_worst(_AFTER[0]),
-        _of_worst(_AFTER[2]),
+        _of_worst(_DEPTH),
+        *(_of_worst(one) for one in (_PEERS if has_peers else ())),
     ]
     return layout(fields, width)
 
 
-COLUMNS = (*_BEFORE, *_FAILED, *_WITHOUT_SUMS, *_LATENCIES, *_MEAN_ONLY, *_AFTER, *_ASKED)
+COLUMNS = (*_BEFORE, *_FAILED, *_WITHOUT_SUMS, *_LATENCIES, *_MEAN_ONLY, *_AFTER, *_PEERS, *_ASKED)
 _PATTERN = 24
 """Cells of a filter in the title, at most."""
 _ROOMY = 30
@@ -429,20 +434,22 @@ def fitting(
     driver: int = 0,
     name: int = 0,
     has_failed: bool = False,
+    has_peers: bool = True,
     from_issue: bool = False,
 ) -> tuple[Placed[Subject], int]:
     """Return the columns that fit, more the wider it is, and the cells left for the trend.
 
     `sums`: whether a distribution has the sum of its latencies. `titles`: of the columns that the user asked for, in
     this order; the device's name is always the first one. `driver`: cells of the longest driver's name, which takes
-    some of the trend's; `name`: of the longest device's, before any other column. `has_failed`: whether an I/O failed.
-    `from_issue`: latencies begin at the issue, which the title of the first one says.
+    some of the trend's; `name`: of the longest device's, before any other column. `has_failed`: whether an I/O failed;
+    `has_peers`: whether a device is unlike its peers. `from_issue`: latencies begin at the issue, which the title of
+    the first one says.
     """
     name = max(0, min(name, _NAME_MOST) - _NAME)
     latencies = (_LATENCIES if sums else _WITHOUT_SUMS) if distribution else _MEAN_ONLY
     if from_issue:
         latencies = tuple(_DRIVER_P50 if field.title == "p50" else field for field in latencies)
-    wanted = (*_BEFORE, *(_FAILED if has_failed else ()), *latencies, *_AFTER)
+    wanted = (*_BEFORE, *(_FAILED if has_failed else ()), *latencies, *_AFTER, *_PEERS)
     if titles:
         by_title = {field.title: replace(field, rank=0) for field in COLUMNS}
         wanted = tuple(by_title[title] for title in dict.fromkeys((wanted[0].title, *titles)))
@@ -455,6 +462,9 @@ def fitting(
             wider["driver"] = max(0, min(driver, _DRIVER_MOST) - _DRIVER) if room >= _DRIVER_MOST - _DRIVER else 0
             grown = tuple((f, cells + wider.get(f.title, 0)) for f, cells in as_wide(some))
             left -= sum(cells for _, cells in grown) - sum(f.width for f in some)
+            if not has_peers and not titles:  # its cells are the trend's: no other column comes and goes with it
+                grown = tuple((f, cells) for f, cells in grown if f not in _PEERS)
+                left += sum(f.width + 1 for f in _PEERS)
             return grown, min(left, TREND_MAX)
     while some and left_over(some, width) < 0:
         some.pop()

@@ -149,9 +149,13 @@ def again_text(one: Episode) -> str:
 
 
 def kept_text(one: Episode) -> str:
-    """Return the time of a finding that is kept, and how many times it came: `as of 12:30:05, 4 times in 90 s`."""
+    """Return the time of a finding that is kept, and how many times it came: `as of 12:30:05, 4 times in 90 s`.
+
+    That is when its longest wait was, where the finding is about one; else the end of its last block.
+    """
     many = f", {one.repeats + 1} times in {span(round(one.repeated_us, -6))}" if one.repeats else ""
-    return f"as of {clock(one.end_wall)}{many}"
+    at_wall = one.end_wall if one.last.at is None else one.last.at.wall
+    return f"as of {clock(at_wall)}{many}"
 
 
 def _goes_on(known: Episode, now: Episode | None) -> bool:

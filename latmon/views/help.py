@@ -190,8 +190,8 @@ _NUMBERS = (
         "each device has scales of its own, small maps of a page share theirs; ┄ is the threshold, unless far away",
     ),
     ("", "a wide map reaches back beyond the window; its marks, its histogram and all numbers are those of the window"),
-    ("above", "the threshold: each I/O is counted. Shares of stages begin at the next bucket's bound, and so does"),
-    ("", "`above 2.05ms (┄2ms)`, where the threshold isn't the one that the probe counts by"),
+    ("above", "the threshold: each I/O is counted. Where not all of its bucket are recorded, shares of stages begin at"),
+    ("", "the next bound, as does `above 2.05ms (┄2ms)`, where it isn't the threshold that the probe counts by"),
     (
         "service",
         "issue to completion, where irq, softirq and completion are not measured apart from hba (D2C of btt)",

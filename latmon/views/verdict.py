@@ -10,12 +10,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from latmon.analysis.issue_order import lba_order
-from latmon.analysis.limits import ceiling, sorter, wall
+from latmon.analysis.limits import ceiling, sorter
 from latmon.findings.rule import CRITICAL, NOTICE, SEVERITIES, Finding, short_name, short_text
 from latmon.model.frame import PROBES_STARTING
-from latmon.support.units import spelled
+from latmon.support.units import clock, spelled
 from latmon.views.context import ViewState, no_distribution, no_threshold, selected
-from latmon.views.device_table import Subject
 from latmon.views.lines import (
     FINDING,
     Line,
@@ -38,6 +37,8 @@ _NOTICE_FROM = 30
 """Lines from which on a notice has a row beside findings that are more."""
 _APART = 2
 _INDENT = "   "
+_ALSO = 4
+"""Other devices of a finding that are named."""
 _OLD_US = 10_000_000
 """Age of an I/O in flight that is worth a word where no threshold is known."""
 _LEAST_OLD_US = 1_000_000
@@ -152,7 +153,7 @@ def _finding_lines(finding: Finding, view: ViewState, width: int, *, keys: bool)
     said = [_as_of(view)] if not is_kept else []
     text = ", ".join(filter(None, (text, *said, remark.text if remark is not None else "")))
     sign = f"{SIGNS[finding.severity]} "
-    first, *rest = wrap(text, width - len(sign))
+    first, *rest = wrap(_with_more(text, finding, view, width - len(sign), is_kept=is_kept), width - len(sign))
     role = "dim" if is_dim else "text"
     head: Line = (Span(sign, "dim" if is_dim else ROLES[finding.severity]),)
     if device and first.startswith(f"{device}:"):
@@ -166,6 +167,24 @@ def _finding_lines(finding: Finding, view: ViewState, width: int, *, keys: bool)
         return lines
     back = CRITICAL if finding.severity == CRITICAL else SEVERITIES[1]
     return [backed(line, back) for line in lines]
+
+
+def _with_more(text: str, finding: Finding, view: ViewState, cells: int, *, is_kept: bool) -> str:
+    """Return the text with when it was and the other devices, as far as that needs no more rows.
+
+    A finding that is the only one has a row for them.
+    """
+    also = [short_name(device) for device in finding.also]
+    named = f"also {', '.join(also[:_ALSO])}" + (f" and {len(also) - _ALSO} more" if len(also) > _ALSO else "")
+    at = "" if finding.at is None or is_kept else f"at {clock(finding.at.wall)}"
+    more = [part for part in (at, named if also else "") if part]
+    rows = len(wrap(text, cells))
+    most = max(rows, 2) if len(view.found.shown) == 1 else rows
+    for parts in (more, more[:1]):
+        longer = ", ".join((text, *parts))
+        if len(wrap(longer, cells)) <= most:
+            return longer
+    return text
 
 
 def _as_of(view: ViewState) -> str:
@@ -257,7 +276,7 @@ def _full(view: ViewState) -> str:
 
     No rule may say so in the first seconds, since a burst looks the same.
     """
-    subject = next((subject for subject in view.subjects() if _is_full(view, subject)), None)
+    subject = next((subject for subject in view.subjects() if view.is_full(subject)), None)
     bound = None if subject is None else ceiling(subject.device.limits)
     if subject is None or bound is None:
         return ""
@@ -269,17 +288,6 @@ def _full(view: ViewState) -> str:
     sorts = f", {name} sorts by LBA" if name and lba_order(issues).is_sorted else ""
     ios = "1 I/O" if subject.limit == 1 else f"{count(int(bound.value))} I/Os"
     return short_text(device.name, f"{bound.name} is full ({ios})", waiting, sorts)
-
-
-def _is_full(view: ViewState, subject: Subject) -> bool:
-    """Return whether a driver is at its limit now, or I/Os wait above it and it is for most of the window.
-
-    The number of now is that of one moment, and often one less.
-    """
-    if subject.at_limit or not subject.outstanding.queued or subject.limit is None:
-        return subject.at_limit
-    depths = view.history.depth_sum(subject.device.name, brief=True)
-    return depths is not None and wall(depths.depths, ceiling(subject.device.limits)) == subject.limit
 
 
 def _unknown(view: ViewState) -> list[str]:

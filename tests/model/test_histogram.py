@@ -234,3 +234,23 @@ def test_a_part_is_bounded_by_each_whole_and_by_none_that_lacks_its_ios():
     assert part_of(part_of(part, second), first).max_bound == 3980
     shorter = Histogram.record([100])
     assert part_of(part, shorter).max_bound == part.max_bound
+
+
+@pytest.mark.parametrize(
+    ("times", "longest"),
+    [
+        ([1_238_738, 1_200_000, 9], 1_238_738),
+        ([1_238_738], None),
+        ([], None),
+        ([9, 9, 9], None),
+        ([1_238_738, 2_000_000], None),
+    ],
+    ids=["all of the highest bucket", "one of them", "none", "others", "one is in no bucket"],
+)
+def test_single_times_show_the_maximum_where_all_of_the_highest_bucket_are_known(times, longest):
+    """Two values are in the highest bucket, of 1,179,648 to 1,310,720 us."""
+    found = Histogram.of({bucket_index(9): 5, bucket_index(1_238_738): 2}, 10).with_longest(times)
+    assert found.max == longest
+    assert found.max_bound == (longest or 1_310_720)
+    assert Histogram.of({9: 1}, 9, 9).with_longest(times).max == 9
+    assert Histogram().with_longest(times) == Histogram()

@@ -22,6 +22,7 @@ from latmon.findings.rule import (
     WARNING,
     Fact,
     Finding,
+    Moment,
     Rule,
     Step,
     Where,
@@ -341,6 +342,13 @@ def test_a_finding_that_is_kept_has_its_time_and_its_evidence_and_is_dim():
     assert "nvme1n1 driver limit reached  outstanding-ceiling  next steps" in shown
     roles = {span.role for line in lines for span in line if "nvme1n1" in span.text and "as of" not in span.text}
     assert roles == {"dim", "dim/sel", "strong"}, "strong in the heading of its evidence alone"
+
+
+def test_one_that_is_kept_has_the_time_of_its_wait_where_it_is_about_one():
+    """Not that of the block after which it was found."""
+    event = replace(CEILING, at=Moment(START_MONO + 6 * S, START_WALL + 6))
+    found = current(SEEN, kept=(lasting(event, 5, 9),))
+    assert f"warning as of {clock(START_WALL + 6)}" in text_of(listed(found, 1, 100, 40))
 
 
 def test_one_that_comes_again_has_the_number_of_its_times():

@@ -218,7 +218,7 @@ def test_the_terminal_reports_the_mouse_where_it_is_wanted(wanted):
 
 
 async def test_a_click_on_the_title_of_a_column_sorts_by_it():
-    app = make(Source(host(4, 5)))
+    app = make(Source(host(8, 57, odd="nvme5n1", ios=60)))
     async with app.run_test(size=(80, 24)) as pilot:
         await settled(pilot)
         for title, sort in (("max", "max"), ("MB/s", "MB/s"), ("depth", "out"), ("peers", "unlike")):

@@ -246,6 +246,8 @@ def test_three_parts_their_rows_and_a_vectors_delays():
     tables = press(made, "screen:4")
     for output in ("▸BLOCK", "slow_none", "emlxs_thread"):
         assert output in tables
+    drawn = [tables.index(f"─ {part} ") for part in ("wake-ups", "softirqs", "handlers")]
+    assert drawn == sorted(drawn), "the culprit's table first, the others as Tab goes"
     assert "▸TIMER" in press(made, "line:1", "line:1", "line:1")
     assert "▸NET_RX" in press(made, "line:-1")
     delays = press(made, "delays")

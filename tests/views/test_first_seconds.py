@@ -91,3 +91,11 @@ def test_slow_ios_are_listed_the_worst_first():
     ]
     assert len(times) > 9
     assert times == sorted(times, reverse=True)
+
+
+def test_a_finding_on_one_wait_has_its_time_and_the_other_devices():
+    """The wait began in the first second; the rules are evaluated at other times."""
+    for windows in (2, 60):
+        strip = " ".join(line.strip() for line in shown(scene("emulex", windows))[1:3])
+        assert "zpool-data had its CPU, at 12:13:03, also sd1, sd3, sd4 " in strip
+    assert "at 12:13:03" in shown(scene("emulex", 60), size=(120, 40))[1]

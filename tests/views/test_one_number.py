@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import cache
 from itertools import islice
 from pathlib import Path
 from random import Random
 
+import pytest
+
+from latmon.findings.rule import DEFAULT, Settings
 from latmon.model.frame import Frame, Origin
 from latmon.recording.reader import open_recording
 from latmon.views.context import no_threshold
@@ -28,9 +32,9 @@ def captured(name: str) -> tuple[Origin, tuple[Frame, ...]]:
     return source.origin, tuple(islice((item for item in source if isinstance(item, Frame)), 25))
 
 
-def scene(name: str, selection: Selection | None = None) -> Scene:
+def scene(name: str, selection: Selection | None = None, findings: Settings | None = None) -> Scene:
     origin, frames = captured(name)
-    made = Scene(selection or Selection())
+    made = Scene(selection or Selection(), findings=findings)
     made.opened(origin)
     for frame in frames:
         made.append(frame)
@@ -88,3 +92,79 @@ def test_latencies_with_and_without_the_queue_have_their_own_titles() -> None:
     assert "driver p50" not in text(made)
     made.choose(Selection(screen="stages"))
     assert "total p50" not in text(made)
+
+
+def test_the_longest_wait_has_its_exact_time_on_each_screen() -> None:
+    """Four I/Os of sd0 are in the highest bucket, which ends at 1.31 s, and all four are recorded."""
+    made = scene("emulex", findings=DEFAULT)
+    for screen, words in (
+        ("overview", "sd0: up to 1.24 s late"),
+        ("stages", r"c completion +\S+ +\S+ +1\.24s"),
+        ("interrupts", r"had the CPU of emlxs0_channel3: .*up to 1\.24s"),
+        ("interrupts", r"emlxs0_channel3 .* 1\.24s zpool-data"),
+        ("findings", "its latest wake-up took 1.24 s"),
+        ("findings", "the longest wait was 1.24 s"),
+    ):
+        made.choose(Selection(screen=screen, selected="sd0"))
+        shown = text(made, (120, 50))
+        assert re.search(words, shown), (screen, words)
+        assert "1.31" not in shown, screen
+        assert "≤1.3s" not in shown, screen
+
+
+@pytest.mark.parametrize(("name", "device", "set_to"), [("qumulo", "nvme13n1", "600"), ("emulex", "sd0", "500")])
+def test_the_threshold_is_shown_as_it_is_set_and_its_number_is_that_of_the_map(name, device, set_to) -> None:
+    """Those of the threshold's own bucket are recorded one by one: 640 us and 524 ms are the next bounds."""
+    made = scene(name, findings=DEFAULT)
+    (above,) = [made.view.above(one) for one in made.view.subjects() if one.device.name == device]
+    made.choose(Selection(screen="stages", selected=device))
+    shown = text(made, (160, 50))
+    assert re.search(rf"I/Os above {set_to} [mu]s", shown)
+    assert re.search(rf"{device} .* {above.ios:,} +[>0-9]+%", shown), "the row's I/Os"
+    made.choose(Selection(screen="findings"))
+    assert re.search(rf"I/Os above {set_to} [mu]s", text(made, (160, 50)))
+
+
+def test_a_threshold_in_a_bucket_of_which_not_all_are_recorded_is_that_of_the_next_one() -> None:
+    origin, frames = captured("qumulo")
+    made = Scene(Selection(screen="stages", selected="nvme13n1"))
+    made.opened(origin)
+    for frame in frames:
+        made.append(replace(frame, outliers=frame.outliers[:1]))
+    assert re.search(r"all I/Os +>640 us", text(made, (160, 50)))
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "part"),
+    [
+        ("bubbles", "sd1", r"queue +7[34]%"),
+        ("serialised", "sd1", r"queue +9[0-9]%"),
+        ("emulex", "sd0", r"completion +>99%"),
+    ],
+)
+def test_the_slow_part_is_known_wherever_the_evidence_is(name, device, part) -> None:
+    """Of traced I/Os, else of the recorded ones; where the device is full and none is slow, of all I/Os."""
+    rows = [line for line in text(scene(name)).splitlines() if re.match(rf"..{device} ", line)]
+    assert re.search(part, rows[0])
+
+
+def minute_of_the_host() -> Scene:
+    made = Scene(Selection(selected="sde"), findings=DEFAULT)
+    made.opened(host_window.host().origin)
+    for frame in islice(host_window.frames(Random(1), Random(1)), 60):
+        made.append(frame)
+    return made
+
+
+def test_ios_in_flight_are_a_part_of_the_slow_ones() -> None:
+    """Two I/Os of sde wait, the older one in the driver: longer than all completed ones together took."""
+    shown = text(minute_of_the_host())
+    assert "sde: 2 I/Os stuck for up to 55 s, the oldest in the driver" in shown
+    assert re.search(r"sde .* hba +[5-9][0-9]%", shown)
+
+
+def test_the_column_of_peers_is_there_where_a_device_is_unlike_them() -> None:
+    tables = [text(made, (160, 50)).splitlines() for made in (scene("emulex"), minute_of_the_host())]
+    without, with_peers = (next(line for line in lines if " IOPS " in line).split() for lines in tables)
+    assert "peers" not in without
+    assert [title for title in with_peers if title != "peers"] == without, "no other column in its place"

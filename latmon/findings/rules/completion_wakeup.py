@@ -57,7 +57,6 @@ from latmon.model.devices import thread_of
 from latmon.model.frame import OTHER_PRIORITY, THREAD_PRIORITY, Outlier, Wait, comm_of, pid_of, priority_of
 from latmon.model.histogram import Histogram, bucket_bounds, bucket_index
 from latmon.model.inflight import mean_depth
-from latmon.model.measurements import WAKEUPS
 from latmon.model.measurements.wakeups import Wakeups
 from latmon.model.stages import WORKER
 from latmon.support.host import REAL_TIME, policy_text, priority_text
@@ -121,7 +120,7 @@ def by_name(facts: Facts, device: str, delay_us: float, stage: str = STAGE) -> L
 
     late = [
         woken
-        for woken in facts[WAKEUPS].values()
+        for woken in facts.wakeups
         if woken.thread.kernel and (woken.delay.max_bound or 0) >= delay_us and is_tied(woken.thread.comm)
     ]
     latest = max(late, key=lambda woken: (woken.delay.max_bound or 0, woken.thread.pid), default=None)
@@ -139,7 +138,7 @@ def _of_wakeups(latest: Wakeups, kind: str) -> LateThread:
 
 def _of_waits(waits: list[Wait], facts: Facts) -> LateThread:
     longest = max(waits, key=lambda wait: wait.delay_us)
-    wakeups = next((wakeup for wakeup in facts[WAKEUPS].values() if wakeup.thread.pid == longest.pid), None)
+    wakeups = next((wakeup for wakeup in facts.wakeups if wakeup.thread.pid == longest.pid), None)
     known = (longest.priority, wakeups.thread.priority if wakeups else -1)
     priority = next((level for level in known if level >= 0), None)
     instead = ran_instead([wakeups] if wakeups else [], waits)
@@ -276,7 +275,7 @@ def _beside(facts: Facts, device: str, limits: Thresholds) -> _LateBeside | None
         share, mean_us = slow.share(*stages), slow.mean_us(*stages)
         if share < limits["tail"] or mean_us < limits["delay_us"] or slow.count < limits["ios"]:
             continue
-        rows = [row for row in facts[WAKEUPS].values() if _does_ios_of(facts, row, device)]
+        rows = [row for row in facts.wakeups if _does_ios_of(facts, row, device)]
         most_us = facts.latency(device).max_bound or slow.cut_us
         late = [_LateWaits.of(row, mean_us / _EXPLAINS, most_us * _EXPLAINS) for row in rows]
         wakeups = sum(waits.wakeups for waits in late)
@@ -367,7 +366,7 @@ def _priority_instead(facts: Facts, woken: LateThread) -> Iterator[Fact]:
 
 
 def _delayed(facts: Facts, device: str, stage: str, limits: Thresholds) -> _DelayedIos | None:
-    waits = facts.traced_stage(stage, device)
+    waits = facts.stage_with_longest(stage, device)
     outliers = tuple(
         outlier for outlier in facts.outliers(device) if outlier.stages_us.get(stage, 0) >= limits["delay_us"]
     )
@@ -402,7 +401,7 @@ def _culprit(facts: Facts, slow: SlowIos, stage: str, limits: Thresholds) -> str
     """Return the program that ran for most of the time while a kernel thread waited in a stage; empty: not known."""
     outliers = facts.outliers(slow.device)
     if stage == SOFTIRQ:
-        rows = [row for row in facts[WAKEUPS].values() if _is_ksoftirqd(facts, row, slow.device)]
+        rows = [row for row in facts.wakeups if _is_ksoftirqd(facts, row, slow.device)]
         late = [row for row in rows if (row.delay.max_bound or 0) >= limits["delay_us"]]
         waits = [wait for outlier in outliers for wait in outlier.waits if wait.stage == SOFTIRQ]
         instead = ran_instead(late, waits)
@@ -446,6 +445,7 @@ def _finding(facts: Facts, group: list[_DelayedIos], woken: LateThread | None, l
         delayed.slow.lost_share(facts, delayed.stage, *delayed.joined),
         tuple(member.device for member in group[1:]),
         short=_short(delayed, woken),
+        at=None if woken is None or woken.wait is None else facts.moment(woken.wait.woken_us),
         peak_us=0 if woken is None else woken.longest_us,
     )
 
@@ -566,7 +566,7 @@ def _bounded(facts: Facts, delayed: _DelayedIos) -> str:
     """Return the place of the longest wait in its sentence; `at most` where it is the bound of a bucket."""
     stage = delayed.stage
     logged = any(outlier.stages_us.get(stage) == delayed.longest_us for outlier in delayed.outliers)
-    return "{}" if logged or facts.traced_stage(stage, delayed.device).max is not None else "at most {}"
+    return "{}" if logged or facts.stage_with_longest(stage, delayed.device).max is not None else "at most {}"
 
 
 def _thread_facts(facts: Facts, woken: LateThread) -> Iterator[Fact]:

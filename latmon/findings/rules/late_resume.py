@@ -37,7 +37,6 @@ from latmon.findings.rule import (
 )
 from latmon.model.frame import Wait, comm_of, pid_of, priority_of
 from latmon.model.histogram import Histogram
-from latmon.model.measurements import WAKEUPS
 from latmon.model.measurements.wakeups import Wakeups
 from latmon.support.host import REAL_TIME, policy_text
 from latmon.support.units import part, spelled
@@ -62,7 +61,7 @@ class _LateProgram(NamedTuple):
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     """Yield one finding per device."""
     for device in facts.busy:
-        resumes = facts.traced_stage(STAGE, device)
+        resumes = facts.stage_with_longest(STAGE, device)
         late = count_from(resumes, limits["delay_us"])
         if late >= limits["ios"] and _lasts(facts, device, resumes, limits):
             share = _share(facts, device, resumes)
@@ -88,7 +87,7 @@ def _thread(facts: Facts, device: str, delay_us: float) -> _LateProgram | None:
     """Return the thread with most late wake-ups of the recorded I/Os, else the latest thread of a program."""
     recorded = [wait for outlier in facts.outliers(device) for wait in outlier.waits if wait.stage == STAGE]
     waits = [wait for wait in recorded if wait.delay_us >= delay_us]
-    rows = [woken for woken in facts[WAKEUPS].values() if not woken.thread.kernel]
+    rows = [woken for woken in facts.wakeups if not woken.thread.kernel]
     if waits:
         number = Counter(wait.pid for wait in waits).most_common(1)[0][0]
         own = [wait for wait in waits if wait.pid == number]
@@ -107,8 +106,9 @@ def _lateness(woken: Wakeups) -> tuple[int, int]:
 
 
 def _finding(facts: Facts, device: str, late: int, share: float, limits: Thresholds) -> Finding:
-    resumes = facts.traced_stage(STAGE, device)
+    resumes = facts.stage_with_longest(STAGE, device)
     program = _thread(facts, device, limits["delay_us"])
+    longest = next((io for io in facts.outliers(device) if io.stages_us.get(STAGE) == resumes.max), None)
     return Finding(
         ID,
         _severity(resumes, program, limits),
@@ -125,6 +125,7 @@ def _finding(facts: Facts, device: str, late: int, share: float, limits: Thresho
             f"{spelled(resumes.max_bound or 0)} after an I/O's end",
             *_short_cause(program),
         ),
+        at=None if longest is None else facts.moment(longest.mono_us + longest.total_us),
         peak_us=resumes.max_bound or 0,
     )
 
@@ -171,7 +172,7 @@ def _summary(device: str, late: int, resumes: Histogram, program: _LateProgram |
 
 
 def _facts(facts: Facts, device: str, late: int, share: float, program: _LateProgram | None) -> Iterator[Fact]:
-    resumes = facts.traced_stage(STAGE, device)
+    resumes = facts.stage_with_longest(STAGE, device)
     yield Fact("late", late, f"{late:,} of {resumes.count:,} waiters ran late", "ios", resumes.count)
     text = f"{part(share)} of the time until they ran was after the completion"
     yield Fact("resume_share", round(share, 3), text, "share", resumes.count)

@@ -114,6 +114,8 @@ class StarvedRequest(NamedTuple):
     sector: int | None = None
     later: bool = True
     """Whether all of `overtaken` arrived later; else some of them may have been in flight when it arrived."""
+    done_us: int | None = None
+    """When it was completed, on CLOCK_MONOTONIC; None where it waits."""
 
 
 class StarvedCount(NamedTuple):
@@ -184,8 +186,9 @@ def _completed(facts: Facts, name: str, limits: Thresholds) -> Iterator[StarvedR
             )
             queue = sum(outlier.stages_us.get(stage, 0) for stage in ABOVE_DRIVER)
             above = queue >= outlier.stages_us.get("hba", 0) if outlier.stages_us else None
+            done_us = outlier.mono_us + age_us
             yield StarvedRequest(
-                age_us, outlier.op, overtaken, False, above, outlier.comm, outlier.pid, outlier.sector, later
+                age_us, outlier.op, overtaken, False, above, outlier.comm, outlier.pid, outlier.sector, later, done_us
             )
 
 
@@ -383,6 +386,7 @@ def _starved_finding(facts: Facts, device: Device, starved: list[StarvedRequest]
         _REFUTED + (_IDLE if worst.above is not False and classes(device) else ""),
         1.0,
         short=_short(facts, device, starved, count, spelled(worst.age_us)),
+        at=None if worst.done_us is None else facts.moment(worst.done_us),
         peak_us=worst.age_us,
         age_us=worst.age_us if worst.waits else 0,
         short_of_age=_short(facts, device, starved, count, AGE) if worst.waits else "",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from latmon.model.frame import Thread
+from latmon.model.frame import Outlier, Thread
 from latmon.model.histogram import Histogram
 from latmon.model.table import MAX_PID, TEXT, Cell, Meaning, Part, Table, Unit, Value, always, fact, named
 
@@ -76,6 +76,17 @@ WAKEUPS = Table(
     counts_ios=False,
     is_timed=True,
 )
+
+
+def exact_delays(each: Iterable[Wakeups], outliers: Iterable[Outlier]) -> Iterator[Wakeups]:
+    """Yield the rows with the exact longest delay, where the waits of recorded slow I/Os show it."""
+    delays: dict[int, dict[int, int]] = {}
+    for outlier in outliers:
+        for wait in outlier.waits:
+            delays.setdefault(wait.pid, {})[wait.woken_us] = wait.delay_us
+    for woken in each:
+        of_thread = delays.get(woken.thread.pid)
+        yield replace(woken, delay=woken.delay.with_longest(of_thread.values())) if of_thread else woken
 
 
 def by_thread(each: Iterable[Wakeups]) -> dict[ThreadNumber, Wakeups]:

@@ -7,7 +7,7 @@ a vector is drawn by views/heatmap.py.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from latmon.aggregate.accumulator import TaskqSum, summed
@@ -18,7 +18,7 @@ from latmon.model.histogram import EMPTY, Histogram
 from latmon.model.measurements import HANDLERS, SOFTIRQS, WAKEUPS
 from latmon.model.measurements.handlers import UNKNOWN_IRQ, Handler, HandlerRuns
 from latmon.model.measurements.softirqs import SoftirqCpu, SoftirqRuns
-from latmon.model.measurements.wakeups import Wakeups
+from latmon.model.measurements.wakeups import Wakeups, exact_delays
 from latmon.support.host import priority_scales
 from latmon.support.units import UNKNOWN, bound, duration, rate, whole
 from latmon.support.units import part as part_text
@@ -49,7 +49,7 @@ from latmon.views.lines import (
     table,
     width,
 )
-from latmon.views.panels.culprit import LATE_US, culprit, culprit_lines, is_late
+from latmon.views.panels.culprit import LATE_US, Culprit, culprit, culprit_lines, is_late
 from latmon.views.units import maximum, quantile
 
 CONTEXTS = (("irq_exit", "irq"), ("timer", "tick"), ("ksoftirqd", "task"), ("other", "other"))
@@ -380,6 +380,8 @@ _TASKQ_FIELDS: tuple[Field[TaskqSum], ...] = (
 
 
 PARTS = ("softirqs", "handlers", "wake-ups")
+_PART_OF = {"raised": "softirqs", "interrupt": "handlers", "woken": "wake-ups"}
+"""What the bar of a culprit begins with -> the table of what was late."""
 TASKQS = "task queues"
 """Another table, where the kernel has task queues: illumos and Solaris."""
 _WOKEN = "woken to running; "
@@ -408,6 +410,8 @@ class InterruptTables:
     threads: tuple[Wakeups, ...] = ()
     taskqs: tuple[TaskqSum, ...] | None = None
     """None where the system has none."""
+    worst: Culprit | None = None
+    """What delayed I/O most."""
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -415,6 +419,14 @@ class InterruptTables:
         if self.taskqs is None:
             return PARTS
         return (*PARTS, TASKQS) if self.traced else (TASKQS,)
+
+    @property
+    def drawn(self) -> tuple[str, ...]:
+        """Return the names in the order of the screen: the table of the worst delay first, the others as Tab goes."""
+        if self.worst is None or not self.traced:
+            return self.parts
+        first = PARTS.index(_PART_OF[self.worst.begin])
+        return (*PARTS[first:], *PARTS[:first], *self.parts[len(PARTS) :])
 
     @property
     def traced(self) -> bool:
@@ -492,7 +504,7 @@ def shares(shown: InterruptTables, focus: str, height: int) -> dict[str, int]:
 
     Where three lines each don't fit, only the focused table is shown.
     """
-    wanted = {part: max(shown.rows(part), 1) + 2 for part in shown.parts}
+    wanted = {part: max(shown.rows(part), 1) + 2 for part in shown.drawn}
     if height < len(wanted) * _LEAST:
         return {focus: min(wanted[focus], height)}
     given = dict.fromkeys(wanted, _LEAST)
@@ -534,16 +546,20 @@ _CULPRIT_FROM = 12
 def tables(view: ViewState) -> InterruptTables:
     """Return the tables as they are shown."""
     on_demand, window = view.history.on_demand, view.history.window
-    return view.history.made(
-        "interrupts",
-        lambda: interrupts_of(
+    seconds = max(window.covered_us, 1) / _SECOND_US
+
+    def made() -> InterruptTables:
+        shown = interrupts_of(
             on_demand[SOFTIRQS],
             on_demand[HANDLERS],
-            on_demand[WAKEUPS].values(),
-            max(window.covered_us, 1) / _SECOND_US,
+            exact_delays(on_demand[WAKEUPS].values(), on_demand.outliers),
+            seconds,
             summed(frame.taskqs for frame in window.frames),
-        ),
-    )
+        )
+        received_in = _received_in(view, [vector.name for vector in shown.vectors])
+        return replace(shown, worst=culprit(shown.vectors, shown.handlers, shown.threads, seconds, received_in))
+
+    return view.history.made("interrupts", made)
 
 
 def names(shown: InterruptTables, part: int) -> Sequence[Hashable]:
@@ -599,11 +615,7 @@ def interrupts_panel(view: ViewState, width: int, room: int) -> list[Line]:
 
 def _culprit(view: ViewState, shown: InterruptTables, width: int) -> list[Line]:
     """Return the lines of what delayed I/O most."""
-    history = view.history
-    seconds = max(history.window.covered_us, 1) / _SECOND_US
-    received_in = _received_in(view, [vector.name for vector in shown.vectors])
-    worst = history.made("culprit", lambda: culprit(shown.vectors, shown.handlers, shown.threads, seconds, received_in))
-    return culprit_lines(worst, width, view.selection.threshold_us, history.on_demand.outliers)
+    return culprit_lines(shown.worst, width, view.selection.threshold_us, view.history.on_demand.outliers)
 
 
 def _received_in(view: ViewState, names: Sequence[str]) -> frozenset[str]:

@@ -15,14 +15,12 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from latmon.aggregate.history import KEEP_US
-from latmon.analysis.attribution import tail, tail_cut
 from latmon.analysis.threshold import is_above, slower
 from latmon.findings.engine import HIGH
 from latmon.model.devices import HOST_SEPARATOR
-from latmon.model.frame import OPS, Device, Frame, Outlier, Traced, shown_reports
+from latmon.model.frame import OPS, Device, Frame, Outlier, shown_reports
 from latmon.model.host_context import BYTES, CONTEXT, PER_S, SHARE, ContextValue
 from latmon.model.inflight import Issue
-from latmon.model.stages import by_column
 from latmon.support.units import UNKNOWN, part, rate, significant, spelled, whole, with_unit
 from latmon.views import status
 from latmon.views.axes import Begin, TimeColumn, Timeline, begins, by_bucket, level
@@ -93,6 +91,7 @@ from latmon.views.lines import row as field_row
 from latmon.views.lines import width as line_width
 from latmon.views.past_view import strip
 from latmon.views.selection import APART, HOST, SORT_WORDS, SORTS, across, framed, headline, picked
+from latmon.views.slow_part import SlowPart, slow_part
 from latmon.views.units import at_least, count, quantile
 
 SECOND_US = 1_000_000
@@ -943,22 +942,15 @@ def title(cells: int) -> str:
     return "slow part" if cells else ""
 
 
-def worst(traced: Traced, device: str, ops: tuple[str, ...], threshold_us: int | None) -> tuple[str, float] | None:
-    """Return the stage with most time in I/Os above the threshold, and its share; None where it isn't known."""
-    limit = tail_cut(traced, device, ops, threshold_us)
-    shares = {} if limit is None else by_column(tail(traced, device, ops, limit).share, traced.includes_of(device))
-    return max(shares.items(), key=lambda of: of[1]) if shares else None
-
-
-def tail_cell(slow_part: tuple[str, float] | None, cells: int, ink: Ink, *, is_explained: bool = False) -> Line:
+def tail_cell(slow: SlowPart | None, cells: int, ink: Ink, *, is_explained: bool = False) -> Line:
     """Return a bar, the stage and its share; blank where it isn't known.
 
     `is_explained`: a finding has the share already, of the last minute, and two numbers for one claim would contradict
     each other.
     """
-    if slow_part is None:
+    if slow is None:
         return (Span(" " * cells),)
-    stage, share = slow_part
+    stage, share = slow
     size, name = (_WHOLE_STAGE, stage) if cells >= _WHOLE_FROM else (_STAGE, short(stage))
     bar = share_bar(share, cells - size - _PERCENT - 2, role(stage, ink))
     percent = "" if is_explained else part(share)
@@ -1002,7 +994,12 @@ def _group_rows(view: ViewState, chosen: Subject, width: int, room: int, *, titl
     """Return a row per group of devices with its sums and its worst device, in at most `room` lines."""
     every, kind, origin = view.groups(), view.selection.group, view.origin
     at = next(i for i, one in enumerate(every) if any(s is chosen for s in one.members))
-    columns = group_columns(kind, width, distribution=origin is None or not no_distribution(origin))
+    columns = group_columns(
+        kind,
+        width,
+        distribution=origin is None or not no_distribution(origin),
+        has_peers=any(group.worst.times_peers is not None for group in every),
+    )
     rows = around(len(every), at, room - 1 - titled)
     lines = [heads(columns, above=rows.start)]
     for i in rows:
@@ -1051,6 +1048,7 @@ def device_rows(
         driver=driver,
         name=name,
         has_failed=any(one.failed for one in every),
+        has_peers=any(one.times_peers is not None for one in every),
         from_issue=distribution and origin is not None and origin.latency_from == "issue",
     )
     tail_cells, trend = split(room) if view.history.any_traced else (0, room)
@@ -1087,9 +1085,9 @@ def _tail(view: ViewState, subject: Subject, cells: int) -> Line:
         return ()
     if view.history.is_partial:
         return tail_cell(None, cells, view.ink)
-    wanted_key = (subject.device.name, view.selection.ops, view.selection.threshold_us)
-    slow_part = view.history.made(("tail", *wanted_key), lambda: worst(view.history.on_demand.traced, *wanted_key))
-    return tail_cell(slow_part, cells, view.ink, is_explained=subject.device.name in view.found.explained)
+    wanted_key = (subject.device.name, view.selection.ops, view.selection.threshold_us, len(view.found.shown))
+    slow = view.history.made(("tail", *wanted_key), lambda: slow_part(view, subject))
+    return tail_cell(slow, cells, view.ink, is_explained=subject.device.name in view.found.explained)
 
 
 def _means(some: Sequence[Subject], timeline: Timeline) -> dict[str, list[float | None]]:

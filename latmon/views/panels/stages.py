@@ -9,13 +9,14 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
-from latmon.analysis.attribution import total_of
+from latmon.analysis.attribution import of_threshold_bucket, total_of
 from latmon.model import measurements
 from latmon.model.devices import thread_sentence
 from latmon.model.frame import (
     FILES,
     STAGES,
     UNACCOUNTED,
+    Outlier,
 )
 from latmon.model.measurements import SOFTIRQS
 from latmon.model.stages import LETTERS, STAGE_OF, WORKER, explained
@@ -533,6 +534,16 @@ def _stages_below(view: ViewState, subjects: Sequence[Subject], width: int, room
 def _anatomy(view: ViewState, subject: Subject, *, detailed: bool = True) -> Anatomy:
     assert view.origin is not None  # noqa: S101  drawn only once there is a row
     origin, selection, name, on_demand = view.origin, view.selection, subject.device.name, view.history.on_demand
+    ops, threshold_us = selection.ops, selection.threshold_us
+    outliers = [outlier for outlier in view.outliers_of(name) if outlier.op in ops]
+    above = view.above(subject)
+
+    def of_bucket() -> Sequence[Outlier] | None:
+        """Return the I/Os above the threshold in its own bucket, where their number is exact."""
+        if above is None or above.bound_us != threshold_us:
+            return None
+        return of_threshold_bucket(on_demand.traced, name, ops, above, outliers)
+
     return view.history.made(
         ("anatomy", name, selection.op, selection.threshold_us, detailed),
         lambda: anatomy(
@@ -546,5 +557,7 @@ def _anatomy(view: ViewState, subject: Subject, *, detailed: bool = True) -> Ana
             cut_us=selection.threshold_us,
             op_label=selection.op_label,
             detailed=detailed,
+            of_bucket=of_bucket(),
+            outliers=outliers,
         ),
     )

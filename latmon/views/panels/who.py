@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from latmon.analysis.attribution import IssuerRow, issuer_rows
@@ -140,17 +141,36 @@ def _rows(view: ViewState, *, processes: bool) -> Sequence[IssuerRow]:
     devices = {one.name for one in shown(history.devices(), selection)}
     if processes and not selection.globs and not selection.pattern:
         devices.add("")  # /proc/PID/io has no device
-    return history.made(
-        ("who", processes, selection.pattern, selection.ops),
-        lambda: issuer_rows(
+
+    def rows() -> list[IssuerRow]:
+        found = issuer_rows(
             history.on_demand[measurements.ISSUERS],
             devices,
             selection.ops,
             processes=processes,
             by_pid=True,
             behind=history.on_demand[measurements.BEHIND],
-        ),
-    )
+        )
+        return [_with_longest(view, row) for row in found] if processes else found
+
+    return history.made(("who", processes, selection.pattern, selection.ops), rows)
+
+
+def _with_longest(view: ViewState, row: IssuerRow) -> IssuerRow:
+    """Return the row of a process with the exact maximum, where its recorded slow I/Os show it."""
+    totals: dict[str, list[int]] = {}
+    for device in row.devices:
+        for outlier in view.outliers_of(device):
+            if outlier.pid == row.issuer.pid and outlier.op in view.selection.ops:
+                totals.setdefault(device, []).append(outlier.total_us - outlier.stages_us.get("resume", 0))
+    if not row.issuer.pid or not totals:
+        return row
+    every = [us for each in totals.values() for us in each]
+    devices = {
+        device: replace(each, latency=each.latency.with_longest(totals.get(device, ())))
+        for device, each in row.devices.items()
+    }
+    return replace(row, latency=row.latency.with_longest(every), devices=devices)
 
 
 def issuer_position(some: Sequence[IssuerRow], key: Hashable | None) -> int:
