@@ -190,7 +190,7 @@ _NUMBERS = (
         "each device has scales of its own, small maps of a page share theirs; ┄ is the threshold, unless far away",
     ),
     ("", "a wide map reaches back beyond the window; its marks, its histogram and all numbers are those of the window"),
-    ("above", "the threshold: each I/O is counted. Where not all of its bucket are recorded, shares of stages begin at"),
+    ("above", "the threshold: each I/O is counted. Unless all of its bucket are recorded, shares of stages begin at"),
     ("", "the next bound, as does `above 2.05ms (┄2ms)`, where it isn't the threshold that the probe counts by"),
     (
         "service",
