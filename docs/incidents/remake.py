@@ -11,6 +11,7 @@ import contextlib
 import io
 import os
 import re
+import runpy
 import sys
 import tempfile
 import time
@@ -59,7 +60,8 @@ _EVIDENCE = 1
 """Facts of a quoted finding."""
 _HOST = {"overview": "overview", "device": "zoom", "stages": "stages", "outstanding": "outstanding"}
 """Pictures of the demo host in docs/img, with their screens. `outlier` needs keys: `latmon demo`, `4`, Enter, `P`."""
-_QUOTED = re.compile(r"(?<=<!-- latmon )([^>]*)( -->\n\n```text\n)(.*?)(?=```)", re.DOTALL)
+_QUOTE: re.Pattern[str] = runpy.run_path(str(HERE.parents[1] / "contrib/pages.py"))["QUOTE"]
+"""The site has pictures of the same quotes."""
 
 
 class Picture(NamedTuple):
@@ -166,9 +168,9 @@ def quote(page: Path) -> None:
     """Replace the quotes of a page by what their commands print now."""
 
     def printed(match: re.Match[str]) -> str:
-        return f"{match[1]}{match[2]}$ latmon {match[1]}\n{output(match[1])}\n"
+        return f"<!-- latmon {match[1]} -->\n\n```text\n$ latmon {match[1]}\n{output(match[1])}\n```"
 
-    page.write_text(_QUOTED.sub(printed, page.read_text()))
+    page.write_text(_QUOTE.sub(printed, page.read_text()))
 
 
 def output(command: str) -> str:

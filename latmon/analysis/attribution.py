@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from latmon.analysis.threshold import Slower
-from latmon.model.devices import HOST_SEPARATOR, host_and_device
+from latmon.model.devices import HOST_SEPARATOR, host_and_device, is_behind_tcp
 from latmon.model.frame import (
     FILE_OPS,
     FILE_WAITS,
@@ -23,6 +23,7 @@ from latmon.model.frame import (
     RUNNING,
     STAGES,
     UNACCOUNTED,
+    Device,
     FileOperation,
     FileSystem,
     Outlier,
@@ -188,13 +189,11 @@ def untraced_share(traced: Traced, device: str = "") -> float | None:
 _NET_RX, _IRQ_POLL = "NET_RX", "IRQ_POLL"
 NETWORK_VECTORS = frozenset((_NET_RX,))
 """Vectors that run on every host, and in which only some drivers' I/Os complete."""
-_AFTER_NET_RX = frozenset(("nvme-tcp", "iscsi_tcp"))
-"""Drivers whose thread completes what this softirq received."""
 
 
-def vectors_of(driver: str, paths: Collection[str]) -> tuple[str, ...]:
-    """Return the shared softirq vectors that a device's completions wait for, by its driver and how they complete."""
-    received = (_NET_RX,) if driver in _AFTER_NET_RX else ()
+def vectors_of(device: Device, paths: Collection[str]) -> tuple[str, ...]:
+    """Return the shared softirq vectors that a device's completions wait for, by what it is and how they complete."""
+    received = (_NET_RX,) if is_behind_tcp(device.name, device.driver) else ()
     return tuple(dict.fromkeys((*received, *(one for one in (_NET_RX, _IRQ_POLL) if f"{one} softirq" in paths))))
 
 

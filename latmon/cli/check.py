@@ -25,7 +25,8 @@ from typing import BinaryIO
 
 from latmon.capture import target
 from latmon.model.frame import Flow, Frame, Mark, Origin
-from latmon.model.measurements import DEVICE_COUNTERS, ERRORS, LATENCIES, TABLES
+from latmon.model.measurements import DEVICE_COUNTERS, ERRORS, FAILED_BY, LATENCIES, TABLES
+from latmon.model.measurements.errors import FailedIO
 from latmon.model.packed import Packed
 from latmon.model.packed_frame import pack
 from latmon.recording import codec, members
@@ -326,8 +327,17 @@ _TIMES, _IOS, _US = 2, 100, 1_000_000
 
 
 def _compare_counts(frame: Frame) -> None:
-    """Raise RecordingError where more I/Os failed than were seen, or a device was active for longer than the time."""
+    """Raise RecordingError where more I/Os failed than were seen, or a device was active for longer than the time.
+
+    The failed I/Os by cgroup are of the same reading as those in all, and can't be more.
+    """
     failed: Counter[Flow] = Counter()
+    by_cgroup: Counter[FailedIO] = Counter()
+    for of_cgroup, ios in frame[FAILED_BY].items():
+        by_cgroup[FailedIO(of_cgroup.device, of_cgroup.op, of_cgroup.status)] += ios
+    for of_device, ios in by_cgroup.items():
+        if ios > frame[ERRORS].get(of_device, 0):
+            raise RecordingError(f"{of_device.device} {of_device.op} has more failed I/Os of cgroups than failed ones")
     for row, ios in frame[ERRORS].items():
         failed[Flow(row.device, row.op)] += ios
     for flow, ios in failed.items():

@@ -72,7 +72,7 @@ from latmon.findings.rule import (
 from latmon.findings.rules import RULES, bottleneck_between, maintenance, page_faults, swap_thrash
 from latmon.findings.rules.dirty_throttled import DIRTY_LIMIT
 from latmon.model import measurements
-from latmon.model.devices import host_and_device
+from latmon.model.devices import host_and_device, is_behind_tcp
 from latmon.model.frame import FILES as FILES_TRACED
 from latmon.model.frame import SIZES as SIZES_TRACED
 from latmon.model.frame import Device, Frame, Mark, Origin
@@ -162,7 +162,7 @@ class Coincidences:
     def _fact(self, facts: Facts, finding: Finding, context: HostContext) -> Fact | None:
         host = host_before(facts, finding.device)
         high = {name: value for name, value in _means([context], host) if value >= HIGH[name]}
-        if not _is_behind_tcp(facts, finding.device.removeprefix(host), finding):
+        if not is_behind_tcp(finding.device, facts.device(finding.device).driver):
             high.pop("tcp_retransmits", None)
         if not high:
             return None
@@ -188,15 +188,6 @@ def _means(contexts: Sequence[HostContext], host: str) -> Iterator[tuple[str, fl
 def _compared(name: str, now: float, usual: float | None) -> str:
     kind = CONTEXT[name]
     return f"{kind.title} {kind.text(now)}" + ("" if usual is None else f" (else {kind.text(usual)})")
-
-
-_TCP_DRIVERS, _TCP_DEVICES = ("nvme-tcp", "iscsi_tcp"), ("nbd", "rbd", "drbd")
-"""Drivers, and beginnings of the names of devices without one, whose I/O goes through TCP."""
-
-
-def _is_behind_tcp(facts: Facts, name: str, finding: Finding) -> bool:
-    """Return whether the I/O of the finding's device, called `name` on its host, goes through TCP."""
-    return facts.device(finding.device).driver in _TCP_DRIVERS or name.startswith(_TCP_DEVICES)
 
 
 def evaluate_rules(facts: Facts, settings: Settings, failed: MutableMapping[str, str]) -> Iterator[tuple[Finding, ...]]:

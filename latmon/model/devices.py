@@ -61,6 +61,15 @@ def thread_sentence(name: str, driver: str = "", stage: str = "hba") -> str:
     return f"{stage} of {name} contains the waits of {thread} for a CPU" if thread else ""
 
 
+_TCP_DRIVERS, _TCP_DEVICES = ("nvme-tcp", "iscsi_tcp"), ("nbd", "rbd", "drbd")
+"""Drivers, and beginnings of the names of devices without one, whose I/O goes through TCP."""
+
+
+def is_behind_tcp(name: str, driver: str = "") -> bool:
+    """Return whether a device's I/O goes through TCP: a thread completes what the softirq NET_RX received."""
+    return driver in _TCP_DRIVERS or host_and_device(name)[1].startswith(_TCP_DEVICES)
+
+
 _VOLUME = re.compile(r"(?:dm-|md)\d+")
 _NOT_BELOW = re.compile(r"(?:fd|loop|ram|sr|zram)\d+")
 """Devices that an array or a logical volume is hardly ever on."""

@@ -391,7 +391,7 @@ def softirq_sentences(
 ) -> tuple[str, ...]:
     """Return the delay of each shared softirq that the device's completions wait for, on all CPUs."""
     found = by_vector(softirqs)
-    keys = {name: in_table(name, device.name, found) for name in vectors_of(device.driver, paths)}
+    keys = {name: in_table(name, device.name, found) for name in vectors_of(device, paths)}
     delays = [(name, found[key].delay) for name, key in keys.items() if key in found]
     return tuple(
         f"{device.name} completes after softirq {name}: it ran {quantile(one, 0.99)} (p99), {maximum(one)} (max) after"

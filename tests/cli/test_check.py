@@ -19,9 +19,9 @@ from latmon.cli.check import HEADLESS, WRONG, check_command, repair, survey
 from latmon.cli.main import run as main
 from latmon.model.frame import Device, Frame, Mark, Series, Thread, Traced
 from latmon.model.histogram import EMPTY, Histogram
-from latmon.model.measurements import DEVICE_COUNTERS, ERRORS, HANDLERS, SOFTIRQS, WAKEUPS
+from latmon.model.measurements import DEVICE_COUNTERS, ERRORS, FAILED_BY, HANDLERS, SOFTIRQS, WAKEUPS
 from latmon.model.measurements.device_counters import DeviceCounters
-from latmon.model.measurements.errors import FailedIO
+from latmon.model.measurements.errors import FailedBy, FailedIO
 from latmon.model.measurements.handlers import Handler, HandlerRuns
 from latmon.model.measurements.softirqs import SoftirqCpu, SoftirqRuns
 from latmon.model.measurements.wakeups import Wakeups, by_thread
@@ -294,6 +294,12 @@ FAILED = FailedIO("sda", "read", "time-out")
     [
         ({ERRORS: {FAILED: 100}}, ""),
         ({ERRORS: {FAILED: 5000}}, "sda read has more failed I/Os than completed ones"),
+        ({ERRORS: {FAILED: 7}, FAILED_BY: {FailedBy(*FAILED, "/a"): 4, FailedBy(*FAILED, "/b"): 3}}, ""),
+        (
+            {ERRORS: {FAILED: 7}, FAILED_BY: {FailedBy(*FAILED, "/a"): 4, FailedBy(*FAILED, "/b"): 4}},
+            "sda read has more failed I/Os of cgroups than failed ones",
+        ),
+        ({FAILED_BY: {FailedBy(*FAILED, "/a"): 1}}, "more failed I/Os of cgroups than failed ones"),
         ({DEVICE_COUNTERS: {"sda": DeviceCounters(1_400_000)}}, ""),
         ({DEVICE_COUNTERS: {"sda": DeviceCounters(9_000_000)}}, "sda has I/O for longer than its window"),
     ],

@@ -279,6 +279,14 @@ def test_the_delay_of_a_shared_softirq_is_beside_the_devices_that_wait_for_it(dr
     assert all(one in drawn for one in found)
 
 
+@pytest.mark.parametrize(("name", "vectors"), [("nbd0", 1), ("store1:rbd3", 1), ("sdb", 0)])
+def test_a_device_of_the_network_without_a_driver_s_name_completes_after_what_was_received(name, vectors):
+    runs = SoftirqRuns(Histogram.record([3000] * 1000), Histogram.record([5] * 1000))
+    host = name.rpartition(":")[0]
+    vector = f"{host}:NET_RX" if host else "NET_RX"
+    assert len(softirq_sentences(Device(name, 1, 0), {}, {SoftirqCpu(vector, 0): runs})) == vectors
+
+
 @pytest.mark.parametrize(("wait", "warns"), [(12, True), (10, False), (0, False)])
 def test_a_large_admission_is_a_warning(wait, warns):
     one = of("sdc", submitted([wait] * 50))

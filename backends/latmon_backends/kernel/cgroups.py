@@ -426,6 +426,10 @@ class ProcessIos:
         self._proc = proc
         self._known: ProcessCounters = {}
 
+    def last(self) -> ProcessCounters:
+        """Return the processes that had I/O, as of the last sample."""
+        return self._known
+
     def sample(self) -> ProcessCounters | None:
         """Return the processes that had I/O; None where there are too many processes, or no file is readable."""
         numbers = pids(self._proc)

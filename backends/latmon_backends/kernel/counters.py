@@ -289,6 +289,7 @@ class KernelSampler(CounterSampler):
     def read_processes(self) -> None:
         """Read the bytes by process from now on, because no probe may run."""
         self._process_ios = ProcessIos(self._proc)
+        self._written.counted = self._process_ios.last
 
     def close(self) -> None:
         """Stop sampling depths, and close their files and the kernel's log."""
@@ -324,6 +325,7 @@ class KernelSampler(CounterSampler):
         self._unread = {name for name, gauge in busy.items() if gauge.in_driver is None and name not in silent}
         outstanding = WithIdle(busy, self._idle.outstanding)
         context = self._context.sample()
+        process_ios = None if self._process_ios is None else self._process_ios.sample()
         host_sums = self._host_sums(mono_us, context)
         numbered = {f"{d.major}:{d.minor}": d.name for d in chosen.values() if (d.major, d.minor) != UNNUMBERED}
         return Sample(
@@ -345,7 +347,7 @@ class KernelSampler(CounterSampler):
             left_out=tuple(reader.left_out for reader in self._readers if reader.left_out),
             cgroup_limits=self._cgroups.sample(mono_us, numbered),
             cgroup_ios=None if self._cgroup_ios is None else self._cgroup_ios.sample(mono_us, numbered),
-            process_ios=None if self._process_ios is None else self._process_ios.sample(),
+            process_ios=process_ios,
             idle=self._idle,
             maintenance=self._maintenance.sample(chosen),
         )
@@ -353,6 +355,7 @@ class KernelSampler(CounterSampler):
     def _host_sums(self, mono_us: int, context: Mapping[str, Cumulative]) -> Tables:
         moved = sum(context[name][0] for name in _SHORT_OF_MEMORY if name in context)
         faults, _ = context.get("major_faults", (0, 0))
+        dirtied, _ = context.get("dirtied", (0, 0))
         self._space.watch(self._chosen)
         return {
             **self._memory.sample(mono_us, is_wanted=self._memory.is_wanted(moved, faults)),
@@ -361,7 +364,7 @@ class KernelSampler(CounterSampler):
             **self._hangs.sample(mono_us),
             **self._nfs.sample(mono_us),
             **self._space.sample(mono_us),
-            **self._written.sample(mono_us),
+            **self._written.sample(mono_us, is_wanted=self._written.is_wanted(mono_us, dirtied)),
         }
 
     def device_events(self, mono_us: int, wall: float) -> DeviceEvents:

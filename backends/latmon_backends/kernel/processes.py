@@ -16,7 +16,7 @@ def pids(proc: Path) -> list[int]:
     return [int(name) for name in os.listdir(proc) if name.isdecimal()]  # noqa: PTH208 - no paths of thousands
 
 
-def row_name(comm: bytes, pid: int | str) -> str:
+def row_name(comm: str | bytes, pid: int | str) -> str:
     """Return NAME/PID, which rows have as a process; a slash in the name is no separator."""
     return f"{clean(comm, _MAX_NAME).replace('/', '_')}/{pid}"
 

@@ -624,7 +624,7 @@ def _received_in(view: ViewState, names: Sequence[str]) -> frozenset[str]:
     return frozenset(
         in_table(vector, device.name, names)
         for device in view.history.devices()
-        for vector in vectors_of(device.driver, paths.get(device.name, {}))
+        for vector in vectors_of(device, paths.get(device.name, {}))
         if vector in NETWORK_VECTORS
     )
 
