@@ -187,6 +187,8 @@ LOG_DEVICE = "log_device"
 MOUNTED_SYNC, MOUNTED_DIRSYNC = "mounted_sync", "mounted_dirsync"
 """Reports of a disk with a file system whose changes, or those of its directories, are synchronous by an option of its
 mount (`sync`, `dirsync`): the value is the mount point."""
+BACKING_DEVICE = "backing_device"
+"""Report of a loop device: the disk with the file system that its file is on."""
 THREAD_PRIORITY, OTHER_PRIORITY, SOURCE = "thread_priority", "other_thread_priority", "source"
 """Reports of an imported device: the priority of a thread, in a text about its slow completions, and that of another
 driver's completion threads in the same text; its text's format,

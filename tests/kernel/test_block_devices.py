@@ -1,7 +1,7 @@
 import pytest
 from fake_host import MPTSAS_HOST, NVME, VIRTIO, FakeHost, columns
 
-from latmon.model.frame import Device, Limit
+from latmon.model.frame import BACKING_DEVICE, Device, Limit
 from latmon_backends.kernel.block_devices import LIMITS_S, BlockDevices
 from latmon_backends.kernel.diskstats import parse
 
@@ -172,6 +172,20 @@ def test_a_loop_is_there_while_it_has_a_file(host, looking):
     (host.proc.parent / path / "loop/backing_file").unlink()
     (host.proc.parent / path / "loop").rmdir()
     assert looking.refresh().removed == (loop,)
+
+
+@pytest.mark.parametrize(
+    ("mount", "disk"), [("8:16 / /srv rw - ext4 /dev/sdb rw", "sdb"), ("0:50 / /srv rw - fuse.x y rw", None)]
+)
+def test_a_loop_reports_the_disk_that_its_file_is_on(host, looking, mount, disk):
+    host.disk("sdb", (8, 16))
+    numbers = host.proc.parent / "sys/dev/block"
+    numbers.mkdir(parents=True, exist_ok=True)
+    (numbers / "8:16").symlink_to(host.proc.parent / "sys/block/sdb")
+    host.write("proc/self/mountinfo", f"22 1 0:20 / / rw - tmpfs t rw\n27 22 {mount}\n")
+    host.write(f"{host.disk('loop0', (7, 0))}/loop/backing_file", "/srv/images/mail.img\n")
+    looking.refresh()
+    assert looking["loop0"].reported_value(BACKING_DEVICE) == disk
 
 
 def test_zram_is_there_once_it_has_a_size(host, looking):

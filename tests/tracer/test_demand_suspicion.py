@@ -85,7 +85,7 @@ def test_a_suspect_says_how_many_times_slower_than_its_peers_it_is():
 
 def test_another_model_is_no_peer():
     others = (*ALIKE[:3], replace(ALIKE[3], model="tape robot"))
-    slow = {"sd0": 1_000, "sd1": 1_200, "sd2": 900, "sd3": 40_000}
+    slow = {"sd0": 100, "sd1": 120, "sd2": 90, "sd3": 4_000}
     assert noted(frame(0, devices=others), *(frame(n, p99_us=slow) for n in range(1, 11))).suspects() == ()
 
 
@@ -133,7 +133,7 @@ def test_when_they_have_completed_it_stays_for_a_while():
 
 
 def test_the_busiest_disk_is_traced_with_a_device_on_a_file():
-    took = {"loop0": 30_000, "vda": 9_000, "vdb": 100}
+    took = {"loop0": 30_000, "vda": 4_000, "vdb": 100}
     suspicion = noted(*(frame(n, above=["loop0"], p99_us=took) for n in range(ABOVE_IN)))
     assert [(one.device, one.why) for one in suspicion.suspects()] == [
         ("loop0", "I/Os above 20 ms"),
@@ -143,6 +143,13 @@ def test_the_busiest_disk_is_traced_with_a_device_on_a_file():
     assert [one.device for one in alone.suspects()] == ["loop0"]
     both = noted(*(frame(n, above=["loop0", "vdb"], p99_us=took) for n in range(ABOVE_IN)))
     assert Demand("auto").wanted(both.suspects(), 0.0).devices == ("loop0", "vda", "vdb")
+
+
+@pytest.mark.parametrize(("ios", "us", "suspects"), [(90, 10_800, ["loop0"]), (4_000, 300, []), (60, 10_800, [])])
+def test_slow_reads_that_keep_a_device_busy_are_a_sign(ios, us, suspects):
+    latency = Histogram.record([us] * ios)
+    frames = (replace(frame(n), histograms={Series("loop0", "read", "total"): latency}) for n in range(ABOVE_IN))
+    assert [suspect.device for suspect in noted(*frames).suspects()] == suspects
 
 
 @pytest.mark.parametrize(("ios", "us", "suspects"), [(179, 5_500, ["loop0"]), (179, 500, []), (6_000, 5_500, [])])

@@ -33,7 +33,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from latmon.capture.mounts import MountTable
-from latmon.model.frame import SWAP, Device, DeviceReport, Limit
+from latmon.model.frame import BACKING_DEVICE, SWAP, Device, DeviceReport, Limit
 from latmon.model.histogram import MAX_COUNT
 from latmon.support.errors import UnavailableError, UntrustedError
 from latmon.support.paths import content
@@ -515,6 +515,7 @@ class BlockDevices:
     _next: int = 0
     """Index of the device that is checked next, where there are many."""
     _block: Path = field(init=False)
+    _mount_table: MountTable = field(init=False)
     _swaps: SwapReader = field(init=False)
     _log_devices: LogDeviceReader = field(init=False)
     _sync_mounts: SyncMountReader = field(init=False)
@@ -523,10 +524,10 @@ class BlockDevices:
 
     def __post_init__(self) -> None:
         self._block = self.sys / "block"
-        mounts = self.mounts or MountTable(self.proc)
-        self._swaps = SwapReader(self.proc, mounts)
-        self._log_devices = LogDeviceReader(self.proc, self.sys, mounts)
-        self._sync_mounts = SyncMountReader(self.sys, mounts)
+        self._mount_table = self.mounts or MountTable(self.proc)
+        self._swaps = SwapReader(self.proc, self._mount_table)
+        self._log_devices = LogDeviceReader(self.proc, self.sys, self._mount_table)
+        self._sync_mounts = SyncMountReader(self.sys, self._mount_table)
         self._tools = ToolReports() if self.sys == Path("/sys") else None
 
     @property
@@ -719,7 +720,18 @@ class BlockDevices:
         """Return what sysfs reports of a device, and where it is. udev's paths are those of this host."""
         if self._second != self._paths_read and self._tools is not None:
             self._paths, self._paths_read = location.paths_by_disk(), self._second
-        return (*reports(block, above), *location.reports(name, above, self.sys, self._paths))
+        below = self._backing_device(block)
+        return (*reports(block, above), *location.reports(name, above, self.sys, self._paths), *below)
+
+    def _backing_device(self, block: Path) -> Iterator[DeviceReport]:
+        """Yield the disk that a loop device's file is on; nothing of other devices, and of files on no disk."""
+        source = block / "loop/backing_file"
+        path = content(source).rstrip(b"\n")
+        mounts = self._mount_table.read()
+        mount = mounts.above(Path(os.fsdecode(path))) if path else None
+        disk = mounts.disk_of(mount, self.sys) if mount is not None and not mount.is_remote else ""
+        if disk:
+            yield DeviceReport(BACKING_DEVICE, disk, str(source))
 
     def _reported(self, name: str) -> tuple[DeviceReport, ...]:
         """Return what a device reports in sysfs and by tools, which know a dm device by its label."""

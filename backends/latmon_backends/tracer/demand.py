@@ -1,9 +1,9 @@
 """The demand for tracing, and the budget that limits it. Pure but for `measure`.
 
 The demand follows the mode, the screen that is open, and suspicious devices: those with I/Os above their threshold in
-several of the last intervals, a tail far above that of their peers, I/Os that don't complete, or few writes that keep
-them busy. Programs that wait for the server of a file system want operations on files traced, whatever the devices do.
-The clock is an argument, in seconds.
+several of the last intervals, a tail far above that of their peers, I/Os that don't complete, and few writes or slow
+I/Os that keep them busy. Programs that wait for the server of a file system want operations on files traced, whatever
+the devices do. The clock is an argument, in seconds.
 
 The cost is the time in the tracer's programs and their calls, in its process and in reading its output, in percent of
 one CPU. Above the budget the sample becomes coarser, or, where interrupts, switches and the output cause the cost, only
@@ -41,9 +41,13 @@ WORTH_US = 1_000
 """A tail below this is no sign, however fast the peers are."""
 _COMPARED = ("read", "write")
 _WRITING = ("write", "flush")
-BUSY_WITH_WRITES, MOST_WRITES = 0.5, 5_000
-"""Writes and flushes in flight on average, and at most so many of them a second: programs may wait for files, and the
-switches of so few cost little to trace. A fast disk with a deep queue is no sign."""
+BUSY_WITH_WRITES = 0.5
+"""Writes and flushes in flight on average: programs may wait for files."""
+MOST_BUSY = 5_000
+"""So many I/Os a second at most are a sign where they keep a device busy: the switches of so few cost little to trace.
+A fast disk with a deep queue is no sign."""
+BUSY, SLOW_US = 0.9, 5_000
+"""I/Os in flight on average, and the mean time of an I/O, at which it is a sign that they wait for each other."""
 IN_FLIGHT_US = 2_000_000
 """An I/O in flight for so long is a sign."""
 SERVER_WAIT_US, SERVER_WAITED_US = 20_000, 1_500_000
@@ -74,8 +78,8 @@ class Suspicion:
     def __init__(self) -> None:
         self._frames: deque[Frame] = deque(maxlen=INTERVALS)
         self._above: deque[dict[str, int]] = deque(maxlen=INTERVALS)
-        self._busy: deque[frozenset[str]] = deque(maxlen=INTERVALS)
-        """Devices that writes kept busy, by interval."""
+        self._busy: deque[Mapping[str, str]] = deque(maxlen=INTERVALS)
+        """Devices that I/Os kept busy, with the reason of the sign, by interval."""
         self._devices: dict[str, Device] = {}
         self._signs: dict[str, _Sign] = {}
         self._server_waits: deque[WaitedTime] = deque(maxlen=INTERVALS)
@@ -93,9 +97,14 @@ class Suspicion:
         self._devices |= {device.name: device for device in frame.devices}
         self._frames.append(frame)
         self._above.append(_by_device(frame))
-        self._busy.append(_busy_with_writes(frame))
+        self._busy.append(_busy(frame))
         self._waiting.add(frame)
-        signs = self._with_busy(frame), self._often_above(frame), self._unlike_peers(frame), self._long_in_flight(frame)
+        signs = (
+            self._often_busy(frame),
+            self._often_above(frame),
+            self._unlike_peers(frame),
+            self._long_in_flight(frame),
+        )
         for sign, device in chain.from_iterable(signs):
             self._signs[device] = sign
         self._signs = {name: sign for name, sign in self._signs.items() if frame.mono_us - sign.at_us < STAYS_US}
@@ -144,10 +153,13 @@ class Suspicion:
                 above = f"I/Os above {_duration_text(cut)}" if cut else "I/Os above its threshold"
                 yield _Sign(frame.mono_us, above), device
 
-    def _with_busy(self, frame: Frame) -> Iterator[tuple[_Sign, str]]:
-        for device in self._busy[-1]:
-            if sum(device in busy for busy in self._busy) >= ABOVE_IN:
-                yield _Sign(frame.mono_us, "it is busy with writes"), device
+    def _often_busy(self, frame: Frame) -> Iterator[tuple[_Sign, str]]:
+        """Yield the devices that are busy, which is why where there is no better reason."""
+        for device, why in self._busy[-1].items():
+            known = self._signs.get(device)
+            is_reason = known is None or known.why == why
+            if is_reason and sum(device in busy for busy in self._busy) >= ABOVE_IN:
+                yield _Sign(frame.mono_us, why), device
 
     def _unlike_peers(self, frame: Frame) -> Iterator[tuple[_Sign, str]]:
         if self._seen % COMPARED_EVERY:
@@ -179,18 +191,42 @@ def _by_device(frame: Frame) -> dict[str, int]:
     return dict(counts)
 
 
-def _busy_with_writes(frame: Frame) -> frozenset[str]:
-    """Return the devices that few writes and flushes keep busy in an interval.
+def _busy(frame: Frame) -> dict[str, str]:
+    """Return the devices that few writes and flushes, or slow I/Os of any kind, keep busy in an interval, and which.
 
     Their time is estimated from the buckets where the probe has no sum (tier C).
     """
-    us, ios = defaultdict[str, float](float), Counter[str]()
+    writes, every = _Times(), _Times()
     for series, histogram in frame.histograms.items():
-        if series.stage == "total" and series.op in _WRITING:
-            us[series.device] += histogram.nearest_sum
-            ios[series.device] += histogram.count
-    least_us, most = BUSY_WITH_WRITES * frame.dt_us, MOST_WRITES * frame.dt_us / 1e6
-    return frozenset(name for name in us if us[name] >= least_us and ios[name] <= most)
+        if series.stage == "total":
+            every.add(series.device, histogram)
+            if series.op in _WRITING:
+                writes.add(series.device, histogram)
+    most = MOST_BUSY * frame.dt_us / 1e6
+    reasons: dict[str, str] = {}
+    for name, us in every.us.items():
+        if us >= BUSY * frame.dt_us and every.is_slow(name) and every.ios[name] <= most:
+            reasons[name] = "it is busy"
+    for name, us in writes.us.items():
+        if us >= BUSY_WITH_WRITES * frame.dt_us and writes.ios[name] <= most:
+            reasons[name] = "it is busy with writes"
+    return reasons
+
+
+class _Times:
+    """The I/Os of devices in an interval, and their time."""
+
+    def __init__(self) -> None:
+        self.us = defaultdict[str, float](float)
+        self.ios = Counter[str]()
+
+    def add(self, device: str, latency: Histogram) -> None:
+        self.us[device] += latency.nearest_sum
+        self.ios[device] += latency.count
+
+    def is_slow(self, device: str) -> bool:
+        """Return whether a mean I/O is slow."""
+        return self.us[device] >= SLOW_US * self.ios[device]
 
 
 def _is_total(series: Series) -> bool:

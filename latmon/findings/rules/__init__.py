@@ -13,6 +13,7 @@ from latmon.findings.rules import (
     bimodal_tail,
     bottleneck_above_device,
     bottleneck_between,
+    busy_device,
     command_timeouts,
     completion_wakeup,
     cpu_throttled,
@@ -91,6 +92,7 @@ RULES: tuple[Rule, ...] = (
     worse_since_setting.RULE,
     slower_than_before.RULE,
     slower_than_baseline.RULE,
+    busy_device.RULE,
     bimodal_tail.RULE,
 )
 """All rules, in the order in which they are evaluated and listed."""
@@ -135,6 +137,7 @@ TITLES: Mapping[str, str] = MappingProxyType(
         "worse-since-setting": "worse since a setting was changed",
         "slower-than-before": "slower than before",
         "slower-than-baseline": "against another day",
+        "busy-device": "busy device",
         "bimodal-tail": "two groups of latencies",
     }
 )

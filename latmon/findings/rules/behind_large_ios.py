@@ -10,12 +10,12 @@ I/Os of about the same size. A device that takes as long for any I/O looks the s
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from latmon.findings.evidence import lost_share
 from latmon.findings.facts import Block, Facts
+from latmon.findings.program_ios import ProgramIos, ios_by_program
 from latmon.findings.programs import most_buffered, writes_for_programs
 from latmon.findings.rule import (
     PROCESSES,
@@ -32,15 +32,11 @@ from latmon.findings.rule import (
     within,
 )
 from latmon.model import measurements
-from latmon.model.histogram import Histogram, merge
-from latmon.model.measurements.issuers import OTHERS, Issuer
+from latmon.model.histogram import merge
 from latmon.model.stages import plural_of_op
 from latmon.support.units import counted, part, rate, show_size, spelled
 
 ID = "behind-large-ios"
-_WRITEBACK = "writeback"
-"""In place of the name of the kernel's threads that write dirty pages (fs/fs-writeback.c: a workqueue's)."""
-_FLUSHER = "kworker/"
 _OPS = ("read", "write")
 _MOST_WAITERS = 3
 _REFUTED = (
@@ -49,42 +45,13 @@ _REFUTED = (
 
 
 @dataclass(frozen=True, slots=True)
-class _ProgramIos:
-    """I/Os of one op of the processes of a name on a device."""
-
-    name: str
-    op: str
-    latency: Histogram
-    bytes: int
-    span_us: int
-    """The time in which they were counted."""
-
-    @property
-    def mean_us(self) -> float:
-        return self.latency.mean or 0.0
-
-    @property
-    def mean_bytes(self) -> float:
-        return self.bytes / max(1, self.latency.count)
-
-    @property
-    def in_flight(self) -> float:
-        """Return how many are in flight on average, by Little's law."""
-        return (self.latency.sum or 0) / max(1, self.span_us)
-
-    @property
-    def is_writeback(self) -> bool:
-        return self.name == _WRITEBACK
-
-
-@dataclass(frozen=True, slots=True)
 class _Crowd:
     """Large I/Os that fill a device, and the small ones that wait behind them."""
 
     device: str
-    large: _ProgramIos
+    large: ProgramIos
     share_of_bytes: float
-    waiters: tuple[_ProgramIos, ...]
+    waiters: tuple[ProgramIos, ...]
     """The one whose I/Os waited longest in all is first."""
     lost: float
     """Share of the time of the device's I/Os that is the waiters'."""
@@ -114,18 +81,18 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
 
 
 def _crowd(facts: Facts, device: str, limits: Thresholds) -> _Crowd | None:
-    programs = _by_program(facts, device)
-    large = max(programs, key=lambda ios: ios.latency.sum or 0, default=None)
+    programs = ios_by_program(facts.window, device)
+    large = max(programs, key=lambda ios: ios.time_us, default=None)
     if large is None or large.op not in _OPS or large.in_flight < limits["in_flight"]:
         return None
     share = large.bytes / max(1, sum(ios.bytes for ios in programs))
     if share < limits["bytes"]:
         return None
     waiters = [ios for ios in programs if _waits_behind(ios, large, limits)]
-    waiters.sort(key=lambda ios: -(ios.latency.sum or 0))
+    waiters.sort(key=lambda ios: -(ios.time_us))
     if not waiters:
         return None
-    waited_us = sum(ios.latency.sum or 0 for ios in waiters)
+    waited_us = sum(ios.time_us for ios in waiters)
     lost = lost_share(waited_us, merge(ios.latency for ios in programs))
     crowd = _Crowd(device, large, share, tuple(waiters), lost)
     written = most_buffered(facts, device) if large.is_writeback else None
@@ -135,32 +102,10 @@ def _crowd(facts: Facts, device: str, limits: Thresholds) -> _Crowd | None:
     return replace(crowd, writer=writer.name, writer_per_s=size * 1e6 / facts.span_us)
 
 
-def _by_program(facts: Facts, device: str) -> list[_ProgramIos]:
-    """Return the I/Os of each program and op, while I/Os were counted by process."""
-    span_us = sum(block.span_us for block in facts.window if _has_processes(block, device))
-    latencies: dict[tuple[str, str], list[Histogram]] = defaultdict(list)
-    sizes: dict[tuple[str, str], int] = defaultdict(int)
-    for issuer, done in facts[measurements.ISSUERS].items():
-        if issuer.device != device or not issuer.is_process or not issuer.comm or issuer.comm == OTHERS:
-            continue
-        if not done.latency or done.latency.sum is None:
-            continue
-        key = (_program_name(issuer), issuer.op)
-        latencies[key].append(done.latency)
-        sizes[key] += done.bytes
-    return [_ProgramIos(name, op, merge(parts), sizes[name, op], span_us) for (name, op), parts in latencies.items()]
-
-
-def _has_processes(block: Block, device: str) -> bool:
-    return any(issuer.device == device and issuer.is_process for issuer in block[measurements.ISSUERS])
-
-
-def _program_name(issuer: Issuer) -> str:
-    return _WRITEBACK if issuer.op == "write" and issuer.comm.startswith(_FLUSHER) else issuer.comm
-
-
-def _waits_behind(ios: _ProgramIos, large: _ProgramIos, limits: Thresholds) -> bool:
-    if ios is large or ios.op not in _OPS or ios.name == large.name or writes_for_programs(ios.name):
+def _waits_behind(ios: ProgramIos, large: ProgramIos, limits: Thresholds) -> bool:
+    if ios is large or ios.op not in _OPS or ios.name == large.name:
+        return False
+    if ios.is_of_kernel or writes_for_programs(ios.name):
         return False
     if ios.latency.count < limits["ios"] or ios.mean_us < max(limits["wait_us"], limits["as_long"] * large.mean_us):
         return False

@@ -1,0 +1,456 @@
+"""busy-device: a device is busy nearly all the time, and its I/Os wait: which program keeps how many in flight.
+
+This is the general row for a device that no other rule explains. It says who fills it (program, op, size, depth), and
+what the device did before in the same minute, which tells three cases apart:
+
+- with fewer I/Os in flight it was busy as well, and completed as many per second: more in flight only wait;
+- it was not busy, and completed as many: its I/Os take longer than before, whoever issues them;
+- it completed fewer I/Os or bytes: the load grew.
+
+It is a notice, since a busy device by itself is no harm: a backup may keep it busy. It is a warning where the load of a
+program grew, and others wait meanwhile: another program, or a device whose file is on this one. The I/Os of such a
+device (a loop device) are issued by threads of the kernel; named is the program that issues them on the device above.
+No finding: I/Os that are quick nevertheless, and bursts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from latmon.findings import same_load
+from latmon.findings.evidence import host_before, many
+from latmon.findings.facts import Block, Facts, mean_time_of
+from latmon.findings.program_ios import ProgramIos, ios_by_program
+from latmon.findings.programs import most_buffered, writes_for_programs
+from latmon.findings.rule import (
+    NOTICE,
+    PROCESSES,
+    WARNING,
+    Fact,
+    Finding,
+    Moment,
+    Rule,
+    Step,
+    Threshold,
+    Thresholds,
+    Where,
+    duration_facts,
+    short_text,
+    within,
+)
+from latmon.model.frame import BACKING_DEVICE
+from latmon.model.inflight import busy_share
+from latmon.model.stages import plural_of_op
+from latmon.support.units import clock, part, rate, show_size, spelled
+
+ID = "busy-device"
+_NEWEST = 2
+"""Blocks whose mean depth is that of now."""
+_AS_DEEP = 0.5
+"""Part of it from which on a block before has as many in flight."""
+_OTHER_SIZE = 4.0
+"""Sizes before that differ by so many times are named."""
+_MOST_WAITERS = 3
+_NAME_CELLS = 11
+_REFUTED = "its I/Os take as long with one of them in flight: then it is slow, not busy"
+
+
+class _Change(Enum):
+    """What is different from the blocks before in the window."""
+
+    UNKNOWN = "it was busy in all of the window"
+    DEEPER = "more in flight, not more completed"
+    SLOWER = "as many completed, each takes longer"
+    GREW = "more completed"
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """Reads and writes of a device over blocks."""
+
+    ios_per_s: float
+    bytes_per_s: float
+    latency_us: float
+    busy: float
+
+    @property
+    def in_flight(self) -> float:
+        """Return the mean number of them in flight, by Little's law."""
+        return self.ios_per_s * self.latency_us / 1e6
+
+    @property
+    def mean_bytes(self) -> float:
+        return self.bytes_per_s / self.ios_per_s if self.ios_per_s else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiter:
+    """A program whose I/Os wait on the busy device, or on a device above it."""
+
+    ios: ProgramIos
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Busy:
+    """A busy device, the program that keeps most of its I/Os in flight, and what was before."""
+
+    device: str
+    load: _Load
+    since: Moment
+    holder: ProgramIos
+    holder_device: str
+    """The device on which the program issues them: the busy one, or one above it."""
+    writer: str
+    """The program whose writes threads of the kernel issue; empty: the holder issues them, or it is not known."""
+    in_flight: float
+    """Mean number of its I/Os in flight."""
+    share: float
+    """Share of the time of the busy device's I/Os that is the holder's, or of the threads' that do its I/Os there."""
+    before: _Load | None
+    """None: it was busy since the window began."""
+    before_us: float | None
+    """Mean time of I/Os of the holder's op before; None: there were none."""
+    change: _Change
+    waiters: tuple[_Waiter, ...]
+
+    @property
+    def name(self) -> str:
+        return self.writer or self.holder.name
+
+    @property
+    def severity_is_warning(self) -> bool:
+        return bool(self.waiters) and self.change in (_Change.DEEPER, _Change.GREW)
+
+    @property
+    def ops_text(self) -> str:
+        """Return the I/Os in flight: `64 reads`."""
+        ios = max(1, round(self.in_flight))
+        return f"{ios} {self.holder.op if ios == 1 else plural_of_op(self.holder.op)}"
+
+    @property
+    def size_text(self) -> str:
+        return show_size(round(self.holder.mean_bytes))
+
+    @property
+    def through(self) -> str:
+        return "" if self.holder_device == self.device else f" through {self.holder_device}"
+
+
+def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
+    """Yield a finding per busy device; one on a file of another busy device is left to that."""
+    busy = [found for name in facts.busy if (found := _busy(facts, name, limits)) is not None]
+    names = {found.device for found in busy}
+    for found in busy:
+        if _backing_device(facts, found.device) not in names:
+            yield _finding(facts, found)
+
+
+def _busy(facts: Facts, device: str, limits: Thresholds) -> _Busy | None:
+    blocks = _busy_blocks(facts, device, limits)
+    span_us = sum(block.span_us for block in blocks)
+    if not blocks or not facts.lasts(span_us, limits["lasting_us"]):
+        return None
+    load = _load(blocks, device)
+    if load is None or load.latency_us < limits["wait_us"]:
+        return None
+    holder = _holder(blocks, device)
+    if holder is None or holder.share < limits["holds"]:
+        return None
+    above = _devices_above(facts, device)
+    named = (_holder_above(blocks, above) if holder.ios.is_of_kernel else None) or holder
+    written = most_buffered(facts, device) if named.ios.is_writeback else None
+    earlier = [block for block in facts.window if block.end_us <= blocks[0].begin_us]
+    before = _load(earlier, device)
+    mean_before = mean_time_of(earlier, device, holder.ios.op)
+    return _Busy(
+        device=device,
+        load=load,
+        since=_begin_of(blocks[0]),
+        holder=named.ios,
+        holder_device=named.device,
+        in_flight=named.in_flight,
+        writer="" if written is None else written[0].name,
+        share=holder.share,
+        before=before,
+        before_us=None if mean_before is None else mean_before.mean_us,
+        change=_change(before, load, limits),
+        waiters=tuple(_waiters(blocks, named, (device, *above), limits)),
+    )
+
+
+def _busy_blocks(facts: Facts, device: str, limits: Thresholds) -> Sequence[Block]:
+    """Return the newest blocks without a gap in which the device is busy with about as many in flight as now."""
+    now = _load(facts.window[-_NEWEST:], device)
+    least = max(limits["in_flight"], _AS_DEEP * now.in_flight) if now is not None else 0.0
+    blocks: list[Block] = []
+    for block in reversed(facts.window):
+        load = _load((block,), device)
+        if load is None or load.busy < limits["busy"] or load.in_flight < least:
+            break
+        blocks.insert(0, block)
+    return blocks
+
+
+def _load(blocks: Sequence[Block], device: str) -> _Load | None:
+    """Return the load of a device over blocks; None without blocks, or where its time in use was not counted."""
+    span_us = sum(block.span_us for block in blocks)
+    if not span_us:
+        return None
+    ios, size, time_us, busy_us = 0.0, 0.0, 0.0, 0.0
+    for block in blocks:
+        rates = block.rate_of(device)
+        busy_us += busy_share(block.depths(device).in_driver) * block.span_us
+        if rates is not None:
+            block_ios = rates.ios_per_s * block.span_us / 1e6
+            ios += block_ios
+            size += rates.bytes_per_s * block.span_us / 1e6
+            time_us += block_ios * rates.latency_us
+    return _Load(ios * 1e6 / span_us, size * 1e6 / span_us, time_us / ios if ios else 0.0, busy_us / span_us)
+
+
+def _begin_of(block: Block) -> Moment:
+    return Moment(block.begin_us, block.wall - (block.end_us - block.begin_us) / 1e6)
+
+
+def _change(before: _Load | None, now: _Load, limits: Thresholds) -> _Change:
+    if before is None:
+        return _Change.UNKNOWN
+    grew = limits["grew"]
+    if now.ios_per_s >= grew * before.ios_per_s or now.bytes_per_s >= grew * before.bytes_per_s:
+        return _Change.GREW
+    if before.busy >= limits["busy"]:
+        return _Change.DEEPER if now.in_flight >= before.in_flight / _AS_DEEP else _Change.UNKNOWN
+    return _Change.SLOWER if now.latency_us >= limits["slower"] * before.latency_us else _Change.UNKNOWN
+
+
+def _backing_device(facts: Facts, device: str) -> str:
+    """Return the device on a file of which another one is; empty where it is none, or not known."""
+    value = facts.device(device).reported_value(BACKING_DEVICE)
+    return "" if value is None else host_before(facts, device) + str(value)
+
+
+def _devices_above(facts: Facts, device: str) -> tuple[str, ...]:
+    return tuple(sorted(name for name in facts.devices if _backing_device(facts, name) == device))
+
+
+class _Holder(NamedTuple):
+    """The I/Os of an op of the program that has the longest time of I/Os on a device."""
+
+    ios: ProgramIos
+    device: str
+    share: float
+    """Share of the time of the device's I/Os."""
+    in_flight: float
+    """The share of all that are in flight: I/Os are counted by process in a part of the time only."""
+
+
+def _holder(blocks: Sequence[Block], device: str) -> _Holder | None:
+    """Return the holder on a device; None where I/Os were not counted by process."""
+    programs = ios_by_program(blocks, device)
+    load = _load(blocks, device)
+    if not programs or load is None:
+        return None
+    longest = max(programs, key=lambda ios: ios.time_us)
+    share = longest.time_us / max(1, sum(ios.time_us for ios in programs))
+    return _Holder(longest, device, share, share * load.in_flight)
+
+
+def _holder_above(blocks: Sequence[Block], above: Sequence[str]) -> _Holder | None:
+    """Return the holder of most bytes on one of these devices, whose I/Os are the busy one's; None: not known."""
+    holders = [holder for name in above if (holder := _holder(blocks, name)) is not None]
+    return max(holders, key=lambda holder: holder.ios.bytes, default=None)
+
+
+def _waiters(blocks: Sequence[Block], holder: _Holder, devices: Iterable[str], limits: Thresholds) -> Iterator[_Waiter]:
+    """Yield other programs with few in flight, whose I/Os wait there, the longest time in all first."""
+    programs = [_Waiter(ios, name) for name in devices for ios in ios_by_program(blocks, name)]
+    programs.sort(key=lambda waiter: -waiter.ios.time_us)
+    names = {holder.ios.name}
+    for waiter in programs:
+        ios = waiter.ios
+        if ios.name in names or ios.is_of_kernel or writes_for_programs(ios.name):
+            continue
+        is_slow = ios.latency.count >= limits["ios"] and ios.mean_us >= limits["others_us"]
+        if is_slow and ios.in_flight <= _AS_DEEP * holder.in_flight:
+            names.add(ios.name)
+            yield waiter
+
+
+def _finding(facts: Facts, busy: _Busy) -> Finding:
+    holder = busy.holder
+    wait = f"{spelled(holder.mean_us)} each"
+    first = busy.waiters[0] if busy.severity_is_warning else None
+    waits = "" if first is None else f"; {_waiter_text(first, busy.device)}"
+    change = _change_text(busy)
+    clauses = [f", {_short_change(busy)}"] if change else []
+    if first is not None:
+        clauses.insert(0, f"; {within(first.ios.name)} waits {spelled(first.ios.mean_us)}")
+    return Finding(
+        ID,
+        NOTICE if first is None else WARNING,
+        busy.device,
+        f"{busy.device} is busy {part(busy.load.busy)} of the time: {busy.name}{busy.through} keeps {busy.ops_text} of "
+        f"{busy.size_text} in flight, {wait}{waits}{change}",
+        tuple(_facts(busy)),
+        Where("who", busy.holder_device),
+        tuple(_steps(facts, busy)),
+        _REFUTED,
+        _lost_share(busy),
+        also=tuple(dict.fromkeys(waiter.device for waiter in busy.waiters if waiter.device != busy.device)),
+        state=("", busy.name),
+        began=busy.since if busy.before is not None else None,
+        short=short_text(
+            busy.device, f"{busy.ops_text} of {within(busy.name, _NAME_CELLS)} in flight, {wait}", *clauses
+        ),
+    )
+
+
+def _waiter_text(waiter: _Waiter, device: str) -> str:
+    where = "" if waiter.device == device else f" on {waiter.device}"
+    return f"{plural_of_op(waiter.ios.op)} of {waiter.ios.name}{where} take {spelled(waiter.ios.mean_us)}"
+
+
+def _change_text(busy: _Busy) -> str:
+    """Return what was before, as the end of the sentence; empty where that is not known."""
+    before, now = busy.before, busy.load
+    if before is None or busy.change is _Change.UNKNOWN:
+        return ""
+    until = f"; until {clock(busy.since.wall)}"
+    if busy.change is _Change.DEEPER:
+        rates = f"{rate(before.ios_per_s)} IOPS with {many(before.in_flight)} in flight, now {rate(now.ios_per_s)}"
+        return f"{until} it completed {rates}: more of them only wait"
+    if busy.change is _Change.SLOWER and busy.before_us is not None:
+        return f"{until} {plural_of_op(busy.holder.op)} took {spelled(busy.before_us)} at about the same rate"
+    if busy.change is _Change.SLOWER:
+        return f"{until} its I/Os took {spelled(before.latency_us)} at about the same rate"
+    if not before.ios_per_s:
+        return f"{until} it had no I/O"
+    is_other = not 1 / _OTHER_SIZE < now.mean_bytes / max(1.0, before.mean_bytes) < _OTHER_SIZE
+    sizes = f" of {show_size(round(before.mean_bytes))}" if is_other else ""
+    return f"{until} it had {rate(before.ios_per_s)} IOPS{sizes}, now {rate(now.ios_per_s)}"
+
+
+def _short_change(busy: _Busy) -> str:
+    before = busy.before
+    if before is None or not before.ios_per_s:
+        return "no I/O before"
+    if busy.change is _Change.DEEPER:
+        return f"IOPS as with {before.in_flight:.0f}"
+    if busy.change is _Change.SLOWER:
+        return f"{spelled(busy.before_us or before.latency_us)} before"
+    return f"{rate(before.ios_per_s)} IOPS before"
+
+
+def _lost_share(busy: _Busy) -> float:
+    """Return the share of the time of its I/Os that they took less before; 0 where that is not known."""
+    if busy.before is None or not busy.before.latency_us or busy.change is _Change.UNKNOWN:
+        return 0.0
+    return max(0.0, 1 - busy.before.latency_us / busy.load.latency_us)
+
+
+def _facts(busy: _Busy) -> Iterator[Fact]:
+    holder, now = busy.holder, busy.load
+    yield Fact(
+        "busy", round(now.busy, 3), f"{busy.device} has I/Os in its driver {part(now.busy)} of the time", "share"
+    )
+    text = (
+        f"it completes {rate(now.ios_per_s)} I/Os of {show_size(round(now.mean_bytes))} a second, with "
+        f"{many(now.in_flight)} in flight by Little's law"
+    )
+    yield Fact("iops", round(now.ios_per_s, 1), text, "per_s")
+    text = f"{part(busy.share)} of their time is that of {holder.name}{busy.through}, {rate(holder.per_s)} a second"
+    yield Fact("holder", holder.name, text)
+    if busy.writer:
+        yield Fact("writer", busy.writer, f"{busy.writer} made most of the written pages dirty")
+    elif holder.is_of_kernel:
+        yield Fact("writer", "", "for which program the kernel issues them is not known")
+    yield from duration_facts(
+        ("mean_us", holder.mean_us, f"{plural_of_op(holder.op)} of {holder.name} take {{}}", holder.latency.count),
+        ("before_us", busy.before_us, f"before, {plural_of_op(holder.op)} took {{}} there", None),
+    )
+    if busy.before is not None:
+        before = busy.before
+        rates = f"{rate(before.ios_per_s)} I/Os of {show_size(round(before.mean_bytes))} a second"
+        text = (
+            f"before {clock(busy.since.wall)}: {rates}, {many(before.in_flight)} in flight, "
+            f"busy {part(before.busy)} of the time"
+        )
+        yield Fact("iops_before", round(before.ios_per_s, 1), text, "per_s")
+    for at, waiter in enumerate(busy.waiters[:_MOST_WAITERS], 1):
+        ios = waiter.ios
+        text = f"{_waiter_text(waiter, busy.device)}, {rate(ios.per_s)} a second, {many(ios.in_flight)} in flight"
+        yield Fact(f"waiter_{at}", round(ios.mean_us), text, "us", ios.latency.count)
+
+
+def _steps(facts: Facts, busy: _Busy) -> Iterator[Step]:
+    yield Step(f"see who issues how much on {busy.holder_device}: screen 7")
+    if busy.change is _Change.SLOWER:
+        yield from same_load.device_steps(facts, busy.device)
+        return
+    name = busy.name if not busy.holder.is_of_kernel or busy.writer else "the program behind them"
+    if busy.change is _Change.DEEPER:
+        yield Step(
+            f"let {name} keep fewer in flight (threads, queue depth): the device completes no more with more",
+            "undone by the old number",
+        )
+    yield Step(
+        f"find out why {name} needs so many I/Os, and whether a cache, larger I/Os or fewer syncs save some of them"
+    )
+    if busy.waiters:
+        yield Step(
+            f"limit {name} (io.max of its cgroup), or run it at other times",
+            f"{name} takes longer",
+        )
+    yield Step("if all of its I/Os are needed, spread them over more devices, or use a faster one")
+
+
+RULE = Rule(
+    ID,
+    "a device is busy nearly all the time, and its I/Os wait: which program keeps how many in flight",
+    evaluate,
+    needs=PROCESSES,
+    thresholds={
+        "busy": Threshold(0.9, "share", "of the time an I/O is in the driver at least"),
+        "in_flight": Threshold(1, "ios", "in flight on average at least"),
+        "wait_us": Threshold(8_000, "us", "they take on average at least"),
+        "holds": Threshold(0.5, "share", "of the time of the device's I/Os is one program's at least"),
+        "grew": Threshold(1.5, "times", "as many I/Os or bytes as before are another load"),
+        "slower": Threshold(3.0, "times", "as long as before at about the same rate is slower"),
+        "others_us": Threshold(20_000, "us", "I/Os of another program take on average at least, for a warning"),
+        "ios": Threshold(20, "ios", "of that program at least"),
+        "lasting_us": Threshold(
+            12_000_000, "us", "of the last minute it was so, or 30 % of that all the time from the start: no burst"
+        ),
+    },
+    explained_by=(
+        "io-errors",
+        "command-timeouts",
+        "starved-io",
+        "device-pauses",
+        "completion-wakeup",
+        "softirq-delay",
+        "slow-shared-handler",
+        "outstanding-ceiling",
+        "requeue-storm",
+        "io-throttled",
+        "outside-limit",
+        "noisy-neighbour",
+        "behind-large-ios",
+        "low-io-priority",
+        "maintenance",
+        "swap-thrash",
+        "dirty-throttled",
+        "slow-journal",
+        "fsync-bound",
+        "page-faults",
+        "read-ahead-off",
+        "queue-depth-misconfigured",
+        "peer-outlier",
+        "slower-than-before",
+        "slower-than-baseline",
+    ),
+)
