@@ -43,6 +43,8 @@ _ALIKE = 2.0
 _MOST_OF_FAULTS = 0.5
 """Share of the processes' faults that the named program has at least."""
 _PLACE = "PID"
+_NAME_CELLS = 12
+"""Cells of a program's name in the short text."""
 _REFUTED = "the program's count of major faults (maj_flt of ps) does not grow while it is slow"
 
 
@@ -113,7 +115,7 @@ def _faults(block: Block, host: str) -> float:
 def _finding(facts: Facts, host: str, faulting: _Faulting) -> Finding:
     device, program = faulting.device, _program(facts, host)
     who = "a program" if program is None else program.text
-    name = "a program" if program is None else within(program.name or "a program")
+    name = "a program" if program is None else within(program.name or "a program", _NAME_CELLS)
     size, each, per_s = show_size(faulting.read_bytes), spelled(faulting.read_us), rate(faulting.per_s)
     return Finding(
         ID,

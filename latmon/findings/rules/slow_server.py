@@ -17,6 +17,7 @@ from latmon.findings.evidence import nfs_facts
 from latmon.findings.facts import Block, Facts
 from latmon.findings.programs import by_program
 from latmon.findings.rule import (
+    FLEET,
     SERVERS,
     WARNING,
     Fact,
@@ -32,6 +33,7 @@ from latmon.findings.rule import (
     within,
 )
 from latmon.model import measurements
+from latmon.model.devices import HOST_SEPARATOR
 from latmon.model.frame import SERVER, FileSystem
 from latmon.model.measurements.server_waits import ServerWait, WaitedTime
 from latmon.support.text import path_end
@@ -51,7 +53,9 @@ class _Slow:
     """Operations that wait for a server."""
 
     mount: str
-    """Empty: not known."""
+    """As tables have it, in a fleet with the host in front."""
+    host: str
+    """`HOST:` in a fleet, else empty."""
     kind: str
     op: str
     """As a noun, such as open; empty: not known."""
@@ -65,6 +69,11 @@ class _Slow:
     """Whether `mean_us` is a least value."""
     rows: Sequence[FileRow] = ()
     """The traced operations on the mount."""
+
+    @property
+    def path(self) -> str:
+        """Return the mount on its host; empty where it is not known."""
+        return self.mount.removeprefix(self.host)
 
     @property
     def waiting(self) -> float:
@@ -84,9 +93,14 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
         is_much = operations.waited_us >= limits["waited_us"]
         if is_slow and is_much and operations.mount not in slow:
             slow[operations.mount] = operations
-    if len(slow) > 1:
-        slow.pop("", None)
-    return [_finding(facts, slow[mount]) for mount in sorted(slow)]
+    known = {operations.host for operations in slow.values() if operations.path}
+    shown = [operations for operations in slow.values() if operations.path or operations.host not in known]
+    return [_finding(facts, operations) for operations in sorted(shown, key=lambda operations: operations.mount)]
+
+
+def _host(facts: Facts, mount: str) -> str:
+    """Return the host in front of a fleet's mount, with its colon; empty where the capture is of one host."""
+    return mount[: mount.find(HOST_SEPARATOR) + 1] if facts.origin.backend == FLEET else ""
 
 
 def _traced(facts: Facts) -> Iterator[_Slow]:
@@ -102,6 +116,7 @@ def _traced(facts: Facts) -> Iterator[_Slow]:
             continue
         yield _Slow(
             mount=file_system.mount,
+            host=_host(facts, file_system.mount),
             kind=file_system.kind,
             op=row.op,
             mean_us=row.latency.mean or 0,
@@ -120,10 +135,12 @@ def _of_nfs(facts: Facts) -> Iterator[_Slow]:
     waits = {row.mount for row in facts[measurements.SERVER_WAITS]}
     is_sampled = measurements.HUNG_OPERATIONS.name in facts.origin.counted
     for operation, calls in nfs_rows(facts[measurements.NFS_OPERATIONS]):
-        if is_sampled and not waits & {operation.mount, ""}:
+        host = _host(facts, operation.mount)
+        if is_sampled and not waits & {operation.mount, host}:
             continue  # writes of the page cache, for which no program waits
         yield _Slow(
             mount=operation.mount,
+            host=host,
             kind="nfs",
             op=operation.op,
             mean_us=calls.execute_mean_us,
@@ -143,6 +160,7 @@ def _sampled(facts: Facts) -> Iterator[_Slow]:
             mean_us = WaitedTime(waited_us, sleeps).mean_us
             yield _Slow(
                 mount=mount,
+                host=_host(facts, mount),
                 kind=kind,
                 op="",
                 mean_us=mean_us,
@@ -155,35 +173,39 @@ def _sampled(facts: Facts) -> Iterator[_Slow]:
 def _finding(facts: Facts, slow: _Slow) -> Finding:
     programs = _programs(facts, slow)
     server = _server(facts, slow.mount)
-    where = slow.mount or f"a {slow.kind} file system"
-    short_where = path_end(slow.mount, _SHORT_PATH) or f"a {slow.kind} mount"
+    where = f"{slow.path} ({slow.kind})" if slow.path else f"a {slow.kind} file system"
     time = f"{'at least ' if slow.is_least else ''}{spelled(slow.mean_us)}"
-    ops = f"{slow.op}s" if slow.op.islower() else f"{slow.op} calls" if slow.op else "operations"
     who = f"{programs[0]} waits" if programs else "programs wait"
     of_server = f" ({server})" if server else ""
+    before = f"{slow.host} " if slow.host else ""
     each = f"for each {slow.op}" if slow.op.islower() else f"for each {slow.op} call" if slow.op else "each time"
     share = "" if slow.row is None else f"{part(slow.row.part_share(SERVER) or 0)} of it "
     return Finding(
         ID,
         WARNING,
-        "",
-        f"{who} {time} {each} on {where} ({slow.kind}), {share}for its server{of_server}, not for a disk",
+        slow.host,
+        f"{before}{who} {time} {each} on {where}, {share}for its server{of_server}, not for a disk",
         tuple(_facts(facts, slow, server, programs)),
-        Where("files" if slow.rows else "overview"),
+        Where("files" if slow.rows else "overview", slow.host),
         tuple(_steps(slow, server)),
         _REFUTED,
         min(1.0, slow.waiting),
-        short=short_text(
-            "",
-            f"{ops} on {short_where} take {time}: {_short_server(server)}",
-            f", {within(programs[0].partition(' (')[0], _SHORT_NAME)} waits" if programs else ", not the disk",
-        ),
-        state=(where, ""),
+        short=_short(slow, server, programs),
+        state=(slow.mount, ""),
     )
 
 
-def _short_server(server: str) -> str:
-    return f"server {within(server, _SHORT_NAME)}" if server else "its server"
+def _short(slow: _Slow, server: str, programs: Sequence[str]) -> str:
+    """Return the short text: the verdict has 50 cells at most."""
+    where = path_end(slow.path, _SHORT_PATH) or f"a {slow.kind} mount"
+    ops = f"{slow.op}s" if slow.op.islower() else f"{within(slow.op, _SHORT_NAME)} calls" if slow.op else "operations"
+    more = " or more" if slow.is_least else ""
+    return short_text(
+        slow.host.removesuffix(HOST_SEPARATOR),
+        f"{ops} on {where} take {spelled(slow.mean_us)}{more}",
+        f": server {within(server, _SHORT_NAME)}" if server else ": its server",
+        f", {within(programs[0].partition(' (')[0], _SHORT_NAME)} waits" if programs else ", not the disk",
+    )
 
 
 def _programs(facts: Facts, slow: _Slow) -> list[str]:
@@ -201,7 +223,7 @@ def _programs(facts: Facts, slow: _Slow) -> list[str]:
 
 
 def _may_be_on(row: ServerWait, slow: _Slow) -> bool:
-    return row.mount == slow.mount or (not row.mount and slow.kind.partition(".")[0].startswith(row.kind))
+    return row.mount == slow.mount or (row.mount == slow.host and slow.kind.partition(".")[0].startswith(row.kind))
 
 
 def _server(facts: Facts, mount: str) -> str:
@@ -215,8 +237,8 @@ def _server(facts: Facts, mount: str) -> str:
 
 
 def _facts(facts: Facts, slow: _Slow, server: str, programs: Sequence[str]) -> Iterator[Fact]:
-    if slow.mount:
-        yield Fact("mount", slow.mount, f"file system: {slow.mount}, {slow.kind}")
+    if slow.path:
+        yield Fact("mount", slow.path, f"file system: {slow.path}, {slow.kind}")
     else:
         text = f"which {slow.kind} file system it is, is not known: the calls that wait have paths, no open files"
         yield Fact("mount", "", text)
@@ -238,15 +260,15 @@ def _facts(facts: Facts, slow: _Slow, server: str, programs: Sequence[str]) -> I
     for at, program in enumerate(programs[1:4], 2):
         yield Fact(f"program_{at}", program, f"{program} waits, too")
     yield from nfs_facts(facts, slow.mount)
-    yield from _disk_facts(facts)
+    yield from _disk_facts(facts, slow.host)
 
 
-def _disk_facts(facts: Facts) -> Iterator[Fact]:
-    """Yield what the I/Os of the devices take meanwhile, the slowest first."""
+def _disk_facts(facts: Facts, host: str) -> Iterator[Fact]:
+    """Yield what the I/Os of a host's devices take meanwhile, the slowest first."""
     means: dict[str, float] = {}
     for device in facts.busy:
         mean_us = facts.latency(device).mean
-        if mean_us is not None:
+        if mean_us is not None and device.startswith(host):
             means[device] = mean_us
     slowest = sorted(means, key=lambda device: -means[device])
     if not slowest:
