@@ -11,7 +11,7 @@ import gc
 import math
 import os
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -46,6 +46,8 @@ from latmon.tui.commands import (
     Choice,
     InputLine,
     Prompt,
+    clicked_part,
+    clicked_row,
     listed_finding,
     next_commands,
     one_line,
@@ -59,7 +61,7 @@ from latmon.tui.time_travel import STAYING, TRAVEL, Comparing, Travel
 from latmon.tui.tour import HISTORY, Guide, Tour
 from latmon.views.context import ViewState, selected
 from latmon.views.findings_state import Alarm, FindingsState
-from latmon.views.lines import DEVICE, EPISODE, FINDING, Line, Target, target_at
+from latmon.views.lines import DEVICE, EPISODE, FINDING, PART, ROW, TILE, Line, Target, target_at
 from latmon.views.panels.files import why_no_request
 from latmon.views.screen import Scene
 from latmon.views.selection import SCREENS, ScreenOptions, Selection, ViewSettings, after
@@ -326,8 +328,6 @@ def traced_devices(selection: Selection, shown: str = "") -> tuple[str, ...] | N
     return ()
 
 
-_DEVICE_ROWS = ("move", "audit_row")
-"""Actions of the arrows where rows are devices."""
 _ALWAYS = ("stop_now", "redraw", "suspend")
 """Actions that are allowed while a line is typed or a page is open."""
 _MESSAGE_S = 8.0
@@ -912,51 +912,40 @@ class LatmonApp(App[int]):
             self._repaint()
         else:
             target = target_at(self._main.lines[there.y], int(event.screen_x))
-            await self._click_target(target, there, view)
+            await self._click_target(target, view)
 
-    async def _click_target(self, target: Target | None, there: keys.Spot, view: ViewState) -> None:
-        """Do what a click on a title, a finding or a row does; of rows without targets the drawn text is read."""
+    async def _click_target(self, target: Target | None, view: ViewState) -> None:
+        """Do what a click on a title, a finding or a row does: a row is selected, and opened where it is selected."""
         sorted_selection = keys.sorted_by_click(target, view.selection)
         if sorted_selection is not None:
             self._choose(sorted_selection)
         elif why := keys.why_not_sorted(target):
             self.show_message(why)
-        elif target is not None and target.kind == FINDING:
+        elif target is None:
+            return
+        elif target.kind == FINDING:
             self._choose(shown_finding(view, target.value))
-        elif target is not None and target.kind == EPISODE:
+        elif target.kind == EPISODE:
             await self._click_named(target.value, selected_finding(view), listed_finding(view, target.value))
-        elif target is not None and target.kind == DEVICE:
+        elif target.kind in (DEVICE, TILE):
             chosen = selected(view.subjects())
             name = "" if chosen is None else chosen.device.name
-            await self._click_named(target.value, name, replace(view.selection, selected=str(target.value), band=None))
-        else:
-            await self._click_row(there, view)
+            top = 0 if view.selection.context == "audit" else view.selection.top
+            selection = replace(view.selection, selected=str(target.value), band=None, top=top)
+            await self._click_named(target.value, name, selection)
+        elif target.kind == ROW:
+            with_row = clicked_row(view, target.value)
+            if with_row is not None:
+                await self._click_named(with_row, view.selection, with_row)
+        elif target.kind == PART:
+            self._choose(clicked_part(view, target.value))
 
-    async def _click_named(self, clicked: Hashable, now: Hashable, selection: Selection) -> None:
+    async def _click_named(self, clicked: object, now: object, selection: Selection) -> None:
         """Open the row that is clicked where it is selected, else select it."""
         if clicked == now:
             await self._run_action(keys.action_of("enter", self.scene.context))
         else:
             self._choose(selection)
-
-    async def _click_row(self, there: keys.Spot, view: ViewState) -> None:
-        """Select the row, or open it when it is selected."""
-        context = view.selection.context
-        down = keys.action_of("down", context)
-        if down is None:
-            return
-        parts = keys.headings(view) if context in ("interrupts", "tables") else ()
-        by = keys.rows_from_selected(there, context, parts)
-        name = keys.device_at(there, view) if down.name in _DEVICE_ROWS else ""
-        chosen = selected(view.subjects())
-        if by == 0 or (name and chosen is not None and name == chosen.device.name):
-            await self._run_action(keys.action_of("enter", context))
-        elif by is not None:
-            self._choose(STEPS[down.name](view, by))
-        elif name:
-            self._choose(replace(view.selection, selected=name, band=None))
-        elif parts and (part := keys.part_at(there, view)) is not None and part != view.selection.part:
-            self._choose(STEPS["part"](view, part - view.selection.part))
 
     async def on_mouse_scroll_up(self) -> None:
         await self._wheel("up")

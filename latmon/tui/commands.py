@@ -20,6 +20,7 @@ from latmon.views.panels.findings import current_first, finding_position, key_of
 from latmon.views.panels.inflight import STEP, ages
 from latmon.views.panels.interrupts import focused, interrupt_position, names, tables
 from latmon.views.panels.outliers import ORDERS, log, outlier_position
+from latmon.views.panels.outliers import key_of as key_of_outlier
 from latmon.views.panels.outstanding import audited
 from latmon.views.panels.overview import folds
 from latmon.views.panels.who import issued, issuer_position, issuers
@@ -244,6 +245,35 @@ def pick(view: ViewState, by: int) -> Selection:
         return view.selection
     row = beside(rows.rows, outlier_position(rows, view.selection.outlier), by)
     return replace(view.selection, outlier=row.outlier, top=0)
+
+
+def clicked_row(view: ViewState, key: Hashable) -> Selection | None:
+    """Return the selection with the row that is clicked: the same one where it is selected, None where it is gone."""
+    selection, context = view.selection, view.selection.context
+    if context == "outliers":
+        outliers = (folded.outlier for folded in log(view).rows)
+        found = next((outlier for outlier in outliers if key_of_outlier(outlier) == key), None)
+        if found is None or found == pick(view, 0).outlier:
+            return None if found is None else selection
+        return replace(selection, outlier=found, top=0)
+    if context in ("interrupts", "tables"):
+        assert isinstance(key, tuple)  # noqa: S101  the panel makes it
+        part_name, row = key
+        parts = tables(view).parts
+        is_selected = part_name == focused(tables(view), selection.part) and row == line(view, 0).row
+        return selection if is_selected else replace(selection, part=parts.index(part_name), row=row)
+    now = {"who": issuer, "files": operation}.get(context)
+    if now is None:
+        return None
+    return selection if now(view, 0).row == key else replace(selection, row=key)
+
+
+def clicked_part(view: ViewState, name: Hashable) -> Selection:
+    """Return the selection with another table of the interrupts screen; the same one where it is that one."""
+    parts = tables(view).parts
+    if name not in parts or name == focused(tables(view), view.selection.part):
+        return view.selection
+    return replace(view.selection, part=parts.index(str(name)), row=None)
 
 
 def read(view: ViewState, _by: int) -> Selection:

@@ -1,8 +1,8 @@
 """The table of keys, from which bindings, the line of keys and the help are made, and the mouse. Pure.
 
-A click does what keys do, too: what is below a cell of the main screen is found in its lines. It selects a row, opens
-the selected one, presses a key of the last line, lists the outliers of a cell of the heat map, and goes to a time on
-the strip.
+A click does what keys do, too: its target is with the cells of the main screen (views/lines.py); a cell of a heat map
+and a time on the strip are found by their place. It selects a row, opens the selected one, presses a key of the last
+line, lists the outliers of a cell of the heat map, and goes to a time on the strip.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ from latmon.views.lines import (
     plain,
     width,
 )
-from latmon.views.panels.interrupts import tables
 from latmon.views.panels.outliers import ORDERS
 from latmon.views.selection import (
     OP_CHOICES,
@@ -50,22 +49,8 @@ from latmon.views.selection import (
 from latmon.views.units import span
 
 _MAP = ("overview", "zoom", "cursor")
-_WORD = re.compile(r"[^\s▸,:]+")
-_ROWS: Mapping[str, re.Pattern[str]] = MappingProxyType(
-    {
-        "outliers": re.compile(r".\d\d:\d\d:\d\d"),
-        "interrupts": re.compile(r". *\S"),
-        "tables": re.compile(r". *\S"),
-        "who": re.compile(r". *\S"),
-    },
-)
-"""Context with rows that aren't devices -> the begin of a row's first line."""
-_TILE = " p99 "
-"""Words of the title of a small map."""
 _LEFT = tuple("│├╭╰┌└")
 """Left ends of the lines of a frame."""
-_TALL = 24
-"""Most lines of a small map below its title."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -759,20 +744,6 @@ def action_of(key: str, context: str) -> Action | None:
     return next((a for a in ACTIONS if key in a.keys.split(",") and works(a.name, a.by, context)), None)
 
 
-def device_at(there: Spot, view: ViewState) -> str:
-    """Return the device that the line names, or the small map around the cell; empty where there is none."""
-    names = {one.device.name for one in view.subjects()}
-    is_tile = view.selection.context == "overview" and view.selection.panel == "maps"
-    for y in range(there.y, max(there.y - _TALL, 0) if is_tile else there.y - 1, -1):
-        if is_tile and _TILE not in there.lines[y]:
-            continue
-        words = [(one.start(), one[0]) for one in _WORD.finditer(there.lines[y])]
-        found = [(x, word) for x, word in words if word in names]
-        if found:
-            return next((word for x, word in reversed(found) if x <= there.x), found[0][1])
-    return ""
-
-
 def sorted_by_click(target: Target | None, selection: Selection) -> Selection | None:
     """Return the selection in the order of a title that is clicked; None where it is no title or has no order."""
     if target is None or not target.value:
@@ -787,37 +758,6 @@ def why_not_sorted(target: Target | None) -> str:
     if target is None or target.value or target.kind not in (SORT, ORDER):
         return ""
     return f"no order of this column: {', '.join(SORT_WORDS.values() if target.kind == SORT else ORDERS)}"
-
-
-def rows_from_selected(there: Spot, context: str, headings: Sequence[str] = ()) -> int | None:
-    """Return by how many rows the cell is below the selected one; None where it is no row of the same table.
-
-    `headings`: first words of the lines between tables.
-    """
-    at = next((y for y, line in enumerate(there.lines) if line.startswith("▸")), None)
-    row = _ROWS.get(context)
-    if at is None or row is None:
-        return None
-    low, high = sorted((at, there.y))
-    between = there.lines[low : high + 1]
-    if any(not line.strip() or line.split()[0] in headings for line in between):
-        return None
-    begins = [y for y in range(low, high + 1) if row.match(there.lines[y])]
-    if len(begins) != len(between):
-        return None
-    return (len(begins) - 1) * (1 if there.y >= at else -1)
-
-
-def part_at(there: Spot, view: ViewState) -> int | None:
-    """Return the number of the table that the cell is in, on the interrupts screen; None before the first."""
-    parts = tables(view).parts
-    found = [line.split()[0] for line in there.lines[1 : there.y + 1] if line.strip() and line.split()[0] in parts]
-    return parts.index(found[-1]) if found else None
-
-
-def headings(view: ViewState) -> Sequence[str]:
-    """Return the first words of the lines above the tables of the interrupts screen."""
-    return tables(view).parts
 
 
 class Pointed(NamedTuple):

@@ -36,7 +36,8 @@ _VISIBLE = frozenset("479")
 
 
 SORT, ORDER, FINDING, EPISODE, DEVICE = "sort", "order", "finding", "episode", "device"
-_OF_ROWS = (FINDING, EPISODE, DEVICE)
+ROW, PART, TILE = "row", "part", "tile"
+_OF_ROWS = (FINDING, EPISODE, DEVICE, ROW, PART)
 """Targets of whole rows: a cell of one without a target of its own has that of the row."""
 
 
@@ -44,7 +45,8 @@ class Target(NamedTuple):
     """What a click on a span is about: a kind, and which of that kind.
 
     SORT: an order of the device table; ORDER: one of slow I/Os; both are empty at a title that no order has.
-    FINDING: rule and device; EPISODE: a finding of the list; DEVICE: its name.
+    FINDING: rule and device; EPISODE: a finding of the list; DEVICE: its name; TILE: that of a small map, which shares
+    its lines with others. ROW: the key of a row of the panel; PART: a table of several.
     """
 
     kind: str
@@ -389,10 +391,12 @@ def table(
     *,
     why: str,
     is_dim: Callable[[T], bool] = lambda _: False,
+    target_of: Callable[[T], Target] | None = None,
 ) -> list[Line]:
     """Return titles and the rows that fit around the selected one.
 
-    `why`: the reason for an empty table; `is_dim`: whether a row that is not selected is of no importance.
+    `why`: the reason for an empty table; `is_dim`: whether a row that is not selected is of no importance; `target_of`:
+    makes what a click on a row is about.
     """
     cells, height = size
     if not some:
@@ -401,8 +405,9 @@ def table(
     seen = around(len(some), selected, height - 1)
     lines = [heads(placed, above=seen.start)]
     for i in seen:
-        line = row(placed, some[i], selected=i == selected)
-        lines.append(dimmed(line) if is_dim(some[i]) and i != selected else line)
+        line = fit(row(placed, some[i], selected=i == selected), cells)
+        line = dimmed(line) if is_dim(some[i]) and i != selected else line
+        lines.append(line if target_of is None else targeted(line, target_of(some[i])))
     return [fit(line, cells) for line in lines][:height]
 
 

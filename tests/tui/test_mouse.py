@@ -10,7 +10,6 @@ from test_screens import FRAMES
 from test_tty import Terminal
 from textual.events import MouseMove
 
-from latmon.tui import keys
 from latmon.tui.canvas import Canvas, PaletteScreen
 from latmon.views.selection import Selection
 
@@ -162,10 +161,69 @@ async def test_rows_of_other_screens_are_selected_too(key, first, size):
         assert screen(app).splitlines()[y + 1].removeprefix("│").startswith("▸")
 
 
-def test_a_table_ends_at_the_heading_of_the_next_one():
-    lines = ["▸BLOCK 3", " RCU 4", " handlers  none", "   16 usb"]
-    assert keys.rows_from_selected(keys.Spot(lines, 5, 1), "interrupts", ("handlers",)) == 1
-    assert keys.rows_from_selected(keys.Spot(lines, 5, 3), "interrupts", ("handlers",)) is None
+async def test_a_click_on_a_table_of_interrupts_selects_its_row_or_the_table():
+    app = make(Source(FRAMES), selection=Selection(screen="interrupts"))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settled(pilot)
+        await click(pilot, 10, line_of(app, "^ emlxs_thread"))
+        assert (app.scene.selection.part, app.scene.selection.context) == (2, "tables")
+        assert re.search("(?m)^▸emlxs_thread", screen(app))
+        await click(pilot, 5, line_of(app, "─ softirqs "))
+        assert (app.scene.selection.part, app.scene.selection.row) == (0, None)
+        await click(pilot, 5, line_of(app, "─ handlers "))
+        assert app.scene.selection.part == 1
+        await click(pilot, 10, line_of(app, "^ NET_RX"))
+        assert (app.scene.selection.part, app.scene.selection.row) == (0, "NET_RX")
+        await click(pilot, 10, line_of(app, "^▸NET_RX"))
+        assert app.scene.selection.context == "delays", "the selected one is opened"
+
+
+async def test_clicks_on_rows_take_no_word_of_the_text():
+    """Hostile names of processes are those of devices, of tables, and times of day."""
+    frames = []
+    for number, frame in enumerate(FRAMES):
+        outliers = tuple(replace(one, comm=("nvme0n1", "handlers", "03:00:01.1")[number % 3]) for one in frame.outliers)
+        frames.append(replace(frame, outliers=outliers))
+    app = make(Source(frames), selection=Selection(screen="outliers"))
+    async with app.run_test(size=(120, 30)) as pilot:
+        await settled(pilot)
+        before = app.scene.selection.selected
+        rows = [y for y, line in enumerate(screen(app).splitlines()) if re.match(r"[ ▸]\d\d:\d\d:\d\d\.", line)]
+        for y in (rows[3], rows[7], rows[1]):
+            await click(pilot, 12, y)
+            assert screen(app).splitlines()[y].startswith("▸")
+        assert app.scene.selection.selected == before
+        await click(pilot, 12, rows[1])
+        assert app.scene.selection.context == "outlier"
+
+
+@pytest.mark.parametrize("screen_name", ["stages", "who"])
+async def test_rows_of_stages_and_cgroups_are_selected_by_a_click(screen_name):
+    app = make(Source(FRAMES), selection=Selection(screen=screen_name))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settled(pilot)
+        lines = app._main.lines
+        kinds = {"stages": "device", "who": "row"}
+        found = [(y, line[0].target) for y, line in enumerate(lines) if line and line[0].target is not None]
+        rows = [(y, target) for y, target in found if target.kind == kinds[screen_name]]
+        assert rows
+        y, target = rows[-1]
+        await click(pilot, 4, y)
+        selection = app.scene.selection
+        assert target.value in (selection.selected, selection.row)
+
+
+async def test_a_click_in_a_small_map_selects_its_device_and_one_beside_them_none():
+    app = make(Source(host(4, 20)), selection=Selection(panel="maps"))
+    async with app.run_test(size=(120, 30)) as pilot:
+        await settled(pilot)
+        y = line_of(app, "nvme3n1 +p99")
+        x = screen(app).splitlines()[y].index("nvme3n1")
+        await click(pilot, x + 3, y + 3)
+        assert app.scene.selection.selected == "nvme3n1"
+        await click(pilot, 1, y + 3)
+        assert app.scene.selection.selected == "nvme3n1"
+        assert app.scene.selection.panel == "maps"
 
 
 async def test_a_click_nowhere_does_nothing():
@@ -208,10 +266,10 @@ def test_the_terminal_reports_the_mouse_where_it_is_wanted(wanted):
     assert b"\x1b[?1003h" not in terminal.seen
     if asked:
         foot = terminal.screen()[-1]
-        x = foot.index("4 outliers") + 2
+        x = foot.index("4 slow I/Os") + 2
         terminal.seen = b""
         terminal.write(f"\x1b[<0;{x};24M\x1b[<0;{x};24m".encode())
-        assert terminal.read(60, until=b"outliers"), terminal.screen()
+        assert terminal.read(60, until=b"slow I/Os"), terminal.screen()
     terminal.write(b"q")
     assert terminal.end()[0] == 0
     assert b"\x1b[?1002l" in terminal.seen or not asked

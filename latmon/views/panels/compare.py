@@ -17,7 +17,20 @@ from latmon.support.units import clock
 from latmon.views.axes import level
 from latmon.views.bars import fine, share_bar
 from latmon.views.heatmap import Ink, nominal
-from latmon.views.lines import BLANK, Line, Span, cell, cut, fit, heading, paragraph, runs
+from latmon.views.lines import (
+    BLANK,
+    DEVICE,
+    Line,
+    Span,
+    Target,
+    cell,
+    cut,
+    fit,
+    heading,
+    paragraph,
+    runs,
+    targeted,
+)
 from latmon.views.lines import width as line_width
 from latmon.views.selection import Selection
 from latmon.views.units import count
@@ -77,7 +90,9 @@ def _pair_panel(report: PairReport, selection: Selection, ink: Ink, width: int, 
     ends = _ends(shown)
     lines.append(_titles(ends, cells))
     fit_in = len(shown) if len(lines) + _PAIR * len(shown) <= room else max((room - len(lines) - 1) // _PAIR, 0)
-    lines += [line for change in shown[:fit_in] for line in _pair(change, ends, ink, cells)]
+    for change in shown[:fit_in]:
+        of_device = Target(DEVICE, change.series.device)
+        lines += [targeted(line, of_device) for line in _pair(change, ends, ink, cells)]
     if left := len(shown) - fit_in:
         lines.append((Span(f" … {left} more: up and down select a device", "dim"),))
     if len(lines) < room:
@@ -207,7 +222,7 @@ def _sweep_panel(report: SweepReport, selection: Selection, width: int, room: in
     rows = [row for table in shown for row in table.rows]
     ends = _octaves(bucket_index(round(us)) for row in rows for us in output.marked(row).values())
     for number, table in enumerate(shown):
-        block = list(_swept(table, ends, width))
+        block = [targeted(line, Target(DEVICE, table.device)) for line in _swept(table, ends, width)]
         if number and len(lines) + len(block) >= room - 1:
             left = len(shown) - number
             lines += [(Span(f" … {left} more: up and down select a device", "dim"),)]

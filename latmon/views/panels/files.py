@@ -26,10 +26,12 @@ from latmon.views.context import ViewState, no_rows, not_traced
 from latmon.views.heatmap import Ink
 from latmon.views.lines import (
     BLANK,
+    ROW,
     TIME,
     Field,
     Line,
     Span,
+    Target,
     cut,
     empty_panel,
     fit,
@@ -284,7 +286,9 @@ def _files_and_operations(
     if missing:
         counted += f", {count(missing)} left out by the rate limit"
     title = heading((Span(" slow operations", "strong"), Span(counted)), width)
-    listing = table(_OPERATION, slow, position, (width, height), why="")
+    listing = table(
+        _OPERATION, slow, position, (width, height), why="", target_of=lambda operation: Target(ROW, operation)
+    )
     return cut([*top, BLANK, title, *listing, BLANK, *below], room)
 
 

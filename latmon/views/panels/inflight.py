@@ -20,11 +20,13 @@ from latmon.views.bars import AgeAxis
 from latmon.views.context import MEASURING, OFF, ViewState
 from latmon.views.heatmap import TAIL
 from latmon.views.lines import (
+    DEVICE,
     TIME,
     Field,
     Line,
     Placed,
     Span,
+    Target,
     cell,
     cut,
     fit,
@@ -34,6 +36,7 @@ from latmon.views.lines import (
     paragraph,
     plain,
     row,
+    targeted,
 )
 from latmon.views.panels.outliers import OWN, letters, op_legend
 from latmon.views.selection import shown
@@ -93,6 +96,7 @@ def in_flight_lines(
     room = height - 1 - len(titled)
     lines = [row(placed, one) if one.request else _least(placed, one, least(one.device), threshold_us) for one in some]
     lines = [_marked(line) if one.device == selected else line for line, one in zip(lines, some, strict=True)]
+    lines = [targeted(line, Target(DEVICE, one.device)) for line, one in zip(lines, some, strict=True)]
     titled = [heading(title, width, _op_letters(some, width)), *titled]
     return [fit(line, width) for line in (*titled, *_from(lines, room, begin))][:height]
 

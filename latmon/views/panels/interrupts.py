@@ -29,11 +29,14 @@ from latmon.views.heatmap import room as cells_of
 from latmon.views.heatmap_state import shape
 from latmon.views.lines import (
     BLANK,
+    PART,
+    ROW,
     TIME,
     Field,
     Line,
     Placed,
     Span,
+    Target,
     around,
     cut,
     dimmed,
@@ -47,6 +50,7 @@ from latmon.views.lines import (
     paragraph,
     row,
     table,
+    targeted,
     width,
 )
 from latmon.views.panels.culprit import LATE_US, Culprit, culprit, culprit_lines, is_late
@@ -104,7 +108,8 @@ def matrix(
     for i in seen:
         line = (*row(placed, some[i], selected=i == selected), *_softirq_row(some[i], shown, each, ink))
         line = line if is_late(some[i].delay) else dimmed(line)
-        lines.append(highlighted(line) if i == selected else line)
+        line = fit(highlighted(line) if i == selected else line, cells)
+        lines.append(targeted(line, Target(ROW, ("softirqs", some[i].name))))
     return [fit(line, cells) for line in lines][:height]
 
 
@@ -479,18 +484,42 @@ def interrupts(
     for part, rows in shares(shown, focus, max(height - len(lines), 1)).items():
         at, size = (selected if part == focus else -1), (width, rows - 1)
         about = _about(part, kernel) if shown.rows(part) else ()
-        lines.append(_title(part, shown.rows(part), rows - 2, width, about, focused=part == focus))
+        title = _title(part, shown.rows(part), rows - 2, width, about, focused=part == focus)
+        lines.append(targeted(title, Target(PART, part)))
         if part == "softirqs":
             lines += matrix(
                 shown.vectors, at, size, ink, first_cpu=first_cpu, why=no_softirqs or reasons.get(part, why)
             )
         elif part == "handlers":
             fields = handler_fields(shown.handlers)
-            lines += table(fields, shown.handlers, at, size, why=reasons.get(part, why), is_dim=_is_harmless)
+            lines += table(
+                fields,
+                shown.handlers,
+                at,
+                size,
+                why=reasons.get(part, why),
+                is_dim=_is_harmless,
+                target_of=lambda handler: Target(ROW, ("handlers", handler.handler)),
+            )
         elif part == "wake-ups":
-            lines += table(WAKEUP_FIELDS, shown.threads, at, size, why=reasons.get(part, why), is_dim=_is_prompt)
+            lines += table(
+                WAKEUP_FIELDS,
+                shown.threads,
+                at,
+                size,
+                why=reasons.get(part, why),
+                is_dim=_is_prompt,
+                target_of=lambda woken: Target(ROW, ("wake-ups", woken.thread.pid)),
+            )
         else:
-            lines += table(_TASKQ_FIELDS, shown.taskqs or (), at, size, why=IDLE)
+            lines += table(
+                _TASKQ_FIELDS,
+                shown.taskqs or (),
+                at,
+                size,
+                why=IDLE,
+                target_of=lambda queue: Target(ROW, (TASKQS, (queue.last.name, queue.last.instance))),
+            )
     return [fit(line, width) for line in cut(lines, height)]
 
 

@@ -8,7 +8,7 @@ numbers are exact and add up.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import NamedTuple
@@ -28,10 +28,12 @@ from latmon.views.history import History
 from latmon.views.lines import (
     BLANK,
     ORDER,
+    ROW,
     TIME,
     Field,
     Line,
     Span,
+    Target,
     around,
     cell,
     cut,
@@ -43,6 +45,7 @@ from latmon.views.lines import (
     layout,
     paragraph,
     row,
+    targeted,
     wrap,
 )
 from latmon.views.lines import width as line_width
@@ -137,8 +140,15 @@ def outliers(shown: Listing, selected: int, width: int, height: int, ink: Ink, *
     orders = {title: order for order, title in _SORTED.items()}
     titles = heads(placed, _SORTED.get(shown.order, ""), above=some.start, kind=ORDER, orders=orders)
     lines = [_head(shown, width), titles]
-    lines += [row(placed, shown.rows[i], selected=i == at) for i in some]
+    for i in some:
+        line = fit(row(placed, shown.rows[i], selected=i == at), width)
+        lines.append(targeted(line, Target(ROW, key_of(shown.rows[i].outlier))))
     return [fit(line, width) for line in (*lines, *letters)][:height]
+
+
+def key_of(one: Outlier) -> Hashable:
+    """Return what identifies an outlier in a list."""
+    return one.device, one.op, one.mono_us, one.total_us, one.sector
 
 
 def no_outliers(

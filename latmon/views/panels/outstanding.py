@@ -29,11 +29,13 @@ from latmon.views.heatmap_state import filled
 from latmon.views.history import History
 from latmon.views.lines import (
     BLANK,
+    DEVICE,
     TIME,
     Field,
     Line,
     Placed,
     Span,
+    Target,
     as_wide,
     cell,
     cut,
@@ -217,7 +219,10 @@ def limits_table(
     at = next((i for i, one in enumerate(rows) if one.device == selected), 0)
     settings = _settings(rows[at], width)
     devices = min(len(rows) + 1, max(height - 2 - len(settings), _LEAST))
-    lines = [title, *table(_FIELDS, rows, at, (width, devices), why=why)]
+    lines = [
+        title,
+        *table(_FIELDS, rows, at, (width, devices), why=why, target_of=lambda one: Target(DEVICE, one.device)),
+    ]
     left = height - len(lines) - 1
     return [fit(line, width) for line in (*lines, BLANK, *cut(settings, left, top, key="PgDn: "))][:height]
 

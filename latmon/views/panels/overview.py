@@ -70,6 +70,7 @@ from latmon.views.lines import (
     DEVICE,
     FRAME,
     ODD,
+    TILE,
     Line,
     Span,
     Target,
@@ -858,14 +859,16 @@ def tiles(
     for begin in range(0, len(shown), where.across):
         some = shown[begin : begin + where.across]
         titles = [_title(one, where.tile_width) for one in some]
-        lines.append(_beside(Span(" " * LABEL), titles, where.tile_width))
+        targets = [Target(TILE, one.device.name) for one in some]
+        lines.append(_tiled(Span(" " * LABEL), titles, where.tile_width, targets))
         bodies = [
             _mean_body(means[one.device.name], top, style)
             if means.get(one.device.name)
             else _body(one, timeline, style, where.tile_width, why.get(one.device.name, ""))
             for one in some
         ]
-        lines += [_beside(labels[y], [b[y] for b in bodies], where.tile_width) for y in range(style.scale.rows)]
+        for y in range(style.scale.rows):
+            lines.append(_tiled(labels[y], [each[y] for each in bodies], where.tile_width, targets))
         if where.times == "each" or (where.times == "last" and begin + where.across >= len(shown)):
             lines.append(time)
     return lines
@@ -885,6 +888,12 @@ def _mean_body(values: Sequence[float | None], top: float, style: MapStyle) -> l
 
 def _beside(first: Span, parts: list[Line], width: int) -> Line:
     return (first, *(span for part in parts for span in fit(part, width)))
+
+
+def _tiled(first: Span, parts: Sequence[Line], width: int, targets: Sequence[Target]) -> Line:
+    """Return a line of several small maps, each with its target."""
+    tiles = zip(parts, targets, strict=True)
+    return (first, *(span for part, target in tiles for span in targeted(fit(part, width), target)))
 
 
 def _body(subject: Subject, timeline: Timeline, style: MapStyle, width: int, why: str) -> list[Line]:

@@ -41,11 +41,13 @@ from latmon.views.device_table import Subject, is_titled, table_title
 from latmon.views.heatmap import Ink
 from latmon.views.lines import (
     BLANK,
+    DEVICE,
     TIME,
     Field,
     Line,
     Placed,
     Span,
+    Target,
     around,
     cell,
     cell_len,
@@ -59,6 +61,7 @@ from latmon.views.lines import (
     paragraph,
     plain,
     row,
+    targeted,
     wrap,
 )
 from latmon.views.lines import width as line_width
@@ -160,7 +163,10 @@ def _table(
     else:
         placed = layout(_basic_fields(anatomies, ink), width)
     shown = around(len(anatomies), at, max(height - 1, 1))
-    lines = [heads(placed, above=shown.start), *(row(placed, anatomies[i], selected=i == at) for i in shown)]
+    lines = [heads(placed, above=shown.start)]
+    for i in shown:
+        line = fit(row(placed, anatomies[i], selected=i == at), width)
+        lines.append(targeted(line, Target(DEVICE, anatomies[i].device)))
     if title is not None:
         return [title((shown.start + 1, shown.stop)), *lines]
     if len(shown) < len(anatomies):

@@ -17,11 +17,13 @@ from latmon.views.bars import share_bar
 from latmon.views.context import MEASURING, ViewState, no_rows, not_traced
 from latmon.views.lines import (
     BLANK,
+    ROW,
     TIME,
     Field,
     Line,
     Placed,
     Span,
+    Target,
     around,
     cell_len,
     empty_panel,
@@ -31,6 +33,7 @@ from latmon.views.lines import (
     layout,
     paragraph,
     row,
+    targeted,
 )
 from latmon.views.lines import table as slow_table
 from latmon.views.panels.findings import beside_nothing
@@ -219,7 +222,7 @@ def who_panel(view: ViewState, width: int, room: int) -> list[Line]:
     lines = [_heading(view, some, width)]
     why = _why_untimed(view, view.origin) if not any(one.latency for one in some) else ""
     lines += paragraph(why, width, "dim") if why else []
-    lines += _table(_columns(rows, processes=view.lists_processes), rows, at, width, room - len(lines))
+    lines += _issuer_table(_columns(rows, processes=view.lists_processes), rows, at, width, room - len(lines))
     below = _opened(view, some[at], 0, width, room - len(lines) - 1, selected=False)
     return [*lines, BLANK, *below] if room - len(lines) > _LEAST else lines
 
@@ -277,6 +280,15 @@ def _table(
     seen = around(len(rows), at, room - 1)
     lines = [heads(placed, above=seen.start), *(row(placed, rows[i], selected=i == at) for i in seen)]
     return [fit(line, width) for line in lines][: max(room, 0)]
+
+
+def _issuer_table(
+    fields: Sequence[Field[_IssuerLine]], rows: Sequence[_IssuerLine], at: int, width: int, room: int
+) -> list[Line]:
+    """Return the table of the rows that can be selected."""
+    head, *lines = _table(fields, rows, at, width, room) or [BLANK]
+    seen = around(len(rows), at, room - 1)
+    return [head, *(targeted(line, Target(ROW, rows[i].of.key)) for i, line in zip(seen, lines, strict=False))]
 
 
 def _opened(view: ViewState, one: IssuerRow, top: int, width: int, room: int, *, selected: bool = True) -> list[Line]:
