@@ -241,11 +241,11 @@ def test_stages(shown, size):
 
 @pytest.mark.parametrize("size", SIZES)
 def test_outliers(shown, size):
-    longest = shown("screen:3", "order", size=size)
+    longest = shown("screen:3", size=size)
     assert re.search(r"sd0 .*queue +dd", longest)
     assert re.search(r"emlxs0 .*compl", longest)
     assert re.search(r"zfs:re(do|…) .* Q2C +oracle", longest)
-    opened = shown("screen:3", "order", "read", size=size)
+    opened = shown("screen:3", "read", size=size)
     assert "dd/902" in opened
     assert "includes irq, softirq, completion" in opened
 
@@ -254,7 +254,7 @@ def test_a_command_that_sd_does_not_send_is_reported_with_its_hba_and_block(fram
     """scsi_pkt speaks for itself: no always-on script times an HBA."""
     found = {(one.op, one.sector) for frame in frames for one in frame.outliers if one.device == "mpt0"}
     assert {("read", SCRUBBED), ("flush", 0)} == found
-    text = " ".join(shown("screen:3", "order", "read", pattern="mpt0").split())
+    text = " ".join(shown("screen:3", "read", pattern="mpt0").split())
     assert re.search(rf"mpt0 read .*sector {SCRUBBED:,}", text)
     assert "total 31.012 ms to completion" in text
 
