@@ -68,9 +68,16 @@ def test_as_many_that_take_longer_are_no_load():
     before = (load("sda", "mqueued", 200, 2_000, op="write", busy=IDLE),)
     now = (load("sda", "mqueued", 200, 47_000, op="write"),)
     (finding,) = findings(*[before] * 2, *[now] * 4)
-    assert finding.summary.endswith("writes took 2 ms at about the same rate")
+    assert finding.summary.endswith("writes took 2 ms at 40.0 IOPS, now 40.0")
     assert finding.short == "sda: 2 writes of mqueued in flight, 47 ms each, 2 ms before"
     assert not any("limit" in step.what for step in finding.steps)
+
+
+def test_a_few_more_that_take_far_longer_are_a_slower_device():
+    before = (load("sda", "mail", 20, 2_000, busy={0: 4950, 1: 50}),)
+    now = (load("sda", "mail", 40, 400_000),)
+    (finding,) = findings(*[before] * 2, *[now] * 4)
+    assert finding.summary.endswith("reads took 2 ms at 4.00 IOPS, now 8.00")
 
 
 def test_a_load_that_grew_has_its_rates():

@@ -51,6 +51,9 @@ _NEWEST = 2
 """Blocks whose mean depth is that of now."""
 _AS_DEEP = 0.5
 """Part of it from which on a block before has as many in flight."""
+_EXPECTED_BUSY = 0.5
+"""Share of the time for which a load that grew keeps a device busy at least, by what the smaller one before took: below
+that the device takes longer for each I/O."""
 _OTHER_SIZE = 4.0
 """Sizes before that differ by so many times are named."""
 _MOST_WAITERS = 3
@@ -113,7 +116,7 @@ class _Busy:
     before: _Load | None
     """None: it was busy since the window began."""
     before_us: float | None
-    """Mean time of I/Os of the holder's op before; None: there were none."""
+    """Mean time of I/Os of the holder's op before, of all ops where it had none; None: there were no I/Os."""
     change: _Change
     waiters: tuple[_Waiter, ...]
 
@@ -122,7 +125,8 @@ class _Busy:
         return self.writer or self.holder.name
 
     @property
-    def severity_is_warning(self) -> bool:
+    def lets_others_wait(self) -> bool:
+        """Whether others wait because of the load: not where the device takes longer, or nothing is known before."""
         return bool(self.waiters) and self.change in (_Change.DEEPER, _Change.GREW)
 
     @property
@@ -142,11 +146,10 @@ class _Busy:
 
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     """Yield a finding per busy device; one on a file of another busy device is left to that."""
-    busy = [found for name in facts.busy if (found := _busy(facts, name, limits)) is not None]
-    names = {found.device for found in busy}
-    for found in busy:
-        if _backing_device(facts, found.device) not in names:
-            yield _finding(facts, found)
+    busy = {name: _busy(facts, name, limits) for name in facts.busy}
+    for name, device in busy.items():
+        if device is not None and busy.get(_backing_device(facts, name)) is None:
+            yield _finding(facts, device)
 
 
 def _busy(facts: Facts, device: str, limits: Thresholds) -> _Busy | None:
@@ -165,7 +168,6 @@ def _busy(facts: Facts, device: str, limits: Thresholds) -> _Busy | None:
     written = most_buffered(facts, device) if named.ios.is_writeback else None
     earlier = [block for block in facts.window if block.end_us <= blocks[0].begin_us]
     before = _load(earlier, device)
-    mean_before = mean_time_of(earlier, device, holder.ios.op)
     return _Busy(
         device=device,
         load=load,
@@ -176,10 +178,17 @@ def _busy(facts: Facts, device: str, limits: Thresholds) -> _Busy | None:
         writer="" if written is None else written[0].name,
         share=holder.share,
         before=before,
-        before_us=None if mean_before is None else mean_before.mean_us,
+        before_us=_mean_before(earlier, device, holder.ios.op, before),
         change=_change(before, load, limits),
         waiters=tuple(_waiters(blocks, named, (device, *above), limits)),
     )
+
+
+def _mean_before(earlier: Sequence[Block], device: str, op: str, before: _Load | None) -> float | None:
+    mean_of_op = mean_time_of(earlier, device, op)
+    if mean_of_op is not None:
+        return mean_of_op.mean_us
+    return before.latency_us if before is not None and before.ios_per_s else None
 
 
 def _busy_blocks(facts: Facts, device: str, limits: Thresholds) -> Sequence[Block]:
@@ -220,7 +229,10 @@ def _change(before: _Load | None, now: _Load, limits: Thresholds) -> _Change:
     if before is None:
         return _Change.UNKNOWN
     grew = limits["grew"]
-    if now.ios_per_s >= grew * before.ios_per_s or now.bytes_per_s >= grew * before.bytes_per_s:
+    if not before.ios_per_s or not before.bytes_per_s:
+        return _Change.GREW
+    times = max(now.ios_per_s / before.ios_per_s, now.bytes_per_s / before.bytes_per_s)
+    if times >= grew and times * before.busy >= _EXPECTED_BUSY:
         return _Change.GREW
     if before.busy >= limits["busy"]:
         return _Change.DEEPER if now.in_flight >= before.in_flight / _AS_DEEP else _Change.UNKNOWN
@@ -283,7 +295,7 @@ def _waiters(blocks: Sequence[Block], holder: _Holder, devices: Iterable[str], l
 def _finding(facts: Facts, busy: _Busy) -> Finding:
     holder = busy.holder
     wait = f"{spelled(holder.mean_us)} each"
-    first = busy.waiters[0] if busy.severity_is_warning else None
+    first = busy.waiters[0] if busy.lets_others_wait else None
     waits = "" if first is None else f"; {_waiter_text(first, busy.device)}"
     change = _change_text(busy)
     clauses = [f", {_short_change(busy)}"] if change else []
@@ -323,10 +335,9 @@ def _change_text(busy: _Busy) -> str:
     if busy.change is _Change.DEEPER:
         rates = f"{rate(before.ios_per_s)} IOPS with {many(before.in_flight)} in flight, now {rate(now.ios_per_s)}"
         return f"{until} it completed {rates}: more of them only wait"
-    if busy.change is _Change.SLOWER and busy.before_us is not None:
-        return f"{until} {plural_of_op(busy.holder.op)} took {spelled(busy.before_us)} at about the same rate"
     if busy.change is _Change.SLOWER:
-        return f"{until} its I/Os took {spelled(before.latency_us)} at about the same rate"
+        rates = f"at {rate(before.ios_per_s)} IOPS, now {rate(now.ios_per_s)}"
+        return f"{until} {plural_of_op(busy.holder.op)} took {spelled(busy.before_us or 0)} {rates}"
     if not before.ios_per_s:
         return f"{until} it had no I/O"
     is_other = not 1 / _OTHER_SIZE < now.mean_bytes / max(1.0, before.mean_bytes) < _OTHER_SIZE
@@ -341,7 +352,7 @@ def _short_change(busy: _Busy) -> str:
     if busy.change is _Change.DEEPER:
         return f"IOPS as with {before.in_flight:.0f}"
     if busy.change is _Change.SLOWER:
-        return f"{spelled(busy.before_us or before.latency_us)} before"
+        return f"{spelled(busy.before_us or 0)} before"
     return f"{rate(before.ios_per_s)} IOPS before"
 
 
