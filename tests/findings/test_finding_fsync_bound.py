@@ -10,6 +10,7 @@ from latmon.findings.engine import not_evaluated
 from latmon.findings.rules import RULES
 from latmon.model import measurements
 from latmon.model.frame import LOG_DEVICE, MOUNTED_DIRSYNC, MOUNTED_SYNC, DeviceReport, FileSystem
+from latmon.model.measurements.file_system_space import SpaceLooks, SpaceOf
 from latmon.model.measurements.files import FilePart, FileSeries
 from latmon.model.measurements.journals import LogWrites, Syncing, Syncs
 
@@ -233,7 +234,18 @@ def test_writes_to_a_file_system_that_is_mounted_with_sync_wait_for_the_option()
     assert finding.short == "sda: mounted with sync: writes take 22 ms; auditlogd waits, without fsync"
     assert "mount -o remount,async /data" in [line for step in finding.steps for line in step.commands]
     (of_tracepoints,) = found(RULE, synced(load()), [mounted(MOUNTED_SYNC)])
-    assert of_tracepoints.summary.startswith("sda: /data is mounted with sync: writes there wait")
+    assert of_tracepoints.summary.startswith("sda: /data is mounted with sync: changes there wait")
+
+
+def test_syncs_of_another_file_system_on_the_disk_are_not_those_of_the_mount():
+    space = {SpaceOf("sda", mount, "ext4"): SpaceLooks(1, 9_000, 5, 5, 0, 0, 0, 1) for mount in ("/data", "/var")}
+    frames = [replace(each, tables={**each.tables, measurements.FILE_SYSTEM_SPACE: space}) for each in synced(load())]
+    (finding,) = found(RULE, frames, [mounted(MOUNTED_SYNC)])
+    assert "mounted with" not in finding.summary
+
+
+def test_the_syncs_of_a_program_that_mostly_reads_are_none_though_their_tracepoints_count_them():
+    assert found(RULE, synced(load(*SYNCS, ("read", "device", 900, 9_000))), [SDA]) == []
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,8 @@ def _connections(proc: Path, pid: int) -> Iterator[int]:
             is_fuse = os.readlink(f"{proc}/{pid}/fd/{number}").endswith("/fuse")  # noqa: PTH115
         except OSError:
             continue
-        found = _CONNECTION.search(content(f"{proc}/{pid}/fdinfo/{number}")) if is_fuse else None
-        if found is not None:
-            yield int(found[1])
+        if not is_fuse:
+            continue
+        connection = _CONNECTION.search(content(f"{proc}/{pid}/fdinfo/{number}"))
+        if connection is not None:
+            yield int(connection[1])

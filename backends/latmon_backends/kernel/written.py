@@ -109,8 +109,8 @@ def look(proc: Path, mono_us: int) -> Look:
 def _processes(proc: Path) -> dict[int, _Process]:
     processes: dict[int, _Process] = {}
     for pid in pids(proc)[:_MOST_PROCESSES]:
-        found = _WRITE_BYTES.search(content(f"{proc}/{pid}/io"))
-        write_bytes = int(found[1]) if found else 0
+        line = _WRITE_BYTES.search(content(f"{proc}/{pid}/io"))
+        write_bytes = int(line[1]) if line else 0
         if write_bytes >= _LEAST_PER_S:
             processes[pid] = _Process(Writer(row_name_of(proc, pid)), write_bytes)
     return processes

@@ -24,7 +24,7 @@ from latmon.findings.evidence import (
     split_facts,
     waits_elsewhere,
 )
-from latmon.findings.facts import Facts
+from latmon.findings.facts import Block, Facts
 from latmon.findings.log_devices import log_device_of
 from latmon.findings.programs import Program, by_program
 from latmon.findings.rule import (
@@ -51,6 +51,8 @@ from latmon.support.units import part, show_size, spelled
 
 ID = "fsync-bound"
 _SYNC, _XFS = "fsync", "xfs"
+_CHANGE = "change"
+"""A write, rename or unlink, which the tracepoints of syncs don't tell apart."""
 _ITS_OPS = ("write", "flush")
 """Ops of a sync's I/Os."""
 _REFUTED = "the program is as slow on tmpfs, or with its syncs turned off in a test"
@@ -154,11 +156,11 @@ def _of_files(facts: Facts) -> Iterator[_Syncs]:
 _SYNCHRONOUS = MappingProxyType(
     {
         "": (_SYNC,),
-        "sync": (_SYNC, "write", "open", "rename", "unlink"),
-        "dirsync": (_SYNC, "open", "rename", "unlink"),
+        "sync": (_SYNC, "write", "rename", "unlink"),
+        "dirsync": (_SYNC, "rename", "unlink"),
     }
 )
-"""Option of a mount -> the operations that end only when their changes are on the device."""
+"""Option of a mount -> the operations that end only when their changes are on the device. Few opens make a file."""
 
 
 def _option(facts: Facts, its: FileSystem) -> str:
@@ -166,13 +168,13 @@ def _option(facts: Facts, its: FileSystem) -> str:
     device = facts.device(its.device)
     for report, option in ((MOUNTED_SYNC, "sync"), (MOUNTED_DIRSYNC, "dirsync")):
         mount = device.reported_value(report)
-        if mount is not None and its.mount in ("", host_before(facts, its.device) + str(mount)):
+        if mount is not None and its.mount == host_before(facts, its.device) + str(mount):
             return option
     return ""
 
 
 def _of_devices(facts: Facts) -> Iterator[_Syncs]:
-    """Yield the syncs of each device by their tracepoints, which are traced where operations on files are not.
+    """Yield the syncs of each device by their tracepoints, where operations on its files were hardly traced.
 
     A write to a file system that is mounted with `sync` has one, too.
     """
@@ -180,15 +182,37 @@ def _of_devices(facts: Facts) -> Iterator[_Syncs]:
     for row, syncs in facts[measurements.SYNCS].items():
         sums.setdefault(row.device, []).append(syncs)
     for device, values in sums.items():
-        option = _option(facts, FileSystem("", "", device))
-        mount = facts.device(device).reported_value(MOUNTED_SYNC) if option == "sync" else None
+        if _has_files(facts, device):
+            continue
+        mount = _mount_of_all(facts, device)
         yield _Syncs(
-            file_system=FileSystem("" if mount is None else host_before(facts, device) + str(mount), "", device),
-            op=_SYNC if mount is None else "write",
-            option="" if mount is None else option,
+            file_system=FileSystem(mount, "", device),
+            op=_CHANGE if mount else _SYNC,
+            option="sync" if mount else "",
             count=sum(value.syncs for value in values),
             us=sum(value.waited_us for value in values),
         )
+
+
+def _has_files(facts: Facts, device: str) -> bool:
+    """Return whether operations on the files of a device were traced in half of the blocks with its syncs or more."""
+    blocks = _blocks_with_syncs(facts, device)
+    traced = [block for block in blocks if any(series.device == device for series in block[measurements.FILES])]
+    return len(traced) >= _MOST_OF_SYNCS * len(blocks)
+
+
+def _mount_of_all(facts: Facts, device: str) -> str:
+    """Return the mount with `sync` where a device has no other file system; empty: its syncs may be of another one."""
+    report = facts.device(device).reported_value(MOUNTED_SYNC)
+    if report is None:
+        return ""
+    mount = host_before(facts, device) + str(report)
+    others = {row.mount for row in facts[measurements.FILE_SYSTEM_SPACE] if row.device == device} - {mount}
+    return "" if others else mount
+
+
+def _blocks_with_syncs(facts: Facts, device: str) -> list[Block]:
+    return [block for block in facts.window if any(row.device == device for row in block[measurements.SYNCS])]
 
 
 def _syncer(facts: Facts, device: str) -> _Syncer | None:
@@ -202,7 +226,7 @@ def _syncer(facts: Facts, device: str) -> _Syncer | None:
     if waited_us[program] < _MOST_OF_SYNCS * sum(waited_us.values()):
         return None
     count = max(sum(value.syncs for value in programs[program]), 1)
-    blocks = [block for block in facts.window if any(row.device == device for row in block[measurements.SYNCS])]
+    blocks = _blocks_with_syncs(facts, device)
     span_us = sum(block.span_us for block in blocks)
     written = [block.counted(Flow(device, "write")).every for block in blocks]
     size = sum(done.bytes for done in written if done is not None)
@@ -216,10 +240,10 @@ def _syncer(facts: Facts, device: str) -> _Syncer | None:
 
 
 def _by_file_system(rows: Iterable[FileRow]) -> dict[FileSystem, list[FileRow]]:
-    found: dict[FileSystem, list[FileRow]] = {}
+    by_file_system: dict[FileSystem, list[FileRow]] = {}
     for row in rows:
-        found.setdefault(row.file_system, []).append(row)
-    return found
+        by_file_system.setdefault(row.file_system, []).append(row)
+    return by_file_system
 
 
 def _finding(syncs: _Syncs, facts: Facts) -> Finding:
@@ -316,8 +340,8 @@ def _row_facts(row: FileRow, noun: str, call: str) -> Iterator[Fact]:
         ("p99_us", row.latency.quantile(0.99), f"p99 of a {call}: {{}}", row.latency.count),
     )
     for wait in FILE_WAITS:
-        if of := row.share(wait):
-            yield Fact(f"{wait}_share", round(of, 3), f"{_WAITED[wait]}: {part(of)} of the {noun}' time", "share")
+        if share := row.share(wait):
+            yield Fact(f"{wait}_share", round(share, 3), f"{_WAITED[wait]}: {part(share)} of the {noun}' time", "share")
     if row.parts:
         yield from split_facts(row.all_parts, noun)
 
