@@ -50,7 +50,7 @@ def test_program_operation_mount_and_server_are_named_and_that_the_disks_are_hea
         "thumbnailer (pid 7) waits 180 ms for each open on /mnt/nas (fuse.sshfs), 99% of it for its server (sshfs), "
         "not for a disk"
     )
-    assert finding.short == "opens on /mnt/nas take 180 ms: server sshfs, thumbnailer waits"
+    assert finding.short == "opens on /mnt/nas take 180 ms: server sshfs, thumbnailer waits, not the disk"
     facts = {fact.name: fact.text for fact in finding.facts}
     assert facts["disks"] == "the disks are healthy: an I/O takes sda 900 us on average"
     assert facts["server"] == "the process sshfs serves it"
@@ -76,7 +76,7 @@ def test_without_a_tracer_looks_at_threads_name_program_and_kind_of_server():
 def test_nfs_calls_are_enough_without_root():
     calls = {measurements.NFS_OPERATIONS: {NfsOperation("/mnt/nfs", "OPEN"): NfsCalls(50, execute_us=9_000_000)}}
     (finding,) = found(RULE, blocks(calls), [disk()])
-    assert finding.short == "OPEN calls on /mnt/nfs take 180 ms: its server, not the disk"
+    assert finding.short == "OPEN calls on /mnt/nfs take 180 ms, not the disk"
 
 
 @pytest.mark.parametrize(
@@ -111,5 +111,5 @@ def test_in_a_fleet_each_host_has_its_own():
     }
     first, second = found(RULE, blocks({measurements.SERVER_WAITS: rows}), [disk("db1:sda")], backend="fleet")
     assert first.summary.startswith("db1: thumbnailer (pid 7) waits at least 125 ms each time on a fuse file system")
-    assert second.short == "db2: operations on /mnt/nas take 250 ms or more: its server, indexer waits"
+    assert second.short == "db2: operations on /mnt/nas take 250 ms or more, indexer waits, not the disk"
     assert (first.device, second.device) == ("db1:", "db2:")

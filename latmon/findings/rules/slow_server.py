@@ -200,11 +200,14 @@ def _short(slow: _Slow, server: str, programs: Sequence[str]) -> str:
     where = path_end(slow.path, _SHORT_PATH) or f"a {slow.kind} mount"
     ops = f"{slow.op}s" if slow.op.islower() else f"{within(slow.op, _SHORT_NAME)} calls" if slow.op else "operations"
     more = " or more" if slow.is_least else ""
+    clauses = [f": server {within(server, _SHORT_NAME)}"] if server else []
+    if programs:
+        clauses.append(f", {within(programs[0].partition(' (')[0], _SHORT_NAME)} waits")
+    clauses.append(", not the disk")
     return short_text(
         slow.host.removesuffix(HOST_SEPARATOR),
         f"{ops} on {where} take {spelled(slow.mean_us)}{more}",
-        f": server {within(server, _SHORT_NAME)}" if server else ": its server",
-        f", {within(programs[0].partition(' (')[0], _SHORT_NAME)} waits" if programs else ", not the disk",
+        *clauses,
     )
 
 
