@@ -263,3 +263,11 @@ def test_slow_writes_without_the_option_are_no_syncs(device):
 def test_renames_on_a_mount_with_dirsync_are_synchronous():
     (finding,) = found(RULE, load(("rename", "device", 200, 22_000)), [mounted(MOUNTED_DIRSYNC)])
     assert "mounted with dirsync: renames there wait" in finding.summary
+
+
+def test_the_rate_is_that_of_the_newest_block_since_others_may_be_traced_in_part():
+    frames = synced(load(*SYNCS))
+    few = {Syncing("sda", "auditlogd/7"): Syncs(60, 1_300_000)}
+    first = [replace(each, tables={**each.tables, measurements.SYNCS: few}) for each in frames[:6]]
+    (finding,) = found(RULE, [*first, *frames[6:]], [SDA])
+    assert "auditlogd syncs 40/s" in finding.short

@@ -26,7 +26,7 @@ from latmon.findings.evidence import (
 )
 from latmon.findings.facts import Block, Facts
 from latmon.findings.log_devices import log_device_of
-from latmon.findings.programs import Program, by_program
+from latmon.findings.programs import Program, by_program, program_of
 from latmon.findings.rule import (
     FILES,
     NOTICE,
@@ -94,7 +94,7 @@ class _Syncer(NamedTuple):
 
     program: Program
     per_s: float
-    mean_us: float
+    """In the newest seconds with syncs."""
     bytes_per_sync: float | None
     """What the device writes for each of all syncs meanwhile, with the journal; None: not known."""
 
@@ -225,18 +225,14 @@ def _syncer(facts: Facts, device: str) -> _Syncer | None:
     program = max(waited_us, key=lambda program: waited_us[program])
     if waited_us[program] < _MOST_OF_SYNCS * sum(waited_us.values()):
         return None
-    count = max(sum(value.syncs for value in programs[program]), 1)
-    blocks = _blocks_with_syncs(facts, device)
-    span_us = sum(block.span_us for block in blocks)
-    written = [block.counted(Flow(device, "write")).every for block in blocks]
-    size = sum(done.bytes for done in written if done is not None)
-    all_syncs = max(sum(value.syncs for values in programs.values() for value in values), 1)
-    return _Syncer(
-        program,
-        count * 1e6 / max(span_us, 1),
-        waited_us[program] / count,
-        size / all_syncs if any(done is not None for done in written) else None,
-    )
+    # The newest block: the first one may have been traced in part.
+    newest = _blocks_with_syncs(facts, device)[-1]
+    rows = {row.process: syncs for row, syncs in newest[measurements.SYNCS].items() if row.device == device}
+    own = sum(syncs.syncs for process, syncs in rows.items() if program_of(process).name == program.name)
+    written = newest.counted(Flow(device, "write")).every
+    all_syncs = sum(syncs.syncs for syncs in rows.values())
+    bytes_per_sync = None if written is None or not all_syncs else written.bytes / all_syncs
+    return _Syncer(program, own * 1e6 / max(newest.span_us, 1), bytes_per_sync)
 
 
 def _by_file_system(rows: Iterable[FileRow]) -> dict[FileSystem, list[FileRow]]:
