@@ -107,8 +107,11 @@ _ERROR = (
     "end. It is left out (-) if fewer than 1 / (1 - q) I/Os were timed. Counts, sums, means "
     "and maxima are exact; ≤ marks a bound if the exact maximum isn't known."
 )
-MAX_FINDINGS, BRIEF_FINDINGS = 50, 2
-"""Findings of the whole page, and of the brief one, which has two pages on A4."""
+MAX_FINDINGS = 50
+_BRIEF_PARTS = ((5, 3), (2, 1))
+"""Facts and steps of each finding on the brief page, which has two pages on A4."""
+_BRIEF_DEVICES, _BRIEF_LIMITS = 8, 3
+"""Devices and limits that are off, on the brief page."""
 _COUNTED_BY = {
     PROBE: "the probe, at each I/O",
     SYSFS: "gauges of the kernel, sampled",
@@ -122,27 +125,33 @@ MAX_DEPTHS = 24
 MAX_WAITING = 20
 
 
-def findings(evaluated: Findings | None, most: int = MAX_FINDINGS) -> str:
-    """Return the section of the findings, the worst `most` of them; empty if no rule was evaluated."""
+def findings(evaluated: Findings | None, *, is_brief: bool = False) -> str:
+    """Return the section of the findings, the worst ones where there are many; empty if no rule was evaluated."""
     if evaluated is None:
         return ""
+    most = len(_BRIEF_PARTS) if is_brief else MAX_FINDINGS
     rows, by = evaluated.findings, finding_words.evaluated(evaluated.findings_by)
+    if is_brief:
+        by = by.partition("; not evaluated: ")[0]
     rest = f"<p>and {len(rows) - most:,} more</p>\n" if len(rows) > most else ""
     how = f'<p class="small">{text(f"By {by}." if rows else f"None, by {by}.")}</p>\n'
-    listed_findings = "".join(map(_finding, rows[:most]))
+    parts = _BRIEF_PARTS if is_brief else [(None, None)] * most
+    listed_findings = "".join(_finding(finding, *part) for finding, part in zip(rows, parts, strict=False))
     return f'<section id="findings"><h2>Findings</h2>\n{listed_findings}{rest}{how}</section>\n'
 
 
-def _finding(finding: Finding) -> str:
+def _finding(finding: Finding, most_facts: int | None, most_steps: int | None) -> str:
+    """Return a finding with at most so many facts and steps; None: all."""
+    evidence, steps = list(finding.evidence.values())[:most_facts], finding.next_steps[:most_steps]
     severity, about = text(finding.severity), finding.summary.removeprefix(f"{finding.device}: ")
     title = f'{text(finding_words.named(finding))} <span class="small {severity}">{severity}</span>'
     return (
         f'<article class="finding {severity}"><h3>{title} '
         f'<span class="small">{text(finding.id)}, {text(finding_words.when(finding))}</span></h3>\n'
         f"<p><strong>{text(about)}.</strong></p>\n"
-        f"{listed(text(finding_words.fact_text(fact)) for fact in finding.evidence.values())}"
+        f"{listed(text(finding_words.fact_text(fact)) for fact in evidence)}"
         f"<p>Shown on: {text(finding_words.shown_on(finding.view))}</p>\n"
-        f"<p>What to do next:</p>\n{listed(map(_step, finding.next_steps))}"
+        f"<p>What to do next:</p>\n{listed(map(_step, steps))}"
         f"<p>What would refute it: {text(finding.refuted_by)}</p></article>\n"
     )
 
@@ -178,8 +187,8 @@ def render_html(
         _impact(report, frame, first),
         _facts(report, parts),
         _verdict(report),
-        findings(report.evaluated, BRIEF_FINDINGS if is_brief else MAX_FINDINGS),
-        _overview(report, [] if is_brief else devices),
+        findings(report.evaluated, is_brief=is_brief),
+        _overview(report, [] if is_brief else devices, _brief_devices(report, first) if is_brief else report.devices),
     ]
     if is_brief:
         return document(title, body, _footer(report), shown)
@@ -265,17 +274,29 @@ def _shown(report: Report) -> list[str]:
     return sorted(busy[:MAX_SECTIONS])
 
 
-def _overview(report: Report, shown: list[str]) -> str:
-    rows = [_line(name, device, report.measured_s, shown) for name, device in report.devices.items()]
+def _brief_devices(report: Report, first: str) -> dict[str, Device]:
+    """Return the devices of the brief page: that of its map, then those with most I/Os above the threshold."""
+
+    def rank(label: str) -> tuple[bool, int, int]:
+        device = report.devices[label]
+        return label != first, -sum((device.above or {}).values()), -_ios(device)
+
+    return {label: report.devices[label] for label in sorted(report.devices, key=rank)[:_BRIEF_DEVICES]}
+
+
+def _overview(report: Report, shown: list[str], devices: Mapping[str, Device]) -> str:
+    rows = [_line(name, device, report.measured_s, shown) for name, device in devices.items()]
     if not rows:
         return "<p>No device was seen.</p>"
     heads = ("device", "what", "I/Os", "IOPS", "B/s", "slowest completed", "above threshold", "most in driver", "limit")
-    off = limit_remarks.off(report)
+    off = limit_remarks.off(report)[: None if shown else _BRIEF_LIMITS]
     remarks = f"<h3>Limits that are off</h3>\n{listed(map(text, off))}" if off else ""
     tails = [text(device_text.tail_sentence(name, report.devices[name])) for name in shown]
     slow = listed(tail for tail in tails if tail)
     slow = f"<h3>Where the time of the slow I/Os goes</h3>\n{slow}" if slow else ""
-    return f"<h2>Devices</h2>\n{table('All devices of the capture', heads, rows, words=(0, 1))}{slow}{remarks}"
+    left = len(report.devices) - len(devices)
+    caption = f"{len(devices)} of {len(report.devices)} devices" if left else "All devices of the capture"
+    return f"<h2>Devices</h2>\n{table(caption, heads, rows, words=(0, 1))}{slow}{remarks}"
 
 
 def _line(label: str, device: Device, seconds: float | None, shown: list[str]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from latmon.analysis.attribution import parts_us, tail_cut, tail_us
+from latmon.analysis.attribution import parts_us, tail_cut, tail_us, total_of
 from latmon.model.frame import Series
 from latmon.model.stages import by_column
 from latmon.views.context import ViewState
@@ -47,8 +47,11 @@ def _completed(view: ViewState, subject: Subject) -> tuple[Counter[str], Include
     """Return stage -> us of the slow I/Os that completed, and the stages that include others."""
     traced, device = view.history.on_demand.traced, subject.device.name
     ops, threshold_us = view.selection.ops, view.selection.threshold_us
+    us = Counter[str]()
     cut_us = tail_cut(traced, device, ops, threshold_us)
-    us = Counter[str]() if cut_us is None else Counter(tail_us(traced, device, ops, cut_us))
+    slowest_us = total_of(traced, device, ops).max_bound or 0
+    if cut_us is not None and slowest_us >= cut_us:  # of most devices none is, and their sums need no time
+        us.update(tail_us(traced, device, ops, cut_us))
     if us.total():
         return us, traced.includes_of(device)
     outliers = [outlier for outlier in view.outliers_of(device) if outlier.op in ops and outlier.stages_us]

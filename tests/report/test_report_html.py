@@ -368,6 +368,23 @@ def test_a_brief_page_ends_after_the_devices(rich, tmp_path):
     Page(brief.read_text())
 
 
+def test_a_brief_page_has_few_parts_of_few_findings_so_that_it_fits_on_two(tmp_path):
+    """Chromium printed three pages of A4 of this recording, with 24 devices and two findings, before."""
+    path, brief = (
+        Path(__file__).resolve().parents[2] / "docs/incidents/recordings/qumulo.latmon.jsonl.gz",
+        tmp_path / "b",
+    )
+    assert report_command([path], html=brief, is_brief=True) == EXIT_DONE
+    page = brief.read_text()
+    first, second = re.findall(r'<article class="finding.*?</article>', page, re.DOTALL)
+    assert [finding.count("<li>") for finding in (first, second)] == [5 + 3, 2 + 1]
+    assert "8 of 24 devices" in page
+    devices = re.findall(r"<tr><t[hd][^>]*>(?:<bdi>)?(nvme[^<]*)<", page)
+    assert len(devices) == 8
+    assert devices[0] == "nvme13n1", "that of the finding"
+    assert "not evaluated" not in page
+
+
 def test_the_command_writes_a_new_private_file(rich, tmp_path, capsysbinary):
     out = tmp_path / "case.html"
     assert report_command([rich], html=out) == EXIT_DONE
