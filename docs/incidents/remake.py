@@ -59,7 +59,8 @@ ANIMATED_S = 4
 _EVIDENCE = 1
 """Facts of a quoted finding."""
 _HOST = {"overview": "overview", "device": "zoom", "stages": "stages", "outstanding": "outstanding"}
-"""Pictures of the demo host in docs/img, with their screens. `outlier` needs keys: `latmon demo`, `4`, Enter, `P`."""
+"""Pictures of the demo host in docs/img, with their screens."""
+_HOST_SIZE, _HOST_US = (120, 40), 180_000_000
 _QUOTE: re.Pattern[str] = runpy.run_path(str(HERE.parents[1] / "contrib/pages.py"))["QUOTE"]
 """The site has pictures of the same quotes."""
 
@@ -116,6 +117,22 @@ def draw(one: Picture) -> None:
     scene.choose(show_at(scene.view, one.where))
     lines = screen_now(scene, f"latmon demo {one.recording} --seed 1", SIZE)
     (HERE / "img" / f"{one.name}.svg").write_text("\n".join(picture(lines, SIZE, colours)))
+
+
+def draw_outlier() -> None:
+    """Write the screen of the slowest I/O of the demo host, which keys open, as docs/img/outlier.svg."""
+    colours = palette(load_theme("dark"))
+    with tempfile.TemporaryDirectory(dir=HERE) as directory:
+        made = Path(directory) / "host"
+        record_demo("host", 1, made, _HOST_US)
+        source = open_recording(made)
+        scene = Scene(Selection(window_us=MINUTE_US), mode="DEMO", ink=colours.ink, findings=DEFAULT)
+        scene.opened(source.origin)
+        for frame in frames(source):
+            scene.append(frame)
+    scene.choose(Selection(window_us=MINUTE_US, screen="outliers", opened=True))
+    lines = screen_now(scene, "latmon demo host, keys 4 and Enter", _HOST_SIZE)
+    (HERE.parent / "img/outlier.svg").write_text("\n".join(picture(lines, _HOST_SIZE, colours)))
 
 
 def animate(incident: str) -> None:
@@ -233,6 +250,8 @@ def main(names: Sequence[str]) -> None:
             path.unlink(missing_ok=True)
             run(["demo", "host", "--svg", str(path), "--size", "120x40", "--screen", screen])
             path.chmod(0o644)
+        if not names:
+            draw_outlier()
 
 
 if __name__ == "__main__":

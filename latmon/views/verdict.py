@@ -174,7 +174,8 @@ def _with_more(text: str, finding: Finding, view: ViewState, cells: int, *, is_k
 
     A finding that is the only one has a row for them.
     """
-    also = [short_name(device) for device in finding.also]
+    # one without a device has the number of them in its text
+    also = [short_name(device) for device in finding.also] if finding.device else []
     named = f"also {', '.join(also[:_ALSO])}" + (f" and {len(also) - _ALSO} more" if len(also) > _ALSO else "")
     at = "" if finding.at is None or is_kept else f"at {clock(finding.at.wall)}"
     more = [part for part in (at, named if also else "") if part]

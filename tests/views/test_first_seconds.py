@@ -99,3 +99,4 @@ def test_a_finding_on_one_wait_has_its_time_and_the_other_devices():
         strip = " ".join(line.strip() for line in shown(scene("emulex", windows))[1:3])
         assert "zpool-data had its CPU, at 12:13:03, also sd1, sd3, sd4 " in strip
     assert "at 12:13:03" in shown(scene("emulex", 60), size=(120, 40))[1]
+    assert "un_throttle 3 is misconfigured on 3 devices; 1 more  " in shown(scene("serialised", 2), size=(120, 40))[3]
