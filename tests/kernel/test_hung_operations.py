@@ -178,6 +178,8 @@ def test_the_rows_of_processes_that_are_gone_are_forgotten(host, monkeypatch):
     ("function", "mount", "key"),
     [
         ("request_wait_answer", 45, HungOperation("", "/mnt/remote", "fuse.sshfs", "server", "postgres/7")),
+        ("fuse_direct_IO", 45, HungOperation("", "/mnt/remote", "fuse.sshfs", "server", "postgres/7")),
+        ("fuse_file_write_iter", 45, HungOperation("", "/mnt/remote", "fuse.sshfs", "server", "postgres/7")),
         ("rpc_wait_bit_killable", 46, HungOperation("", "/mnt/nfs", "nfs4", "server", "postgres/7")),
     ],
 )

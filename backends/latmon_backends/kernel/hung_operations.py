@@ -61,8 +61,11 @@ _CEPH, _9P = _Servers("ceph", re.compile("ceph")), _Servers("9p", re.compile("9p
 _SERVERS: Mapping[bytes, _Servers] = MappingProxyType(
     {
         b"request_wait_answer": _FUSE,
+        b"fuse_direct_IO": _FUSE,
+        b"fuse_file_write_iter": _FUSE,
         b"rpc_wait_bit_killable": _NFS,
         b"nfs_wait_bit_killable": _NFS,
+        b"nfs_direct_wait": _NFS,
         b"wait_for_response": _Servers("cifs", re.compile(r"cifs|smb3")),
         b"ceph_mdsc_wait_request": _CEPH,
         b"ceph_osdc_wait_request": _CEPH,
@@ -70,7 +73,11 @@ _SERVERS: Mapping[bytes, _Servers] = MappingProxyType(
         b"p9_virtio_request": _9P,
     }
 )
-"""Function in which a thread waits for a server -> what kind of server."""
+"""Function in which a thread waits for a server -> what kind of server.
+
+With O_DIRECT a thread waits in fuse_direct_IO() (fs/fuse/file.c) and nfs_direct_wait() (fs/nfs/direct.c); in
+fuse_file_write_iter() for the file's lock, which another write has until its answer comes.
+"""
 _PAGE_WAITS = frozenset(
     (
         b"folio_wait_bit_common",
