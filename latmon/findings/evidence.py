@@ -134,6 +134,8 @@ def _from_threshold(facts: Facts, slow: SlowIos, threshold_us: int) -> SlowIos:
     if facts.origin.threshold_us != threshold_us:
         return slow
     above = Slower(sum(facts[ABOVE].get(Flow(slow.device, op), 0) for op in OPS), threshold_us)
+    if not above.ios:  # most devices have none, and sums of each of them would take half of the time of a rule
+        return slow
     outliers = facts.outliers(slow.device)
     more = attribution.of_threshold_bucket(facts.traced, slow.device, OPS, above, outliers)
     if more is None:
