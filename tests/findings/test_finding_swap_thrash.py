@@ -8,9 +8,9 @@ from latmon.findings.rule import MEMORY, Finding, Where
 from latmon.findings.rules.swap_thrash import ID
 from latmon.model.frame import SWAP, Completed, DeviceReport, Flow
 from latmon.model.host_context import interval_value
-from latmon.model.measurements import MAJOR_FAULTS, MEMORY_LIMITS, PATTERNS, SIZES
+from latmon.model.measurements import MAJOR_FAULTS, MEMORY_LIMITS, MEMORY_USERS, PATTERNS, SIZES
 from latmon.model.measurements.issued_io import IssuedIO
-from latmon.model.measurements.memory import Faulting, MemoryLimit
+from latmon.model.measurements.memory import Faulting, MemoryLimit, MemoryUser, UsedMemory
 from latmon.model.measurements.patterns import Pattern
 from latmon.model.measurements.sizes import SizeClass
 
@@ -54,6 +54,27 @@ def test_pages_that_come_back_from_swap():
     assert facts["swap_sdb"] == "whole"
     assert finding.share == pytest.approx(0.4)
     assert any("give cgroup /app more memory" in step.what for step in finding.steps)
+
+
+def test_who_has_the_memory_of_the_cgroup_at_its_limit():
+    limit = MemoryLimit("/searchpod", "max", 160 * MB)
+    users = {
+        MemoryUser("/searchpod", "logshipper/8"): UsedMemory(2, 256 * MB, 4 * MB),
+        MemoryUser("/searchpod", "searchd/7"): UsedMemory(1, 20 * MB),
+        MemoryUser("/other", "java/9"): UsedMemory(2, 900 * MB),
+    }
+    (finding,) = thrash(refaults=2000, tables={MEMORY_LIMITS: {limit: 50}, MEMORY_USERS: users})
+    assert "cgroup /searchpod is at its limit of 160 MiB, where logshipper (pid 8) has 128 MiB" in finding.summary
+    assert finding.short == "cgroup /searchpod at its memory limit of 160 MiB: 2.00k pages/s read again"
+    (largest,) = [fact for fact in finding.facts if fact.name == "largest"]
+    assert largest.value == 128 * MB
+    assert largest.text == "logshipper (pid 8) has most of its memory: 128 MiB, 48 MiB more than before"
+
+
+def test_the_short_text_has_the_end_of_a_long_cgroup_and_the_device():
+    limit = MemoryLimit("/kubepods.slice/pod1234/searchpod", "max", 160 * MB)
+    (finding,) = thrash(swap_ins=300, tables={MEMORY_LIMITS: {limit: 50}})
+    assert finding.short == "sdb: cgroup …/searchpod at its memory limit of 160 MiB"
 
 
 def test_without_a_limit_the_host_is_short():
@@ -103,6 +124,7 @@ def test_a_cgroup_that_reads_a_file_somewhat_larger_than_its_limit_at_random():
     assert finding.summary == (
         "820 pages/s of files are read again, for want of memory; cgroup /app is at its limit of 160 MiB"
     )
+    assert finding.short == "cgroup /app at its memory limit of 160 MiB: 820 pages/s read again"
     assert {fact.name: fact.value for fact in finding.facts}["file_reloads"] == 820
 
 

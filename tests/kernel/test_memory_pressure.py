@@ -10,17 +10,18 @@ from cgroup_host import CgroupHost, at_once, put
 
 from latmon.capture.mounts import MountTable, mounts_of
 from latmon.model.frame import SWAP, DeviceReport
-from latmon.model.measurements import MAJOR_FAULTS, MEMORY_LIMITS, MEMORY_WRITERS
-from latmon.model.measurements.memory import Faulting, MemoryLimit, MemoryWriter, Unwritten
+from latmon.model.measurements import MAJOR_FAULTS, MEMORY_LIMITS, MEMORY_USERS, MEMORY_WRITERS
+from latmon.model.measurements.memory import Faulting, MemoryLimit, MemoryUser, MemoryWriter, Unwritten
 from latmon.support.text import clean
 from latmon_backends.kernel import memory
 from latmon_backends.kernel.bounded_sums import BoundedSums, tables_between
 from latmon_backends.kernel.memory import MemoryReader, look
 from latmon_backends.kernel.swaps import SwapArea, SwapReader, areas
 
-STAT = "{pid} ({name}) S 1 1 1 0 -1 4194560 900 0 {faults} 0 1 {ticks} 0 0 20 0 1 0 5 1 1\n"
+STAT = "{pid} ({name}) S 1 1 1 0 -1 4194560 900 0 {faults} 0 1 {ticks} 0 0 20 0 1 0 5 1 {pages}\n"
 SWAPS = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n"
 S = 1_000_000
+PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Host(CgroupHost):
@@ -37,8 +38,9 @@ class Host(CgroupHost):
             put(path / "memory.limit_in_bytes", f"{limit}\n")
             put(path / "memory.failcnt", f"{hits}\n")
 
-    def process(self, pid, name, faults, cgroup="/", ticks=1):
-        put(self.proc / str(pid) / "stat", STAT.format(pid=pid, name=name, faults=faults, ticks=ticks))
+    def process(self, pid, name, faults, cgroup="/", *, ticks=1, pages=1):
+        stat = STAT.format(pid=pid, name=name, faults=faults, ticks=ticks, pages=pages)
+        put(self.proc / str(pid) / "stat", stat)
         put(self.proc / str(pid) / "cgroup", f"0::{cgroup}\n" if self.version == 2 else f"3:memory:{cgroup}\n0::/\n")
 
 
@@ -107,6 +109,26 @@ def test_of_processes_without_a_tick_the_one_with_most_before_is_taken(tmp_path)
         host.limit("app", 20 << 20, 5 + second)
         sample = sampled(reader, clock[0], 1000 + 100 * second)
     assert [row.process for row in sample[MEMORY_WRITERS]] == ["ingest/8"]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_who_has_most_memory_of_a_cgroup_at_its_limit(tmp_path, version):
+    """Looks at 1, 3, 5 and 7 s, of which the last three see it at its limit."""
+    host, clock = Host(tmp_path, version), [0]
+    reader = MemoryReader(host.proc, MountTable(host.proc), at_once, lambda: clock[0])
+    put(host.cgroups / "pod/cgroup.procs", "7\n8\n")
+    for second in range(9):
+        clock[0] = second * S
+        host.limit("pod", 160 << 20, 5 + second)
+        host.process(7, "searchd", 1, "/pod", pages=40)
+        host.process(8, "logshipper", 1, "/pod", pages=100 + second)
+        host.process(9, "other", 1, "/", pages=9000)
+        sample = sampled(reader, clock[0], 1000 + 100 * second)
+    ((row, used),) = sample[MEMORY_USERS].items()
+    assert row == MemoryUser("/pod", "logshipper/8")
+    assert used.looks == 3
+    assert used.resident_bytes == (103 + 105 + 107) * PAGE
+    assert used.grown_bytes == 6 * PAGE
 
 
 def test_a_host_with_enough_memory_is_not_looked_at(tmp_path):

@@ -3,8 +3,8 @@
 Read only while the host reclaims pages that are used, or not yet written, or while it reads pages for faults: a thread
 looks at /proc/PID/stat of all processes (15 us each), every 2 s, or as seldom as 0.5 % of a CPU allows, and in the
 former case at the limits of all cgroups. Of cgroups that reached a limit since the last look it reads the pages that
-are still to be written, and their processes. Two looks give a difference, which is added to sums; a sample has the
-sums. Any user may read these files.
+are still to be written, and their processes with their memory. Two looks give a difference, which is added to sums; a
+sample has the sums. Any user may read these files.
 """
 
 from __future__ import annotations
@@ -19,8 +19,16 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from latmon.capture.mounts import Mounts, MountTable
-from latmon.model.measurements import MAJOR_FAULTS, MEMORY_LIMITS, MEMORY_WRITERS
-from latmon.model.measurements.memory import KINDS, Faulting, MemoryLimit, MemoryWriter, Unwritten
+from latmon.model.measurements import MAJOR_FAULTS, MEMORY_LIMITS, MEMORY_USERS, MEMORY_WRITERS
+from latmon.model.measurements.memory import (
+    KINDS,
+    Faulting,
+    MemoryLimit,
+    MemoryUser,
+    MemoryWriter,
+    Unwritten,
+    UsedMemory,
+)
 from latmon.model.table import Tables
 from latmon.support.paths import content
 from latmon_backends.kernel.bounded_sums import BoundedSums
@@ -39,8 +47,9 @@ _MOST_FAULTING = 16
 """Processes with most faults, whose cgroups are read."""
 _UNLIMITED = 1 << 60
 """Version 1 has LONG_MAX rounded to pages, version 2 `max`."""
-_MAJOR_FAULTS, _SYSTEM_TICKS = 12 - 3, 15 - 3
-"""Places of majflt and stime after the state in /proc/PID/stat, the fields 12 and 15 of proc_pid_stat(5)."""
+_MAJOR_FAULTS, _SYSTEM_TICKS, _RESIDENT = 12 - 3, 15 - 3, 24 - 3
+"""Places of majflt, stime and rss from the state on in /proc/PID/stat: fields 12, 15 and 24 of proc_pid_stat(5)."""
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _UNWRITTEN = re.compile(rb"^(total_dirty|total_writeback|file_dirty|file_writeback) (\d{1,19})$", re.MULTILINE)
 """Lines of memory.stat: version 1 with those of the cgroups below in `total_`, version 2 with `file_`."""
 Key = TypeVar("Key")
@@ -55,6 +64,7 @@ class _Process(NamedTuple):
     faults: int
     system_ticks: int = 0
     """CPU time in the kernel, where a process reclaims and writes."""
+    resident_bytes: int = 0
 
 
 class _LimitedCgroup(NamedTuple):
@@ -84,6 +94,10 @@ def _unwritten_bytes(gained: Unwritten) -> int:
     return gained.unwritten_bytes
 
 
+def _resident_bytes(gained: UsedMemory) -> int:
+    return gained.resident_bytes
+
+
 class MemoryReader(PacedLooks[Look]):
     """The looks at limits of memory and major faults."""
 
@@ -94,6 +108,7 @@ class MemoryReader(PacedLooks[Look]):
             BoundedSums(MEMORY_LIMITS, _size),
             BoundedSums(MAJOR_FAULTS, _size),
             BoundedSums(MEMORY_WRITERS, _unwritten_bytes),
+            BoundedSums(MEMORY_USERS, _resident_bytes),
         )
         super().__init__("memory", sums, run, now_us)
         self._proc, self._mounts = proc, mounts
@@ -124,6 +139,7 @@ class MemoryReader(PacedLooks[Look]):
             MEMORY_LIMITS: _grown(before.hits, now.hits),
             MAJOR_FAULTS: {self._faulting(pid, now.processes[pid].row_name): faults[pid] for pid in largest},
             MEMORY_WRITERS: dict(_writers(before, now)),
+            MEMORY_USERS: dict(_users(before, now)),
         }
 
     def _faulting(self, pid: int, process: str) -> Faulting:
@@ -153,6 +169,18 @@ def _writers(before: Look, now: Look) -> Iterator[tuple[MemoryWriter, Unwritten]
             yield MemoryWriter(cgroup, now.processes[pid].row_name), Unwritten(1, state.unwritten_bytes)
 
 
+def _users(before: Look, now: Look) -> Iterator[tuple[MemoryUser, UsedMemory]]:
+    """Yield the process of each cgroup at its limit that has most memory."""
+    for cgroup, state in now.limited.items():
+        processes = {pid: now.processes[pid] for pid in state.pids if pid in now.processes}
+        pid = max(processes, key=lambda pid: processes[pid].resident_bytes, default=None)
+        if pid is None:
+            continue
+        process, was = processes[pid], before.processes.get(pid)
+        grown = 0 if was is None else max(0, process.resident_bytes - was.resident_bytes)
+        yield MemoryUser(cgroup, process.row_name), UsedMemory(1, process.resident_bytes, grown)
+
+
 def look(proc: Path, mounts: Mounts, mono_us: int, before: Look | None = None, *, has_limits: bool = True) -> Look:
     """Read the major faults of all processes, and with `has_limits` the cgroups' limits; `before`: the last look."""
     begun_ns = time.thread_time_ns()
@@ -178,7 +206,9 @@ def _processes(proc: Path) -> Iterator[tuple[int, _Process]]:
         fields = after.split()
         if len(fields) > _SYSTEM_TICKS and fields[_MAJOR_FAULTS].isdigit() and fields[_SYSTEM_TICKS].isdigit():
             row = row_name(before.partition(b"(")[2], pid)
-            yield pid, _Process(row, int(fields[_MAJOR_FAULTS]), int(fields[_SYSTEM_TICKS]))
+            resident = fields[_RESIDENT] if len(fields) > _RESIDENT and fields[_RESIDENT].isdigit() else b"0"
+            counts = int(fields[_MAJOR_FAULTS]), int(fields[_SYSTEM_TICKS])
+            yield pid, _Process(row, *counts, int(resident) * _PAGE_BYTES)
 
 
 def _limits(mounts: Mounts) -> Iterator[tuple[Path, MemoryLimit, int]]:

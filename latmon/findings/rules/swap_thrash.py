@@ -6,8 +6,8 @@ none of the host's counters but in that of all reloads: its reclaims are neither
 hardly stall by PSI, and 5 % of its reloads count as refaults (workingset_activate_file), because half of its pages are
 active (measured on Linux 6.18: 820 reloads, 820 hits of the limit and 45 refaults per second). A page that was swapped
 out once and stays there is no harm. The I/O of a swap device is small, random and no program's choice: no advice about
-its writes helps. The finding names the cgroup that reaches its limit of memory, and the process with most major faults,
-where those are known.
+its writes helps. The finding names the cgroup that reaches its limit of memory with the process that has most of it,
+and the process with most major faults, where those are known.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from latmon.findings.evidence import WHOLE, host_before, swap_of
 from latmon.findings.facts import Block, Facts
-from latmon.findings.programs import program_of
+from latmon.findings.programs import Program, program_of
 from latmon.findings.rule import (
     MEMORY,
     WARNING,
@@ -34,7 +34,8 @@ from latmon.findings.rule import (
 from latmon.model import measurements
 from latmon.model.devices import HOST_SEPARATOR
 from latmon.model.host_context import CONTEXT, HostContext, added
-from latmon.model.measurements.memory import MemoryLimit
+from latmon.model.measurements.memory import MemoryLimit, UsedMemory
+from latmon.support.text import path_end
 from latmon.support.units import part, rate, show_size
 
 ID = "swap-thrash"
@@ -59,6 +60,8 @@ _PART = 0.25
 """Least part of the reloaded pages that a device's small reads can be, from which on tasks wait for its reads."""
 _SMALL_BYTES = 32_768
 """Mean bytes of a device's reads up to which they are not those of a scan: read-ahead reads 128 KiB at once."""
+_CGROUP_CELLS = 11
+"""Of a cgroup's path in the short text."""
 _REFUTED = "the programs are as slow while si and so of `vmstat 1` are 0 and no cgroup is at its limit"
 
 
@@ -67,6 +70,18 @@ class _Limit(NamedTuple):
 
     limit: MemoryLimit
     hits: int
+
+
+class _User(NamedTuple):
+    """The process with most memory in the cgroup at its limit."""
+
+    program: Program
+    used: UsedMemory
+
+    @property
+    def resident_bytes(self) -> int:
+        """Return its memory on average over the looks."""
+        return self.used.resident_bytes // max(self.used.looks, 1)
 
 
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
@@ -178,6 +193,17 @@ def _most_faults(facts: Facts, host: str) -> Mapping[str, int]:
     return {process.process: rows[process]}
 
 
+def _largest_user(facts: Facts, hit: _Limit | None) -> _User | None:
+    """Return the process with most memory in the cgroup at its limit; None where that isn't known."""
+    if hit is None:
+        return None
+    rows = {row: used for row, used in facts[measurements.MEMORY_USERS].items() if row.cgroup == hit.limit.cgroup}
+    if not rows:
+        return None
+    row = max(rows, key=lambda row: rows[row].resident_bytes)
+    return _User(program_of(row.process), rows[row])
+
+
 def _swap_devices(facts: Facts, host: str) -> list[str]:
     """Return the host's devices with a swap area, that with most I/Os first."""
     names = [name for name, device in facts.devices.items() if swap_of(device) and host_before(facts, name) == host]
@@ -202,6 +228,9 @@ def _finding(facts: Facts, host: str, name: str, limits: Thresholds) -> Finding:
     summary = f"{about}{rate(per_s)} {pages}, for want of memory"
     if hit is not None:
         summary += f"; cgroup {_cgroup(hit.limit, host)} is at its limit of {show_size(hit.limit.limit_bytes)}"
+    user = _largest_user(facts, hit)
+    if user is not None:
+        summary += f", where {user.program.text} has {show_size(user.resident_bytes)}"
     for process in faulting:
         summary += f"; {program_of(process).text} waits most"
     return Finding(
@@ -215,13 +244,23 @@ def _finding(facts: Facts, host: str, name: str, limits: Thresholds) -> Finding:
         _REFUTED,
         _share(facts, host, context, devices or _reloading_devices(facts, host)),
         also=tuple(devices[1:]),
-        short=short_text(
-            device or host.rstrip(HOST_SEPARATOR),
-            f"{rate(per_s)} {pages}",
-            ", for want of memory",
-            *(f"; {within(program_of(process).name or 'a program')} waits" for process in faulting),
-        ),
+        short=short_text(device or host.rstrip(HOST_SEPARATOR), *_short_clauses(per_s, pages, hit, host, faulting)),
     )
+
+
+def _short_clauses(
+    per_s: float, pages: str, hit: _Limit | None, host: str, faulting: Mapping[str, int]
+) -> Iterator[str]:
+    """Yield the verdict and the clauses of the short text: of a cgroup at its limit first, since that is the cause."""
+    if hit is None:
+        yield f"{rate(per_s)} {pages}"
+        yield ", for want of memory"
+    else:
+        cgroup = path_end(_cgroup(hit.limit, host), _CGROUP_CELLS)
+        yield f"cgroup {cgroup} at its memory limit of {show_size(hit.limit.limit_bytes)}"
+        yield f": {rate(per_s)} pages/s read again"
+    for process in faulting:
+        yield f"; {within(program_of(process).name or 'a program')} waits"
 
 
 def _cgroup(limit: MemoryLimit, host: str) -> str:
@@ -257,6 +296,11 @@ def _facts(
         size = show_size(hit.limit.limit_bytes)
         text = f"cgroup {_cgroup(hit.limit, host)} reached its {limit} of {size} {hit.hits:,} times"
         yield Fact("limit_hits", hit.hits, text)
+    user = _largest_user(facts, hit)
+    if user is not None:
+        grown = f", {show_size(user.used.grown_bytes)} more than before" if user.used.grown_bytes else ""
+        text = f"{user.program.text} has most of its memory: {show_size(user.resident_bytes)}{grown}"
+        yield Fact("largest", user.resident_bytes, text, "bytes")
     for process, faults in faulting.items():
         yield Fact(
             "major_faults", faults, f"{program_of(process).text} waited for {faults:,} pages to be read (major faults)"

@@ -20,7 +20,7 @@ from latmon.model.measurements.io_priorities import IO_PRIORITIES
 from latmon.model.measurements.issuers import ISSUERS
 from latmon.model.measurements.journals import JOURNALS, SYNCS, XFS_LOGS
 from latmon.model.measurements.maintenance import MAINTENANCE, Maintenance
-from latmon.model.measurements.memory import MAJOR_FAULTS, MEMORY_LIMITS, MEMORY_WRITERS
+from latmon.model.measurements.memory import MAJOR_FAULTS, MEMORY_LIMITS, MEMORY_USERS, MEMORY_WRITERS
 from latmon.model.measurements.nfs import NFS_OPERATIONS, NFS_REQUESTS
 from latmon.model.measurements.patterns import PATTERNS
 from latmon.model.measurements.recoveries import RECOVERIES
@@ -46,7 +46,7 @@ TABLES: tuple[AnyTable, ...] = (
     *(ABOVE, ERRORS, FAILED_BY, HANDLERS, SOFTIRQS, WAKEUPS),
     *(ISSUERS, BEHIND, SIZES, PATTERNS, FILES, FILE_TIMES, DEVICE_COUNTERS),
     MAINTENANCE,
-    *(DIRTIERS, MEMORY_LIMITS, MAJOR_FAULTS, MEMORY_WRITERS, JOURNALS, SYNCS, XFS_LOGS),
+    *(DIRTIERS, MEMORY_LIMITS, MAJOR_FAULTS, MEMORY_WRITERS, MEMORY_USERS, JOURNALS, SYNCS, XFS_LOGS),
     *(CPU_QUOTAS, HUNG_OPERATIONS, RECOVERIES, IO_PRIORITIES, NFS_OPERATIONS, NFS_REQUESTS),
     *(FILE_SYSTEM_SPACE, WRITTEN, SERVER_WAITS, FILE_SERVERS),
 )
@@ -88,6 +88,7 @@ __all__ = [
     "MAINTENANCE",
     "MAJOR_FAULTS",
     "MEMORY_LIMITS",
+    "MEMORY_USERS",
     "MEMORY_WRITERS",
     "NFS_OPERATIONS",
     "NFS_REQUESTS",

@@ -85,3 +85,36 @@ MEMORY_WRITERS = Table(
     has_own_decoder=True,
 )
 """Pages that can't be reclaimed before they are written, sampled as above."""
+
+
+class MemoryUser(NamedTuple):
+    """Key of the process with most memory in a cgroup at its limit."""
+
+    cgroup: str
+    process: str
+    """NAME/PID."""
+
+
+@dataclass(frozen=True, slots=True)
+class UsedMemory:
+    """Memory of the process, as of the looks that saw the cgroup at its limit."""
+
+    looks: int = 0
+    resident_bytes: int = 0
+    """Its resident set, added up over the looks."""
+    grown_bytes: int = 0
+    """By which that grew from each look to the next."""
+
+
+MEMORY_USERS = Table(
+    "memory_users",
+    MemoryUser,
+    (CGROUP, Part(Meaning.PROCESS)),
+    record(UsedMemory, looks=Unit.EVENTS, resident_bytes=Unit.BYTES, grown_bytes=Unit.BYTES),
+    group="memory",
+    export_name="memory_user",
+    row_title="the process with most memory in a cgroup at its limit",
+    counts_ios=False,
+    has_own_decoder=True,
+)
+"""Who uses the memory of a cgroup at its limit, sampled as above."""
