@@ -1,7 +1,7 @@
 """behind-large-ios: reads that wait behind the writeback of a dump, and loads that only look like it."""
 
 import pytest
-from finding_cases import disk, done, found, frame, hist
+from finding_cases import disk, done, found, frame, hist, timed
 
 from latmon.findings.rules import behind_large_ios
 from latmon.model import measurements
@@ -89,3 +89,18 @@ def test_a_program_that_may_write_to_another_disk_is_not_named():
 
 def test_a_disk_that_became_slow_is_another_rule_s_finding():
     assert {"slower-than-before", "peer-outlier", "device-pauses"} <= set(behind_large_ios.RULE.explained_by)
+
+
+def test_a_device_that_did_as_much_before_and_quicker_is_none():
+    quick = (("kworker/u8:2", "write", 120, 9_000, MIB), ("dbserver", "read", 150, 1_000, 4096))
+    frames = [
+        frame(
+            100 + 5 * at,
+            tables={measurements.ISSUERS: issued(*rows)},
+            kernel=done("sda", sum(row[2] for row in rows), "write", MIB),
+            histograms=timed("sda", [(row[2], {"total": row[3]}) for row in rows], "write"),
+        )
+        for at, rows in enumerate([quick] * 2 + [(*FLUSHERS, READER)] * 4)
+    ]
+    assert found(RULE, frames, [SDA]) == []
+    assert found(RULE, frames[2:], [SDA])

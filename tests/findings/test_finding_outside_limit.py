@@ -199,7 +199,7 @@ def test_iops_that_do_not_depend_on_the_size_are_said():
         pytest.param([(500, 0)] * 15 + [(500, 8)] * 15, id="paced, on a device that became slow"),
         pytest.param([(500, 4)] * 15 + [(500, 8)] * 15, id="paced, on a slow device that became slower"),
         pytest.param([(2000, 8)] * 30, id="one depth all the time"),
-        pytest.param([(5000, 8)] * 10 + [(1000, 8)] * 20, id="one depth, on a device that became slow"),
+        pytest.param([(1500, 8)] * 10 + [(1000, 8)] * 20, id="one depth, on a device that became a little slower"),
         pytest.param([(200, 4)] * 10 + [(320, 20)] * 10 + [(200, 4)] * 10, id="a disk that sorts a longer queue"),
         pytest.param([(1000 + 150 * (n % 3), 20 if n // 5 % 2 else 4) for n in range(30)], id="a rate that varies"),
         pytest.param([(1000, 20)] * 4 + [(1000, 4)] * 3, id="a moment"),
@@ -208,6 +208,18 @@ def test_iops_that_do_not_depend_on_the_size_are_said():
 )
 def test_loads_and_devices_that_look_alike_are_no_finding(loads):
     assert evaluated(LOOP, loads) == []
+
+
+def test_one_depth_at_a_far_lower_rate_than_before_is_a_notice_that_names_both():
+    (one,) = evaluated(LOOP, [(5000, 8)] * 10 + [(1000, 8)] * 20)
+    assert one.severity == "notice"
+    assert one.summary == (
+        "loop0: the device, or a limit outside of this host, holds it at 1,000 IOPS for 20 s: an I/O takes 8 ms, and "
+        "it did 5,000 IOPS at 1.6 ms before"
+    )
+    assert one.short == "loop0: held at 1,000 IOPS by it, or a limit outside; before 5,000 IOPS"
+    assert not any("keep fewer in flight" in step.what for step in one.steps)
+    assert evaluated(LOCAL, [(5000, 8)] * 10 + [(1000, 8)] * 20) == []
 
 
 def test_latency_that_does_not_follow_the_depth_is_no_finding():

@@ -39,6 +39,8 @@ from latmon.support.units import counted, part, rate, show_size, spelled
 ID = "behind-large-ios"
 _OPS = ("read", "write")
 _MOST_WAITERS = 3
+_TIMES_QUICKER = 3.0
+"""I/Os of a device that did as much before took so many times less."""
 _REFUTED = (
     "its I/Os are as slow while the other program is stopped: then the device takes as long for any I/O, large or small"
 )
@@ -92,6 +94,8 @@ def _crowd(facts: Facts, device: str, limits: Thresholds) -> _Crowd | None:
     waiters.sort(key=lambda ios: -(ios.time_us))
     if not waiters:
         return None
+    if _was_as_full(facts, device, large):
+        return None
     waited_us = sum(ios.time_us for ios in waiters)
     lost = lost_share(waited_us, merge(ios.latency for ios in programs))
     crowd = _Crowd(device, large, share, tuple(waiters), lost)
@@ -100,6 +104,17 @@ def _crowd(facts: Facts, device: str, limits: Thresholds) -> _Crowd | None:
         return crowd
     writer, size = written
     return replace(crowd, writer=writer.name, writer_per_s=size * 1e6 / facts.span_us)
+
+
+def _was_as_full(facts: Facts, device: str, large: ProgramIos) -> bool:
+    """Return whether the device did as much in the first third of the window, each in a far shorter time.
+
+    Then the large I/Os are not why it takes longer now.
+    """
+    first = facts.window[: len(facts.window) // 3]
+    rates = [rate for block in first if (rate := block.rate_of(device)) is not None]
+    as_full = [rate for rate in rates if rate.bytes_per_s >= large.bytes * 1e6 / large.span_us]
+    return any(_TIMES_QUICKER * rate.latency_us <= large.mean_us for rate in as_full)
 
 
 def _waits_behind(ios: ProgramIos, large: ProgramIos, limits: Thresholds) -> bool:

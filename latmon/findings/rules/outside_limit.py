@@ -9,8 +9,9 @@ that is paced has a constant rate, too, but its I/Os don't wait for each other. 
 the depth changed at the same rate (`followed`); the device did more such I/Os before; it is a volume of a hypervisor,
 an array or a network, whose hardware is outside of this host in any case. Two of them are a warning; the first one by
 itself is a notice that names both causes. AWS's volumes report the time at their limits, which decides.
-No finding: a rate that varies as that of a disk does, a device with nothing in flight for a part of the time, a depth
-that never changes.
+Where the depth never changes, a device that did twice as much of such I/Os before, each in a third of the time, is a
+notice that names both as well.
+No finding: a rate that varies as that of a disk does, a device with nothing in flight for a part of the time.
 """
 
 from __future__ import annotations
@@ -59,6 +60,9 @@ _LESS = 0.2
 """How much lower the rate may be on average, because of intervals with few in flight."""
 _LAW = 0.25
 """Greatest difference, in parts, of the depth from rate x latency, and of the latency's growth from the depth's."""
+_TIMES_FASTER, _TIMES_SLOWER = 2.0, 3.0
+"""Least rate before, and latency now, in multiples, where the depth never changes."""
+_DEEPER = 1.25
 _NEWEST = 5
 """Intervals, the newest ones, whose highest rate is compared with those before."""
 _CHANGES = 2
@@ -219,9 +223,12 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
         frames = _full_frames(facts, name, limits)
         if reported:
             yield _by_counters(facts, device, reported, _plateau(facts, device, frames, limits))
-        elif _is_varied(frames, limits["deeper"]) and not _is_limited_below(facts, device):
+        elif frames and not _is_limited_below(facts, device):
             plateau = _plateau(facts, device, frames, limits)
-            finding = None if plateau is None else _by_rates(facts, plateau, limits)
+            if plateau is None:
+                continue
+            is_varied = _is_varied(frames, limits["deeper"])
+            finding = _by_rates(facts, plateau, limits) if is_varied else _by_past(facts, plateau, limits)
             if finding is not None:
                 yield finding
 
@@ -380,6 +387,40 @@ def _by_rates(facts: Facts, plateau: _Plateau, limits: Thresholds) -> Finding | 
     )
 
 
+def _by_past(facts: Facts, plateau: _Plateau, limits: Thresholds) -> Finding | None:
+    """Return the finding of a load whose depth never changes, by what the device did before; None: it shows none."""
+    before = plateau.before
+    if before is None or plateau.lasted_us < 2 * limits["lasting_us"] or place_of(plateau.device) is Place.LOCAL:
+        return None
+    is_slow = plateau.mean_us >= max(limits["slow_us"], _TIMES_SLOWER * before.latency_us)
+    if not is_slow or _times_faster(plateau) < _TIMES_FASTER:
+        return None
+    name = plateau.device.name
+    done = f"{_amount(plateau.before_per_s, plateau.kind)} at {spelled(before.latency_us)}"
+    return Finding(
+        ID,
+        NOTICE,
+        name,
+        f"{name}: the device, or a limit outside of this host, holds it at {plateau.amount} for "
+        f"{spelled(plateau.lasted_us)}: an I/O takes {spelled(plateau.mean_us)}, and it did {done} before",
+        tuple(_evidence(facts, plateau, was_faster=True)),
+        Where("outstanding", name),
+        tuple(_steps(plateau.device, plateau, is_known=False)),
+        _REFUTED,
+        _waiting_share(plateau),
+        short=short_text(
+            name,
+            f"held at {plateau.amount} by it, or a limit outside",
+            f"; before {_amount(plateau.before_per_s, plateau.kind)}",
+        ),
+    )
+
+
+def _is_deeper(low: _Level, high: _Level) -> bool:
+    """Return whether so many more are in flight at times that a comparison of both says something."""
+    return high.depth >= _DEEPER * low.depth
+
+
 def _followed(plateau: _Plateau, low: _Level, high: _Level) -> str:
     """Return the latencies with few and with many in flight, and the sizes of the I/Os where they differ."""
     few = f"{spelled(low.latency_us)} with {many(low.depth)} in flight"
@@ -410,8 +451,9 @@ def _waiting_share(plateau: _Plateau) -> float:
 
 def _evidence(facts: Facts, plateau: _Plateau, *, was_faster: bool) -> Iterator[Fact]:
     yield from _rate_facts(plateau)
-    if plateau.levels is not None:
-        yield from _depth_facts(*plateau.levels)
+    levels = plateau.levels
+    if levels is not None and _is_deeper(*levels):
+        yield from _depth_facts(*levels)
     yield from _before_facts(facts, plateau, was_faster=was_faster)
     yield from _exempt_facts(facts, plateau.device)
     if place_of(plateau.device) is Place.OUTSIDE:
@@ -525,8 +567,9 @@ def _steps(device: Device, plateau: _Plateau | None, *, is_known: bool) -> Itera
         "bytes, its credit for bursts, and those of the host or instance",
         commands=amazon,
     )
-    if plateau is not None and plateau.levels is not None:
-        low, high = plateau.levels
+    levels = None if plateau is None else plateau.levels
+    if plateau is not None and levels is not None and _is_deeper(*levels):
+        low, high = levels
         yield Step(
             f"let programs keep fewer in flight: {many(low.depth)} had the same rate as {many(high.depth)}, and an I/O "
             f"took {spelled(low.latency_us)} instead of {spelled(high.latency_us)}",
