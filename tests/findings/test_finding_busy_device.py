@@ -68,8 +68,9 @@ def test_as_many_that_take_longer_are_no_load():
     before = (load("sda", "mqueued", 200, 2_000, op="write", busy=IDLE),)
     now = (load("sda", "mqueued", 200, 47_000, op="write"),)
     (finding,) = findings(*[before] * 2, *[now] * 4)
-    assert finding.summary.endswith("writes took 2 ms at 40.0 IOPS, now 40.0")
-    assert finding.short == "sda: 2 writes of mqueued in flight, 47 ms each, 2 ms before"
+    assert finding.summary.startswith("sda: writes take 47 ms, and took 2 ms until ")
+    assert finding.summary.endswith("at 40.0 and 40.0 IOPS; mqueued keeps 2 writes of 4 KiB in flight, 47 ms each")
+    assert finding.short == "sda: writes take 47 ms, 2 ms before; mqueued waits 47 ms"
     assert not any("limit" in step.what for step in finding.steps)
 
 
@@ -77,7 +78,8 @@ def test_a_few_more_that_take_far_longer_are_a_slower_device():
     before = (load("sda", "mail", 20, 2_000, busy={0: 4950, 1: 50}),)
     now = (load("sda", "mail", 40, 400_000),)
     (finding,) = findings(*[before] * 2, *[now] * 4)
-    assert finding.summary.endswith("reads took 2 ms at 4.00 IOPS, now 8.00")
+    assert finding.short == "sda: reads take 400 ms, 2 ms before; mail waits 400 ms"
+    assert "at 8.00 and 4.00 IOPS" in finding.summary
 
 
 def test_a_load_that_grew_has_its_rates():

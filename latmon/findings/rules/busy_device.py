@@ -115,6 +115,8 @@ class _Busy:
     """Share of the time of the busy device's I/Os that is the holder's, or of the threads' that do its I/Os there."""
     before: _Load | None
     """None: it was busy since the window began."""
+    op_us: float
+    """Mean time of all I/Os of the holder's op on the busy device."""
     before_us: float | None
     """Mean time of I/Os of the holder's op before, of all ops where it had none; None: there were no I/Os."""
     change: _Change
@@ -178,17 +180,19 @@ def _busy(facts: Facts, device: str, limits: Thresholds) -> _Busy | None:
         writer="" if written is None else written[0].name,
         share=holder.share,
         before=before,
-        before_us=_mean_before(earlier, device, holder.ios.op, before),
+        op_us=_mean_of(blocks, device, holder.ios.op, load) or 0.0,
+        before_us=_mean_of(earlier, device, holder.ios.op, before),
         change=_change(before, load, limits),
         waiters=tuple(_waiters(blocks, named, (device, *above), limits)),
     )
 
 
-def _mean_before(earlier: Sequence[Block], device: str, op: str, before: _Load | None) -> float | None:
-    mean_of_op = mean_time_of(earlier, device, op)
+def _mean_of(blocks: Sequence[Block], device: str, op: str, load: _Load | None) -> float | None:
+    """Return the mean time of an op's I/Os, of all ops where there are none; None without I/Os."""
+    mean_of_op = mean_time_of(blocks, device, op)
     if mean_of_op is not None:
         return mean_of_op.mean_us
-    return before.latency_us if before is not None and before.ios_per_s else None
+    return load.latency_us if load is not None and load.ios_per_s else None
 
 
 def _busy_blocks(facts: Facts, device: str, limits: Thresholds) -> Sequence[Block]:
@@ -293,20 +297,12 @@ def _waiters(blocks: Sequence[Block], holder: _Holder, devices: Iterable[str], l
 
 
 def _finding(facts: Facts, busy: _Busy) -> Finding:
-    holder = busy.holder
-    wait = f"{spelled(holder.mean_us)} each"
-    first = busy.waiters[0] if busy.lets_others_wait else None
-    waits = "" if first is None else f"; {_waiter_text(first, busy.device)}"
-    change = _change_text(busy)
-    clauses = [f", {_short_change(busy)}"] if change else []
-    if first is not None:
-        clauses.insert(0, f"; {within(first.ios.name)} waits {spelled(first.ios.mean_us)}")
+    is_warning = busy.lets_others_wait
     return Finding(
         ID,
-        NOTICE if first is None else WARNING,
+        WARNING if is_warning else NOTICE,
         busy.device,
-        f"{busy.device} is busy {part(busy.load.busy)} of the time: {busy.name}{busy.through} keeps {busy.ops_text} of "
-        f"{busy.size_text} in flight, {wait}{waits}{change}",
+        _summary(busy),
         tuple(_facts(busy)),
         Where("who", busy.holder_device),
         tuple(_steps(facts, busy)),
@@ -315,9 +311,43 @@ def _finding(facts: Facts, busy: _Busy) -> Finding:
         also=tuple(dict.fromkeys(waiter.device for waiter in busy.waiters if waiter.device != busy.device)),
         state=("", busy.name),
         began=busy.since if busy.before is not None else None,
-        short=short_text(
-            busy.device, f"{busy.ops_text} of {within(busy.name, _NAME_CELLS)} in flight, {wait}", *clauses
-        ),
+        short=_short(busy),
+    )
+
+
+def _summary(busy: _Busy) -> str:
+    keeps = (
+        f"{busy.name}{busy.through} keeps {busy.ops_text} of {busy.size_text} in flight, "
+        f"{spelled(busy.holder.mean_us)} each"
+    )
+    if busy.change is _Change.SLOWER:
+        return f"{busy.device}: {_slower_text(busy)}; {keeps}"
+    waits = f"; {_waiter_text(busy.waiters[0], busy.device)}" if busy.lets_others_wait else ""
+    return f"{busy.device} is busy {part(busy.load.busy)} of the time: {keeps}{waits}{_change_text(busy)}"
+
+
+def _slower_text(busy: _Busy) -> str:
+    """Return what took how long before and takes now, and the rates."""
+    before_per_s = busy.before.ios_per_s if busy.before is not None else 0.0
+    return (
+        f"{plural_of_op(busy.holder.op)} take {spelled(busy.op_us)}, and took {spelled(busy.before_us or 0)} until "
+        f"{clock(busy.since.wall)}, at {rate(busy.load.ios_per_s)} and {rate(before_per_s)} IOPS"
+    )
+
+
+def _short(busy: _Busy) -> str:
+    name = within(busy.name, _NAME_CELLS)
+    if busy.change is _Change.SLOWER:
+        verdict = f"{plural_of_op(busy.holder.op)} take {spelled(busy.op_us)}, {spelled(busy.before_us or 0)} before"
+        return short_text(busy.device, verdict, f"; {name} waits {spelled(busy.holder.mean_us)}")
+    clauses: list[str] = []
+    if busy.lets_others_wait:
+        waiter = busy.waiters[0].ios
+        clauses.append(f"; {within(waiter.name)} waits {spelled(waiter.mean_us)}")
+    if _change_text(busy):
+        clauses.append(f", {_short_change(busy)}")
+    return short_text(
+        busy.device, f"{busy.ops_text} of {name} in flight, {spelled(busy.holder.mean_us)} each", *clauses
     )
 
 
@@ -335,9 +365,6 @@ def _change_text(busy: _Busy) -> str:
     if busy.change is _Change.DEEPER:
         rates = f"{rate(before.ios_per_s)} IOPS with {many(before.in_flight)} in flight, now {rate(now.ios_per_s)}"
         return f"{until} it completed {rates}: more of them only wait"
-    if busy.change is _Change.SLOWER:
-        rates = f"at {rate(before.ios_per_s)} IOPS, now {rate(now.ios_per_s)}"
-        return f"{until} {plural_of_op(busy.holder.op)} took {spelled(busy.before_us or 0)} {rates}"
     if not before.ios_per_s:
         return f"{until} it had no I/O"
     is_other = not 1 / _OTHER_SIZE < now.mean_bytes / max(1.0, before.mean_bytes) < _OTHER_SIZE
@@ -351,8 +378,6 @@ def _short_change(busy: _Busy) -> str:
         return "no I/O before"
     if busy.change is _Change.DEEPER:
         return f"IOPS as with {before.in_flight:.0f}"
-    if busy.change is _Change.SLOWER:
-        return f"{spelled(busy.before_us or 0)} before"
     return f"{rate(before.ios_per_s)} IOPS before"
 
 
@@ -381,6 +406,7 @@ def _facts(busy: _Busy) -> Iterator[Fact]:
         yield Fact("writer", "", "for which program the kernel issues them is not known")
     yield from duration_facts(
         ("mean_us", holder.mean_us, f"{plural_of_op(holder.op)} of {holder.name} take {{}}", holder.latency.count),
+        ("op_us", busy.op_us, f"all {plural_of_op(holder.op)} of {busy.device} take {{}}", None),
         ("before_us", busy.before_us, f"before, {plural_of_op(holder.op)} took {{}} there", None),
     )
     if busy.before is not None:
