@@ -17,7 +17,7 @@ from latmon.report.model.device import (
     Op,
 )
 from latmon.report.model.latency import QUANTILES, RAREST, Quantiles, SummedQuantiles
-from latmon.support.units import in_words, rate, spelled
+from latmon.support.units import in_words, rate, speed, spelled
 
 
 def includes_of(ops: Mapping[str, Op]) -> dict[str, tuple[str, ...]]:
@@ -88,7 +88,7 @@ def volume(op: Op, seconds: float | None) -> str:
     text = f"{op.count:,} I/Os"
     if seconds:
         text += f", {rate(op.count / seconds)}/s"
-        text += f", {rate(op.bytes / seconds)}B/s" if op.bytes else ""
+        text += f", {speed(op.bytes / seconds)}" if op.bytes else ""
     if op.latency_us and op.latency_us.p99_999 is not None:
         text += f", {RAREST} {in_words(cell(op.latency_us, RAREST))}"
     if op.failed:

@@ -103,6 +103,15 @@ def rate(value: float | None) -> str:
     raise AssertionError("unreachable: T ends the loop")
 
 
+def speed(bytes_per_s: float) -> str:
+    """Format bytes per second for a sentence, in powers of 1000 and without trailing zeros: 820 B/s, 6.12 MB/s."""
+    text = rate(bytes_per_s)
+    number = text.rstrip("kMGT")
+    unit = text[len(number) :]
+    number = number.rstrip("0").rstrip(".") if "." in number else number
+    return f"{number} {unit}B/s"
+
+
 def whole(value: int) -> str:
     """Format a count in at most five cells: 3, 412, 11.2k."""
     return str(value) if abs(value) < KILO else rate(value)

@@ -62,7 +62,7 @@ def test_the_wait_is_named_where_it_is_traced(includes):
 def test_version_2_has_one_file_and_the_time_that_tasks_waited():
     row = limited(100, size=1 << 20, ios_per_s=None, bytes_per_s=20 << 20, version=2, root="/sys/fs/cgroup", op="write")
     (one,) = found(RULE, lasting(cgroup_limits=(row,)), [LOOP])
-    assert one.summary == "loop0: cgroup /slow (fio) is throttled at 21.0MB/s of writes, which it reached for 60 s"
+    assert one.summary == "loop0: cgroup /slow (fio) is throttled at 21 MB/s of writes, which it reached for 60 s"
     assert one.steps[1].commands == ("echo '7:0 wbps=max' > /sys/fs/cgroup/slow/io.max",)
     assert not any("io.pressure" in fact.text for fact in one.facts)
     (one,) = found(RULE, lasting(cgroup_limits=(limited(stalled_us=4_900_000, version=2),)), [LOOP])
@@ -150,7 +150,7 @@ def test_of_two_limits_the_one_that_is_reached_is_named():
     (one,) = found(RULE, blocks(*[250] * 12, bytes_per_s=10**9), [LOOP])
     assert "throttled at 50 reads/s" in one.summary
     (one,) = found(RULE, blocks(*[250] * 12, ios_per_s=10**6, bytes_per_s=50 * 4096), [LOOP])
-    assert "throttled at 205kB/s of reads" in one.summary
+    assert "throttled at 205 kB/s of reads" in one.summary
 
 
 def test_one_finding_per_device_names_the_others():

@@ -63,7 +63,7 @@ def test_a_credit_that_is_used_up_is_a_limit_outside_of_the_host():
     assert texts[:7] == [
         "1,000 IOPS; in 14 of 14 intervals with many in flight the rate was the same within 2%",
         "1,000 IOPS, a usual limit, is within 1% of it: a hint, since 16% of all rates are as near to such a number",
-        "4.10MB/s were constant, too: either may be limited",
+        "4.1 MB/s were constant, too: either may be limited",
         "with 4.0 in flight an I/O takes 4.02 ms on average",
         "with 20 in flight an I/O takes 20 ms on average",
         "Little's law: rate x latency = 20 in flight, and 20 were counted",
@@ -107,7 +107,7 @@ def test_another_load_that_was_faster_before_is_named_as_such():
     (one,) = after([*before, *now], LOOP)
     assert one.severity == "notice"
     expected = "it did not do more of such I/Os in the last hour, as far as that was measured; "
-    expected += "31 s ago it did 10,000 IOPS of 4.10kB, 100% of them reads: another load"
+    expected += "31 s ago it did 10,000 IOPS of 4 KiB, 100% of them reads: another load"
     assert expected in [fact.text for fact in one.facts]
 
 
@@ -156,7 +156,7 @@ def test_bytes_are_named_where_the_iops_vary():
         ios = 50_000_000 // size
         frames.append(second(at_s, "loop0", ios, 24 if at_s // 5 % 2 else 8, size=size))
     (one,) = after(frames, LOOP)
-    assert "holds it at 49.9MB/s" in one.summary
+    assert "holds it at 49.9 MB/s" in one.summary
     assert any(fact.name == "ios_variation" for fact in one.facts)
     assert any(step.what.startswith("issue fewer bytes") for step in one.steps)
 
@@ -169,8 +169,8 @@ def test_bytes_are_the_limit_of_two_loads_of_other_sizes():
         frames.append(second(at_s, "loop0", ios, depth, size=size))
     (one,) = after(frames, LOOP)
     assert one.severity == "notice"
-    assert one.short == "loop0: held at 31.5MB/s by it, or a limit outside; more only wait"
-    assert one.summary.endswith("an I/O of 131kB takes 16.7 ms with 4.0 in flight, one of 76.2kB 21.8 ms with 9.0")
+    assert one.short == "loop0: held at 31.5 MB/s by it, or a limit outside; more only wait"
+    assert one.summary.endswith("an I/O of 128 KiB takes 16.7 ms with 4.0 in flight, one of 74.4 KiB 21.8 ms with 9.0")
 
 
 def test_bytes_that_a_program_paces_are_a_notice_that_names_it_whatever_the_device():
@@ -182,14 +182,14 @@ def test_bytes_that_a_program_paces_are_a_notice_that_names_it_whatever_the_devi
     ]
     (one,) = after(frames, VOLUME)
     assert one.severity == "notice"
-    assert "the device, a limit outside of this host, or a program's own pace holds it at 115MB/s" in one.summary
+    assert "the device, a limit outside of this host, or a program's own pace holds it at 115 MB/s" in one.summary
 
 
 def test_iops_that_do_not_depend_on_the_size_are_said():
     sizes = [4096] * 5 + [16_384] * 5
     frames = [second(at_s, "loop0", 1000, 4 if at_s // 5 % 2 else 20, size=size) for at_s, size in enumerate(sizes * 2)]
     (one,) = after(frames, LOOP)
-    assert "the size of an I/O changed from 4.10kB to 16.4kB, and the IOPS did not" in [fact.text for fact in one.facts]
+    assert "the size of an I/O changed from 4 KiB to 16 KiB, and the IOPS did not" in [fact.text for fact in one.facts]
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def findings(*, settings=OFF, ahead=1000, sequential=1000, size=4096, us=2500):
 def test_a_reader_of_single_pages_is_named_with_the_setting():
     (finding,) = findings()
     assert finding.summary == (
-        "sda: etl-import reads in order, but in I/Os of 4 KiB one after the other, 819kB/s, because read_ahead_kb is 0"
+        "sda: etl-import reads in order, but in I/Os of 4 KiB one after the other, 819 kB/s, because read_ahead_kb is 0"
     )
     facts = {fact.name: fact.value for fact in finding.facts}
     assert facts["in_flight"] == pytest.approx(0.5, rel=0.05)

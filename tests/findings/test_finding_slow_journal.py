@@ -7,19 +7,21 @@ from latmon.findings.engine import not_evaluated
 from latmon.findings.rule import JOURNALS as INPUT
 from latmon.findings.rules.slow_journal import ID
 from latmon.model.frame import LOG_DEVICE, DeviceReport, Series
-from latmon.model.measurements import JOURNALS, SYNCS
+from latmon.model.measurements import DIRTIERS, JOURNALS, SYNCS
+from latmon.model.measurements.dirtiers import Dirtied, Dirtier
 from latmon.model.measurements.journals import Commits, Syncing, Syncs
 
 MS = 1000
 MB = 1_000_000
 
 
-def journal(*waits, commits=None, written=0, blocks=12, devices=None, **values):
+def journal(*waits, commits=None, written=0, blocks=12, devices=None, dirtied=None, **values):
     """Findings where each block of 5 s has these syncs: (process, syncs, ms waited)."""
     commits = Commits(5, 1 * MS, 200 * MS, 2300 * MS, 40) if commits is None else commits
     tables = {
         JOURNALS: {"sda": commits},
         SYNCS: {Syncing("sda", process): Syncs(n, ms * MS) for process, n, ms in waits},
+        DIRTIERS: {Dirtier("sda", process): Dirtied(0, size) for process, size in (dirtied or {}).items()},
     }
     frames = lasting(blocks, tables=tables, kernel=done("sda", 100, "write", written // 100), **values)
     return found(ID, frames, devices or [disk()])
@@ -30,7 +32,7 @@ def test_a_program_that_waits_for_the_data_of_another_one():
     assert (finding.severity, finding.device) == ("warning", "sda")
     assert finding.summary == (
         "sda: db (pid 7) waits 520 ms for a sync: a commit of the journal takes 500 ms, "
-        "while 20.0MB of files' data are written"
+        "while 19.1 MiB of files' data are written"
     )
     facts = {fact.name: fact.value for fact in finding.facts}
     assert facts["logging_us"] == 460 * MS
@@ -38,6 +40,25 @@ def test_a_program_that_waits_for_the_data_of_another_one():
     assert facts["bytes_per_commit"] == 20 * MB
     assert finding.share == pytest.approx(0.52)
     assert any("data=writeback" in step.what for step in finding.steps)
+
+
+def test_the_program_whose_data_a_commit_writes_is_named():
+    (finding,) = journal(("db/7", 5, 2600), written=100 * MB, dirtied={"exportd/12": 90 * MB, "cron/3": MB})
+    assert finding.summary.endswith("while 19.1 MiB of files' data are written, and exportd (pid 12) wrote the most")
+    assert finding.short == "sda: a sync takes 520 ms: the journal writes exportd's data; db waits"
+    steps = " ".join(f"{step.what}; {step.risk}" for step in finding.steps)
+    assert "let exportd (pid 12) sync its files as it goes" in steps
+    assert "exportd (pid 12) gets slower" in steps
+    assert "the program that writes the large files" not in steps
+    assert {fact.name: fact.value for fact in finding.facts}["writer"] == "exportd (pid 12)"
+
+
+def test_a_program_that_waits_for_its_own_data():
+    (finding,) = journal(("db/7", 5, 2600), written=100 * MB, dirtied={"db/7": 90 * MB})
+    assert finding.summary.endswith("while 19.1 MiB of files' data are written, and it wrote the most")
+    assert finding.short == "sda: a sync takes 520 ms: the journal writes db's data; db waits"
+    steps = " ".join(step.what for step in finding.steps)
+    assert "let db (pid 7) sync its files as it goes, or write them with O_DIRECT" in steps
 
 
 def test_a_slow_device_whose_journal_is_all_that_it_writes():

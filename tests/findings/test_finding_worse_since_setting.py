@@ -56,7 +56,7 @@ def test_read_ahead_that_is_off_is_named_with_what_it_did():
     assert first - CHANGED_S <= 30
     assert (finding.severity, finding.device) == ("warning", "sda")
     assert finding.summary.startswith("sda: since read_ahead_kb 128 -> 0 (seen at ")
-    assert "reads move 860kB/s instead of 4.33MB/s, in I/Os of 4 KiB instead of 128 KiB" in finding.summary
+    assert "reads move 860 kB/s instead of 4.33 MB/s, in I/Os of 4 KiB instead of 128 KiB" in finding.summary
     assert finding.short == "sda: read_ahead_kb 128 -> 0: read bytes/s fell to 20%"
     commands = [command for step in finding.steps for command in step.commands]
     assert commands == ["echo 128 > /sys/block/sda/queue/read_ahead_kb"]

@@ -275,12 +275,12 @@ def test_rates_are_of_the_measured_time(tmp_path):
     summary = ReportJson(report_of(recorded, totals))
     assert (summary["duration_s"], summary["measured_s"]) == (8.0, 4.0)
     text, page = render_text(summary.report), render_html(summary.report, totals, columns)
-    assert "read: 400 I/Os, 100/s, 410kB/s" in text
+    assert "read: 400 I/Os, 100/s, 410 kB/s" in text
     assert "/s: per second of the windows, of 4 s in all" in text
     assert re.search(r"^/a +400 +100 +0.4 ", text, re.MULTILINE)
     overview = '<td class="n">400</td><td class="n">100</td><td class="n">410k</td>'
     assert overview in page
-    assert "400 I/Os, 100/s, 410kB/s" in page
+    assert "400 I/Os, 100/s, 410 kB/s" in page
 
 
 def test_rates_of_an_assumed_length_are_left_out(tmp_path):
@@ -296,7 +296,7 @@ def test_rates_of_an_assumed_length_are_left_out(tmp_path):
     assert "read: 400 I/Os\n" in text
     assert re.search(r"^/a +400 +- +- ", text, re.MULTILINE)
     assert '<td class="n">400</td><td class="n">-</td><td class="n">-</td>' in page
-    assert [rate for rate in ("100/s", "410kB/s", "410k") if rate in text + page] == []
+    assert [rate for rate in ("100/s", "410 kB/s", "410k") if rate in text + page] == []
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latmon.support.units import duration_us, show_duration, show_size, size_bytes
+from latmon.support.units import duration_us, show_duration, show_size, size_bytes, speed
 
 
 @pytest.mark.parametrize(
@@ -74,3 +74,11 @@ def test_shown_durations(us, shown):
 )
 def test_shown_sizes(count, shown):
     assert show_size(count) == shown
+
+
+@pytest.mark.parametrize(
+    ("bytes_per_s", "shown"),
+    [(0, "0 B/s"), (0.3, "0.3 B/s"), (820, "820 B/s"), (409_600, "410 kB/s"), (6.12e6, "6.12 MB/s"), (2e7, "20 MB/s")],
+)
+def test_speeds(bytes_per_s, shown):
+    assert speed(bytes_per_s) == shown

@@ -34,7 +34,7 @@ from latmon.findings.rule import (
 from latmon.model import measurements
 from latmon.model.histogram import merge
 from latmon.model.stages import plural_of_op
-from latmon.support.units import counted, part, rate, show_size, spelled
+from latmon.support.units import counted, part, show_size, speed, spelled
 
 ID = "behind-large-ios"
 _OPS = ("read", "write")
@@ -171,10 +171,10 @@ def _facts(crowd: _Crowd) -> Iterator[Fact]:
     yield Fact("in_flight", round(large.in_flight, 1), text, "ios", large.latency.count)
     yield Fact("large_bytes", round(large.mean_bytes), f"they are of {show_size(round(large.mean_bytes))}", "bytes")
     per_s = large.bytes * 1e6 / max(1, large.span_us)
-    text = f"they have {part(crowd.share_of_bytes)} of the bytes of {crowd.device}, {rate(per_s)}B/s"
+    text = f"they have {part(crowd.share_of_bytes)} of the bytes of {crowd.device}, {speed(per_s)}"
     yield Fact("share", round(crowd.share_of_bytes, 3), text, "share")
     if crowd.writer:
-        text = f"{crowd.writer} made most of these pages dirty, {rate(crowd.writer_per_s)}B/s on average"
+        text = f"{crowd.writer} made most of these pages dirty, {speed(crowd.writer_per_s)} on average"
         yield Fact("writer", crowd.writer, text)
     elif large.is_writeback:
         yield Fact("writer", "", "which program made these pages dirty is not known")

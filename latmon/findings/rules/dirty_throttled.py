@@ -37,7 +37,7 @@ from latmon.model import measurements
 from latmon.model.host_context import BYTES, CONTEXT, HostContext, added
 from latmon.model.measurements.dirtiers import Dirtied, Dirtier
 from latmon.support.text import listed
-from latmon.support.units import part, rate, spelled
+from latmon.support.units import part, speed, spelled
 
 ID = "dirty-throttled"
 DIRTY_LIMIT, BACKGROUND, PAGES, WRITEBACK = "dirty_limit", "dirty_background", "dirty", "writeback"
@@ -112,13 +112,13 @@ def _finding(facts: Facts, limits: Thresholds, device: str, programs: list[_Writ
     is_small = limit is not None and limit < limits["small_bytes"] and not is_own
     longest = victim or waiters[0]
     share = longest.dirtied.paused_us / facts.span_us
-    speed = f"{rate(most.dirtied.dirtied_bytes * 1e6 / facts.span_us)}B/s"
+    dirtied = speed(most.dirtied.dirtied_bytes * 1e6 / facts.span_us)
     return Finding(
         ID,
         WARNING if victim or is_small else NOTICE,
         device,
         f"{device}: {longest.text} is paused {_share(share)}, because dirty pages are near their limit; "
-        f"{'it' if longest is most else most.text} dirties the most, {speed}",
+        f"{'it' if longest is most else most.text} dirties the most, {dirtied}",
         tuple(_facts(facts, device, most, waiters, context)),
         Where("overview", device, "write"),
         tuple(_steps(most, device, is_small=is_small, is_own=is_own)),
@@ -140,12 +140,12 @@ def _share(share: float) -> str:
 
 def _facts(facts: Facts, device: str, most: _Writer, waiters: list[_Writer], context: HostContext) -> Iterator[Fact]:
     per_s = most.dirtied.dirtied_bytes * 1e6 / facts.span_us
-    text = f"{most.text} dirties the most: {rate(per_s)}B/s while the dirty pages are near their limit"
+    text = f"{most.text} dirties the most: {speed(per_s)} while the dirty pages are near their limit"
     yield Fact("dirtied_bytes", most.dirtied.dirtied_bytes, text, "bytes")
     written = facts.completed(device, "write")
     if written is not None:
         per_s = written.bytes * 1e6 / facts.span_us
-        yield Fact("written_bytes", written.bytes, f"{device} writes {rate(per_s)}B/s", "bytes", written.count)
+        yield Fact("written_bytes", written.bytes, f"{device} writes {speed(per_s)}", "bytes", written.count)
     for at, waiter in enumerate(waiters[:_MOST_WAITERS], 1):
         if paused_us := waiter.dirtied.paused_us:
             text = f"{waiter.text} was paused for {spelled(paused_us)} in all, {_share(paused_us / facts.span_us)}"

@@ -31,7 +31,7 @@ from latmon.findings.rule import (
 )
 from latmon.model.frame import CgroupLimit, Device
 from latmon.model.stages import ADMISSION, THROTTLING
-from latmon.support.units import counted, part, rate, spelled
+from latmon.support.units import counted, part, rate, speed, spelled
 
 ID = "io-throttled"
 _IOS, _BYTES = "ios", "bytes"
@@ -275,9 +275,9 @@ def _file(row: CgroupLimit, kind: str) -> str:
 
 
 def _amount(per_s: float, op: str, kind: str) -> str:
-    """Return `50 reads/s` or `10.5MB/s of reads`."""
+    """Return `50 reads/s` or `10.5 MB/s of reads`."""
     if kind == _BYTES:
-        return f"{rate(per_s)}B/s of {op}s"
+        return f"{speed(per_s)} of {op}s"
     return f"{per_s:,} {op}s/s" if isinstance(per_s, int) else f"{rate(per_s)} {op}s/s"
 
 

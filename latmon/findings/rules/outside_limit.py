@@ -46,7 +46,7 @@ from latmon.model import measurements
 from latmon.model.devices import thread_of
 from latmon.model.frame import Device
 from latmon.model.inflight import busy_share, mean_depth
-from latmon.support.units import part, rate, spelled
+from latmon.support.units import part, show_size, speed, spelled
 
 ID = "outside-limit"
 _COUNTED = (measurements.KERNEL, measurements.SEEN)
@@ -427,7 +427,7 @@ def _followed(plateau: _Plateau, low: _Level, high: _Level) -> str:
     more = f"{spelled(high.latency_us)} with {many(high.depth)}"
     if not plateau.mixes_sizes:
         return f"an I/O takes {few} and {more}"
-    return f"an I/O of {rate(low.size)}B takes {few}, one of {rate(high.size)}B {more}"
+    return f"an I/O of {show_size(low.size)} takes {few}, one of {show_size(high.size)} {more}"
 
 
 _REFUTED = (
@@ -479,7 +479,8 @@ def _before_facts(facts: Facts, plateau: _Plateau, *, was_faster: bool) -> Itera
     if highest.per_s(plateau.kind) >= plateau.per_s * (1 + _SAME_LOAD):
         done = _amount(highest.per_s(plateau.kind), plateau.kind)
         ago = spelled(facts.end_us - highest.end_us)
-        text += f"; {ago} ago it did {done} of {rate(highest.size)}B, {part(highest.reads)} of them reads: another load"
+        text += f"; {ago} ago it did {done} of {show_size(highest.size)}, {part(highest.reads)} of them reads: "
+        text += "another load"
     yield Fact("before", 0, text, "per_s")
 
 
@@ -500,7 +501,8 @@ def _rate_facts(plateau: _Plateau) -> Iterator[Fact]:
         )
     sizes = [frame.bytes / frame.ios for frame in plateau.frames]
     if kind is RateKind.IOS and min(sizes) and max(sizes) / min(sizes) >= 1 + _SIZES:
-        text = f"the size of an I/O changed from {rate(min(sizes))}B to {rate(max(sizes))}B, and the IOPS did not"
+        least, most = show_size(min(sizes)), show_size(max(sizes))
+        text = f"the size of an I/O changed from {least} to {most}, and the IOPS did not"
         yield Fact("size", round(max(sizes)), text, "bytes")
     elif kind is RateKind.BYTES and (varied := variation(plateau.rates(RateKind.IOS))) >= 2 * plateau.variation:
         text = f"the IOPS varied by {varied:.1%}, and the bytes per second did not"
@@ -612,9 +614,9 @@ def _round(plateau: _Plateau) -> int | None:
 
 
 def _amount(per_s: float, kind: RateKind) -> str:
-    """Return `3,000 IOPS` or `125MB/s`."""
+    """Return `3,000 IOPS` or `125 MB/s`."""
     if kind is RateKind.BYTES:
-        return f"{rate(per_s)}B/s"
+        return speed(per_s)
     return f"{per_s:,.0f} IOPS"
 
 

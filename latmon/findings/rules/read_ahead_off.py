@@ -33,7 +33,7 @@ from latmon.findings.rule import (
 )
 from latmon.model import measurements
 from latmon.model.frame import Flow
-from latmon.support.units import part, rate, show_size, spelled
+from latmon.support.units import part, show_size, speed, spelled
 
 ID = "read-ahead-off"
 _SETTING = "read_ahead_kb"
@@ -133,7 +133,7 @@ def _finding(reads: _SmallReads) -> Finding:
         WARNING,
         reads.device,
         f"{reads.device}: {reads.reader_text} reads in order, but in I/Os of {size} one after the other, "
-        f"{rate(reads.bytes_per_s)}B/s, because read_ahead_kb is {reads.read_ahead_kib}",
+        f"{speed(reads.bytes_per_s)}, because read_ahead_kb is {reads.read_ahead_kib}",
         tuple(_facts(reads)),
         Where("stages", reads.device, "read"),
         tuple(_steps(reads)),
@@ -144,7 +144,7 @@ def _finding(reads: _SmallReads) -> Finding:
             reads.device,
             f"{within(reads.reader_text, 16)} reads {size} at a time",
             f": read_ahead_kb is {reads.read_ahead_kib}",
-            f", {rate(reads.bytes_per_s)}B/s",
+            f", {speed(reads.bytes_per_s)}",
         ),
     )
 
@@ -158,7 +158,7 @@ def _facts(reads: _SmallReads) -> Iterator[Fact]:
     yield Fact("sequential", round(reads.sequential, 3), text, "share", reads.traced)
     text = f"a read has {show_size(reads.mean_bytes)} and takes {spelled(reads.mean_us)} on average"
     yield Fact("bytes", reads.mean_bytes, text, "bytes", reads.ios)
-    text = f"{reads.in_flight:.2g} of them are in flight on average, {rate(reads.bytes_per_s)}B/s in all"
+    text = f"{reads.in_flight:.2g} of them are in flight on average, {speed(reads.bytes_per_s)} in all"
     yield Fact("in_flight", round(reads.in_flight, 2), text)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from latmon.findings.evidence import hardware_steps
 from latmon.findings.facts import Facts
 from latmon.findings.log_devices import SlowLog, log_device_of, log_facts, log_steps, slow_log
-from latmon.findings.programs import Program, by_program
+from latmon.findings.programs import Program, by_program, most_buffered
 from latmon.findings.rule import (
     JOURNALS,
     WARNING,
@@ -34,7 +34,7 @@ from latmon.model import measurements
 from latmon.model.frame import MOUNTED_SYNC
 from latmon.model.histogram import Histogram, merge
 from latmon.model.measurements.journals import Commits, Syncing, Syncs
-from latmon.support.units import part, rate, spelled
+from latmon.support.units import part, show_size, spelled
 
 ID = "slow-journal"
 _LOCKED, _FLUSHING, _LOGGING = "locked", "flushing", "logging"
@@ -110,13 +110,17 @@ def _finding(facts: Facts, device: str, commits: Commits, longest: _Waiter) -> F
     mean = spelled(commits.total_us / commits.commits)
     most = f"{part(phases[worst] / commits.total_us)} of it {_PHASES[worst]}"
     log = _slow_log(facts, device, commits, worst)
+    writer: Program | None = None
     flush_us = _slow_flush_us(facts, device, commits) if worst == _LOGGING and log is None else None
     if log is not None:
         most += f", on {log.text}"
     elif flush_us is not None:
         most = f"with flushes of the device's cache, {spelled(flush_us)} each"
     elif worst != _LOCKED and _is_data(facts, device, commits):
-        most = f"while {rate(_bytes_per_commit(facts, device, commits) or 0)}B of files' data are written"
+        writer = _data_writer(facts, device)
+        most = f"while {show_size(_bytes_per_commit(facts, device, commits) or 0)} of files' data are written"
+        if writer is not None:
+            most += f", and {_name_of(writer, longest)} wrote the most"
     place = device if log is None else log.device
     files = "" if log is None else f" of {device}"
     return Finding(
@@ -133,16 +137,29 @@ def _finding(facts: Facts, device: str, commits: Commits, longest: _Waiter) -> F
         also=() if log is None else (device,),
         short=short_text(
             place,
-            f"a sync takes {spelled(sync_us)}: {_short_cause(mean, flush_us)}",
+            f"a sync takes {spelled(sync_us)}",
+            f": {_short_cause(mean, flush_us, writer)}",
             f"; {within(longest.name)} waits",
         ),
     )
 
 
-def _short_cause(mean: str, flush_us: float | None) -> str:
-    if flush_us is None:
-        return f"the journal commits in {mean}"
-    return f"cache flushes take {spelled(flush_us)}"
+def _short_cause(mean: str, flush_us: float | None, writer: Program | None) -> str:
+    if flush_us is not None:
+        return f"cache flushes take {spelled(flush_us)}"
+    if writer is not None and writer.name:
+        return f"the journal writes {within(writer.name)}'s data"
+    return f"the journal commits in {mean}"
+
+
+def _data_writer(facts: Facts, device: str) -> Program | None:
+    """Return the program that wrote most of the data that commits write; None where it is not known."""
+    buffered = most_buffered(facts, device)
+    return None if buffered is None else buffered[0]
+
+
+def _name_of(writer: Program, longest: _Waiter) -> str:
+    return "it" if writer.name == longest.program.name else writer.text
 
 
 def _slow_log(facts: Facts, device: str, commits: Commits, worst: str) -> SlowLog | None:
@@ -174,8 +191,13 @@ def _facts(facts: Facts, device: str, commits: Commits, longest: _Waiter, log: S
         text += spelled(_meanwhile(facts, device, "write").mean or 0)
         yield Fact("flush_us", round(flush_us), text, "us", flushes.count)
     if (per_commit := _bytes_per_commit(facts, device, commits)) is not None:
-        text = f"{device} writes {rate(per_commit)}B meanwhile for each commit"
+        text = f"{device} writes {show_size(per_commit)} meanwhile for each commit"
         yield Fact("bytes_per_commit", round(per_commit), text, "bytes", commits.commits)
+    buffered = most_buffered(facts, device)
+    if buffered is not None:
+        writer, size = buffered
+        text = f"{writer.text} wrote {show_size(size)} through the page cache, more than any other program"
+        yield Fact("writer", writer.text, text)
 
 
 def _bytes_per_commit(facts: Facts, device: str, commits: Commits) -> float | None:
@@ -239,10 +261,12 @@ def _steps(facts: Facts, device: str, commits: Commits, worst: str, longest: _Wa
         yield _GROUP_COMMIT
         return
     if _is_data(facts, device, commits):
+        writer = _data_writer(facts, device)
+        named = "the program that writes the large files" if writer is None else writer.text
         yield Step(
-            f"let the program that writes the large files sync them as it goes, or write them with O_DIRECT, so that "
-            f"{longest.text} does not wait for their data",
-            "that program gets slower",
+            f"let {named} sync its files as it goes, or write them with O_DIRECT, so that no sync of {longest.text} "
+            "has to wait for all of their data",
+            f"{named} gets slower",
         )
         yield Step(
             f"give the log of {longest.text} a file system of its own",

@@ -31,7 +31,7 @@ from latmon.findings.rule import (
     within,
 )
 from latmon.findings.same_load import factor_text
-from latmon.support.units import clock, part, rate, show_size, spelled
+from latmon.support.units import clock, part, show_size, speed, spelled
 
 ID = "worse-since-setting"
 _OF_SIZES = ("read_ahead_kb", "max_sectors_kb", "nomerges")
@@ -117,7 +117,7 @@ def _finding(facts: Facts, change: DeviceChange, worse: _Worse) -> Finding:
         short = f"{worse.op}s take {factor_text(worse.factor)} as long"
     else:
         sizes = f"in I/Os of {show_size(after.size)} instead of {show_size(before.size)}"
-        what = f"move {rate(after.bytes_per_s)}B/s instead of {rate(before.bytes_per_s)}B/s, {sizes}"
+        what = f"move {speed(after.bytes_per_s)} instead of {speed(before.bytes_per_s)}, {sizes}"
         short = f"{worse.op} bytes/s fell to {part(1 / worse.factor)}"
     where = clock(facts.wall - (facts.window[-1].end_us - change.mono_us) / 1e6)
     return Finding(
@@ -138,7 +138,7 @@ def _finding(facts: Facts, change: DeviceChange, worse: _Worse) -> Finding:
 def _evidence(change: DeviceChange, worse: _Worse) -> Iterator[Fact]:
     before, after = worse.before, worse.after
     yield Fact("changed", change.text, f"a setting changed up to 10 s before it was read: {change.text}")
-    text = f"{worse.op}s move {rate(after.bytes_per_s)}B/s, before {rate(before.bytes_per_s)}B/s"
+    text = f"{worse.op}s move {speed(after.bytes_per_s)}, before {speed(before.bytes_per_s)}"
     yield Fact("bytes_per_s", round(after.bytes_per_s), text, "bytes", after.ios)
     yield Fact(
         "size", round(after.size), f"an I/O has {show_size(after.size)}, before {show_size(before.size)}", "bytes"
