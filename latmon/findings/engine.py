@@ -38,6 +38,7 @@ from latmon.findings.latency_history import LatencyHistory
 from latmon.findings.quiet_times import QuietTimes
 from latmon.findings.rule import (
     CGROUPS,
+    CPU_WAITS,
     DEFAULT,
     DEPTHS,
     DIRTY,
@@ -247,6 +248,7 @@ def not_evaluated(facts: Facts, off: frozenset[str] = frozenset()) -> dict[str, 
         or any(DIRTY_LIMIT in block.host_context for block in facts.window),
         JOURNALS: bool(facts[measurements.JOURNALS]),
         QUOTAS: _is_counted(facts, measurements.CPU_QUOTAS),
+        CPU_WAITS: _is_counted(facts, measurements.CPU_WAITS),
         HANGS: _is_counted(facts, measurements.HUNG_OPERATIONS),
         SERVERS: _is_counted(facts, measurements.HUNG_OPERATIONS) or bool(facts[measurements.NFS_OPERATIONS]),
         PRIORITIES: _is_counted(facts, measurements.IO_PRIORITIES),

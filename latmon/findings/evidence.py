@@ -774,3 +774,24 @@ def without_scheduler(device: Device, scheduler: str) -> Step:
         f"{scheduler} no longer shares the device fairly or sorts for it; undone by writing {scheduler}",
         (setting(f"{sysfs(device.name)}/queue/scheduler", "none"),),
     )
+
+
+_MOST_DISKS = 3
+_FAST_US = 20_000
+"""Mean time of a device's I/Os from which on it isn't called healthy."""
+
+
+def disk_facts(facts: Facts, host: str) -> Iterator[Fact]:
+    """Yield what the I/Os of a host's devices take meanwhile, the slowest first."""
+    means: dict[str, float] = {}
+    for device in facts.busy:
+        mean_us = facts.latency(device).mean
+        if mean_us is not None and device.startswith(host):
+            means[device] = mean_us
+    slowest = sorted(means, key=lambda device: -means[device])
+    if not slowest:
+        yield Fact("disks", "", "no I/O of a device was timed meanwhile")
+        return
+    text = ", ".join(f"{device} {spelled(means[device])}" for device in slowest[:_MOST_DISKS])
+    verdict = "the disks are healthy: an I/O takes" if means[slowest[0]] < _FAST_US else "an I/O of the disks takes"
+    yield Fact("disks", text, f"{verdict} {text} on average")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
@@ -44,6 +45,19 @@ def program_of(process: str) -> Program:
     """Return the program of a single process."""
     name, _, pid = process.rpartition("/")
     return Program(name, (pid,))
+
+
+def most_used_device(facts: Facts, process: str, cgroup: str) -> str:
+    """Return the device with most I/Os of a process (NAME/PID), else of its cgroup; empty where none is known."""
+    name, _, pid = process.rpartition("/")
+    by_process, by_cgroup = Counter[str](), Counter[str]()
+    for row, done in facts[ISSUERS].items():
+        if row.is_process and (str(row.pid) == pid or (not row.pid and row.comm == name)):
+            by_process[row.device] += done.count
+        elif row.cgroup == cgroup and row.cgroup != "/":
+            by_cgroup[row.device] += done.count
+    counts = by_process or by_cgroup
+    return max(counts, key=lambda device: (counts[device], device), default="")
 
 
 _KERNEL_WRITERS = re.compile(r"kworker\b|jbd2/|xfsaild/|btrfs-|f2fs_|kswapd\d")

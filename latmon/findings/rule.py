@@ -322,12 +322,13 @@ CGROUPS, ISSUERS, FILES, PATTERNS, ERRORS = "cgroups", "issuers", "files", "patt
 FILE_TIMES, RECOVERIES = "file times", "recoveries"
 DIRTY, MEMORY, JOURNALS, QUOTAS, HANGS = "dirty", "memory", "journals", "cpu quotas", "hangs"
 PRIORITIES, SPACE, PROCESSES, SERVERS, FAULTS = "io priorities", "free space", "processes", "servers", "faults"
+CPU_WAITS = "cpu waits"
 """Inputs: latency histograms; requests traced on demand; counts of outstanding I/Os; limits of drivers, of cgroups;
 latencies by cgroup; operations on files; sizes and order of I/Os; the status of each I/O; the parts of the time of
 operations on files; time-outs and resets; dirty pages with their limits, or the pauses of who dirties them; pages that
 are read again for want of memory; commits of journals; CPU quotas of cgroups; operations on files that hang; I/O
 priorities of processes; free space of file systems; latencies by process; waits for the servers of file systems;
-major page faults."""
+major page faults; waits of programs for a CPU."""
 
 MISSING: Mapping[str, str] = MappingProxyType(
     {
@@ -348,6 +349,7 @@ MISSING: Mapping[str, str] = MappingProxyType(
         SERVERS: "the stacks of threads were not read, which needs root, and no NFS mount was in use",
         FAULTS: "major page faults were not counted",
         QUOTAS: "CPU quotas of cgroups were not read",
+        CPU_WAITS: "waits of programs for a CPU were not read, which needs PSI and schedstat",
         PRIORITIES: "I/O priorities of processes were not read",
         SPACE: "free space of file systems was not read",
         PROCESSES: "no latencies were timed by process, which screen 7 does",

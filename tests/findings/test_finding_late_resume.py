@@ -24,11 +24,13 @@ def recorded(us, ios):
     return (one,) * ios
 
 
-def minute(load, outliers=(), threads=(), instead=HOG):
-    quiet = lasting(11, traced=traced("sda", (FAST,)))
+def minute(load, outliers=(), threads=(), instead=HOG, in_time=1000):
+    """`in_time`: the waiters of 5 s that run at once."""
+    fast = (in_time, FAST[1])
+    quiet = lasting(11, traced=traced("sda", (fast,)))
     delay = hist({20: 1000, 945_000: 1})
     rows = by_thread(Wakeups(thread, delay, {instead: 1}, {instead: 945_000}) for thread in threads)
-    bad = frame(BEGIN_S + 55, traced=traced("sda", (FAST, load)), outliers=outliers, tables={WAKEUPS: rows})
+    bad = frame(BEGIN_S + 55, traced=traced("sda", (fast, load)), outliers=outliers, tables={WAKEUPS: rows})
     return found(RULE, [*quiet, bad], kernel="6.18.0")
 
 
@@ -54,18 +56,23 @@ def test_without_a_recorded_wait_the_latest_program_is_named():
 
 
 def test_a_finding_without_a_thread_names_none():
-    (one,) = minute(late(145_000, 60))
+    (one,) = minute(late(145_000, 60), in_time=50)
     assert one.severity == "notice"
     assert "programs ran up to 145 ms after the completion of 60 I/Os that they waited for" in one.summary
 
 
 def test_a_busy_host_is_a_notice_and_no_ones_fault():
-    (one,) = minute(late(945_000, 12), threads=(FIO,), instead="ruff (prio 120)")
+    (one,) = minute(late(945_000, 12), threads=(FIO,), instead="ruff (prio 120)", in_time=10)
     assert one.severity == "notice"
     assert one.summary.endswith("the CPUs are busy with programs of ordinary priority, ruff (prio 120)")
     texts = " ".join(step.text for step in one.steps)
     assert "no faster disk helps" in texts
     assert not any(word in texts for word in ("chrt", "taskset"))
+
+
+def test_few_late_waiters_of_many_on_a_busy_host_are_no_harm():
+    """A browser's threads ran up to 106 ms late after 25 of 9,937 I/Os, beside a program that computes."""
+    assert minute(late(106_000, 25), threads=(FIO,), instead="ruff (prio 120)", in_time=800) == []
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ from latmon.model.host_context import NO_CONTEXT, ContextValue, HostContext, int
 from latmon.model.inflight import Depths
 from latmon.model.measurements import (
     CPU_QUOTAS,
+    CPU_WAITS,
     DEVICE_COUNTERS,
     FILE_SYSTEM_SPACE,
     HUNG_OPERATIONS,
@@ -46,6 +47,7 @@ from latmon.support.paths import content
 from latmon_backends.kernel import (
     block_devices,
     cgroups,
+    cpu_waits,
     depth_sampler,
     diskstats,
     io_priorities,
@@ -61,6 +63,7 @@ from latmon_backends.kernel.cgroups import (
     ProcessIos,
 )
 from latmon_backends.kernel.cpu_quotas import QuotaReader
+from latmon_backends.kernel.cpu_waits import CpuWaitReader
 from latmon_backends.kernel.depth_sampler import DepthSampler, Spent, Watched
 from latmon_backends.kernel.diskstats import MOST_GAINED, UNNUMBERED, Counters, Diskstats
 from latmon_backends.kernel.file_system_space import SpaceReader
@@ -254,8 +257,10 @@ class KernelSampler(CounterSampler):
         self._nfs = NfsReader(proc, self.mounts)
         self._space = SpaceReader(proc, sys, self.mounts)
         self._written = WrittenReader(proc)
+        self._cpu_waits = CpuWaitReader(proc, self.mounts)
         self._readers: tuple[PacedLooks[Any], ...] = (
             *(self._memory, self._priorities, self._quotas, self._hangs, self._nfs, self._space, self._written),
+            self._cpu_waits,
         )
         self.cgroups = CgroupNames(proc)
         self._cgroup_ios: CgroupIos | None = None
@@ -356,6 +361,7 @@ class KernelSampler(CounterSampler):
         moved = sum(context[name][0] for name in _SHORT_OF_MEMORY if name in context)
         faults, _ = context.get("major_faults", (0, 0))
         dirtied, _ = context.get("dirtied", (0, 0))
+        cpu_pressure = context.get("psi_cpu_some", (0, 0))
         self._space.watch(self._chosen)
         return {
             **self._memory.sample(mono_us, is_wanted=self._memory.is_wanted(moved, faults)),
@@ -365,6 +371,7 @@ class KernelSampler(CounterSampler):
             **self._nfs.sample(mono_us),
             **self._space.sample(mono_us),
             **self._written.sample(mono_us, is_wanted=self._written.is_wanted(mono_us, dirtied)),
+            **self._cpu_waits.sample(mono_us, is_wanted=self._cpu_waits.is_wanted(*cpu_pressure)),
         }
 
     def device_events(self, mono_us: int, wall: float) -> DeviceEvents:
@@ -381,6 +388,7 @@ class KernelSampler(CounterSampler):
         is_counted: dict[AnyTable, bool] = {
             RECOVERIES: not self.why_no_log or self._time_outs.has_any(self._chosen.values()),
             CPU_QUOTAS: self._quotas.is_possible,
+            CPU_WAITS: cpu_waits.is_possible(self._proc),
             HUNG_OPERATIONS: self._hangs.is_possible,
             IO_PRIORITIES: io_priorities.is_possible(),
             FILE_SYSTEM_SPACE: self._space.is_possible,

@@ -7,11 +7,11 @@ runs late, and no latency of a device shows it. No finding: a quota that is not 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from latmon.findings.facts import Block, Facts
+from latmon.findings.programs import most_used_device
 from latmon.findings.rule import (
     QUOTAS,
     WARNING,
@@ -26,7 +26,7 @@ from latmon.findings.rule import (
     short_text,
     within,
 )
-from latmon.model.measurements import CPU_QUOTAS, ISSUERS
+from latmon.model.measurements import CPU_QUOTAS
 from latmon.model.measurements.cpu_quotas import CpuQuota, QuotaPeriods
 from latmon.support.units import part, show_size, spelled
 
@@ -102,23 +102,10 @@ def _read_us(facts: Facts) -> int:
     return sum(block.span_us for block in blocks[first:])
 
 
-def _device(facts: Facts, throttled: _Throttled) -> str:
-    """Return the device with most I/Os of the process, else of the cgroup; empty where none is known."""
-    name, _, pid = throttled.quota.process.rpartition("/")
-    by_process, by_cgroup = Counter[str](), Counter[str]()
-    for row, done in facts[ISSUERS].items():
-        if row.is_process and (str(row.pid) == pid or (not row.pid and row.comm == name)):
-            by_process[row.device] += done.count
-        elif row.cgroup == throttled.cgroup and row.cgroup != "/":
-            by_cgroup[row.device] += done.count
-    counts = by_process or by_cgroup
-    return max(counts, key=lambda device: (counts[device], device), default="")
-
-
 def _finding(facts: Facts, several: list[_Throttled]) -> Finding:
     worst = several[0]
-    device = _device(facts, worst)
-    devices = (_device(facts, throttled) for throttled in several)
+    device = most_used_device(facts, worst.quota.process, worst.cgroup)
+    devices = (most_used_device(facts, throttled.quota.process, throttled.cgroup) for throttled in several)
     who = worst.process or "the programs"
     periods = f"{part(worst.share)} of the periods"
     used_up = f"{who} of cgroup {worst.cgroup} used up its CPU quota ({_quota(worst)}) in {periods}"

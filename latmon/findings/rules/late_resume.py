@@ -4,8 +4,9 @@ The stage `resume` is the wait of a program's own thread for a CPU, after the co
 and it is no part of the total. Counted are threads that a completion wakes. An outlier names the thread, else it is the
 program's thread with the latest wake-up.
 
-Many ordinary programs on few CPUs make each other late: that is a busy host, and a notice. It is a warning where a
-real-time program ran for most of the time: it keeps ordinary ones from its CPU for as long as it wants.
+Many ordinary programs on few CPUs make each other late: that is a busy host, and a notice, if a good part of the
+waiters are late. It is a warning where a real-time program ran for most of the time: it keeps ordinary ones from its
+CPU for as long as it wants.
 """
 
 from __future__ import annotations
@@ -65,8 +66,16 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
         late = count_from(resumes, limits["delay_us"])
         if late >= limits["ios"] and _lasts(facts, device, resumes, limits):
             share = _share(facts, device, resumes)
-            if share >= limits["share"]:
+            if share >= limits["share"] and _is_harm(facts, device, late, resumes, limits):
                 yield _finding(facts, device, late, share, limits)
+
+
+def _is_harm(facts: Facts, device: str, late: int, resumes: Histogram, limits: Thresholds) -> bool:
+    """Return whether a good part of the waiters is late, or a real-time program keeps them from their CPU."""
+    if late >= limits["often"] * resumes.count:
+        return True
+    program = _thread(facts, device, limits["delay_us"])
+    return program is not None and _is_kept_away(program)
 
 
 def _lasts(facts: Facts, device: str, resumes: Histogram, limits: Thresholds) -> bool:
@@ -221,11 +230,12 @@ RULE = Rule(
     "programs run late after the I/O that they waited for has completed",
     evaluate,
     needs=TRACED,
-    explained_by=("completion-wakeup", "cpu-throttled"),
+    explained_by=("completion-wakeup", "cpu-throttled", "cpu-starved"),
     thresholds={
         "delay_us": Threshold(10_000, "us", "from which on a waiter is late"),
         "ios": Threshold(10, "ios", "with such a waiter at least"),
         "share": Threshold(0.5, "share", "of the time until the waiters run is after the completion"),
+        "often": Threshold(0.05, "share", "of the waiters are late, where no real-time program keeps the CPU"),
         "long_us": Threshold(100_000, "us", "one such wait is enough"),
         "blocks": Threshold(3, "blocks", "of a minute with a late waiter, where none is so long"),
         "critical_us": Threshold(500_000, "us", "a wait of this makes it critical"),

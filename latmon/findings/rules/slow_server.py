@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from latmon.analysis.attribution import FileRow, file_rows, nfs_rows
-from latmon.findings.evidence import nfs_facts
+from latmon.findings.evidence import disk_facts, nfs_facts
 from latmon.findings.facts import Block, Facts
 from latmon.findings.programs import by_program
 from latmon.findings.rule import (
@@ -43,9 +43,6 @@ ID = "slow-server"
 _SHORT_PATH, _SHORT_NAME = 14, 12
 """Cells of a mount and of a program's name in the short text."""
 _REFUTED = "the same operation by hand, such as stat or head on a file of the mount, returns at once meanwhile"
-_MOST_DISKS = 3
-_FAST_US = 20_000
-"""Mean time of a device's I/Os from which on it isn't called healthy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,23 +260,7 @@ def _facts(facts: Facts, slow: _Slow, server: str, programs: Sequence[str]) -> I
     for at, program in enumerate(programs[1:4], 2):
         yield Fact(f"program_{at}", program, f"{program} waits, too")
     yield from nfs_facts(facts, slow.mount)
-    yield from _disk_facts(facts, slow.host)
-
-
-def _disk_facts(facts: Facts, host: str) -> Iterator[Fact]:
-    """Yield what the I/Os of a host's devices take meanwhile, the slowest first."""
-    means: dict[str, float] = {}
-    for device in facts.busy:
-        mean_us = facts.latency(device).mean
-        if mean_us is not None and device.startswith(host):
-            means[device] = mean_us
-    slowest = sorted(means, key=lambda device: -means[device])
-    if not slowest:
-        yield Fact("disks", "", "no I/O of a device was timed meanwhile")
-        return
-    text = ", ".join(f"{device} {spelled(means[device])}" for device in slowest[:_MOST_DISKS])
-    verdict = "the disks are healthy: an I/O takes" if means[slowest[0]] < _FAST_US else "an I/O of the disks takes"
-    yield Fact("disks", text, f"{verdict} {text} on average")
+    yield from disk_facts(facts, slow.host)
 
 
 def _steps(slow: _Slow, server: str) -> Iterator[Step]:

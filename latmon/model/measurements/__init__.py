@@ -9,6 +9,7 @@ from latmon.model.measurements.above import ABOVE
 from latmon.model.measurements.behind import BEHIND
 from latmon.model.measurements.completions import KERNEL, LATENCIES, SEEN
 from latmon.model.measurements.cpu_quotas import CPU_QUOTAS
+from latmon.model.measurements.cpu_waits import CPU_WAITS
 from latmon.model.measurements.device_counters import DEVICE_COUNTERS
 from latmon.model.measurements.dirtiers import DIRTIERS
 from latmon.model.measurements.errors import ERRORS, FAILED_BY
@@ -48,7 +49,7 @@ TABLES: tuple[AnyTable, ...] = (
     MAINTENANCE,
     *(DIRTIERS, MEMORY_LIMITS, MAJOR_FAULTS, MEMORY_WRITERS, MEMORY_USERS, JOURNALS, SYNCS, XFS_LOGS),
     *(CPU_QUOTAS, HUNG_OPERATIONS, RECOVERIES, IO_PRIORITIES, NFS_OPERATIONS, NFS_REQUESTS),
-    *(FILE_SYSTEM_SPACE, WRITTEN, SERVER_WAITS, FILE_SERVERS),
+    *(FILE_SYSTEM_SPACE, WRITTEN, SERVER_WAITS, FILE_SERVERS, CPU_WAITS),
 )
 """All of them, in the order of a recording's line."""
 
@@ -70,6 +71,7 @@ __all__ = [
     "BEHIND",
     "COMPLETERS",
     "CPU_QUOTAS",
+    "CPU_WAITS",
     "DEVICE_COUNTERS",
     "DIRTIERS",
     "ERRORS",

@@ -1,0 +1,263 @@
+"""cpu-starved: a program with I/O waits for a CPU for most of its time, since others have the CPUs that it may use.
+
+Its I/Os are completed in time, and it runs late after each of them: no latency of a device shows it. The waits are the
+kernel's own counts (schedstat), so that no tracer is needed. No finding: programs that compute, each of which has its
+share of a busy host, and a program that waits shortly, or seldom. A quota that is used up is cpu-throttled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from latmon.findings.evidence import disk_facts
+from latmon.findings.facts import Block, Facts
+from latmon.findings.programs import by_program, most_used_device
+from latmon.findings.rule import (
+    CPU_WAITS,
+    FLEET,
+    WARNING,
+    Fact,
+    Finding,
+    Rule,
+    Step,
+    Threshold,
+    Thresholds,
+    Where,
+    duration_facts,
+    plain,
+    short_text,
+    threads,
+    within,
+)
+from latmon.model import measurements
+from latmon.model.devices import HOST_SEPARATOR
+from latmon.model.measurements.cpu_waits import USUAL_WEIGHTS, CpuWait, CpuWaiter
+from latmon.support.units import part, show_size, spelled
+
+ID = "cpu-starved"
+_REFUTED = "the second number of /proc/PID/task/TID/schedstat hardly grows while the program is slow"
+_SHORT_CELLS = 14
+
+
+_Wait = tuple[CpuWaiter, CpuWait]
+
+
+class _Starved(NamedTuple):
+    """A program that waits for a CPU, with the sums of the window."""
+
+    host: str
+    """`HOST:` in a fleet, else empty."""
+    name: str
+    """Empty where it is hidden."""
+    row: CpuWaiter
+    """Of the longest waits."""
+    ran_us: int
+    waited_us: int
+    runs: int
+    io_bytes: int
+    lasted_us: int
+    """Time in which one of its processes waited."""
+
+    @property
+    def who(self) -> str:
+        return self.name or "a program"
+
+    @property
+    def instead(self) -> str:
+        """Return the name of what ran on its CPUs; empty where it is not known."""
+        return self.row.instead.rpartition("/")[0]
+
+    @property
+    def share(self) -> float:
+        """Return the share of its waits in the time in which it could run."""
+        return self.waited_us / max(self.waited_us + self.ran_us, 1)
+
+    @property
+    def mean_us(self) -> float:
+        """Return how long it waits until it runs, on average."""
+        return self.waited_us / max(self.runs, 1)
+
+    @property
+    def waiting(self) -> float:
+        """Return its threads that wait at a time, on average."""
+        return self.waited_us / max(self.lasted_us, 1)
+
+
+def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
+    """Yield a finding on the host, about the program with most waits."""
+    several: list[_Starved] = []
+    for starved in _programs(facts):
+        if not _is_starved(starved, limits):
+            continue
+        lasted_us = sum(block.span_us for block in facts.window if _has(block, starved))
+        if facts.lasts(lasted_us, limits["lasting_us"], _read_us(facts)):
+            several.append(starved)
+    if several:
+        yield _finding(facts, sorted(several, key=lambda starved: (-starved.waited_us, starved.name)))
+
+
+def _programs(facts: Facts) -> Iterator[_Starved]:
+    by_host: dict[str, list[tuple[str, _Wait]]] = {}
+    for row, wait in facts[measurements.CPU_WAITS].items():
+        by_host.setdefault(_host(facts, row), []).append((row.process, (row, wait)))
+    for host, rows in by_host.items():
+        for program, waits in by_program(rows).items():
+            yield _program(host, program.name, waits)
+
+
+def _host(facts: Facts, row: CpuWaiter) -> str:
+    """Return the host in front of a fleet's cgroup, with its colon; empty where the capture is of one host."""
+    return row.cgroup[: row.cgroup.find(HOST_SEPARATOR) + 1] if facts.origin.backend == FLEET else ""
+
+
+def _program(host: str, name: str, waits: Sequence[_Wait]) -> _Starved:
+    row, _ = max(waits, key=lambda each: each[1].waited_us)
+    return _Starved(
+        host,
+        name,
+        row,
+        sum(wait.ran_us for _, wait in waits),
+        sum(wait.waited_us for _, wait in waits),
+        sum(wait.runs for _, wait in waits),
+        sum(wait.io_bytes for _, wait in waits),
+        _longest_us(waits),
+    )
+
+
+def _longest_us(waits: Iterable[_Wait]) -> int:
+    """Return the time of the process that waited for longest: several wait at the same time."""
+    lasted_us: dict[str, int] = {}
+    for row, wait in waits:
+        lasted_us[row.process] = lasted_us.get(row.process, 0) + wait.lasted_us
+    return max(lasted_us.values())
+
+
+def _is_starved(starved: _Starved, limits: Thresholds) -> bool:
+    is_long = starved.share >= limits["share"] and starved.mean_us >= limits["wait_us"]
+    return is_long and starved.waiting >= limits["waiting"]
+
+
+def _has(block: Block, starved: _Starved) -> bool:
+    return any(
+        row.process.rpartition("/")[0] == starved.name and row.cgroup.startswith(starved.host)
+        for row in block[measurements.CPU_WAITS]
+    )
+
+
+def _read_us(facts: Facts) -> int:
+    """Return the length of the window's blocks from the first with such waits on: before, nothing was looked at."""
+    blocks = facts.window
+    first = next((at for at, block in enumerate(blocks) if block[measurements.CPU_WAITS]), 0)
+    return sum(block.span_us for block in blocks[first:])
+
+
+def _finding(facts: Facts, several: list[_Starved]) -> Finding:
+    worst = several[0]
+    device = most_used_device(facts, worst.row.process, worst.row.cgroup)
+    instead = f": {worst.instead} runs there" if worst.instead else ""
+    about = worst.host.replace(HOST_SEPARATOR, ": ")
+    reasons = "".join(f"; {reason}" for reason in _reasons(worst.row))
+    return Finding(
+        ID,
+        WARNING,
+        "",  # which device is not known at first: another one would begin another episode
+        f"{about}{worst.who} does I/O and waits {spelled(worst.mean_us)} for a CPU each time before it runs, "
+        f"{part(worst.share)} of the time in which it could run{instead}{reasons}",
+        tuple(_facts(facts, several)),
+        Where("overview", device),
+        tuple(_steps(facts, worst)),
+        _REFUTED,
+        min(1.0, worst.share),
+        also=(device,) if device else (),
+        short=short_text(
+            worst.host.rstrip(HOST_SEPARATOR),
+            f"{within(worst.who)} waits {spelled(worst.mean_us)} each time for a CPU",
+            *([f": {within(worst.instead, _SHORT_CELLS)} runs"] if worst.instead else []),
+            *(f", {reason}" for reason in _short_reasons(worst.row)),
+        ),
+    )
+
+
+def _reasons(row: CpuWaiter) -> Iterator[str]:
+    """Yield what makes it wait for others, as far as that is known."""
+    if row.weight_file:
+        yield f"its cgroup {row.cgroup} has {row.weight_file} {row.weight} (usual: {USUAL_WEIGHTS[row.weight_file]})"
+    if row.cpus:
+        yield f"it may use CPU {row.cpus} only"
+    if row.nice > 0:
+        yield f"its nice value is {row.nice}"
+
+
+def _short_reasons(row: CpuWaiter) -> Iterator[str]:
+    if row.weight_file:
+        yield f"{row.weight_file} {row.weight}"
+    if row.nice > 0:
+        yield f"nice {row.nice}"
+    if row.cpus:
+        yield f"CPU {row.cpus} only"
+
+
+def _facts(facts: Facts, several: list[_Starved]) -> Iterator[Fact]:
+    worst = several[0]
+    text = f"{worst.who} waited for a CPU for {part(worst.share)} of the time in which it could run (schedstat)"
+    yield Fact("waited", round(worst.share, 3), text, "share", worst.runs)
+    yield from duration_facts(
+        ("wait_us", worst.mean_us, "a wait takes {} on average", worst.runs),
+        ("run_us", worst.ran_us / max(worst.runs, 1), "then it runs for {} on average", None),
+    )
+    yield Fact("waiting", round(worst.waiting, 2), f"{worst.waiting:.2g} of its threads wait at a time, on average")
+    yield Fact("io_bytes", worst.io_bytes, f"it read and wrote {show_size(worst.io_bytes)} meanwhile", "bytes")
+    if worst.row.instead:
+        yield Fact("instead", worst.instead, f"{worst.instead} ran most on the CPUs that it may use")
+    for at, reason in enumerate(_reasons(worst.row), 1):
+        yield Fact(f"reason_{at}", reason, reason)
+    yield from disk_facts(facts, worst.host)
+    for at, other in enumerate(several[1:4], 1):
+        text = f"{other.who} waits, too: {spelled(other.mean_us)} on average"
+        yield Fact(f"other_{at}", other.name, text)
+
+
+def _steps(facts: Facts, starved: _Starved) -> Iterator[Step]:
+    pid = starved.row.process.rpartition("/")[2]
+    yield Step(
+        "see what uses the CPUs, and which of them the program may use; no faster disk helps",
+        commands=(
+            threads(starved.instead if plain(starved.instead) else "", is_sun=facts.is_sun),
+            f"taskset -cp {pid if pid.isdecimal() else 'PID'}",
+        ),
+    )
+    row = starved.row
+    if row.weight_file:
+        yield Step(
+            f"give cgroup {row.cgroup} a larger {row.weight_file}; of a Kubernetes pod it follows from the CPU request",
+            "others on the host have less CPU; undone by the old value",
+        )
+    if row.cpus:
+        yield Step(
+            "let it run on other CPUs, or move what runs there",
+            "caches of the CPU are lost; undone by the old list of CPUs",
+        )
+    if row.nice > 0:
+        yield Step("run it with the usual nice value", "others have less CPU; undone by the old value")
+    if not row.weight_file and not row.cpus and row.nice <= 0:
+        yield Step(
+            "run the others at other times, with a higher nice value or on more CPUs", "they take longer until they end"
+        )
+
+
+RULE = Rule(
+    ID,
+    "a program with I/O waits for a CPU for most of its time",
+    evaluate,
+    needs=CPU_WAITS,
+    explained_by=("cpu-throttled",),
+    thresholds={
+        "share": Threshold(0.8, "share", "of the time in which it could run, it waits"),
+        "wait_us": Threshold(20_000, "us", "a wait takes at least on average"),
+        "waiting": Threshold(0.5, "threads", "of the program wait at a time on average at least"),
+        "lasting_us": Threshold(
+            12_000_000, "us", "of the last minute it was so, or 30 % of that all the time from the start: no burst"
+        ),
+    },
+)

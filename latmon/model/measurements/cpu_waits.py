@@ -1,0 +1,76 @@
+"""Programs with I/O that wait for a CPU for most of the time in which they could run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from latmon.model.table import CGROUP, TEXT, Meaning, Part, Table, Unit, record
+
+SHARES, WEIGHT = "cpu.shares", "cpu.weight"
+"""Files that have a cgroup's weight: of version 1 and 2."""
+USUAL_WEIGHTS = {SHARES: 1024, WEIGHT: 100}
+_MOST_WEIGHT = 1 << 18
+"""MAX_SHARES of version 1."""
+
+
+class CpuWaiter(NamedTuple):
+    """Key of a process that waits for a CPU, with what decides on its turn."""
+
+    process: str
+    """NAME/PID."""
+    cgroup: str
+    """The one with the lowest weight of its own and those above it."""
+    weight_file: str
+    """SHARES or WEIGHT; empty: no weight is below the usual one, or none could be read."""
+    weight: int
+    cpus: str
+    """The CPUs that it may use, such as `0-2,5`; empty: all, or not known."""
+    nice: int
+    instead: str
+    """NAME/PID of the process that ran most on those CPUs; empty: not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class CpuWait:
+    """Times from look to look, of all threads of the process together."""
+
+    lasted_us: int
+    """Time between the looks."""
+    ran_us: int
+    waited_us: int
+    """Ready to run, in the queue of a CPU."""
+    runs: int
+    """How often a thread got a CPU."""
+    io_bytes: int
+    """Bytes that the process read from devices and made dirty."""
+
+
+CPU_WAITS = Table(
+    "cpu_waits",
+    CpuWaiter,
+    (
+        Part(Meaning.PROCESS),
+        CGROUP,
+        Part(names=("", SHARES, WEIGHT)),
+        Part(highest=_MOST_WEIGHT),
+        TEXT,
+        Part(lowest=-20, highest=19),
+        Part(Meaning.PROCESS),
+    ),
+    record(
+        CpuWait,
+        lasted_us=Unit.MICROSECONDS,
+        ran_us=Unit.MICROSECONDS,
+        waited_us=Unit.MICROSECONDS,
+        runs=Unit.EVENTS,
+        io_bytes=Unit.BYTES,
+    ),
+    group="cpu",
+    export_name="cpu_wait",
+    row_title="a process with I/O that waits for a CPU",
+    counts_ios=False,
+    has_own_decoder=True,  # the kernel counts them, no probe
+)
+"""Processes with I/O that waited for a CPU longer than they ran, and sleep of themselves, while programs of the host
+wait for CPUs. A program that computes is not in it: it is taken off its CPU, and does not sleep."""

@@ -1,0 +1,87 @@
+"""cpu-starved: a program with I/O that waits for a CPU, and what looks like it and isn't."""
+
+import pytest
+from finding_cases import S, facts_of, found, lasting
+
+from latmon.findings.engine import not_evaluated
+from latmon.findings.rule import CPU_WAITS as CPU_WAITS_READ
+from latmon.findings.rules.cpu_starved import ID
+from latmon.model.measurements import CPU_WAITS, ISSUERS
+from latmon.model.measurements.cpu_waits import SHARES, CpuWait, CpuWaiter
+from latmon.model.measurements.issued_io import IssuedIO
+from latmon.model.measurements.issuers import Issuer
+
+API = CpuWaiter("apiserver/7", "/besteffort", SHARES, 2, "1", 0, "cc1plus/9")
+PLAIN = CpuWaiter("apiserver/7", "/", "", 0, "", 0, "")
+
+
+def waits(row=API, *, waited=3.9, ran=0.02, runs_per_s=20, looked=1.0):
+    """Return the waits of a block of 5 s: threads that wait and run on average, while they were looked at."""
+    us = round(5 * S * looked)
+    return {CPU_WAITS: {row: CpuWait(us, round(us * ran), round(us * waited), round(us * runs_per_s / S), 20_480)}}
+
+
+def starved(blocks=12, tables=None, **case):
+    return found(ID, lasting(blocks, tables=tables or waits(**case)))
+
+
+def test_who_waits_for_a_cpu_for_what_and_why():
+    (finding,) = starved()
+    assert (finding.severity, finding.device) == ("warning", "")
+    assert finding.short == "apiserver waits 195 ms each time for a CPU: cc1plus runs, cpu.shares 2"
+    assert finding.summary == (
+        "apiserver does I/O and waits 195 ms for a CPU each time before it runs, 99% of the time in which it could "
+        "run: cc1plus runs there; its cgroup /besteffort has cpu.shares 2 (usual: 1024); it may use CPU 1 only"
+    )
+    facts = {fact.name: fact.text for fact in finding.facts}
+    assert facts["run_us"] == "then it runs for 1 ms on average"
+    assert facts["waiting"] == "3.9 of its threads wait at a time, on average"
+    assert "no faster disk helps" in finding.steps[0].what
+    assert len(finding.short) <= 76
+
+
+def test_a_program_with_no_known_reason():
+    (finding,) = starved(row=PLAIN)
+    assert finding.short == "apiserver waits 195 ms each time for a CPU"
+    assert "with a higher nice value" in finding.steps[-1].what
+
+
+def test_a_nice_value_is_a_reason():
+    (finding,) = starved(row=PLAIN._replace(nice=19))
+    assert finding.short == "apiserver waits 195 ms each time for a CPU, nice 19"
+
+
+def test_processes_of_one_name_are_one_program():
+    tables = {
+        CPU_WAITS: {
+            PLAIN._replace(process=f"worker/{pid}"): CpuWait(5 * S, 5_000, round(0.3 * 5 * S), 30, 4096)
+            for pid in (1, 2, 3)
+        }
+    }
+    (finding,) = starved(tables=tables)
+    assert finding.short == "worker waits 50 ms each time for a CPU"
+    waiting = next(fact for fact in finding.facts if fact.name == "waiting")
+    assert waiting.value == pytest.approx(0.9)
+
+
+def test_the_device_of_the_program_is_affected_too():
+    issuer = Issuer("sda", "read", "/", "", 7, "apiserver")
+    (finding,) = starved(tables=waits() | {ISSUERS: {issuer: IssuedIO(50, 50 * 4096)}})
+    assert finding.also == ("sda",)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param({"ran": 2.0}, id="it runs a third of the time: a busy host"),
+        pytest.param({"runs_per_s": 1000}, id="short waits"),
+        pytest.param({"waited": 0.3}, id="it seldom waits"),
+        pytest.param({"blocks": 1}, id="a burst"),
+    ],
+)
+def test_others_are_not_found(case):
+    assert starved(**case) == []
+
+
+def test_without_psi_or_schedstat_the_rule_is_not_evaluated():
+    assert ID in not_evaluated(facts_of(lasting(12)))[CPU_WAITS_READ]
