@@ -73,7 +73,9 @@ def test_the_device_of_the_program_is_affected_too():
 @pytest.mark.parametrize(
     "case",
     [
-        pytest.param({"ran": 2.0}, id="it runs a third of the time: a busy host"),
+        pytest.param({"ran": 0.3, "waited": 9.0}, id="it computes: a job of a build"),
+        pytest.param({"ran": 0.05, "waited": 0.6}, id="it has a part of its time that is not small"),
+        pytest.param({"row": API._replace(instead="apiserver/8")}, id="it waits for another process of its own"),
         pytest.param({"runs_per_s": 1000}, id="short waits"),
         pytest.param({"waited": 0.3}, id="it seldom waits"),
         pytest.param({"blocks": 1}, id="a burst"),

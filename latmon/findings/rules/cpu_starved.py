@@ -1,8 +1,9 @@
 """cpu-starved: a program with I/O waits for a CPU for most of its time, since others have the CPUs that it may use.
 
 Its I/Os are completed in time, and it runs late after each of them: no latency of a device shows it. The waits are the
-kernel's own counts (schedstat), so that no tracer is needed. No finding: programs that compute, each of which has its
-share of a busy host, and a program that waits shortly, or seldom. A quota that is used up is cpu-throttled.
+kernel's own counts (schedstat), so that no tracer is needed. No finding: programs that compute, such as the jobs of
+a build, each of which has its share of a busy host (8 of them on 2 CPUs wait 90 % of their time), a program that waits
+for its own processes, and one that waits shortly, or seldom. A quota that is used up is cpu-throttled.
 """
 
 from __future__ import annotations
@@ -79,6 +80,11 @@ class _Starved(NamedTuple):
         return self.waited_us / max(self.runs, 1)
 
     @property
+    def running(self) -> float:
+        """Return its threads that run at a time, on average."""
+        return self.ran_us / max(self.lasted_us, 1)
+
+    @property
     def waiting(self) -> float:
         """Return its threads that wait at a time, on average."""
         return self.waited_us / max(self.lasted_us, 1)
@@ -134,6 +140,8 @@ def _longest_us(waits: Iterable[_Wait]) -> int:
 
 
 def _is_starved(starved: _Starved, limits: Thresholds) -> bool:
+    if starved.running > limits["running"] or (starved.instead and starved.instead == starved.name):
+        return False
     is_long = starved.share >= limits["share"] and starved.mean_us >= limits["wait_us"]
     return is_long and starved.waiting >= limits["waiting"]
 
@@ -253,7 +261,10 @@ RULE = Rule(
     needs=CPU_WAITS,
     explained_by=("cpu-throttled",),
     thresholds={
-        "share": Threshold(0.8, "share", "of the time in which it could run, it waits"),
+        "share": Threshold(0.95, "share", "of the time in which it could run, it waits"),
+        "running": Threshold(
+            0.1, "threads", "of the program run at a time on average at most: one that computes has more"
+        ),
         "wait_us": Threshold(20_000, "us", "a wait takes at least on average"),
         "waiting": Threshold(0.5, "threads", "of the program wait at a time on average at least"),
         "lasting_us": Threshold(
