@@ -49,11 +49,18 @@ class Mount:
     """The directory in the file system that is mounted."""
     number_of_mount: int = 0
     """The kernel's mnt_id, which /proc/PID/fdinfo has as well."""
+    own_options: str = ""
+    """Options of this mount alone, such as `ro` of a bind mount; `options` are those of the file system."""
 
     @property
     def is_remote(self) -> bool:
         """Whether a server provides it, on another host or in another process."""
         return self.kind in _REMOTE or self.kind.startswith("fuse.")
+
+    @property
+    def is_read_only(self) -> bool:
+        """Return whether nothing can be written through this mount, by its own options."""
+        return "ro" in self.own_options.split(",")
 
 
 class Mounts:
@@ -86,6 +93,11 @@ class Mounts:
             if before is None or _mount_rank(mount) < _mount_rank(before):
                 usual[mount.number] = mount
         return usual
+
+    @cached_property
+    def read_only(self) -> frozenset[tuple[int, int]]:
+        """The numbers of file systems with a mount that is read-only by its own options."""
+        return frozenset(mount.number for mount in self.all if mount.is_read_only)
 
     def above(self, path: Path) -> Mount | None:
         """Return the mount of a file or directory: the latest one with the longest mount point above it."""
@@ -204,7 +216,8 @@ def _parse(text: bytes) -> Iterator[Mount]:
             number = (int(major), int(minor)) if major.isdigit() and minor.isdigit() else (0, 0)
             names = clean(plain_field(kinds[0])), plain_field(kinds[1]), plain_field(kinds[2])
             number_of_mount = int(places[0]) if places[0].isdigit() else 0
-            yield Mount(plain_field(places[4]), *names, number, plain_field(places[3]), number_of_mount)
+            root, own_options = plain_field(places[3]), plain_field(places[5])
+            yield Mount(plain_field(places[4]), *names, number, root, number_of_mount, own_options)
 
 
 def _mount_rank(mount: Mount) -> tuple[bool, int]:

@@ -54,6 +54,7 @@ from latmon.findings.rule import (
     LIMITS,
     MEMORY,
     MISSING,
+    MOUNTS,
     PATTERNS,
     PRIORITIES,
     PROCESSES,
@@ -75,8 +76,8 @@ from latmon.findings.rules.dirty_throttled import DIRTY_LIMIT
 from latmon.model import measurements
 from latmon.model.devices import host_and_device, is_behind_tcp
 from latmon.model.frame import FILES as FILES_TRACED
+from latmon.model.frame import READ_ONLY_KIND, Device, Frame, Mark, Origin
 from latmon.model.frame import SIZES as SIZES_TRACED
-from latmon.model.frame import Device, Frame, Mark, Origin
 from latmon.model.host_context import CONTEXT, ContextValue, HostContext, add_to, added
 from latmon.model.inflight import MEANS
 from latmon.model.measurements import TRACED_LATENCIES
@@ -224,7 +225,8 @@ def unexplained(found: Sequence[Finding]) -> tuple[Finding, ...]:
         finding
         for finding in known.values()
         if all(
-            causes.get((cause, finding.device), -1) < SEVERITIES.index(finding.severity) for cause in why[finding.id]
+            causes.get((cause, finding.device), -1) < SEVERITIES.index(finding.severity)
+            for cause in (*why[finding.id], *finding.explained_by)
         )
     )
 
@@ -253,6 +255,9 @@ def not_evaluated(facts: Facts, off: frozenset[str] = frozenset()) -> dict[str, 
         SERVERS: _is_counted(facts, measurements.HUNG_OPERATIONS) or bool(facts[measurements.NFS_OPERATIONS]),
         PRIORITIES: _is_counted(facts, measurements.IO_PRIORITIES),
         SPACE: _is_counted(facts, measurements.FILE_SYSTEM_SPACE),
+        # who looks at free space reads the mounts
+        MOUNTS: _is_counted(facts, measurements.FILE_SYSTEM_SPACE)
+        or any(device.report(READ_ONLY_KIND) for device in facts.devices.values()),
         MEMORY: any(map(swap_thrash.is_measured, facts.window)),
         ISSUERS: any(_has_latencies(block) for block in facts.window),
         PROCESSES: any(issuer.is_process and done.latency for issuer, done in facts[measurements.ISSUERS].items()),

@@ -252,6 +252,8 @@ class Finding:
     """The verdict for the first screen in at most SHORT_CELLS, by `short_text`; each rule gives one."""
     state: tuple[str, str] = ("", "")
     """A subject (a cgroup), and its state (its limit). Another state of the same subject is another episode."""
+    explained_by: tuple[str, ...] = ()
+    """Rules that explain this finding, in addition to `Rule.explained_by`."""
     began: Moment | None = None
     """When it began, where that is known better than by the block after which it was found."""
     at: Moment | None = None
@@ -322,13 +324,13 @@ CGROUPS, ISSUERS, FILES, PATTERNS, ERRORS = "cgroups", "issuers", "files", "patt
 FILE_TIMES, RECOVERIES = "file times", "recoveries"
 DIRTY, MEMORY, JOURNALS, QUOTAS, HANGS = "dirty", "memory", "journals", "cpu quotas", "hangs"
 PRIORITIES, SPACE, PROCESSES, SERVERS, FAULTS = "io priorities", "free space", "processes", "servers", "faults"
-CPU_WAITS = "cpu waits"
+CPU_WAITS, MOUNTS = "cpu waits", "mounts"
 """Inputs: latency histograms; requests traced on demand; counts of outstanding I/Os; limits of drivers, of cgroups;
 latencies by cgroup; operations on files; sizes and order of I/Os; the status of each I/O; the parts of the time of
 operations on files; time-outs and resets; dirty pages with their limits, or the pauses of who dirties them; pages that
 are read again for want of memory; commits of journals; CPU quotas of cgroups; operations on files that hang; I/O
 priorities of processes; free space of file systems; latencies by process; waits for the servers of file systems;
-major page faults; waits of programs for a CPU."""
+major page faults; waits of programs for a CPU; mounts of file systems."""
 
 MISSING: Mapping[str, str] = MappingProxyType(
     {
@@ -352,6 +354,7 @@ MISSING: Mapping[str, str] = MappingProxyType(
         CPU_WAITS: "waits of programs for a CPU were not read, which needs PSI and schedstat",
         PRIORITIES: "I/O priorities of processes were not read",
         SPACE: "free space of file systems was not read",
+        MOUNTS: "mounts of file systems were not read",
         PROCESSES: "no latencies were timed by process, which screen 7 does",
         MEMORY: "pages that are read again for want of memory were not counted",
     }

@@ -187,6 +187,10 @@ LOG_DEVICE = "log_device"
 MOUNTED_SYNC, MOUNTED_DIRSYNC = "mounted_sync", "mounted_dirsync"
 """Reports of a disk with a file system whose changes, or those of its directories, are synchronous by an option of its
 mount (`sync`, `dirsync`): the value is the mount point."""
+READ_ONLY_KIND, READ_ONLY_MOUNT = "read_only_file_system", "read_only_mount"
+READ_ONLY_SINCE, READ_ONLY_CAUSE = "read_only_since", "read_only_cause"
+"""Reports of a disk with a file system that the kernel made read-only after an error: its type, its mount point; the
+time by RFC 3339 and the file system's own word for the error, where they are known."""
 BACKING_DEVICE = "backing_device"
 """Report of a loop device: the disk with the file system that its file is on."""
 THREAD_PRIORITY, OTHER_PRIORITY, SOURCE = "thread_priority", "other_thread_priority", "source"

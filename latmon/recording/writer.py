@@ -29,6 +29,7 @@ from latmon.model.frame import (
     MOUNTED_DIRSYNC,
     MOUNTED_SYNC,
     NOT_KNOWN,
+    READ_ONLY_MOUNT,
     CgroupLimit,
     Device,
     FileOperation,
@@ -446,7 +447,7 @@ def _private_mark(mark: Mark, redaction: Redaction) -> Mark:
     return replace(mark, text=_without_identifiers(private_text(mark.text, redaction)))
 
 
-_PRIVATE_REPORTS = frozenset(("by_path", MOUNTED_SYNC, MOUNTED_DIRSYNC))
+_PRIVATE_REPORTS = frozenset(("by_path", MOUNTED_SYNC, MOUNTED_DIRSYNC, READ_ONLY_MOUNT))
 
 
 def private_device(device: Device) -> Device:

@@ -79,7 +79,7 @@ def test_what_is_free_and_what_is_written_to_the_partition(host):
     host.at(0)
     host.write("sda1", 2000)
     host.write("sda2", 9)
-    row = SpaceLooks(1, *ROOM, 2000 * 512, 1)
+    row = SpaceLooks(1, 500 * MB, 100 * MB, 125 * MB, 1000, 400, 2000 * 512, 1)
     assert host.at(5)[FILE_SYSTEM_SPACE] == {VAR: row}
     looks = SpaceLooks(3, 1500 * MB, 300 * MB, 375 * MB, 3000, 1200, 2000 * 512, 3)
     assert host.rows(5, 10, 300)[VAR] == SpaceLooks(2, 1000 * MB, 200 * MB, 250 * MB, 2000, 800, 0, 2)
@@ -111,7 +111,7 @@ def test_a_file_system_that_is_mounted_anew_was_not_written(host):
     host.at(0)
     host.mount("31 1 8:1 / /var rw - ext4 /dev/sda1 rw")
     host.write("sda1", 2000)
-    assert host.rows(0, 5)[VAR] == SpaceLooks(1, *ROOM, 0, 0)
+    assert host.rows(0, 5)[VAR] == SpaceLooks(1, *ROOM[:5], 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -237,6 +237,14 @@ def test_a_mount_point_that_is_gone_is_no_error(host):
 
 
 @pytest.mark.skipif(not Path("/proc/self/mountinfo").exists(), reason="needs Linux")
+def test_a_file_system_that_is_shut_down_still_answers(host):
+    host.at(0)
+    assert host.reader.shut_down == frozenset()
+    host.answers["/var"] = ROOM._replace(is_shut_down=True)
+    assert host.at(5)[FILE_SYSTEM_SPACE][VAR].free_inodes == 400
+    assert host.reader.shut_down == {20}
+
+
 def test_the_kernel_s_answer():
     proc = Path("/proc")
     mount = Mounts((proc / "self/mountinfo").read_bytes()).above(Path("/proc/self"))

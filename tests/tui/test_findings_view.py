@@ -866,6 +866,7 @@ def as_many_rules_as_in_the_pictures(monkeypatch):
         "cpu-throttled",
         "hung-file-system",
         "full-file-system",
+        "read-only-file-system",
         "low-io-priority",
         "command-timeouts",
     )

@@ -43,6 +43,7 @@ from latmon.support.trust import environment, find_tool
 from latmon_backends.kernel import location
 from latmon_backends.kernel.diskstats import UNNUMBERED, Counters, DeviceNumber, in_driver
 from latmon_backends.kernel.log_devices import LogDeviceReader
+from latmon_backends.kernel.read_only_mounts import ReadOnlyMountReader
 from latmon_backends.kernel.swaps import SwapReader
 from latmon_backends.kernel.sync_mounts import SyncMountReader
 
@@ -487,6 +488,8 @@ class BlockDevices:
     sys: Path
     mounts: MountTable | None = None
     """The table that other readers share."""
+    shut_down: frozenset[int] = frozenset()
+    """Numbers of the mounts whose file systems were seen to be shut down, which the mounts don't have."""
     _devices: dict[str, Device] = field(default_factory=dict)
     _disks: dict[DeviceNumber, str] = field(default_factory=dict)
     _whole: dict[str, str] = field(default_factory=dict)
@@ -519,6 +522,7 @@ class BlockDevices:
     _swaps: SwapReader = field(init=False)
     _log_devices: LogDeviceReader = field(init=False)
     _sync_mounts: SyncMountReader = field(init=False)
+    _read_only_mounts: ReadOnlyMountReader = field(init=False)
     _tools: ToolReports | None = field(init=False)
     """None where sysfs is not this host's: a tool would read another drive."""
 
@@ -528,6 +532,7 @@ class BlockDevices:
         self._swaps = SwapReader(self.proc, self._mount_table)
         self._log_devices = LogDeviceReader(self.proc, self.sys, self._mount_table)
         self._sync_mounts = SyncMountReader(self.sys, self._mount_table)
+        self._read_only_mounts = ReadOnlyMountReader(self.sys, self._mount_table)
         self._tools = ToolReports() if self.sys == Path("/sys") else None
 
     @property
@@ -555,6 +560,7 @@ class BlockDevices:
         self._swaps.refresh(self._second, self._disk_of, self._disk_at)
         self._log_devices.refresh(self._second, self._disk_of, self._disk_at)
         self._sync_mounts.refresh(self._second)
+        self._read_only_mounts.refresh(self._second, self.shut_down)
         due = self._due(lines, changed.values(), passed_s)
         present = [name for name in due if self._is_there(name, lines[name])]
         self._read_limits(present)
@@ -740,7 +746,8 @@ class BlockDevices:
         readers = self._swaps, self._log_devices, self._sync_mounts
         by_mounts = (reader.reports.get(name) for reader in readers)
         areas = (report for report in by_mounts if report is not None)
-        return (*self._reports.get(name, (0, ()))[1], *by_tools, *areas)
+        read_only = self._read_only_mounts.reports.get(name, ())
+        return (*self._reports.get(name, (0, ()))[1], *by_tools, *areas, *read_only)
 
     def _swap_label(self, name: str) -> str:
         swap = self._swaps.reports.get(name)

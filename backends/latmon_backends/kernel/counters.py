@@ -314,6 +314,7 @@ class KernelSampler(CounterSampler):
         # At once: between the column and this gauge every millisecond of work lets I/Os move from one to the other.
         gauges = {name: self._in_driver(name) for name in moved if name in self._chosen}
         numbered_before = self.block.generations
+        self.block.shut_down = self._space.shut_down
         change = self.block.refresh(lines, mono_us)
         lines |= self._lines_of_new(numbered_before)
         self._lines = lines

@@ -5,12 +5,16 @@ is asked on a thread of its own. One that does not answer keeps that thread, and
 there. Mounts of servers are not asked, and neither is what lies below one. An automount is left alone, too: to ask it
 would keep it mounted. A notice says how many file systems on watched devices are not asked, and why.
 
+XFS that was shut down after an error still answers, and mountinfo does not have it. So its root is looked at as well
+(fstat(2)), which fails with EIO then (fs/xfs/xfs_iops.c xfs_vn_getattr()).
+
 A mount point may be another file system's by now, or be covered by one. So it is opened (O_PATH, which asks no file
 system for anything), and its mnt_id is compared.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import time
@@ -42,7 +46,7 @@ _MOST_HUNG = 8
 _NO_ANSWER, _BELOW_SERVER = "without an answer", "below the mount of a server or an automount"
 _TOO_MANY = f"beyond the first {_MOST_FILE_SYSTEMS}"
 """Reasons why a file system is not asked."""
-_KINDS = frozenset(
+WRITABLE_KINDS = frozenset(
     (
         *("ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "jfs", "reiserfs", "nilfs2", "bcachefs"),
         *("vfat", "exfat", "ntfs3"),
@@ -63,6 +67,8 @@ class Space(NamedTuple):
     free_bytes: int
     inodes: int
     free_inodes: int
+    is_shut_down: bool = False
+    """Whether all calls on its files fail, after an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +135,12 @@ class SpaceReader(PacedLooks[Look]):
         not_asked = _not_asked_text(self._last.not_asked) if self._last is not None else ""
         return "; ".join(filter(None, (super().left_out, not_asked)))
 
+    @property
+    def shut_down(self) -> frozenset[int]:
+        """Return the numbers of the mounts (mnt_id) whose file systems were shut down, as of the last look."""
+        seen = self._last.file_systems.values() if self._last is not None else ()
+        return frozenset(row.number_of_mount for row in seen if row.space.is_shut_down)
+
     def watch(self, devices: Collection[str]) -> None:
         """Look at the file systems on these disks from now on."""
         self._devices = devices
@@ -160,7 +172,7 @@ class SpaceReader(PacedLooks[Look]):
         local: list[tuple[str, Mount]] = []
         not_asked: Counter[str] = Counter()
         for mount in mounts.usual.values():
-            if mount.kind not in _KINDS or not _is_writable(mount):
+            if mount.kind not in WRITABLE_KINDS or not _is_writable(mount):
                 continue
             device = mounts.disk_of(mount, self._sys)
             if device not in devices:
@@ -207,11 +219,21 @@ def ask_kernel(proc: Path, mount: Mount) -> Space | None:
         if number is None or int(number[1]) != mount.number_of_mount:
             return None
         answer = os.fstatvfs(file)
+        is_shut_down = mount.kind == "xfs" and _fails(file)
     finally:
         os.close(file)
     unit = answer.f_frsize
     sizes = answer.f_blocks * unit, answer.f_bavail * unit, answer.f_bfree * unit
-    return Space(*sizes, answer.f_files, answer.f_favail)
+    return Space(*sizes, answer.f_files, answer.f_favail, is_shut_down)
+
+
+def _fails(file: int) -> bool:
+    """Return whether a look at an open directory fails with EIO."""
+    try:
+        os.fstat(file)
+    except OSError as error:
+        return error.errno == errno.EIO
+    return False
 
 
 def _unsafe_points(mounts: Mounts) -> list[str]:
@@ -247,7 +269,9 @@ def _seen(mount: Mount, space: Space, written: int, mono_us: int, before: _Seen 
 
 def _row(seen: _Seen, mono_us: int) -> SpaceLooks:
     is_active = seen.last_written_us is not None and mono_us - seen.last_written_us <= _ACTIVE_US
-    return SpaceLooks(1, *seen.space, seen.gained, int(is_active))
+    space = seen.space
+    sizes = space.size_bytes, space.available_bytes, space.free_bytes
+    return SpaceLooks(1, *sizes, space.inodes, space.free_inodes, seen.gained, int(is_active))
 
 
 def _used_share(row: SpaceLooks) -> float:

@@ -5,6 +5,9 @@ op that fails is a warning. Statuses with which the kernel sends an I/O again, o
 wait, are no failures, nor is a discard that a device doesn't support. A device above others, such as a multipath
 device, may hide the failure of one below it: the finding names the device that failed the I/O. Whose I/Os they are is
 known by cgroup where the always-on probe knows that, and by process of those that took long enough to be logged.
+
+Failed writes after which the kernel made a file system of the device read-only are named by read-only-file-system,
+which lasts as long as that does.
 """
 
 from __future__ import annotations
@@ -38,6 +41,9 @@ from latmon.support.units import counted, spelled, whole
 
 ID = "io-errors"
 _CRITICAL_OPS = frozenset(("read", "write", "flush"))
+_WRITES = frozenset(("write", "flush"))
+_READ_ONLY_FILE_SYSTEM = "read-only-file-system"
+"""The rule that names failed writes after which a file system is read-only."""
 _NO_FAILURES = frozenset((errors.REQUEUED, errors.WOULD_BLOCK))
 _MOST_NAMED = 3
 """Cgroups, and processes, whose I/Os failed."""
@@ -104,6 +110,7 @@ def _finding(facts: Facts, device: str, flows: Mapping[Flow, Mapping[str, int]])
         _REFUTED,
         failed / completed,
         short=_short(facts, device, flows),
+        explained_by=(_READ_ONLY_FILE_SYSTEM,) if all(flow.op in _WRITES for flow in flows) else (),
     )
 
 
