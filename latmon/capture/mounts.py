@@ -99,14 +99,15 @@ class Mounts:
         """The numbers of file systems with a mount that is read-only by its own options."""
         return frozenset(mount.number for mount in self.all if mount.is_read_only)
 
+    @cached_property
+    def _by_point(self) -> Mapping[str, Mount]:
+        """The latest mount at each mount point, which hides those before."""
+        return {mount.point: mount for mount in self.all}
+
     def above(self, path: Path) -> Mount | None:
         """Return the mount of a file or directory: the latest one with the longest mount point above it."""
-        longest: Mount | None = None
-        for mount in self.all:
-            is_above = mount.point == "/" or path == Path(mount.point) or Path(mount.point) in path.parents
-            if is_above and (longest is None or len(mount.point) >= len(longest.point)):
-                longest = mount
-        return longest
+        points = (str(directory) for directory in (path, *path.parents))
+        return next((self._by_point[point] for point in points if point in self._by_point), None)
 
     def disk_of(self, mount: Mount, sys: Path = Path("/sys")) -> str:
         """Return a mount's block device, the whole disk of a partition; empty where it is on none, or not known."""

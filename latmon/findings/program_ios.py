@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from latmon.findings.facts import Block
 from latmon.model import measurements
 from latmon.model.histogram import Histogram, merge
+from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import OTHERS, Issuer
 
 WRITEBACK = "writeback"
 """In place of the name of the kernel's threads that write dirty pages (fs/fs-writeback.c: a workqueue's)."""
-KERNEL_THREADS = "threads of the kernel"
+KERNEL_THREADS = "the kernel"
 """In place of the names of workers that read, such as those of loop devices (drivers/block/loop.c)."""
 _WORKER = "kworker/"
 
@@ -67,8 +69,7 @@ def ios_by_program(blocks: Iterable[Block], device: str) -> list[ProgramIos]:
     latencies: dict[tuple[str, str], list[Histogram]] = defaultdict(list)
     sizes: dict[tuple[str, str], int] = defaultdict(int)
     for block in blocks:
-        rows = block[measurements.ISSUERS].items()
-        of_processes = [(issuer, done) for issuer, done in rows if issuer.device == device and issuer.is_process]
+        of_processes = block.once("issuers of devices", partial(_of_devices, block)).get(device, [])
         if of_processes:
             span_us += block.span_us
         for issuer, done in of_processes:
@@ -77,6 +78,15 @@ def ios_by_program(blocks: Iterable[Block], device: str) -> list[ProgramIos]:
                 latencies[key].append(done.latency)
                 sizes[key] += done.bytes
     return [ProgramIos(name, op, merge(parts), sizes[name, op], span_us) for (name, op), parts in latencies.items()]
+
+
+def _of_devices(block: Block) -> dict[str, list[tuple[Issuer, IssuedIO]]]:
+    """Return the rows of processes by device, so that rules about each of many devices don't pass all of them."""
+    by_device: dict[str, list[tuple[Issuer, IssuedIO]]] = defaultdict(list)
+    for issuer, done in block[measurements.ISSUERS].items():
+        if issuer.is_process:
+            by_device[issuer.device].append((issuer, done))
+    return by_device
 
 
 def _program_name(issuer: Issuer) -> str:

@@ -154,3 +154,44 @@ def test_a_burst_in_a_minute_is_no_finding():
 def test_without_times_in_use_there_is_no_finding():
     rows = load("sda", "searchd", 1965, 163_000) | {"depths": {}}
     assert findings(*[(rows,)] * 6) == []
+
+
+def test_writeback_is_not_that_of_a_program_that_reads_from_a_device_above():
+    flush = load("sda", "kworker/u8:3", 100, 400_000, op="write", size=MIB)
+    reads = load("loop1", "snapd", 20, 300)
+    devices = [disk(), on_file("loop1", "sda")]
+    (finding,) = findings(*[(flush, reads)] * 5, devices=devices, written={Writer("dump/7"): 90 * MIB})
+    assert finding.summary.startswith("sda is busy 100% of the time: dump keeps 8 writes of 1 MiB in flight")
+
+
+def test_another_op_or_size_before_is_not_compared():
+    reads = (load("sda", "scan", 200, 2_000, size=MIB // 16, busy=IDLE),)
+    writes = (load("sda", "scan", 200, 100_000, op="write", size=MIB // 16),)
+    (finding,) = findings(*[reads] * 2, *[writes] * 4)
+    assert finding.short == "sda: 4 writes of scan in flight, 100 ms each"
+    large = (load("sda", "backup", 600, 10_000, size=MIB),)
+    small = (load("sda", "search", 650, 490_000),)
+    (finding,) = findings(*[large] * 2, *[small] * 4)
+    assert "only wait" not in finding.summary
+
+
+def test_a_program_that_waited_as_long_before_is_no_reason_for_a_warning():
+    slow = (load("sda", "mail", 100, 40_000, busy=IDLE),)
+    waits = load("sda", "mail", 100, 40_000)
+    fills = load("sda", "build", 450, 45_000, size=MIB // 2)
+    both = {name: {**waits[name], **fills[name]} for name in waits}
+    both["histograms"] = timed("sda", [(100, {"total": 40_000}), (450, {"total": 45_000})])
+    both["kernel"] = done("sda", 550, "read", MIB // 3)
+    (finding,) = findings(*[slow] * 2, *[(both,)] * 4)
+    assert finding.severity == NOTICE
+
+
+def test_a_volume_is_left_to_its_disk():
+    volume = disk("dm-0", kind="dm", driver="", members=("sda",))
+    busy = (load("sda", "searchd", 1965, 163_000), load("dm-0", "searchd", 1965, 163_000))
+    assert [finding.device for finding in findings(*[busy] * 6, devices=[disk(), volume])] == ["sda"]
+
+
+def test_reads_of_the_kernel_for_nobody_known_say_so():
+    (finding,) = findings(*[(load("sda", "kworker/u8:3", 1965, 163_000),)] * 6)
+    assert finding.summary.startswith("sda is busy 100% of the time: the kernel keeps 64 reads of 4 KiB in flight")

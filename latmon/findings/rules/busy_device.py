@@ -15,6 +15,7 @@ No finding: I/Os that are quick nevertheless, and bursts.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -54,8 +55,12 @@ _AS_DEEP = 0.5
 _EXPECTED_BUSY = 0.5
 """Share of the time for which a load that grew keeps a device busy at least, by what the smaller one before took: below
 that the device takes longer for each I/O."""
+_SAME_SIZE = 1.5
+"""Mean sizes that differ by more than so many times are of other I/Os, whose times are not compared."""
 _OTHER_SIZE = 4.0
 """Sizes before that differ by so many times are named."""
+_MOST_BYTES = 0.5
+"""Part of the bytes that threads of the kernel read or write, from which on a program above is named for them."""
 _MOST_WAITERS = 3
 _NAME_CELLS = 11
 _REFUTED = "its I/Os take as long with one of them in flight: then it is slow, not busy"
@@ -118,7 +123,7 @@ class _Busy:
     op_us: float
     """Mean time of all I/Os of the holder's op on the busy device."""
     before_us: float | None
-    """Mean time of I/Os of the holder's op before, of all ops where it had none; None: there were no I/Os."""
+    """Mean time of I/Os of the holder's op before; None: there were none."""
     change: _Change
     waiters: tuple[_Waiter, ...]
 
@@ -147,10 +152,10 @@ class _Busy:
 
 
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
-    """Yield a finding per busy device; one on a file of another busy device is left to that."""
+    """Yield a finding per busy device; one above another busy device is left to that."""
     busy = {name: _busy(facts, name, limits) for name in facts.busy}
     for name, device in busy.items():
-        if device is not None and busy.get(_backing_device(facts, name)) is None:
+        if device is not None and all(busy.get(below) is None for below in _devices_below(facts, name)):
             yield _finding(facts, device)
 
 
@@ -166,10 +171,11 @@ def _busy(facts: Facts, device: str, limits: Thresholds) -> _Busy | None:
     if holder is None or holder.share < limits["holds"]:
         return None
     above = _devices_above(facts, device)
-    named = (_holder_above(blocks, above) if holder.ios.is_of_kernel else None) or holder
+    named = _holder_above(blocks, above, holder.ios) or holder
     written = most_buffered(facts, device) if named.ios.is_writeback else None
     earlier = [block for block in facts.window if block.end_us <= blocks[0].begin_us]
     before = _load(earlier, device)
+    before_us = _mean_us(earlier, device, holder.ios.op)
     return _Busy(
         device=device,
         load=load,
@@ -180,19 +186,17 @@ def _busy(facts: Facts, device: str, limits: Thresholds) -> _Busy | None:
         writer="" if written is None else written[0].name,
         share=holder.share,
         before=before,
-        op_us=_mean_of(blocks, device, holder.ios.op, load) or 0.0,
-        before_us=_mean_of(earlier, device, holder.ios.op, before),
-        change=_change(before, load, limits),
-        waiters=tuple(_waiters(blocks, named, (device, *above), limits)),
+        op_us=_mean_us(blocks, device, holder.ios.op) or 0.0,
+        before_us=before_us,
+        change=_change(before, load, limits, has_op=before_us is not None),
+        waiters=tuple(_waiters((earlier, blocks), named, (device, *above), limits)),
     )
 
 
-def _mean_of(blocks: Sequence[Block], device: str, op: str, load: _Load | None) -> float | None:
-    """Return the mean time of an op's I/Os, of all ops where there are none; None without I/Os."""
-    mean_of_op = mean_time_of(blocks, device, op)
-    if mean_of_op is not None:
-        return mean_of_op.mean_us
-    return load.latency_us if load is not None and load.ios_per_s else None
+def _mean_us(blocks: Sequence[Block], device: str, op: str) -> float | None:
+    """Return the mean time of an op's I/Os; None where there are none."""
+    mean_time = mean_time_of(blocks, device, op)
+    return None if mean_time is None else mean_time.mean_us
 
 
 def _busy_blocks(facts: Facts, device: str, limits: Thresholds) -> Sequence[Block]:
@@ -229,7 +233,8 @@ def _begin_of(block: Block) -> Moment:
     return Moment(block.begin_us, block.wall - (block.end_us - block.begin_us) / 1e6)
 
 
-def _change(before: _Load | None, now: _Load, limits: Thresholds) -> _Change:
+def _change(before: _Load | None, now: _Load, limits: Thresholds, *, has_op: bool) -> _Change:
+    """Return the change; `has_op`: the holder's op had I/Os before, without which only a load that grew is known."""
     if before is None:
         return _Change.UNKNOWN
     grew = limits["grew"]
@@ -238,19 +243,29 @@ def _change(before: _Load | None, now: _Load, limits: Thresholds) -> _Change:
     times = max(now.ios_per_s / before.ios_per_s, now.bytes_per_s / before.bytes_per_s)
     if times >= grew and times * before.busy >= _EXPECTED_BUSY:
         return _Change.GREW
+    if not has_op or not 1 / _SAME_SIZE <= now.mean_bytes / before.mean_bytes <= _SAME_SIZE:
+        return _Change.UNKNOWN
     if before.busy >= limits["busy"]:
         return _Change.DEEPER if now.in_flight >= before.in_flight / _AS_DEEP else _Change.UNKNOWN
     return _Change.SLOWER if now.latency_us >= limits["slower"] * before.latency_us else _Change.UNKNOWN
 
 
-def _backing_device(facts: Facts, device: str) -> str:
-    """Return the device on a file of which another one is; empty where it is none, or not known."""
-    value = facts.device(device).reported_value(BACKING_DEVICE)
-    return "" if value is None else host_before(facts, device) + str(value)
+def _devices_below(facts: Facts, device: str) -> tuple[str, ...]:
+    """Return the members of a volume, or the device that the file of a loop device is on; empty where it is a disk."""
+    known = facts.device(device)
+    value = known.reported_value(BACKING_DEVICE)
+    return known.members if value is None else (host_before(facts, device) + str(value), *known.members)
 
 
 def _devices_above(facts: Facts, device: str) -> tuple[str, ...]:
-    return tuple(sorted(name for name in facts.devices if _backing_device(facts, name) == device))
+    def above() -> dict[str, list[str]]:
+        by_device: dict[str, list[str]] = defaultdict(list)
+        for name in facts.devices:
+            for below in _devices_below(facts, name):
+                by_device[below].append(name)
+        return by_device
+
+    return tuple(sorted(facts.once("devices above", above).get(device, ())))
 
 
 class _Holder(NamedTuple):
@@ -275,14 +290,25 @@ def _holder(blocks: Sequence[Block], device: str) -> _Holder | None:
     return _Holder(longest, device, share, share * load.in_flight)
 
 
-def _holder_above(blocks: Sequence[Block], above: Sequence[str]) -> _Holder | None:
-    """Return the holder of most bytes on one of these devices, whose I/Os are the busy one's; None: not known."""
+def _holder_above(blocks: Sequence[Block], above: Sequence[str], below: ProgramIos) -> _Holder | None:
+    """Return the program that issues most of the bytes of threads of the kernel, on one of the devices above.
+
+    `below`: the I/Os of these threads. None: they are none, or their I/Os are those of no device above.
+    """
+    if not below.is_of_kernel:
+        return None
     holders = [holder for name in above if (holder := _holder(blocks, name)) is not None]
-    return max(holders, key=lambda holder: holder.ios.bytes, default=None)
+    of_op = [holder for holder in holders if holder.ios.op == below.op and not holder.ios.is_of_kernel]
+    most = max(of_op, key=lambda holder: holder.ios.bytes, default=None)
+    is_most = most is not None and most.ios.bytes >= _MOST_BYTES * below.bytes
+    return most if is_most else None
 
 
-def _waiters(blocks: Sequence[Block], holder: _Holder, devices: Iterable[str], limits: Thresholds) -> Iterator[_Waiter]:
-    """Yield other programs with few in flight, whose I/Os wait there, the longest time in all first."""
+def _waiters(
+    spans: tuple[Sequence[Block], Sequence[Block]], holder: _Holder, devices: Iterable[str], limits: Thresholds
+) -> Iterator[_Waiter]:
+    """Yield other programs with few in flight whose I/Os waited far less before, the longest time in all first."""
+    earlier, blocks = spans
     programs = [_Waiter(ios, name) for name in devices for ios in ios_by_program(blocks, name)]
     programs.sort(key=lambda waiter: -waiter.ios.time_us)
     names = {holder.ios.name}
@@ -290,8 +316,11 @@ def _waiters(blocks: Sequence[Block], holder: _Holder, devices: Iterable[str], l
         ios = waiter.ios
         if ios.name in names or ios.is_of_kernel or writes_for_programs(ios.name):
             continue
-        is_slow = ios.latency.count >= limits["ios"] and ios.mean_us >= limits["others_us"]
-        if is_slow and ios.in_flight <= _AS_DEEP * holder.in_flight:
+        if ios.latency.count < limits["ios"] or ios.mean_us < limits["others_us"]:
+            continue
+        before_us = _mean_us(earlier, waiter.device, ios.op)
+        waits_longer = before_us is not None and ios.mean_us >= limits["slower"] * before_us
+        if waits_longer and ios.in_flight <= _AS_DEEP * holder.in_flight:
             names.add(ios.name)
             yield waiter
 
