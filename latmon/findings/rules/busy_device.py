@@ -201,32 +201,44 @@ def _mean_us(blocks: Sequence[Block], device: str, op: str) -> float | None:
 
 def _busy_blocks(facts: Facts, device: str, limits: Thresholds) -> Sequence[Block]:
     """Return the newest blocks without a gap in which the device is busy with about as many in flight as now."""
+    if _block_load(facts.window[-1], device).busy < limits["busy"]:
+        return ()
     now = _load(facts.window[-_NEWEST:], device)
     least = max(limits["in_flight"], _AS_DEEP * now.in_flight) if now is not None else 0.0
     blocks: list[Block] = []
     for block in reversed(facts.window):
-        load = _load((block,), device)
-        if load is None or load.busy < limits["busy"] or load.in_flight < least:
+        load = _block_load(block, device)
+        if load.busy < limits["busy"] or load.in_flight < least:
             break
         blocks.insert(0, block)
     return blocks
 
 
 def _load(blocks: Sequence[Block], device: str) -> _Load | None:
-    """Return the load of a device over blocks; None without blocks, or where its time in use was not counted."""
+    """Return the load of a device over blocks; None without blocks. Times in use that were not counted are 0."""
     span_us = sum(block.span_us for block in blocks)
     if not span_us:
         return None
-    ios, size, time_us, busy_us = 0.0, 0.0, 0.0, 0.0
-    for block in blocks:
+    loads = [(_block_load(block, device), block.span_us / span_us) for block in blocks]
+    ios_per_s = sum(load.ios_per_s * share for load, share in loads)
+    waited = sum(load.in_flight * share for load, share in loads)
+    return _Load(
+        ios_per_s,
+        sum(load.bytes_per_s * share for load, share in loads),
+        waited * 1e6 / ios_per_s if ios_per_s else 0.0,
+        sum(load.busy * share for load, share in loads),
+    )
+
+
+def _block_load(block: Block, device: str) -> _Load:
+    def load() -> _Load:
         rates = block.rate_of(device)
-        busy_us += busy_share(block.depths(device).in_driver) * block.span_us
-        if rates is not None:
-            block_ios = rates.ios_per_s * block.span_us / 1e6
-            ios += block_ios
-            size += rates.bytes_per_s * block.span_us / 1e6
-            time_us += block_ios * rates.latency_us
-    return _Load(ios * 1e6 / span_us, size * 1e6 / span_us, time_us / ios if ios else 0.0, busy_us / span_us)
+        busy = busy_share(block.depths(device).in_driver)
+        if rates is None:
+            return _Load(0.0, 0.0, 0.0, busy)
+        return _Load(rates.ios_per_s, rates.bytes_per_s, rates.latency_us, busy)
+
+    return block.once(("load", device), load)
 
 
 def _begin_of(block: Block) -> Moment:
