@@ -33,6 +33,7 @@ class Host:
         self.proc, self.sys = root / "proc", root / "sys"
         self.mounts = MountTable(self.proc)
         put(self.proc / "self/mountinfo", MOUNTS)
+        self.namespace("self", 1)
         for number, name in (("7:0", "loop0"), ("254:0", "vda")):
             block = self.sys / "devices" / name
             block.mkdir(parents=True)
@@ -45,6 +46,8 @@ class Host:
         """`functions`: the innermost one first."""
         task = self.proc / str(pid) / "task" / str(tid)
         put(self.proc / str(pid) / "comm", "postgres\n")
+        if not (self.proc / str(pid) / "ns/mnt").is_symlink():
+            self.namespace(pid, 1)
         put(task / "wchan", functions[0])
         put(task / "stack", "".join(f"[<0>] {function}+0x1/0x2\n" for function in functions))
         put(task / "syscall", call + "\n")
@@ -53,6 +56,11 @@ class Host:
             task / "status",
             f"Name:\tpostgres\n{memory}voluntary_ctxt_switches:\t{switches}\nnonvoluntary_ctxt_switches:\t0\n",
         )
+
+    def namespace(self, pid, number):
+        namespace = self.proc / str(pid) / "ns"
+        namespace.mkdir(parents=True)
+        (namespace / "mnt").symlink_to(f"mnt:[{number}]")
 
     def file(self, pid, number, mount, flags="0100002"):
         put(self.proc / str(pid) / "fdinfo" / str(number), f"pos:\t0\nflags:\t{flags}\nmnt_id:\t{mount}\n")
@@ -254,6 +262,20 @@ def test_a_mount_of_another_namespace_is_named_as_in_that_of_latmon(host):
     assert {(key.device, key.mount) for key in host.rows()} == {("loop0", "/srv/db")}
 
 
+@pytest.mark.parametrize("call", ["0 0x4", "262 0xffffff9c"])
+def test_the_only_server_of_this_host_is_not_blamed_for_a_container_s_mount(host, call):
+    """A container's s3fs, mounted in its namespace only, was said to be the host's sshfs."""
+    host.namespace(7, 2)
+    put(host.proc / "7/mountinfo", "900 1 0:99 / /data rw - fuse.s3fs s3 rw\n")
+    tables = waits_again(host, call=call, mount=900)
+    assert list(tables[SERVER_WAITS]) == [ServerWait("", "fuse", "postgres/7")]
+
+
+def test_the_only_server_of_this_host_is_not_blamed_for_a_detached_mount(host):
+    tables = waits_again(host, call="0 0x4", mount=900)
+    assert list(tables[SERVER_WAITS]) == [ServerWait("", "fuse", "postgres/7")]
+
+
 @pytest.mark.parametrize(("call", "mounts"), [(72, set()), (73, set()), (0, {"/mnt/remote"})])
 def test_a_wait_for_a_lock_that_another_program_has_is_no_silence(host, call, mounts):
     """fcntl() and flock() of a file on FUSE wait in request_wait_answer, as long as the lock is taken."""
@@ -332,7 +354,7 @@ def test_rows_are_summed_up_with_what_was_before():
 def waits_again(host, seconds=10, per_s=5, **changed):
     """Return the waits for servers of a thread that is in one at each look, so many of them a second."""
     call = changed.pop("call", "257 0xffffff9c 0x7f00")
-    host.file(7, 4, 45)
+    host.file(7, 4, changed.pop("mount", 45))
 
     def change(second):
         host.thread(7, 7, ("request_wait_answer",), call, switches=second * per_s)

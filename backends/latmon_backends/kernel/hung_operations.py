@@ -112,6 +112,8 @@ _OF_TWO_FILES: Mapping[str, frozenset[int]] = MappingProxyType(
 """Machine -> sendfile, splice, copy_file_range: which of the files it waits for is not known."""
 _LOCKS: Mapping[str, frozenset[int]] = MappingProxyType({"x86_64": frozenset((72, 73)), "aarch64": frozenset((25, 32))})
 """Machine -> fcntl, flock: they wait for a server as long as another program has the lock, which is no silence."""
+_ELSEWHERE = Mount("", "", "", "")
+"""A mount that is known to be none of latmon's namespace: one of a container, or one that was detached (umount -l)."""
 _Thread = tuple[str, str]
 """Numbers of the process and of the thread."""
 
@@ -351,7 +353,7 @@ def _operation(
         return None, None
     mount = mounts.of_call(pid, call)
     if function in _SERVERS:
-        mount = mounts.with_server(mount, _SERVERS[function].kinds)
+        mount = mounts.with_server(pid, mount, _SERVERS[function].kinds)
     if function in _PAGE_WAITS and (mount is None or not mount.is_remote):
         return None, None
     process = row_name_of(proc, pid)
@@ -392,9 +394,15 @@ class _MountsOfThreads:
             return None
         return self._of_file(pid, int(found[2], 16))
 
-    def with_server(self, mount: Mount | None, kinds: re.Pattern[str]) -> Mount | None:
-        """Return the mount where it is of a kind of server, else the only one of the kind; None: not known."""
-        return mount if mount is not None and kinds.fullmatch(mount.kind) else self._only_one(kinds)
+    def with_server(self, pid: str, mount: Mount | None, kinds: re.Pattern[str]) -> Mount | None:
+        """Return the mount where it is of a kind of server, else None; where none is known, the only one of the kind.
+
+        A process of another mount namespace, such as a container's, may wait for a mount that isn't one of this host's.
+        """
+        if mount is not None:
+            return mount if kinds.fullmatch(mount.kind) else None
+        namespace = self._namespace(pid)
+        return self._only_one(kinds) if namespace and namespace == self._namespace("self") else None
 
     def file_system(self, mount: Mount) -> FileSystem:
         """Return the file system of a mount; of one with a server by its usual mount, as its other numbers are."""
@@ -414,7 +422,7 @@ class _MountsOfThreads:
         mount = self._own.by_number_of_mount.get(number)
         if mount is None:  # of another mount namespace: its path there is another one, or another file system's, here
             there = mounts_of(self._proc, pid).by_number_of_mount.get(number)
-            mount = self._own.usual.get(there.number) if there is not None else None
+            mount = self._own.usual.get(there.number, _ELSEWHERE) if there is not None else _ELSEWHERE
         return mount
 
     def _of_open_files(self, pid: str) -> Mount | None:
@@ -431,6 +439,13 @@ class _MountsOfThreads:
             if mount is not None and self._disk(mount):
                 mounts[mount.number_of_mount] = mount
         return next(iter(mounts.values())) if len(mounts) == 1 and len(numbers) <= _MOST_FILES else None
+
+    def _namespace(self, pid: str) -> str:
+        """Return the mount namespace of a process; empty where it can't be read."""
+        try:
+            return os.readlink(f"{self._proc}/{pid}/ns/mnt")  # noqa: PTH115 - no paths of hundreds
+        except OSError:
+            return ""
 
     def _only_one(self, kinds: re.Pattern[str]) -> Mount | None:
         """Return the only mount of some kinds; None where there are several."""
