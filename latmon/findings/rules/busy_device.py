@@ -219,14 +219,14 @@ def _load(blocks: Sequence[Block], device: str) -> _Load | None:
     span_us = sum(block.span_us for block in blocks)
     if not span_us:
         return None
-    loads = [(_block_load(block, device), block.span_us / span_us) for block in blocks]
-    ios_per_s = sum(load.ios_per_s * share for load, share in loads)
-    waited = sum(load.in_flight * share for load, share in loads)
+    loads = [(_block_load(block, device), block.span_us) for block in blocks]
+    ios_per_s = sum(load.ios_per_s * us for load, us in loads) / span_us
+    waited = sum(load.in_flight * us for load, us in loads) / span_us
     return _Load(
         ios_per_s,
-        sum(load.bytes_per_s * share for load, share in loads),
+        sum(load.bytes_per_s * us for load, us in loads) / span_us,
         waited * 1e6 / ios_per_s if ios_per_s else 0.0,
-        sum(load.busy * share for load, share in loads),
+        sum(load.busy * us for load, us in loads) / span_us,
     )
 
 
