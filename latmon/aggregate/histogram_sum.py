@@ -185,17 +185,19 @@ class HistogramSums(Mapping[K, Histogram]):
         self._made = {}
         gone = []
         begin = 0
+        pairs = zip(table.indices, table.counts, strict=True)
         for key, end, (total, _, bits) in zip(table.rows, table.ends, _known(table), strict=False):
-            row = self.sums.get(key)
-            if row is not None and begin < end:  # sums of 0 leave with the first of them
-                buckets = zip(table.indices[begin:end], table.counts[begin:end], strict=True)
-                row.remove(buckets, None if total < 0 else total, bits)
-                if row.peak is not None:
-                    row.peak.forget(stamp)
-                if not row.counts:
-                    del self.sums[key]
-                    gone.append(key)
+            buckets = list(islice(pairs, end - begin))
             begin = end
+            row = self.sums.get(key)
+            if row is None or not buckets:  # sums of 0 leave with the first of them
+                continue
+            row.remove(buckets, None if total < 0 else total, bits)
+            if row.peak is not None:
+                row.peak.forget(stamp)
+            if not row.counts:
+                del self.sums[key]
+                gone.append(key)
         return gone
 
     def replace_parts(self, parts: Iterable[Packed[K]], whole: Packed[K]) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any, ClassVar, Generic, TypeVar
 
 from latmon.aggregate.accumulator import COUNTERS, counted
@@ -522,6 +523,7 @@ class Window:
         self._cache: dict[tuple[str, tuple[str, ...]], Histogram] = {}
         self._completed: dict[tuple[str, str], Counted] = {}
         self._covered_us: int | None = None
+        self._health: Health | None = None
         self._moved: frozenset[str] | None = None
         for frame in frames:
             self.advance(frame)
@@ -566,7 +568,7 @@ class Window:
         """Drop what was made of the frames before."""
         self._cache.clear()
         self._completed.clear()
-        self._covered_us = self._moved = None
+        self._covered_us = self._moved = self._health = None
 
     def move(self, frames: Iterable[Frame]) -> None:
         """Move to the end of these frames, forward or back; only frames that enter or leave are added or subtracted."""
@@ -659,19 +661,9 @@ class Window:
 
     def health(self) -> Health:
         """Return the last frame's health with the counters of the whole window."""
-        if not self.frames:
-            return Health()
-        every = [f.health for f in self.frames]
-        skipped = [h.skipped for h in every if h.skipped is not None]
-        full_tables = Counter[str]()
-        for health in every:
-            full_tables.update(health.full_tables)
-        return replace(
-            every[-1],
-            full_tables=full_tables,
-            skipped=sum(skipped) if skipped else None,
-            **{name: sum(getattr(h, name) for h in every) for name in (*COUNTERS, "dropped_frames", "suppressed")},
-        )
+        if self._health is None:
+            self._health = _summed_health([frame.health for frame in self.frames]) if self.frames else Health()
+        return self._health
 
     def _merged(self, device: str, ops: tuple[str, ...]) -> Histogram:
         table = self._sums.histograms(LATENCIES)
@@ -685,6 +677,23 @@ class Window:
             for frame in self.frames:
                 _see(peak, frame, series)
         return peak
+
+
+_HEALTH_COUNTERS = (*COUNTERS, "dropped_frames", "suppressed")
+_health_counts = attrgetter(*_HEALTH_COUNTERS)
+
+
+def _summed_health(healths: Sequence[Health]) -> Health:
+    """Return the last one with the counters of all."""
+    skipped = [health.skipped for health in healths if health.skipped is not None]
+    full_tables = Counter[str]()
+    for health in healths:
+        if health.full_tables:
+            full_tables.update(health.full_tables)
+    sums: dict[str, Any] = dict(
+        zip(_HEALTH_COUNTERS, map(sum, zip(*map(_health_counts, healths), strict=True)), strict=True)
+    )
+    return replace(healths[-1], full_tables=full_tables, skipped=sum(skipped) if skipped else None, **sums)
 
 
 def _is_total(series: Series) -> bool:

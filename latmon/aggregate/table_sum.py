@@ -180,12 +180,21 @@ class TableSum(Mapping[Row, V]):
         self.idle: Mapping[Row, V] = MappingProxyType({})
         """Rows of idle devices in the frame that was added last and has any: they add nothing."""
         self._made: dict[Row, V] = {}
+        self._parts = self._parts_with_rows()
+
+    def _parts_with_rows(self) -> tuple[Mapping[Row, Any], ...]:
+        """Return the mappings of which one has each summed row as a key."""
+        timed = [histograms.sums for histograms in self.histograms.values()]
+        if self.table.is_timed:
+            return tuple(timed)
+        return (self.counts.sums, *(named.sums for named in self._named.values()), *timed)
 
     def copy(self) -> TableSum[Row, V]:
         other = TableSum(self.table, peaks=self._peaks, wanted=self._wanted)
         other.histograms = {place: sums.copy() for place, sums in self.histograms.items()}
         other._named = {place: sums.copy() for place, sums in self._named.items()}
         other.counts, other._facts, other.idle = self.counts.copy(), self._facts.copy(), self.idle
+        other._parts = other._parts_with_rows()
         return other
 
     def add(self, packed: PackedTable, stamp: int = 0, factor: int = 1) -> None:
@@ -275,9 +284,10 @@ class TableSum(Mapping[Row, V]):
 
     def get(self, key: Row, default: Any = None) -> Any:
         """Return a row; Mapping's own catches a KeyError for each device that has none."""
-        if key not in self:
-            return default
-        return self[key]
+        value = self._made.get(key)
+        if value is None and key in self:
+            value = self[key]
+        return default if value is None else value
 
     def __contains__(self, key: object) -> bool:
         return self._is_summed(key) or key in self.idle
@@ -298,11 +308,7 @@ class TableSum(Mapping[Row, V]):
     @property
     def _rows(self) -> Mapping[Row, Any]:
         """Return a mapping that has the summed rows as keys."""
-        each: list[Mapping[Row, Any]] = []
-        if not self.table.is_timed:
-            each = [self.counts.sums, *(named.sums for named in self._named.values())]
-        each += [histograms.sums for histograms in self.histograms.values()]
-        filled = [rows for rows in each if rows]
+        filled = [rows for rows in self._parts if rows]
         if len(filled) == 1:
             return filled[0]
         return dict.fromkeys(chain.from_iterable(filled))
@@ -334,10 +340,11 @@ class TableSum(Mapping[Row, V]):
         return lambda key: factor if is_sampled(key) else 1
 
     def _is_summed(self, key: object) -> bool:
-        if self.table.is_timed:
-            return self._is_timed(key)
-        is_counted = key in self.counts.sums or any(key in named.sums for named in self._named.values())
-        return is_counted or self._is_timed(key)
+        # read a thousand times for a picture: a loop takes a third of the time of any() with a generator
+        for rows in self._parts:  # noqa: SIM110
+            if key in rows:
+                return True
+        return False
 
     def _is_timed(self, key: object) -> bool:
         return any(key in sums for sums in self.histograms.values())

@@ -193,7 +193,9 @@ def made_value(
 
     `histograms` and `named` are by the place of a cell; `counts` are those of the row, empty without any.
     """
-    cells = [cell.empty for cell in table.value.cells]
+    cells = list(table.empty_cells)
+    if len(counts) == len(cells):  # all cells are counts
+        return table.value.make(*counts)
     for place, column in histograms.items():
         if key in column:
             cells[place] = column[key]

@@ -388,6 +388,11 @@ class Table(Generic[Row, V]):
             raise TypeError(f"{self.name}: it has facts, and rows without latencies")
 
     @cached_property
+    def empty_cells(self) -> tuple[Any, ...]:
+        """Contents of a value of which nothing was counted, in the order of its cells."""
+        return tuple(cell.empty for cell in self.value.cells)
+
+    @cached_property
     def part_names(self) -> tuple[str, ...]:
         """Names of the key's fields."""
         if self.key is str:

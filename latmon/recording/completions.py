@@ -42,6 +42,9 @@ def completed_reader(table: Table[Flow, Completed]) -> Read:
 
 def encode_completed(rows: Mapping[Flow, Completed]) -> Line:
     """Return `seen` or `kernel`: columns of numbers, without those of which nothing is known."""
-    columns = {key: [getattr(done, cell.name) for done in rows.values()] for key, cell in _COLUMNS.items()}
-    reported = {key: column for key, column in columns.items() if any(n is not None for n in column)}
-    return encode_rows(rows) | {key: [UNKNOWN if n is None else n for n in column] for key, column in reported.items()}
+    line = encode_rows(rows)
+    columns = zip(*map(COMPLETED.split, rows.values()), strict=True)
+    for key, column in zip(_COLUMNS, columns, strict=False):  # no column without a row
+        if any(n is not None for n in column):
+            line[key] = [UNKNOWN if n is None else n for n in column]
+    return line

@@ -665,15 +665,16 @@ def _load(view: ViewState, device: Device, timeline: Timeline, size: tuple[int, 
     high in a column (HIGH), and there is nothing where none is: the map keeps the lines.
     """
     (width, room), host = size, device.name[: device.name.find(HOST_SEPARATOR) + 1]
-    asked, columns = bool(view.selection.load), timeline.by_slot()
-    values = {name: [None if one is None else one.host_context.get(host + name) for one in columns] for name in CONTEXT}
-    peaks = {name: max((one.ratio for one in some if one), default=None) for name, some in values.items()}
-    measured = [name for name in _SHOWN_LOAD if peaks[name] is not None]
+    asked = bool(view.selection.load)
+    peaks = _load_peaks(timeline, host)
+    measured = [name for name in _SHOWN_LOAD if name in peaks]
     moved = [name for name in measured if peaks[name]]
-    shown = [name for name in moved if asked or CONTEXT[name].scaled(peaks[name] or 0) >= HIGH.get(name, math.inf)]
+    shown = [name for name in moved if asked or CONTEXT[name].scaled(peaks[name]) >= HIGH.get(name, math.inf)]
     view.latency_map.has_load = room > 0 and (asked or bool(shown))
     if not view.latency_map.has_load:
         return []
+    contexts = [{} if column is None else column.host_context for column in timeline.by_slot()]
+    values = {name: [context.get(host + name) for context in contexts] for name in shown}
     reports = {one.name: one.value for one in device.reports}
     own = ", ".join(f"{name} {reports[name]}" for name in shown_reports(reports))
     below = [fit((Span(f"{' ' * LABEL}{device.name} reports: {own}", "dim"),), width)] if own else []
@@ -690,6 +691,18 @@ def _load(view: ViewState, device: Device, timeline: Timeline, size: tuple[int, 
     lines = [fit(line, width) for one in some for line in _bars(one, 1, wide, glyphs, width)]
     left = [name for name in moved if name not in shown[: room - 1]]
     return [*lines, _other_load(left, measured, moved, width, asked=asked), *below]
+
+
+def _load_peaks(timeline: Timeline, host: str) -> dict[str, float]:
+    """Return the highest mean of a column of each value of a host that is measured in one."""
+    peaks: dict[str, float] = {}
+    for column in timeline.by_slot():
+        context = {} if column is None else column.host_context
+        for name in _SHOWN_LOAD if context else ():
+            value = context.get(host + name)
+            if value is not None:
+                peaks[name] = max(value.ratio, peaks.get(name, value.ratio))
+    return peaks
 
 
 def _load_strip(name: str, values: Sequence[ContextValue | None], newest: Sequence[ContextValue]) -> ColumnStrip:
