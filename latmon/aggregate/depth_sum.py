@@ -12,9 +12,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import TypeVar
 
 from latmon.aggregate.histogram_sum import Peak
 from latmon.model.inflight import SYSFS, Depths, Took, bucket_end
+
+K = TypeVar("K")
 
 _MAX_SUM = 2**63 - 1
 
@@ -202,15 +205,15 @@ class DepthTimes:
 
     def merge(self, other: DepthTimes) -> None:
         """Add a sum of later frames."""
-        for mine, theirs in ((self.in_driver, other.in_driver), (self.queued, other.queued)):
-            mine.update(theirs)
-        self.at_issue.update(other.at_issue)
+        _add_counts(self.in_driver, other.in_driver)
+        _add_counts(self.queued, other.queued)
+        _add_counts(self.at_issue, other.at_issue)
         for depth, took in other.latency.items():
             _add_times(self.latency, depth, *took)
         if other.highest > self.highest:
             self.highest, self.highest_at = other.highest, other.highest_at
         self.corrected += other.corrected
-        self.sources.update(other.sources)
+        _add_counts(self.sources, other.sources)
         self.quiet_us += other.quiet_us
         self.span_us += other.span_us
 
@@ -227,6 +230,12 @@ class DepthTimes:
             self.sources.most_common(1)[0][0] if self.sources else SYSFS,
             self.quiet_us // 1000,
         )
+
+
+def _add_counts(sums: Counter[K], counts: Mapping[K, int]) -> None:
+    """Add counts; Counter.update takes twice as long for the few of a device."""
+    for key, n in counts.items():
+        sums[key] += n
 
 
 def _in_ms(us: Mapping[int, int]) -> dict[int, int]:

@@ -65,9 +65,6 @@ from latmon.model.measurements.wakeups import Wakeups
 from latmon.model.stages import ABOVE_DRIVER
 from latmon.support.units import counted, part, rate, spelled, whole
 
-_END = 1 << 16
-"""Greater than every bucket's index."""
-
 
 @dataclass(frozen=True, slots=True)
 class SlowIos:
@@ -389,9 +386,10 @@ def time_in(facts: Facts, device: str, stage: str, buckets: range) -> int:
 
 def _traced_above(facts: Facts, device: str, cut_us: int) -> SlowIos:
     count = count_from(attribution.total_of(facts.traced, device), cut_us)
-    buckets = range(bucket_index(cut_us), _END)
-    sums = {stage: time_in(facts, device, stage, buckets) for stage in attribution.PARTS if stage != "resume"}
-    return SlowIos(device, cut_us, count, {stage: us for stage, us in sums.items() if us})
+    if not count:
+        return SlowIos(device, cut_us, 0, {})
+    sums = attribution.tail_us(facts.traced, device, OPS, cut_us)
+    return SlowIos(device, cut_us, count, {stage: us for stage, us in sums.items() if us and stage != "resume"})
 
 
 def _longest(block: Block, device: str, stage: str) -> int:
@@ -553,10 +551,15 @@ _IRQ_THREAD = re.compile(r"irq/(\d+)-")
 
 def devices_of(facts: Facts, text: str) -> tuple[str, ...]:
     """Return the block devices of a handler from its controller's address, or from a list of names that may be cut."""
-    listed = set(_MORE.sub("", text).split(", "))
-    at = {device.name: _address(device, host_before(facts, device.name)) for device in facts.devices.values()}
-    behind = {text, *(address for name, address in at.items() if name in listed)} - {""}
-    return tuple(name for name, address in at.items() if name in listed or address in behind)
+    addresses = facts.once("addresses", lambda: _addresses(facts))
+    listed = addresses.keys() & _MORE.sub("", text).split(", ")
+    behind = {text, *(addresses[name] for name in listed)} - {""}
+    return tuple(name for name, address in addresses.items() if name in listed or address in behind)
+
+
+def _addresses(facts: Facts) -> dict[str, str]:
+    """Return the address of each device's controller."""
+    return {device.name: _address(device, host_before(facts, device.name)) for device in facts.devices.values()}
 
 
 def _address(device: Device, host: str) -> str:

@@ -585,12 +585,16 @@ class Facts:
 
     def outliers(self, device: str = "") -> tuple[Outlier, ...]:
         """Return the recorded outliers without latmon's own: a sample of the slow I/Os. No device: all devices."""
+        return self._outliers_by_device.get(device, ())
 
-        def found() -> tuple[Outlier, ...]:
-            outliers = (o for block in self.window for o in block.outliers if not o.own)
-            return tuple(o for o in outliers if not device or o.device == device)
-
-        return self.once(("outliers", device), found)
+    @cached_property
+    def _outliers_by_device(self) -> Mapping[str, tuple[Outlier, ...]]:
+        """Return the recorded outliers of each device without latmon's own, those of all as the empty name's."""
+        every = tuple(outlier for block in self.window for outlier in block.outliers if not outlier.own)
+        by_device: dict[str, list[Outlier]] = {}
+        for outlier in every:
+            by_device.setdefault(outlier.device, []).append(outlier)
+        return {**{name: tuple(outliers) for name, outliers in by_device.items()}, "": every}
 
     def moment(self, mono_us: int) -> Moment:
         """Return a time on CLOCK_MONOTONIC of the window by both clocks."""
@@ -633,8 +637,12 @@ def _once(made: dict[Hashable, Any], key: Hashable, make: Callable[[], T]) -> T:
 
 def mean_waiting_in(part: Facts | Block, device: str) -> float | None:
     """Return the mean number of I/Os that wait above a driver which doesn't count them; None as for `mean_waiting`."""
-    ios = sum(done.count for op in COUNTED if (done := part.counted(Flow(device, op)).every) is not None)
-    return mean_waiting(part[TRACED_LATENCIES], device, ios, part.span_us)
+
+    def waiting() -> float | None:
+        ios = sum(done.count for op in COUNTED if (done := part.counted(Flow(device, op)).every) is not None)
+        return mean_waiting(part[TRACED_LATENCIES], device, ios, part.span_us)
+
+    return part.once(("mean waiting", device), waiting)
 
 
 def _completed(tables: Iterable[Mapping[Flow, Completed]], device: str, ops: tuple[str, ...]) -> Completed | None:

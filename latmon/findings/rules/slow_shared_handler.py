@@ -9,7 +9,7 @@ controller's; then its disks are named.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from latmon.findings.evidence import SlowIos, devices_of, host_before, slow_ios
@@ -82,9 +82,10 @@ class _SharedVector(NamedTuple):
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     """Return one finding per disk handler's most affected device, on that device's worst vector."""
     worst: dict[str, _SharedVector] = {}
-    for victim, waited in sorted(facts[HANDLERS].items()):
+    slow = [(handler, runs) for handler, runs in facts[HANDLERS].items() if _is_slow_for_others(runs, limits)]
+    for victim, waited in sorted(facts[HANDLERS].items()) if slow else ():
         devices = devices_of(facts, waited.device)
-        if devices and waited.before_us and (slowest := _slowest_other(facts, victim, waited, limits)):
+        if devices and waited.before_us and (slowest := _slowest_other(facts, slow, (victim, waited))):
             shared = _shared_vector(facts, slowest, (victim, waited), devices)
             if shared and _is_worth_a_finding(shared, limits):
                 device = shared.devices[0]
@@ -98,19 +99,24 @@ def _is_worth_a_finding(shared: _SharedVector, limits: Thresholds) -> bool:
     return shared.lost >= limits["victim"] or shared.tail_share >= limits["tail"]
 
 
+def _is_slow_for_others(runs: HandlerRuns, limits: Thresholds) -> bool:
+    """Return whether a handler takes long, and most of its runs are for interrupts of others."""
+    if runs.run.count < max(1, limits["runs"]) or (runs.run.mean or 0) < limits["run_us"]:
+        return False
+    return runs.returned.get("none", 0) > runs.run.count / 2
+
+
 def _slowest_other(
-    facts: Facts, victim: Handler, waited: HandlerRuns, limits: Thresholds
+    facts: Facts, slow: Sequence[tuple[Handler, HandlerRuns]], mine: tuple[Handler, HandlerRuns]
 ) -> tuple[Handler, HandlerRuns] | None:
-    """Return the other device's handler on the victim's vector that took the most time; None without one."""
+    """Return the other device's slow handler on the victim's vector that took the most time; None without one."""
+    waited = mine[1]
     found = [
         (handler, runs)
-        for handler, runs in facts[HANDLERS].items()
-        if _on_one_vector((handler, runs), (victim, waited))
+        for handler, runs in slow
+        if _on_one_vector((handler, runs), mine)
         and handler.name in waited.shared_with
         and not set(devices_of(facts, runs.device)) & set(devices_of(facts, waited.device))
-        and runs.run.count >= max(1, limits["runs"])
-        and (runs.run.mean or 0) >= limits["run_us"]
-        and runs.returned.get("none", 0) > runs.run.count / 2
     ]
     return max(found, key=lambda row: (row[1].run.sum or 0, row[0]), default=None)
 

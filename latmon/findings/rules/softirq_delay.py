@@ -59,8 +59,10 @@ class _SlowVector(NamedTuple):
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     """Yield one finding per device."""
     for device in facts.busy:
+        if blocks_with(facts, device, _STAGE, limits["delay_us"]) < limits["blocks"]:
+            continue
         found = next((slow for slow in slow_ios(facts, device) if _waits(slow, limits)), None)
-        if found and blocks_with(facts, device, _STAGE, limits["delay_us"]) >= limits["blocks"]:
+        if found:
             yield _finding(facts, found, limits)
 
 

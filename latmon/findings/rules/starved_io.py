@@ -136,7 +136,7 @@ def starved_of(facts: Facts, name: str, limits: Thresholds) -> list[StarvedReque
     usual = facts.latency(name).quantile(0.99)
     if usual is None:
         return []
-    requests = (*_waiting(facts, name), *_completed(facts, name, limits))
+    requests = (*_waiting(facts, name), *_completed(facts, name, usual, limits))
     return sorted(
         (request for request in requests if _is_starved(request, usual, limits)), key=lambda request: -request.age_us
     )
@@ -174,10 +174,12 @@ def _waiting(facts: Facts, name: str) -> Iterator[StarvedRequest]:
             yield StarvedRequest(aged.age_us, r.op, overtaken, True, above, r.comm, r.pid, r.sector, later)
 
 
-def _completed(facts: Facts, name: str, limits: Thresholds) -> Iterator[StarvedRequest]:
+def _completed(facts: Facts, name: str, usual: int, limits: Thresholds) -> Iterator[StarvedRequest]:
     for outlier in facts.outliers(name):
+        age_us = outlier.total_us - outlier.stages_us.get("resume", 0)
+        if age_us < _shortest(outlier.op, usual, limits):  # most: what others did meanwhile need not be counted
+            continue
         if _is_followed(facts, outlier) and _waited_before_completion(outlier, limits):
-            age_us = outlier.total_us - outlier.stages_us.get("resume", 0)
             later = outlier.overtaken_by is not None
             overtaken = (
                 outlier.overtaken_by
@@ -279,9 +281,11 @@ def bound_of(facts: Facts, name: str, limits: Thresholds) -> StarvedBound | None
     explain is of those in flight: each spent the whole window in it at most, or the age from which it is too old. In
     flight are at most as many as there ever were.
     """
+    if not facts.is_sun:
+        return None
     latency, depths, done = facts.latency(name), facts.depths(name), facts.completed(name)
     usual = latency.quantile(0.99)
-    if not facts.is_sun or depths.source != PROBE or usual is None or latency.sum is None or done is None:
+    if depths.source != PROBE or usual is None or latency.sum is None or done is None:
         return None
     if sum(depths.in_driver.values()) * 1000 < _COUNTED * facts.span_us:
         return None

@@ -109,11 +109,11 @@ def _modes(facts: Facts, device: str, tick_us: float, limits: Thresholds) -> Ite
         waits = waits or facts.stage(_SOFTIRQ, device)
     for stage, found in (("total", total), (_SOFTIRQ, waits)):
         ios = total.count or found.count
+        counts = dict(found.buckets)
         for ticks in (1, 2):
             upto = ticks * tick_us
             band = (max(0.0, 1 - limits["below"]) * upto, upto)
             first, last = bucket_index(int(band[0]), found.bits), bucket_index(int(upto) - 1, found.bits)
-            counts = dict(found.buckets)
             count = sum(counts.get(index, 0) for index in range(first, last + 1))
             beside = max(counts.get(first - 1, 0), counts.get(last + 1, 0))
             if count < max(1, limits["ios"], limits["share"] * ios) or count < limits["narrow"] * beside:
