@@ -169,23 +169,21 @@ def anatomy(
         return _basic(device, traced, origin, {**stages, "total": total}, op_label)
     bounds = _part_bounds(of_traced, tail_cut(traced, device, ops, cut_us))
     times = _times(traced, device, ops, bounds)
-    stages = _within_total(parts_of(stages_of(traced, device, ops), of_traced), total, origin)
-    stages = {stage: one.with_longest(_times_in(outliers, stage)) for stage, one in stages.items()}
     whole = {stage: sum(by) for stage, by in times.items()}
     bands = _bands(of_traced, times, bounds)
     if of_bucket is not None and cut_us is not None and bands:
         bands = _from_threshold(bands, of_bucket, cut_us)
     tail = _tail(bands)
+    rows: tuple[StageRow, ...] = ()
+    if detailed:
+        stages = _within_total(parts_of(stages_of(traced, device, ops), of_traced), total, origin)
+        stages = {stage: one.with_longest(_times_in(outliers, stage)) for stage, one in stages.items()}
+        rows = (*_admission(traced, device, ops), *_rows(device, traced, stages, whole, tail))
     return Anatomy(
         device=device,
         op_label=op_label,
         total=of_traced,
-        rows=(
-            *_admission(traced, device, ops),
-            *_rows(device, traced, stages, whole, tail),
-        )
-        if detailed
-        else (),
+        rows=rows,
         whole=whole,
         bands=bands,
         on_demand=True,
