@@ -1,5 +1,7 @@
 """cpu-starved: a program with I/O that waits for a CPU, and what looks like it and isn't."""
 
+from dataclasses import replace
+
 import pytest
 from finding_cases import S, facts_of, found, lasting
 
@@ -78,11 +80,24 @@ def test_the_device_of_the_program_is_affected_too():
         pytest.param({"row": API._replace(instead="apiserver/8")}, id="it waits for another process of its own"),
         pytest.param({"runs_per_s": 1000}, id="short waits"),
         pytest.param({"waited": 0.3}, id="it seldom waits"),
-        pytest.param({"blocks": 1}, id="a burst"),
+        pytest.param({"blocks": 1}, id="the first block"),
     ],
 )
 def test_others_are_not_found(case):
     assert starved(**case) == []
+
+
+@pytest.mark.parametrize(("blocks_with_waits", "findings"), [(1, 0), (2, 0), (3, 1)])
+def test_waits_of_a_part_of_the_minute_are_a_burst(blocks_with_waits, findings):
+    frames = lasting(12)
+    first = len(frames) - blocks_with_waits
+    ending = [replace(frame, tables={**frame.tables, **waits()}) for frame in frames[first:]]
+    assert len(found(ID, [*frames[:first], *ending])) == findings
+
+
+def test_a_long_list_of_cpus_is_their_number():
+    (finding,) = starved(row=API._replace(cpus="128 CPUs"))
+    assert "it may use 128 CPUs only" in finding.summary
 
 
 def test_without_psi_or_schedstat_the_rule_is_not_evaluated():

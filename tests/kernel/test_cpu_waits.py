@@ -1,6 +1,7 @@
 """Programs that wait for a CPU, by a made /proc."""
 
 import os
+import shutil
 
 import pytest
 from cgroup_host import CgroupHost, at_once, put
@@ -127,10 +128,37 @@ def test_a_process_that_ends_between_two_files_is_left_out(tmp_path):
     (host.proc / "7/task/8/schedstat").unlink()
     put(host.proc / "9/comm", "gone\n")
     look = cpu_waits.look(host.proc, MountTable(host.proc).read(), 0)
-    assert look.turns == {7: (2_000, 980_000, 5)}
+    assert look.turns == {7: (2_000, 980_000, 5, {"7"})}
+
+
+def test_a_process_of_which_a_thread_ended_is_left_out(tmp_path):
+    """The sums of the ones that are left are less than what the process ran and waited."""
+    host = Host(tmp_path)
+
+    def step(second):
+        starved(host, second)
+        for tid in range(1000, 1000 + second):
+            shutil.rmtree(host.proc / f"7/task/{tid}", ignore_errors=True)
+        times = {"ran_ms": 950, "waited_ms": 10, "runs": 5, "sleeps": 5}
+        host.thread(7, 1000 + second, "apiserver", **times)
+
+    assert rows(host, step) == {}
+
+
+def test_a_thread_that_began_counts_from_its_beginning(tmp_path):
+    host = Host(tmp_path)
+
+    def step(second):
+        starved(host, second)
+        host.thread(7, 1000 + second, "apiserver", ran_ms=1, waited_ms=10, runs=5, sleeps=5)
+
+    ((_, wait),) = rows(host, step).items()
+    seconds = wait.lasted_us // S
+    assert (wait.ran_us, wait.waited_us) == (seconds * 5_000, seconds * 1_970_000)
 
 
 def test_cpus_are_listed_as_the_kernel_does():
     assert cpu_list({5, 0, 1, 2}) == "0-2,5"
     assert cpu_list({3}) == "3"
     assert cpu_list(()) == ""
+    assert cpu_list(range(0, 256, 2)) == "128 CPUs"

@@ -258,6 +258,37 @@ def test_major_faults_are_read_while_the_host_has_some_also_where_memory_is_not_
     assert MEMORY_LIMITS not in rows
 
 
+@pytest.mark.parametrize("faults_per_s", [0, 100], ids=["short of memory only", "faults between"])
+def test_hits_of_limits_are_counted_over_looks_for_faults_only(tmp_path, faults_per_s):
+    """Memory is short every 4th second, and the last look that reads limits is that of second 36."""
+    host, clock = Host(tmp_path, 2), [0]
+    reader = MemoryReader(host.proc, MountTable(host.proc), at_once, lambda: clock[0])
+    put(host.cgroups / "app/cgroup.procs", "7\n")
+    moved = 1000
+    for second in range(40):
+        clock[0] = second * S
+        moved += 500 if second % 4 == 0 else 0
+        host.limit("app", 200 << 20, 5 + 20 * second)
+        host.process(7, "java", 10, "/app")
+        sample = reader.sample(clock[0], is_wanted=reader.is_wanted(moved, 1000 + faults_per_s * second))
+    assert sample[MEMORY_LIMITS] == {MemoryLimit("/app", "max", 200 << 20): 20 * (36 - 4)}
+    assert sample[MEMORY_USERS][MemoryUser("/app", "java/7")].looks == 8
+
+
+def test_limits_that_were_read_long_ago_say_nothing_about_now(tmp_path):
+    host, clock = Host(tmp_path, 2), [0]
+    reader = MemoryReader(host.proc, MountTable(host.proc), at_once, lambda: clock[0])
+    put(host.cgroups / "app/cgroup.procs", "7\n")
+    moved = 1000
+    for second in range(100):
+        clock[0] = second * S
+        moved += 500 if second in (4, 90) else 0
+        host.limit("app", 200 << 20, 5 + 20 * second)
+        host.process(7, "java", 10, "/app")
+        sample = reader.sample(clock[0], is_wanted=reader.is_wanted(moved, 1000 + 100 * second))
+    assert (sample[MEMORY_LIMITS], sample[MEMORY_USERS]) == ({}, {})
+
+
 def test_few_major_faults_are_not_looked_for(tmp_path):
     reader = MemoryReader(tmp_path, MountTable(tmp_path), at_once, lambda: 0)
     assert [reader.is_wanted(1000, faults) for faults in (0, 500, 510, 540, 545)] == [False, False, False, True, False]

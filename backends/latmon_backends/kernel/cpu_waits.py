@@ -45,6 +45,8 @@ _COUNTERS, _MAX_DIGITS = 3, 19
 _STATE, _NICE, _CPU = 3 - 3, 19 - 3, 39 - 3
 """Places of state, nice and processor from the state on in /proc/PID/stat, by proc_pid_stat(5)."""
 _LOWEST_NICE, _HIGHEST_NICE = -20, 19
+_MOST_OF_LIST = 40
+"""Characters of a list of CPUs: every other one of 256 has 456, and a recording has names of 256 at most."""
 _VERSION_2 = 2
 
 
@@ -54,6 +56,7 @@ class _Turns(NamedTuple):
     ran_us: int
     waited_us: int
     runs: int
+    tids: frozenset[str] = frozenset()
 
 
 class _Waiter(NamedTuple):
@@ -129,14 +132,15 @@ def _gains(before: Look, now: Look) -> Iterator[tuple[CpuWaiter, CpuWait]]:
 
 
 def _turns_between(before: Mapping[int, _Turns], now: Mapping[int, _Turns]) -> dict[int, _Turns]:
-    """Return the growth of each process; without those of which a thread ended, whose sums are less than before."""
+    """Return the growth of each process; without those of which a thread ended, whose time is no longer in the sums."""
     gains: dict[int, _Turns] = {}
     for pid, turns in now.items():
         was = before.get(pid)
-        if was is not None:
-            gained = _Turns(*(new - old for new, old in zip(turns, was, strict=True)))
-            if min(gained) >= 0 and any(gained):
-                gains[pid] = gained
+        if was is None or not was.tids <= turns.tids:
+            continue
+        gained = turns.ran_us - was.ran_us, turns.waited_us - was.waited_us, turns.runs - was.runs
+        if min(gained) >= 0 and any(gained):
+            gains[pid] = _Turns(*gained)
     return gains
 
 
@@ -160,12 +164,14 @@ def look(proc: Path, mounts: Mounts, mono_us: int, before: Look | None = None) -
 def _turns(proc: Path) -> Iterator[tuple[int, _Turns]]:
     threads = 0
     for pid in pids(proc):
-        counters = [_counters(f"{task}/schedstat") for task in _tasks(proc, pid)]
-        sums = [sum(column) for column in zip(*[each for each in counters if each], strict=True)]
-        if sums:
-            ran_ns, waited_ns, runs = sums
-            yield pid, _Turns(ran_ns // 1000, waited_ns // 1000, runs)
-        threads += len(counters)
+        tasks = _tasks(proc, pid)
+        counters = {task: _counters(f"{task}/schedstat") for task in tasks}
+        counters = {task: counts for task, counts in counters.items() if counts}
+        if counters:
+            ran_ns, waited_ns, runs = (sum(column) for column in zip(*counters.values(), strict=True))
+            tids = frozenset(task.rpartition("/")[2] for task in counters)
+            yield pid, _Turns(ran_ns // 1000, waited_ns // 1000, runs, tids)
+        threads += len(tasks)
         if threads >= _MOST_THREADS:
             return
 
@@ -242,11 +248,13 @@ def _allowed_cpus(pid: int) -> frozenset[int]:
 
 
 def cpu_list(cpus: Iterable[int]) -> str:
-    """Return CPUs as the kernel lists them: `0-2,5`."""
+    """Return CPUs as the kernel lists them, `0-2,5`; of a long list how many they are, `128 CPUs`."""
     numbers = sorted(cpus)
     begins = [*numbers[:1], *(after for before, after in pairwise(numbers) if after != before + 1)]
     ends = [*(before for before, after in pairwise(numbers) if after != before + 1), *numbers[-1:]]
-    return ",".join(str(begin) if begin == end else f"{begin}-{end}" for begin, end in zip(begins, ends, strict=True))
+    ranges = zip(begins, ends, strict=True)
+    text = ",".join(str(begin) if begin == end else f"{begin}-{end}" for begin, end in ranges)
+    return text if len(text) <= _MOST_OF_LIST else f"{len(numbers)} CPUs"
 
 
 def _nice(directory: str) -> int:

@@ -81,9 +81,12 @@ class Look:
     mono_us: int
     spent_us: int
     hits: Mapping[MemoryLimit, int]
+    """As of `hits_us`: a look for faults only takes them over from the one before."""
     processes: Mapping[int, _Process]
     limited: Mapping[str, _LimitedCgroup] = field(default_factory=dict)
-    """Cgroup -> its state, of those that reached a limit since the last look."""
+    """Cgroup -> its state, of those that reached a limit since the last look at limits."""
+    hits_us: int = 0
+    """When the limits were read."""
 
 
 def _size(gained: int) -> int:
@@ -114,7 +117,7 @@ class MemoryReader(PacedLooks[Look]):
         self._proc, self._mounts = proc, mounts
         self._moved = self._faults = 0
         self._is_short = False
-        """Whether memory was short at the last sample."""
+        """Whether memory was short at a sample since the last look."""
 
     def is_wanted(self, moved: int, faults: int = 0) -> bool:
         """Return whether memory is short, or pages are read for faults.
@@ -123,20 +126,23 @@ class MemoryReader(PacedLooks[Look]):
         """
         moved_before, self._moved = self._moved, moved
         faults_before, self._faults = self._faults, faults
-        self._is_short = moved_before > 0 and moved - moved_before >= MOVED
-        return self._is_short or (faults_before > 0 and faults - faults_before >= FAULTED)
+        is_short = moved_before > 0 and moved - moved_before >= MOVED
+        self._is_short |= is_short
+        return is_short or (faults_before > 0 and faults - faults_before >= FAULTED)
 
     def look(self, mono_us: int, before: Look | None) -> Look:
-        return look(self._proc, self._mounts.read(), mono_us, before, has_limits=self._is_short)
+        has_limits, self._is_short = self._is_short, False
+        return look(self._proc, self._mounts.read(), mono_us, before, has_limits=has_limits)
 
     def gains(self, before: Look, now: Look) -> Tables:
         if now.mono_us - before.mono_us > _FRESH_US:
             return {}
+        hits = _grown(before.hits, now.hits) if now.hits_us - before.hits_us <= _FRESH_US else {}
         counts = {pid: process.faults for pid, process in now.processes.items()}
         faults = _grown({pid: process.faults for pid, process in before.processes.items()}, counts)
         largest = sorted(faults, key=lambda pid: -faults[pid])[:_MOST_FAULTING]
         return {
-            MEMORY_LIMITS: _grown(before.hits, now.hits),
+            MEMORY_LIMITS: hits,
             MAJOR_FAULTS: {self._faulting(pid, now.processes[pid].row_name): faults[pid] for pid in largest},
             MEMORY_WRITERS: dict(_writers(before, now)),
             MEMORY_USERS: dict(_users(before, now)),
@@ -184,15 +190,18 @@ def _users(before: Look, now: Look) -> Iterator[tuple[MemoryUser, UsedMemory]]:
 def look(proc: Path, mounts: Mounts, mono_us: int, before: Look | None = None, *, has_limits: bool = True) -> Look:
     """Read the major faults of all processes, and with `has_limits` the cgroups' limits; `before`: the last look."""
     begun_ns = time.thread_time_ns()
-    hits: dict[MemoryLimit, int] = {}
+    hits, hits_us = (before.hits, before.hits_us) if before is not None else ({}, mono_us)
     limited: dict[str, _LimitedCgroup] = {}
-    for path, limit, count in _limits(mounts) if has_limits else ():
-        hits[limit] = count
-        if before is not None and limit.cgroup not in limited and count > before.hits.get(limit, count):
-            pids = tuple(int(pid) for pid in pids_of(path) if pid.isdecimal())
-            limited[limit.cgroup] = _LimitedCgroup(_unwritten(path), pids)
+    if has_limits:
+        hits_before = hits if mono_us - hits_us <= _FRESH_US else {}
+        limits = list(_limits(mounts))
+        hits, hits_us = {limit: count for _, limit, count in limits}, mono_us
+        for path, limit, count in limits:
+            if limit.cgroup not in limited and count > hits_before.get(limit, count):
+                pids = tuple(int(pid) for pid in pids_of(path) if pid.isdecimal())
+                limited[limit.cgroup] = _LimitedCgroup(_unwritten(path), pids)
     processes = dict(_processes(proc))
-    return Look(mono_us, (time.thread_time_ns() - begun_ns) // 1000, hits, processes, limited)
+    return Look(mono_us, (time.thread_time_ns() - begun_ns) // 1000, hits, processes, limited, hits_us)
 
 
 def _unwritten(path: Path) -> int:

@@ -8,7 +8,8 @@ from pathlib import Path
 from latmon.support.paths import content
 from latmon.support.text import clean
 
-_MAX_NAME = 256
+_MAX_NAME = 256 - len("/4294967295")
+"""A recording has names of 256 characters at most, and the number of the process is in it."""
 
 
 def pids(proc: Path) -> list[int]:

@@ -97,7 +97,7 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
         if not _is_starved(starved, limits):
             continue
         lasted_us = sum(block.span_us for block in facts.window if _has(block, starved))
-        if facts.lasts(lasted_us, limits["lasting_us"], _read_us(facts)):
+        if facts.lasts(lasted_us, limits["lasting_us"]):
             several.append(starved)
     if several:
         yield _finding(facts, sorted(several, key=lambda starved: (-starved.waited_us, starved.name)))
@@ -153,13 +153,6 @@ def _has(block: Block, starved: _Starved) -> bool:
     )
 
 
-def _read_us(facts: Facts) -> int:
-    """Return the length of the window's blocks from the first with such waits on: before, nothing was looked at."""
-    blocks = facts.window
-    first = next((at for at, block in enumerate(blocks) if block[measurements.CPU_WAITS]), 0)
-    return sum(block.span_us for block in blocks[first:])
-
-
 def _finding(facts: Facts, several: list[_Starved]) -> Finding:
     worst = several[0]
     device = most_used_device(facts, worst.row.process, worst.row.cgroup)
@@ -192,9 +185,13 @@ def _reasons(row: CpuWaiter) -> Iterator[str]:
     if row.weight_file:
         yield f"its cgroup {row.cgroup} has {row.weight_file} {row.weight} (usual: {USUAL_WEIGHTS[row.weight_file]})"
     if row.cpus:
-        yield f"it may use CPU {row.cpus} only"
+        yield f"it may use {_cpus(row)} only"
     if row.nice > 0:
         yield f"its nice value is {row.nice}"
+
+
+def _cpus(row: CpuWaiter) -> str:
+    return row.cpus if row.cpus.endswith("CPUs") else f"CPU {row.cpus}"
 
 
 def _short_reasons(row: CpuWaiter) -> Iterator[str]:
@@ -203,7 +200,7 @@ def _short_reasons(row: CpuWaiter) -> Iterator[str]:
     if row.nice > 0:
         yield f"nice {row.nice}"
     if row.cpus:
-        yield f"CPU {row.cpus} only"
+        yield f"{_cpus(row)} only"
 
 
 def _facts(facts: Facts, several: list[_Starved]) -> Iterator[Fact]:

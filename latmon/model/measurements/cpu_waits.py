@@ -25,7 +25,7 @@ class CpuWaiter(NamedTuple):
     """SHARES or WEIGHT; empty: no weight is below the usual one, or none could be read."""
     weight: int
     cpus: str
-    """The CPUs that it may use, such as `0-2,5`; empty: all, or not known."""
+    """The CPUs that it may use, such as `0-2,5` or `128 CPUs`; empty: all, or not known."""
     nice: int
     instead: str
     """NAME/PID of the process that ran most on those CPUs; empty: not known."""
