@@ -98,6 +98,32 @@ def test_nfs_writes_for_which_no_program_waits_are_none():
     assert found(RULE, blocks(calls), [disk()], counted=("hung_operations",)) == []
 
 
+def nfs_calls(op):
+    return {measurements.NFS_OPERATIONS: {NfsOperation("/mnt/nfs", op): NfsCalls(50, execute_us=9_000_000)}}
+
+
+@pytest.mark.parametrize(
+    ("op", "wait", "waited_us"),
+    [
+        pytest.param("OPEN", WAIT, 5_000_000, id="waits for a FUSE server"),
+        pytest.param("OPEN", ServerWait("/mnt/other", "nfs4", "ls/9"), 5_000_000, id="waits for another mount"),
+        pytest.param("READ", ServerWait("/mnt/nfs", "nfs4", "ls/9"), 500_000, id="few waits"),
+        pytest.param("WRITE", ServerWait("/mnt/nfs", "nfs4", "ls/9"), 5_000_000, id="writes of the page cache"),
+    ],
+)
+def test_nfs_calls_are_not_slow_because_of_other_waits(op, wait, waited_us):
+    """Writes of the page cache were a finding as soon as any program waited for a FUSE server."""
+    tables = (nfs_calls(op), sampled(waited_us, sleeps=2_000, key=wait))
+    assert found(RULE, blocks(*tables), [disk()], counted=("hung_operations",)) == []
+
+
+def test_nfs_calls_for_which_a_program_was_seen_waiting_are_slow():
+    wait = ServerWait("/mnt/nfs", "nfs4", "ls/9")
+    tables = (nfs_calls("OPEN"), sampled(5_000_000, sleeps=2_000, key=wait))
+    (finding,) = found(RULE, blocks(*tables), [disk()], counted=("hung_operations",))
+    assert finding.short == "OPEN calls on /mnt/nfs take 180 ms, ls waits, not the disk"
+
+
 def test_it_needs_the_stacks_of_threads_or_nfs():
     assert RULE in not_evaluated(facts_of(blocks()))[SERVERS]
     assert SERVERS not in not_evaluated(facts_of(blocks(), counted=("hung_operations",)))

@@ -40,6 +40,12 @@ from latmon.support.text import path_end
 from latmon.support.units import part, spelled
 
 ID = "slow-server"
+_OF_PAGE_CACHE = frozenset(("WRITE", "COMMIT"))
+"""NFS operations that the kernel calls for the page cache: no program waits for them, unless it calls fsync or writes
+with O_SYNC, which are operations on files."""
+_COMPARABLE = 0.25
+"""Least part of the time of NFS calls in which programs were seen waiting, where looks could see that: the first look
+at a thread is one of a walk over all threads, which may be 12 s apart."""
 _SHORT_PATH, _SHORT_NAME = 14, 12
 """Cells of a mount and of a program's name in the short text."""
 _REFUTED = "the same operation by hand, such as stat or head on a file of the mount, returns at once meanwhile"
@@ -129,15 +135,19 @@ def _has_files(block: Block) -> bool:
 
 def _of_nfs(facts: Facts) -> Iterator[_Slow]:
     """Yield the NFS operation of each mount with most time, where programs wait for them."""
-    waits = {row.mount for row in facts[measurements.SERVER_WAITS]}
     is_sampled = measurements.HUNG_OPERATIONS.name in facts.origin.counted
+    waited_us = Counter[str]()
+    for row, waited in facts[measurements.SERVER_WAITS].items():
+        if row.kind.startswith("nfs"):
+            waited_us[row.mount] += waited.waited_us
     for operation, calls in nfs_rows(facts[measurements.NFS_OPERATIONS]):
-        host = _host(facts, operation.mount)
-        if is_sampled and not waits & {operation.mount, host}:
-            continue  # writes of the page cache, for which no program waits
+        if operation.op in _OF_PAGE_CACHE:
+            continue
+        if is_sampled and waited_us[operation.mount] < _COMPARABLE * calls.execute_us:
+            continue  # such as reads ahead
         yield _Slow(
             mount=operation.mount,
-            host=host,
+            host=_host(facts, operation.mount),
             kind="nfs",
             op=operation.op,
             mean_us=calls.execute_mean_us,
