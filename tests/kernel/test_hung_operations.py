@@ -1,5 +1,6 @@
 """Threads that hang in operations on files, from files like those of /proc."""
 
+import random
 from types import SimpleNamespace
 
 import pytest
@@ -40,7 +41,9 @@ class Host:
             (self.sys / "dev/block").mkdir(parents=True, exist_ok=True)
             (self.sys / "dev/block" / number).symlink_to(block)
         self.now_us = 0
-        self.reader = HangReader(self.proc, self.sys, self.mounts, at_once, lambda: self.now_us)
+        self.reader = HangReader(
+            self.proc, self.sys, self.mounts, at_once, lambda: self.now_us, wait_by_chance=lambda: None
+        )
 
     def thread(self, pid, tid, functions, call="18 0x4 0x0", *, switches=1, is_of_kernel=False):
         """`functions`: the innermost one first."""
@@ -372,6 +375,37 @@ def test_a_thread_that_waits_for_a_server_at_each_look_is_counted_with_its_sleep
     assert key == ServerWait("/mnt/remote", "fuse.sshfs", "postgres/7")
     assert 6 * S <= waited.waited_us <= 8 * S
     assert waited.mean_us == pytest.approx(200_000)
+
+
+@pytest.mark.parametrize("wait_ms", [30, 500])
+def test_waits_once_a_second_take_their_time_also_in_phase_with_the_samples(host, wait_ms):
+    """A stat of 30 ms once a second was found waiting at each look, and its waits were said to take 500 ms or more."""
+    chance = random.Random(7)
+    host.file(7, 4, 45)
+
+    def wait_by_chance():
+        host.now_us += int(chance.uniform(0, 0.9) * S)
+        is_waiting = host.now_us % S < wait_ms * 1_000
+        function = "request_wait_answer" if is_waiting else "hrtimer_nanosleep"
+        host.thread(7, 7, (function,), "0 0x4", switches=2 * (host.now_us // S) + (not is_waiting))
+
+    host.reader._wait_by_chance = wait_by_chance
+    first = host.reader.sample(0)
+    seconds = 300
+    for second in range(seconds):
+        host.now_us = second * S
+        last = host.reader.sample(host.now_us)
+    (waited,) = tables_between(first, last)[SERVER_WAITS].values()
+    assert waited.mean_us == pytest.approx(wait_ms * 1_000 / 2, rel=0.2, abs=15_000)
+
+
+def test_a_thread_that_was_seen_waiting_is_not_watched_for_ever(host):
+    waits_again(host, seconds=3)
+    host.thread(7, 7, ("hrtimer_nanosleep",), switches=100)
+    for _ in range(14):
+        host.reader.sample(host.now_us)
+        host.now_us += S
+    assert host.reader._last.waits == {}
 
 
 def test_a_call_with_a_path_waits_for_a_server_that_is_not_known(host):

@@ -4,8 +4,9 @@ A thread looks at the kernel function in which each thread of the host sleeps (/
 as seldom as 0.5 % of a CPU allows: 5,000 threads take 62 ms, so that they are looked at every 12 s. Where some of them
 wait in an operation on files, those are looked at again with the next sample, so that short freezes are counted, too.
 One that has not run since the look before, by its count of context switches, hangs in the same operation: that time is
-added to sums, and a sample has the sums. One that waits for a server at each look, and runs in between, has slow
-operations there: its time and its switches are added, too.
+added to sums, and a sample has the sums. One that was seen waiting for a server is looked at again for a while, also
+where it waits for none: the share of the looks that find it waiting is that of its time. A look comes late by chance,
+else a program that does something once a second could be found waiting at each look.
 
 It needs CAP_SYS_PTRACE and CAP_SYS_ADMIN: for others `wchan` is 0. Nothing is read that a hanging thread can block: no
 memory (cmdline, environ, mem), no file of the file system. The file is that of the system call's first argument, by
@@ -17,11 +18,12 @@ from __future__ import annotations
 
 import os
 import platform
+import random
 import re
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -44,6 +46,10 @@ _MOST_PAGE_WAITS = 100
 """Threads on local disks wait for pages, too: they leave room for the others."""
 _WALK_SHARE = 200
 """All threads are looked at after so many times the CPU time that it takes: 0.5 % of a CPU."""
+_WATCHED_LOOKS = 10
+"""A thread that waited for a server is looked at so often after that: its time without waits belongs to its share."""
+_MOST_LATE_S = 0.9
+"""A look is so much late at most, by chance: samples are 1 s apart, and the next one takes the result."""
 _SERVERS_SHARE, _LEAST_SERVERS_US = 200, 60_000_000
 """Servers of FUSE are looked for after so many times the CPU time that it takes, and once a minute at most."""
 
@@ -130,6 +136,8 @@ class _Wait(NamedTuple):
     """None: it waits for none."""
     since_us: int
     """The first look that saw it."""
+    looks_since: int = 0
+    """Looks after the last one that saw the thread wait for its server: above 0 it waits for none now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +145,9 @@ class Look:
     """The threads that waited at one moment."""
 
     mono_us: int
+    """When it was due."""
+    seen_us: int
+    """When the threads were looked at, somewhat later by chance."""
     spent_us: int
     """Without the time for looking at all threads, which has a pace of its own."""
     walk_due_us: int
@@ -172,7 +183,10 @@ class HangReader(PacedLooks[Look]):
         mounts: MountTable,
         run: Run[Look] | None = None,
         now_us: Callable[[], int] | None = None,
+        *,
+        wait_by_chance: Callable[[], None] | None = None,
     ) -> None:
+        """`wait_by_chance`: instead of a sleep before each look."""
         sums = (
             BoundedSums(HUNG_OPERATIONS, _size),
             BoundedSums(SERVER_WAITS, _waited),
@@ -180,6 +194,7 @@ class HangReader(PacedLooks[Look]):
         )
         super().__init__("hung operations", sums, run, now_us)
         self._proc, self._sys, self._mounts = proc, sys, mounts
+        self._wait_by_chance = _wait_by_chance if wait_by_chance is None else wait_by_chance
 
     @property
     def is_possible(self) -> bool:
@@ -187,11 +202,14 @@ class HangReader(PacedLooks[Look]):
         return bool(content(self._proc / "self/stack"))
 
     def look(self, mono_us: int, before: Look | None) -> Look:
-        return look(self._proc, self._sys, self._mounts, mono_us, before)
+        self._wait_by_chance()
+        looked = look(self._proc, self._sys, self._mounts, self._now_us(), before)
+        return replace(looked, mono_us=mono_us)
 
     def gains(self, before: Look, now: Look) -> Tables:
         server_waits = _server_waits(before, now)
-        fuse_us = now.mono_us - before.mono_us if any(map(_is_of_fuse, server_waits)) else 0
+        has_fuse = any(_is_of_fuse(wait) and waited.waited_us for wait, waited in server_waits.items())
+        fuse_us = now.mono_us - before.mono_us if has_fuse else 0
         return {
             HUNG_OPERATIONS: _gains(before, now),
             SERVER_WAITS: server_waits,
@@ -206,33 +224,44 @@ class HangReader(PacedLooks[Look]):
 
 def _gains(before: Look, now: Look) -> dict[HungOperation, HungTime]:
     """Return the time between two looks of the threads that slept all of it in one operation."""
-    us = now.mono_us - before.mono_us
+    us = now.seen_us - before.seen_us
     hung: dict[HungOperation, list[_Wait]] = {}
     for wait in now.waits.values():
-        if wait.row is not None and wait.since_us <= before.mono_us:
+        if wait.row is not None and wait.since_us <= before.seen_us:
             hung.setdefault(wait.row, []).append(wait)
     oldest_before = _oldest_us(before.waits.values())
     oldest_now = _oldest_us(wait for waits in hung.values() for wait in waits)
     gains: dict[HungOperation, HungTime] = {}
     for row, waits in hung.items():
-        is_new = oldest_now[row] == before.mono_us
+        is_new = oldest_now[row] == before.seen_us
         has_oldest_ended = oldest_now[row] > oldest_before[row]
         gains[row] = HungTime(us, us * len(waits), int(is_new or has_oldest_ended))
     return gains
 
 
 def _server_waits(before: Look, now: Look) -> dict[ServerWait, WaitedTime]:
-    """Return the time between two looks of the threads that waited for a server at both."""
-    us = now.mono_us - before.mono_us
+    """Return the time between two looks in which the threads that are watched waited for a server, and their switches.
+
+    It is known of a thread that has not run in between. Else a look that finds it waiting counts for the time since the
+    look before was due, and other looks don't count: on average over the looks, which come by chance, that is its time.
+    The look that saw a thread first is not counted: it is watched because it waited then.
+    """
     gains: dict[ServerWait, WaitedTime] = {}
     for thread, wait in now.waits.items():
         was = before.waits.get(thread)
         if wait.server is None or was is None or was.server is None or wait.switches < was.switches:
             continue
+        sleeps = wait.switches - was.switches
+        waited_us = now.mono_us - before.mono_us if sleeps else now.seen_us - before.seen_us
+        if wait.looks_since:
+            waited_us = 0
         gained = gains.get(wait.server, WaitedTime(0))
-        sleeps = gained.sleeps + wait.switches - was.switches
-        gains[wait.server] = WaitedTime(gained.waited_us + us, sleeps)
+        gains[wait.server] = WaitedTime(gained.waited_us + waited_us, gained.sleeps + sleeps)
     return gains
+
+
+def _wait_by_chance() -> None:
+    time.sleep(random.uniform(0, _MOST_LATE_S))  # noqa: S311 - no secret
 
 
 def _is_of_fuse(wait: ServerWait) -> bool:
@@ -274,9 +303,15 @@ def look(proc: Path, sys: Path, mount_table: MountTable, mono_us: int, before: L
         else:
             row, server = _operation(proc, thread, function, mounts)
             waits[thread] = _Wait(function, switches, row, server, mono_us)
+    for thread, was in known.items():
+        is_watched = was.server is not None and was.looks_since < _WATCHED_LOOKS and len(waits) < _MOST_WAITS
+        has_wait = thread in waits and (waits[thread].row is not None or waits[thread].server is not None)
+        switches = _switches(proc, thread) if is_watched and not has_wait else None
+        if switches is not None:
+            waits[thread] = _Wait(b"", switches, None, was.server, mono_us, was.looks_since + 1)
     spent_us = (time.thread_time_ns() - begun_ns - walked_ns) // 1000
     servers, servers_due_us = _file_servers(proc, mount_table, mono_us, before, waits)
-    return Look(mono_us, spent_us, walk_due_us, walked_to, waits, servers, servers_due_us)
+    return Look(mono_us, mono_us, spent_us, walk_due_us, walked_to, waits, servers, servers_due_us)
 
 
 def _file_servers(
@@ -285,7 +320,7 @@ def _file_servers(
     """Return the servers of FUSE and when they are due again; looked for where threads wait for one once more."""
     if before is None:
         return frozenset(), 0
-    waiting_again = (wait.server for thread, wait in waits.items() if thread in before.waits)
+    waiting_again = (wait.server for thread, wait in waits.items() if thread in before.waits and not wait.looks_since)
     is_due = mono_us >= before.servers_due_us
     if not is_due or not any(server is not None and _is_of_fuse(server) for server in waiting_again):
         return before.servers, before.servers_due_us

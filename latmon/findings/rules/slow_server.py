@@ -63,13 +63,13 @@ class _Slow:
     op: str
     """As a noun, such as open; empty: not known."""
     mean_us: float
-    """Of an operation; where the op isn't known at least this, of a wait."""
+    """Of an operation; where the op isn't known, of a wait."""
     waited_us: int
     """Of all threads together."""
     span_us: int
     """The time in which that was measured."""
-    is_least: bool = False
-    """Whether `mean_us` is a least value."""
+    is_estimate: bool = False
+    """Whether `mean_us` is an estimate by looks."""
     rows: Sequence[FileRow] = ()
     """The traced operations on the mount."""
 
@@ -173,7 +173,7 @@ def _sampled(facts: Facts) -> Iterator[_Slow]:
                 mean_us=mean_us,
                 waited_us=waited_us,
                 span_us=facts.span_us,
-                is_least=True,
+                is_estimate=True,
             )
 
 
@@ -181,7 +181,7 @@ def _finding(facts: Facts, slow: _Slow) -> Finding:
     programs = _programs(facts, slow)
     server = _server(facts, slow.mount)
     where = f"{slow.path} ({slow.kind})" if slow.path else f"a {slow.kind} file system"
-    time = f"{'at least ' if slow.is_least else ''}{spelled(slow.mean_us)}"
+    time = f"{'about ' if slow.is_estimate else ''}{spelled(slow.mean_us)}"
     who = f"{programs[0]} waits" if programs else "programs wait"
     of_server = f" ({server})" if server else ""
     before = f"{slow.host} " if slow.host else ""
@@ -206,14 +206,14 @@ def _short(slow: _Slow, server: str, programs: Sequence[str]) -> str:
     """Return the short text: the verdict has 50 cells at most."""
     where = path_end(slow.path, _SHORT_PATH) or f"a {slow.kind} mount"
     ops = f"{slow.op}s" if slow.op.islower() else f"{within(slow.op, _SHORT_NAME)} calls" if slow.op else "operations"
-    more = " or more" if slow.is_least else ""
+    about = "about " if slow.is_estimate else ""
     clauses = [f": server {within(server, _SHORT_NAME)}"] if server else []
     if programs:
         clauses.append(f", {within(programs[0].partition(' (')[0], _SHORT_NAME)} waits")
     clauses.append(", not the disk")
     return short_text(
         slow.host.removesuffix(HOST_SEPARATOR),
-        f"{ops} on {where} take {spelled(slow.mean_us)}{more}",
+        f"{ops} on {where} take {about}{spelled(slow.mean_us)}",
         *clauses,
     )
 

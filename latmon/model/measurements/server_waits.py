@@ -21,16 +21,16 @@ class ServerWait(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WaitedTime:
-    """Time from look to look of the threads that waited at both."""
+    """Time of the threads that were seen waiting, from that on."""
 
     waited_us: int
-    """Of all threads together: an estimate by samples."""
+    """Of all threads together: an estimate by the share of looks that found them waiting."""
     sleeps: int = 0
     """How often they left their CPU meanwhile, for whatever reason."""
 
     @property
     def mean_us(self) -> float:
-        """Return how long a wait takes on average, or more: some of the sleeps may be others."""
+        """Return about how long a wait takes: it is an estimate, and longer where some of the sleeps are others."""
         return self.waited_us / max(self.sleeps, 1)
 
 
@@ -45,7 +45,7 @@ SERVER_WAITS = Table(
     counts_ios=False,
     has_own_decoder=True,  # the kernel's stacks of sleeping threads, no probe
 )
-"""Processes whose threads waited for a server at two looks or more one after the other, about 1 s apart."""
+"""Processes whose threads were seen waiting for a server, by looks about 1 s apart."""
 
 
 class FileServer(NamedTuple):
