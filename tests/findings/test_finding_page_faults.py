@@ -3,12 +3,15 @@
 from dataclasses import replace
 
 import pytest
-from finding_cases import disk, done, facts_of, found, frame, timed
+from finding_cases import disk, done, facts_of, found, frame, hist, timed
 
 from latmon.findings.engine import not_evaluated
 from latmon.findings.rule import FAULTS
 from latmon.model import measurements
+from latmon.model.frame import SWAP, DeviceReport
 from latmon.model.host_context import interval_value
+from latmon.model.measurements.issued_io import IssuedIO
+from latmon.model.measurements.issuers import Issuer
 from latmon.model.measurements.memory import Faulting
 
 RULE = "page-faults"
@@ -64,6 +67,41 @@ def test_a_program_that_is_not_known_is_not_named():
 )
 def test_other_reads_are_no_finding(frames):
     assert found(RULE, frames, [disk()]) == []
+
+
+def issued(frames, *readers):
+    """Add the reads of sda by programs, as (name, pid, reads)."""
+    rows = {
+        Issuer("sda", "read", "/", pid=pid, comm=name): IssuedIO(n, n * 4096, hist({10_500: n}))
+        for name, pid, n in readers
+    }
+    return [replace(each, tables={**each.tables, measurements.ISSUERS: rows}) for each in frames]
+
+
+def test_the_reads_of_a_program_without_faults_are_not_those_for_the_faults_of_another():
+    """Faults of a program on another disk were said to be the reads of a database on this one."""
+    assert found(RULE, issued(load(), ("postgres", 90, 1_750)), [disk()]) == []
+
+
+@pytest.mark.parametrize("reader", [("geosearch", 7, 1_700), ("io-worker", 7, 1_700), ("others", 0, 1_700)])
+def test_a_program_whose_reads_are_traced_is_named(reader):
+    (finding,) = found(RULE, issued(load(), reader, ("postgres", 90, 50)), [disk()])
+    assert "geosearch (pid 7) waits" in finding.summary
+
+
+def test_a_program_that_reads_another_device_is_not_named_where_a_second_one_has_faults():
+    processes = {Faulting("/app", "chrome/7"): 1_000, Faulting("/", "geosearch/8"): 800}
+    frames = issued(load(processes=processes), ("geosearch", 8, 900), ("postgres", 90, 50))
+    (finding,) = found(RULE, frames, [disk()])
+    assert finding.summary.startswith("sda: a program waits in major page faults")
+
+
+@pytest.mark.parametrize(
+    ("swap_ins", "place"), [pytest.param(370, "sda2", id="swap-ins"), pytest.param(30, "whole", id="a swap disk")]
+)
+def test_pages_that_are_read_from_swap_are_not_of_mapped_files(swap_ins, place):
+    device = disk(reports=(DeviceReport(SWAP, place, "/proc/swaps"),))
+    assert found(RULE, load(swap_ins=swap_ins, swap_outs=0), [device]) == []
 
 
 def test_it_needs_the_host_s_count_of_major_faults():

@@ -3,8 +3,9 @@
 The program makes no system call for such a read, so that no operation on files shows it: it touches memory, and sleeps
 until the page is there. After a restart, or with a new file, nothing is cached, and a program that reads at random gets
 4 KiB at a time. The host counts major faults, and /proc/PID/stat those of a process. They are of the device that
-completes about as many reads. No finding: a program's start, few faults, a fast device; pages that memory was too small
-for, which are swap-thrash.
+completes about as many reads, by programs with faults where the issuers of reads are traced. Pages that are read from
+swap are left out. No finding: a program's start, few faults, a fast device; pages that memory was too small for, which
+are swap-thrash.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from latmon.findings.evidence import host_before
+from latmon.findings.evidence import WHOLE, host_before, swap_of
 from latmon.findings.facts import Block, Facts, mean_time_of
 from latmon.findings.programs import Program, by_program
 from latmon.findings.rule import (
@@ -32,16 +33,20 @@ from latmon.findings.rule import (
 from latmon.model import measurements
 from latmon.model.frame import Flow
 from latmon.model.host_context import added
+from latmon.model.measurements.issuers import OTHERS
 from latmon.support.units import part, rate, show_size, spelled
 
 ID = "page-faults"
 FAULTED = "major_faults"
-_RELOADS = "file_reloads"
+_RELOADS, _SWAP_INS = "file_reloads", "swap_ins"
 """Values of CONTEXT."""
 _ALIKE = 2.0
 """A device completes at most so many times as many reads as there are faults, and at least the inverse."""
 _MOST_OF_FAULTS = 0.5
 """Share of the processes' faults that the named program has at least."""
+_LEAST_OF_READS = 0.25
+"""Share of a device's reads that programs with faults issue at least: it completes `_ALIKE` times as many reads as
+there are faults at most, and half of those are the named program's."""
 _PLACE = "PID"
 _NAME_CELLS = 12
 """Cells of a program's name in the short text."""
@@ -70,6 +75,8 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     worst: dict[str, _Faulting] = {}
     for device in facts.busy:
         host = host_before(facts, device)
+        if swap_of(facts.device(device)) == WHOLE or not _may_read(facts, device, _faults_of_programs(facts, host)):
+            continue
         faulting = _faulting(facts, host, device, limits)
         if faulting is not None and (host not in worst or faulting.waiting > worst[host].waiting):
             worst[host] = faulting
@@ -107,13 +114,37 @@ def _waiting_of(block: Block, host: str, device: str) -> float:
 
 
 def _faults(block: Block, host: str) -> float:
-    """Return the major faults of a host in a block."""
-    value = block.host_context.get(host + FAULTED)
-    return 0.0 if value is None else value.ratio * block.span_us
+    """Return the major faults of a host in a block, without as many as pages were read from swap."""
+    faults, swap_ins = block.host_context.get(host + FAULTED), block.host_context.get(host + _SWAP_INS)
+    if faults is None:
+        return 0.0
+    from_swap = 0.0 if swap_ins is None else swap_ins.ratio
+    return max(0.0, faults.ratio - from_swap) * block.span_us
+
+
+def _faults_of_programs(facts: Facts, host: str) -> dict[Program, int]:
+    """Return the major faults of the processes of a host, by program."""
+    rows = facts[measurements.MAJOR_FAULTS].items()
+    faults = by_program((row.process, count) for row, count in rows if row.cgroup.startswith(host))
+    return {program: sum(counts) for program, counts in faults.items()}
+
+
+def _may_read(facts: Facts, device: str, programs: Iterable[Program]) -> bool:
+    """Return whether these programs may issue the reads of a device: also where they or its issuers aren't known."""
+    names = {program.name for program in programs}
+    pids = {pid for program in programs for pid in program.pids}
+    reads = own = 0
+    for issuer, done in facts[measurements.ISSUERS].items():
+        if issuer.device != device or issuer.op != "read" or not issuer.is_process:
+            continue
+        reads += done.count
+        if issuer.comm in names or str(issuer.pid) in pids or issuer.comm == OTHERS:
+            own += done.count
+    return not names or own >= _LEAST_OF_READS * reads
 
 
 def _finding(facts: Facts, host: str, faulting: _Faulting) -> Finding:
-    device, program = faulting.device, _program(facts, host)
+    device, program = faulting.device, _program(facts, host, faulting.device)
     who = "a program" if program is None else program.text
     name = "a program" if program is None else within(program.name or "a program", _NAME_CELLS)
     size, each, per_s = show_size(faulting.read_bytes), spelled(faulting.read_us), rate(faulting.per_s)
@@ -132,16 +163,14 @@ def _finding(facts: Facts, host: str, faulting: _Faulting) -> Finding:
     )
 
 
-def _program(facts: Facts, host: str) -> Program | None:
-    """Return the program with most major faults; None where it has few of them, or none is known."""
-    faults = {
-        row.process: count for row, count in facts[measurements.MAJOR_FAULTS].items() if row.cgroup.startswith(host)
-    }
-    programs = by_program(faults.items())
-    if not programs:
+def _program(facts: Facts, host: str, device: str) -> Program | None:
+    """Return the program with most major faults; None: it has few of them, doesn't read the device, or isn't known."""
+    faults = _faults_of_programs(facts, host)
+    if not faults:
         return None
-    most = max(programs, key=lambda program: sum(programs[program]))
-    return most if sum(programs[most]) >= _MOST_OF_FAULTS * sum(faults.values()) else None
+    most = max(faults, key=lambda program: faults[program])
+    has_most = faults[most] >= _MOST_OF_FAULTS * sum(faults.values())
+    return most if has_most and _may_read(facts, device, [most]) else None
 
 
 def _facts(facts: Facts, host: str, faulting: _Faulting, program: Program | None) -> Iterator[Fact]:
@@ -149,13 +178,8 @@ def _facts(facts: Facts, host: str, faulting: _Faulting, program: Program | None
     text = f"the host has {rate(faulting.per_s)} major faults a second: a thread sleeps until its page is read"
     yield Fact("faults_per_s", round(faulting.per_s, 1), text, "per_s")
     if program is not None:
-        faults = [count for row, count in facts[measurements.MAJOR_FAULTS].items() if row.cgroup.startswith(host)]
-        own = sum(
-            count
-            for row, count in facts[measurements.MAJOR_FAULTS].items()
-            if row.cgroup.startswith(host) and row.process.rpartition("/")[0] == program.name
-        )
-        text = f"{program.text} has {part(own / max(sum(faults), 1))} of those of all processes"
+        faults = _faults_of_programs(facts, host)
+        text = f"{program.text} has {part(faults[program] / max(sum(faults.values()), 1))} of those of all processes"
         yield Fact("program", program.name, text)
     yield from duration_facts(("read_us", faulting.read_us, f"a read of {device} takes {{}} on average", None))
     text = f"a read of {device} has {show_size(faulting.read_bytes)} on average"
