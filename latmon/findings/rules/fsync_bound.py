@@ -202,13 +202,13 @@ def _has_files(facts: Facts, device: str) -> bool:
 
 
 def _mount_of_all(facts: Facts, device: str) -> str:
-    """Return the mount with `sync` where a device has no other file system; empty: its syncs may be of another one."""
+    """Return the mount with `sync` where it is known to be the only one of a device; empty: syncs may be of others."""
     report = facts.device(device).reported_value(MOUNTED_SYNC)
     if report is None:
         return ""
     mount = host_before(facts, device) + str(report)
-    others = {row.mount for row in facts[measurements.FILE_SYSTEM_SPACE] if row.device == device} - {mount}
-    return "" if others else mount
+    mounts = {row.mount for row in facts[measurements.FILE_SYSTEM_SPACE] if row.device == device}
+    return mount if mounts == {mount} else ""
 
 
 def _blocks_with_syncs(facts: Facts, device: str) -> list[Block]:
