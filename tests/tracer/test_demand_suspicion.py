@@ -170,11 +170,26 @@ def waiting(seq, waited_us=SECOND, sleeps=5):
 def test_programs_that_wait_for_a_slow_server_want_operations_on_files_traced():
     suspicion = noted(waiting(0), waiting(1))
     assert suspicion.suspects() == ()
-    want = Demand("auto").wanted((), 0.0, has_slow_server=suspicion.has_slow_server)
-    assert (want.devices, want.files, want.why) == ((), True, "programs wait for the server of a file system")
+    want = Demand("auto").wanted((), 0.0, slow_server=suspicion.slow_server)
+    assert (want.files, want.why) == (True, "programs wait for the server of a file system")
     for n in range(2, 20 + STAYS_US // SECOND):
         suspicion.note(frame(n))
-    assert not suspicion.has_slow_server
+    assert suspicion.slow_server is None
+
+
+def test_the_busiest_device_alone_is_traced_with_operations_on_files():
+    """All devices were: a slow sshfs made the tracer follow each I/O of 24 disks."""
+    busy = replace(frame(0, p99_us={"sda": 100, "sdb": 400, "loop0": 900}), devices=ALIKE)
+    suspicion = noted(busy, waiting(1), waiting(2))
+
+    def devices():
+        return Demand("auto").wanted((), 0.0, slow_server=suspicion.slow_server).devices
+
+    assert devices() == ("sdb",)
+    suspicion.note(replace(frame(3, p99_us={"sda": 90_000}), tables=waiting(3).tables))
+    assert devices() == ("sdb",)
+    suspicion.note(replace(waiting(4), removed=("sdb",)))
+    assert devices() == ("sda",)
 
 
 @pytest.mark.parametrize(
@@ -186,4 +201,4 @@ def test_programs_that_wait_for_a_slow_server_want_operations_on_files_traced():
     ],
 )
 def test_other_waits_for_servers_are_no_sign(frames):
-    assert not noted(*frames).has_slow_server
+    assert noted(*frames).slow_server is None

@@ -3,7 +3,8 @@
 The demand follows the mode, the screen that is open, and suspicious devices: those with I/Os above their threshold in
 several of the last intervals, a tail far above that of their peers, I/Os that don't complete, and few writes or slow
 I/Os that keep them busy. Programs that wait for the server of a file system want operations on files traced, whatever
-the devices do. The clock is an argument, in seconds.
+the devices do; since the tracer's programs are for devices, the busiest one is traced with them. The clock is an
+argument, in seconds.
 
 The cost is the time in the tracer's programs and their calls, in its process and in reading its output, in percent of
 one CPU. Above the budget the sample becomes coarser, or, where interrupts, switches and the output cause the cost, only
@@ -64,6 +65,14 @@ class Suspect:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class SlowServer:
+    """A server that programs wait for: operations on files are suspicious, and no device need be."""
+
+    device: str
+    """The one to trace with them: all devices cost as much as all of their I/Os. Empty: none is known."""
+
+
 @dataclass(slots=True)
 class _Sign:
     """Time and reason of a device's last sign."""
@@ -86,6 +95,8 @@ class Suspicion:
         """The slow waits for servers, by interval."""
         self._server_sign_us: int | None = None
         """When the last sign of a slow server was."""
+        self._beside_server = ""
+        """The device that is traced with operations on files, chosen at the first sign: the busiest one, if any is."""
         self._waiting = Waiting()
         self._seen = 0
 
@@ -94,6 +105,8 @@ class Suspicion:
         for name in frame.removed:
             self._devices.pop(name, None)
             self._signs.pop(name, None)
+            if name == self._beside_server:
+                self._beside_server = ""
         self._devices |= {device.name: device for device in frame.devices}
         self._frames.append(frame)
         self._above.append(_by_device(frame))
@@ -111,9 +124,9 @@ class Suspicion:
         self._note_server_waits(frame)
 
     @property
-    def has_slow_server(self) -> bool:
-        """Return whether programs wait for the server of a file system, or did shortly ago."""
-        return self._server_sign_us is not None
+    def slow_server(self) -> SlowServer | None:
+        """Return what to trace while programs wait for the server of a file system, or did shortly ago."""
+        return None if self._server_sign_us is None else SlowServer(self._beside_server)
 
     def _note_server_waits(self, frame: Frame) -> None:
         """Take the waits of an interval. An operation that does not end hangs: it takes no tracer to see that."""
@@ -126,8 +139,15 @@ class Suspicion:
         has_ended = any(waited.sleeps for waited in self._server_waits)
         if has_ended and sum(waited.waited_us for waited in self._server_waits) >= SERVER_WAITED_US:
             self._server_sign_us = frame.mono_us
+            self._beside_server = self._beside_server or self._busiest()
         elif self._server_sign_us is not None and frame.mono_us - self._server_sign_us >= STAYS_US:
-            self._server_sign_us = None
+            self._server_sign_us, self._beside_server = None, ""
+
+    def _busiest(self) -> str:
+        """Return the device with most time of I/Os, a disk if there is one; empty where none is known."""
+        busy_us = self._busy_us()
+        ranks = {name: (not is_on_another(name), busy_us.get(name, 0), name) for name in {*self._devices, *busy_us}}
+        return max(ranks, key=lambda name: ranks[name], default="")
 
     def suspects(self) -> tuple[Suspect, ...]:
         """Return the devices with signs, and the disk that may be below one of them, by name."""
@@ -286,20 +306,24 @@ class Demand:
             self._looked_at_all = now
         self._looked |= dict.fromkeys(devices, now)
 
-    def wanted(self, suspects: tuple[Suspect, ...], now: float, *, has_slow_server: bool = False) -> Want | None:
-        """Return the devices to trace; None: none. `has_slow_server`: operations on files are suspicious."""
+    def wanted(
+        self, suspects: tuple[Suspect, ...], now: float, *, slow_server: SlowServer | None = None
+    ) -> Want | None:
+        """Return the devices to trace; None: none."""
         if self.mode == "basic":
             return None
         if self.mode == "all":
             return Want(why="--stages all", forced=True, files=True)
         self._looked = {name: at for name, at in self._looked.items() if now - at < LOOKED_S}
-        files = bool(suspects) or has_slow_server or now - self._looked_at_files < LOOKED_S
+        files = bool(suspects) or slow_server is not None or now - self._looked_at_files < LOOKED_S
         if now - self._looked_at_all < LOOKED_S:
             return Want(why=LOOKED_AT, files=files)
         chosen = {*self._looked, *(suspect.device for suspect in suspects)}
         if chosen:
             return Want(tuple(sorted(chosen)), _reasons(suspects) or LOOKED_AT, files=files)
-        return Want(why=WAITS_FOR_SERVER, files=True) if has_slow_server else None
+        if slow_server is None:
+            return None
+        return Want((slow_server.device,) if slow_server.device else (), WAITS_FOR_SERVER, files=True)
 
 
 def _reasons(suspects: Iterable[Suspect]) -> str:
