@@ -9,7 +9,7 @@ from latmon.findings.engine import not_evaluated
 from latmon.findings.rule import CPU_WAITS as CPU_WAITS_READ
 from latmon.findings.rules.cpu_starved import ID
 from latmon.model.measurements import CPU_WAITS, ISSUERS
-from latmon.model.measurements.cpu_waits import SHARES, CpuWait, CpuWaiter
+from latmon.model.measurements.cpu_waits import IDLE, SHARES, CpuWait, CpuWaiter
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import Issuer
 
@@ -17,10 +17,12 @@ API = CpuWaiter("apiserver/7", "/besteffort", SHARES, 2, "1", 0, "cc1plus/9")
 PLAIN = CpuWaiter("apiserver/7", "/", "", 0, "", 0, "")
 
 
-def waits(row=API, *, waited=3.9, ran=0.02, runs_per_s=20, looked=1.0):
+def waits(row=API, *, waited=3.9, ran=0.02, runs_per_s=20, looked=1.0, io_per_s=4096):
     """Return the waits of a block of 5 s: threads that wait and run on average, while they were looked at."""
     us = round(5 * S * looked)
-    return {CPU_WAITS: {row: CpuWait(us, round(us * ran), round(us * waited), round(us * runs_per_s / S), 20_480)}}
+    return {
+        CPU_WAITS: {row: CpuWait(us, round(us * ran), round(us * waited), round(us * runs_per_s / S), 5 * io_per_s)}
+    }
 
 
 def starved(blocks=12, tables=None, **case):
@@ -48,9 +50,34 @@ def test_a_program_with_no_known_reason():
     assert "with a higher nice value" in finding.steps[-1].what
 
 
-def test_a_nice_value_is_a_reason():
-    (finding,) = starved(row=PLAIN._replace(nice=19))
-    assert finding.short == "apiserver waits 195 ms each time for a CPU, nice 19"
+@pytest.mark.parametrize(
+    ("reason", "text", "step"),
+    [
+        ({"nice": 19}, "nice 19", "if it must be done sooner, run it with the usual nice value"),
+        (
+            {"cgroup": "/batch", "weight_file": IDLE, "weight": 1},
+            "cpu.idle 1",
+            "if it must be done sooner, set cpu.idle of cgroup /batch to 0",
+        ),
+    ],
+)
+def test_a_program_that_was_set_to_run_after_the_others_is_a_notice(reason, text, step):
+    (finding,) = starved(row=PLAIN._replace(**reason, is_background=1))
+    assert finding.severity == "notice"
+    assert finding.short == f"apiserver waits 195 ms each time for a CPU, {text}"
+    assert finding.steps[-1].what == step
+
+
+def test_a_program_that_was_not_set_so_is_named_first():
+    background = waits(row=PLAIN._replace(process="updatedb/9", nice=19, is_background=1), waited=4.9)[CPU_WAITS]
+    (finding,) = starved(tables={CPU_WAITS: waits(row=PLAIN)[CPU_WAITS] | background})
+    assert (finding.severity, finding.short) == ("warning", "apiserver waits 195 ms each time for a CPU")
+
+
+def test_redaction_changes_no_finding():
+    (named,) = starved(row=API)
+    (redacted,) = starved(row=API._replace(process="", instead="", cgroup=""))
+    assert (named.severity, named.device) == (redacted.severity, redacted.device)
 
 
 def test_processes_of_one_name_are_one_program():
@@ -77,7 +104,7 @@ def test_the_device_of_the_program_is_affected_too():
     [
         pytest.param({"ran": 0.3, "waited": 9.0}, id="it computes: a job of a build"),
         pytest.param({"ran": 0.05, "waited": 0.6}, id="it has a part of its time that is not small"),
-        pytest.param({"row": API._replace(instead="apiserver/8")}, id="it waits for another process of its own"),
+        pytest.param({"io_per_s": 200}, id="nearly no I/O"),
         pytest.param({"runs_per_s": 1000}, id="short waits"),
         pytest.param({"waited": 0.3}, id="it seldom waits"),
         pytest.param({"blocks": 1}, id="the first block"),

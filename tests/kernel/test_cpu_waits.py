@@ -8,7 +8,7 @@ from cgroup_host import CgroupHost, at_once, put
 
 from latmon.capture.mounts import MountTable
 from latmon.model.measurements import CPU_WAITS
-from latmon.model.measurements.cpu_waits import SHARES, WEIGHT, CpuWait, CpuWaiter
+from latmon.model.measurements.cpu_waits import IDLE, SHARES, WEIGHT, CpuWait, CpuWaiter
 from latmon_backends.kernel import cpu_waits
 from latmon_backends.kernel.bounded_sums import tables_between
 from latmon_backends.kernel.cpu_waits import CpuWaitReader, cpu_list
@@ -105,6 +105,93 @@ def test_what_runs_on_other_cpus_is_not_named(tmp_path):
 def test_a_build_is_no_victim(tmp_path, other):
     host = Host(tmp_path)
     assert rows(host, lambda second: starved(host, second, **other)) == {}
+
+
+def test_a_program_that_waits_for_another_process_of_its_own_is_left_out(tmp_path):
+    host = Host(tmp_path)
+
+    def step(second):
+        starved(host, second)
+        host.thread(20, 20, "apiserver", ran_ms=990 * second, waited_ms=0, runs=second, sleeps=0, state="R")
+
+    assert rows(host, step) == {}
+
+
+BATCH, PODS = "batch.slice", "kubepods/besteffort"
+
+
+@pytest.mark.parametrize(
+    ("weights", "own", "runner", "reason"),
+    [
+        pytest.param({PODS: 20}, f"/{PODS}/pod1", f"/{PODS}/pod1", ("", 0, 0), id="both in the same cgroup"),
+        pytest.param(
+            {"a": 20, "a/b": 100, "a/c": 100}, "/a/b", "/a/c", ("", 0, 0), id="siblings in a cgroup with a low weight"
+        ),
+        pytest.param({"a": 20, "b": 10}, "/a", "/b", ("", 0, 0), id="what runs has a lower weight"),
+        pytest.param({"a": 20, "b": 30}, "/a", "/b", (WEIGHT, 20, 1), id="what runs has a higher weight"),
+        pytest.param({"a": 100, "a/b": 20}, "/a/b", "/", ("", 0, 0), id="the weight below does not decide"),
+        pytest.param({"a": 20}, "/a", "/", (WEIGHT, 20, 1), id="what runs is in no cgroup"),
+        pytest.param({PODS: 20}, f"/{PODS}/pod1", "/", (WEIGHT, 20, 0), id="a pod without a CPU request"),
+        pytest.param({BATCH: 0}, f"/{BATCH}/x", "/", (IDLE, 1, 1), id="idle"),
+        pytest.param({BATCH: 0, "b": 0}, f"/{BATCH}/x", "/b", ("", 0, 0), id="both are idle"),
+    ],
+)
+def test_a_weight_is_a_reason_against_that_of_what_runs(tmp_path, weights, own, runner, reason):
+    host = Host(tmp_path, 2)
+    for cgroup, weight in weights.items():
+        put(host.cgroups / cgroup / WEIGHT, f"{weight}\n")
+        put(host.cgroups / cgroup / IDLE, f"{int(weight == 0)}\n")
+
+    def step(second):
+        starved(host, second)
+        host.process(7, 4096 + 20_480 * second, own)
+        hog(host, second)
+        host.process(20, 0, runner)
+
+    (row,) = rows(host, step)
+    assert (row.weight_file, row.weight, row.is_background) == reason
+    assert row.cgroup == (f"/{next(iter(weights))}" if row.weight_file else own)
+
+
+@pytest.mark.parametrize(
+    ("nice_of_runner", "weights", "nice"),
+    [(0, {}, 19), (19, {}, 0), (0, {"own": 100}, 0)],
+    ids=["it is", "both have it", "it is in another cgroup"],
+)
+def test_a_nice_value_is_a_reason_against_that_of_what_runs(tmp_path, nice_of_runner, weights, nice):
+    host = Host(tmp_path, 2)
+    for cgroup, weight in weights.items():
+        put(host.cgroups / cgroup / WEIGHT, f"{weight}\n")
+
+    def step(second):
+        times = {"ran_ms": 2 * second, "waited_ms": 980 * second, "runs": 5 * second, "sleeps": 5 * second}
+        host.thread(7, 7, "updatedb", **times, nice=19)
+        host.process(7, 4096 + 20_480 * second, "/own")
+        times = {"ran_ms": 990 * second, "waited_ms": 0, "runs": second, "sleeps": 0}
+        host.thread(20, 20, "cc1plus", **times, state="R", nice=nice_of_runner)
+        host.process(20, 0)
+
+    (row,) = rows(host, step)
+    assert (row.nice, row.is_background, row.instead) == (nice, 1, "cc1plus/20")
+
+
+def test_of_too_many_threads_each_has_its_turn_and_that_is_said(tmp_path, monkeypatch):
+    monkeypatch.setattr(cpu_waits, "_MOST_THREADS", 4)
+    host, clock = Host(tmp_path), [0]
+    reader = CpuWaitReader(host.proc, MountTable(host.proc), at_once, lambda: clock[0])
+    for second in range(1, 60):
+        clock[0] = second * S
+        for pid in range(100, 110):
+            host.thread(pid, pid, "idle", ran_ms=1, waited_ms=1, runs=1, sleeps=1)
+        for tid in range(200, 205):
+            host.thread(200, tid, "large", ran_ms=1, waited_ms=1, runs=1, sleeps=1)
+        times = {"ran_ms": 2 * second, "waited_ms": 980 * second, "runs": 5 * second}
+        host.thread(300, 300, "late", **times, sleeps=5 * second)
+        host.process(300, 4096 + 20_480 * second)
+        sample = reader.sample(clock[0], is_wanted=reader.is_wanted(second * S, clock[0]))
+    assert [row.process for row in sample[CPU_WAITS]] == ["late/300"]
+    assert "of the host's threads 4 at a time are read" in reader.left_out
+    assert "processes with more than 4 threads are not read" in reader.left_out
 
 
 def test_a_quiet_host_is_not_looked_at(tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,7 +21,7 @@ from typing import NamedTuple
 
 from latmon.capture.mounts import Mounts, MountTable
 from latmon.model.measurements import CPU_WAITS
-from latmon.model.measurements.cpu_waits import SHARES, USUAL_WEIGHTS, WEIGHT, CpuWait, CpuWaiter
+from latmon.model.measurements.cpu_waits import IDLE, SHARES, USUAL_WEIGHTS, WEIGHT, CpuWait, CpuWaiter
 from latmon.model.table import Tables
 from latmon.support.paths import content
 from latmon_backends.kernel.bounded_sums import BoundedSums
@@ -35,6 +36,8 @@ last value."""
 _FRESH_US = 60_000_000
 """A look that is older says nothing about the time before the next one."""
 _MOST_THREADS, _MOST_WAITERS, _MOST_RUNNERS, _MOST_RUNNER_THREADS = 20_000, 8, 4, 64
+_LOOKS_OF_PART = 4
+"""Looks at a part of too many threads: a difference takes three."""
 _LEAST_WAITED, _LEAST_RAN = 0.1, 0.25
 """Threads of a process that wait, and those of another one that run, on average."""
 _OWN_SLEEPS = 0.5
@@ -48,6 +51,8 @@ _LOWEST_NICE, _HIGHEST_NICE = -20, 19
 _MOST_OF_LIST = 40
 """Characters of a list of CPUs: every other one of 256 has 456, and a recording has names of 256 at most."""
 _VERSION_2 = 2
+_OF_PODS = "kubepods"
+"""Kubernetes makes the weights of these cgroups from CPU requests: without one it is the least, which nobody chose."""
 
 
 class _Turns(NamedTuple):
@@ -57,6 +62,38 @@ class _Turns(NamedTuple):
     waited_us: int
     runs: int
     tids: frozenset[str] = frozenset()
+
+
+class _Part(NamedTuple):
+    """The processes that a look reads where all have too many threads for one."""
+
+    after: int = 0
+    """They follow this one."""
+    looks: int = 0
+    """So many have read them before."""
+
+
+class _Runner(NamedTuple):
+    """A process that runs."""
+
+    pid: int
+    process: str
+    """NAME/PID."""
+    cpus: frozenset[int]
+
+
+class _Group(NamedTuple):
+    """A cgroup that shares CPUs with its siblings by weight."""
+
+    cgroup: str
+    file: str
+    """File of USUAL_WEIGHTS."""
+    weight: int
+
+    @property
+    def part(self) -> float:
+        """Return its weight as a multiple of the usual one."""
+        return 0.0 if self.file == IDLE else self.weight / USUAL_WEIGHTS[self.file]
 
 
 class _Waiter(NamedTuple):
@@ -75,6 +112,8 @@ class Look:
     spent_us: int
     turns: Mapping[int, _Turns]
     waiters: Mapping[int, _Waiter]
+    next_part: _Part
+    left_out: str = ""
 
 
 def _waited_us(gained: CpuWait) -> int:
@@ -106,6 +145,11 @@ class CpuWaitReader(PacedLooks[Look]):
             least = max(_LEAST_PRESSURE, min(_PRESSURE, _PRESSED_CPUS / (os.cpu_count() or 1)))
             self._is_pressed = before_mono_us > 0 and waited_us - before_us >= least * (mono_us - before_mono_us)
         return self._is_pressed
+
+    @property
+    def left_out(self) -> str:
+        not_read = self._last.left_out if self._last is not None else ""
+        return "; ".join(filter(None, (super().left_out, not_read)))
 
     def look(self, mono_us: int, before: Look | None) -> Look:
         return look(self._proc, self._mounts.read(), mono_us, before)
@@ -147,33 +191,50 @@ def _turns_between(before: Mapping[int, _Turns], now: Mapping[int, _Turns]) -> d
 def look(proc: Path, mounts: Mounts, mono_us: int, before: Look | None = None) -> Look:
     """Read the times of all processes. `before`: the last look; what waited since is looked at closer."""
     begun_ns = time.thread_time_ns()
-    turns = dict(_turns(proc))
+    part = before.next_part if before is not None else _Part()
+    turns, last, left_out = _turns(proc, part.after)
     waiters: dict[int, _Waiter] = {}
     if before is not None and _is_fresh(before, mono_us):
         gains = _turns_between(before.turns, turns)
         passed_us = mono_us - before.mono_us
         waiting = _waiting(gains, passed_us)
-        runners = _runners(proc, gains, passed_us) if waiting else {}
+        runners = _runners(proc, gains, passed_us) if waiting else []
         for pid in waiting:
             waiter = _waiter(proc, mounts, pid, runners)
             if waiter is not None:
                 waiters[pid] = waiter
-    return Look(mono_us, (time.thread_time_ns() - begun_ns) // 1000, turns, waiters)
+    is_read_again = last and part.looks + 1 < _LOOKS_OF_PART
+    next_part = _Part(part.after, part.looks + 1) if is_read_again else _Part(last)
+    return Look(mono_us, (time.thread_time_ns() - begun_ns) // 1000, turns, waiters, next_part, left_out)
 
 
-def _turns(proc: Path) -> Iterator[tuple[int, _Turns]]:
-    threads = 0
-    for pid in pids(proc):
+def _turns(proc: Path, after: int) -> tuple[dict[int, _Turns], int, str]:
+    """Return the times of all processes, or of more than `_MOST_THREADS` of those that follow `after`; the last one.
+
+    The last process is 0 where these are all. The text says what is left out.
+    """
+    ordered_pids = sorted(pids(proc))
+    begin = bisect_right(ordered_pids, after)
+    turns: dict[int, _Turns] = {}
+    threads = last = 0
+    too_large = ""
+    for pid in (*ordered_pids[begin:], *ordered_pids[:begin]):
         tasks = _tasks(proc, pid)
+        if len(tasks) > _MOST_THREADS:
+            too_large = f"processes with more than {_MOST_THREADS:,} threads are not read for waits for a CPU"
+            continue
+        if threads + len(tasks) > _MOST_THREADS:
+            in_turn = f"of the host's threads {_MOST_THREADS:,} at a time are read for waits for a CPU"
+            return turns, last, "; ".join(filter(None, (in_turn, too_large)))
         counters = {task: _counters(f"{task}/schedstat") for task in tasks}
         counters = {task: counts for task, counts in counters.items() if counts}
         if counters:
             ran_ns, waited_ns, runs = (sum(column) for column in zip(*counters.values(), strict=True))
             tids = frozenset(task.rpartition("/")[2] for task in counters)
-            yield pid, _Turns(ran_ns // 1000, waited_ns // 1000, runs, tids)
+            turns[pid] = _Turns(ran_ns // 1000, waited_ns // 1000, runs, tids)
         threads += len(tasks)
-        if threads >= _MOST_THREADS:
-            return
+        last = pid
+    return turns, 0, too_large
 
 
 def _tasks(proc: Path, pid: int) -> list[str]:
@@ -202,11 +263,11 @@ def _waiting(gains: Mapping[int, _Turns], passed_us: int) -> list[int]:
     return sorted(waiting, key=lambda pid: -gains[pid].waited_us)[:_MOST_WAITERS]
 
 
-def _runners(proc: Path, gains: Mapping[int, _Turns], passed_us: int) -> dict[str, frozenset[int]]:
-    """Return the processes that ran most, as NAME/PID, with the CPUs that they run on."""
+def _runners(proc: Path, gains: Mapping[int, _Turns], passed_us: int) -> list[_Runner]:
+    """Return the processes that ran most, with the CPUs that they run on."""
     running = [pid for pid, turns in gains.items() if turns.ran_us >= _LEAST_RAN * passed_us]
     running.sort(key=lambda pid: -gains[pid].ran_us)
-    return {row_name_of(proc, pid): frozenset(_cpus_in_use(proc, pid)) for pid in running[:_MOST_RUNNERS]}
+    return [_Runner(pid, row_name_of(proc, pid), frozenset(_cpus_in_use(proc, pid))) for pid in running[:_MOST_RUNNERS]]
 
 
 def _cpus_in_use(proc: Path, pid: int) -> Iterator[int]:
@@ -222,19 +283,30 @@ def _stat(directory: str) -> list[bytes]:
     return content(f"{directory}/stat").rpartition(b")")[2].split()
 
 
-def _waiter(proc: Path, mounts: Mounts, pid: int, runners: Mapping[str, frozenset[int]]) -> _Waiter | None:
-    """Read a process that waits; None where it did no I/O, or that may not be read."""
+def _waiter(proc: Path, mounts: Mounts, pid: int, runners: Iterable[_Runner]) -> _Waiter | None:
+    """Read a process that waits; None where it did no I/O, or that may not be read, or where its own program runs."""
     io_bytes = sum(map(int, _IO.findall(content(f"{proc}/{pid}/io"))))
     if not io_bytes:
         return None
     sleeps = sum(int(n) for task in _tasks(proc, pid) for n in _SLEEPS.findall(content(f"{task}/status")))
     cpus = _allowed_cpus(pid)
     is_limited = len(cpus) < (os.cpu_count() or 0)
-    name = row_name_of(proc, pid)
-    instead = next((row for row, used in runners.items() if row != name and (not is_limited or used & cpus)), "")
-    cgroup, weight_file, weight = _lowest_weight(proc, mounts, pid)
+    process, nice = row_name_of(proc, pid), _nice(f"{proc}/{pid}")
+    others = (runner for runner in runners if runner.pid != pid and (not is_limited or runner.cpus & cpus))
+    runner = next(others, None)
+    if runner is not None and runner.process.rpartition("/")[0] == process.rpartition("/")[0]:
+        return None
+    group, nice_reason = (None, 0) if runner is None else _reason(proc, mounts, pid, runner.pid)
+    is_set = group is not None and _OF_PODS not in group.cgroup
     row = CpuWaiter(
-        name, cgroup, weight_file, weight, cpu_list(cpus) if is_limited else "", _nice(f"{proc}/{pid}"), instead
+        process,
+        _own_cgroup(proc, pid) if group is None else group.cgroup,
+        "" if group is None else group.file,
+        0 if group is None else group.weight,
+        cpu_list(cpus) if is_limited else "",
+        nice_reason,
+        "" if runner is None else runner.process,
+        int(is_set or nice > 0),
     )
     return _Waiter(row, io_bytes, sleeps)
 
@@ -264,23 +336,47 @@ def _nice(directory: str) -> int:
     return nice if _LOWEST_NICE <= nice <= _HIGHEST_NICE else 0
 
 
-def _lowest_weight(proc: Path, mounts: Mounts, pid: int) -> tuple[str, str, int]:
-    """Return the cgroup with the lowest weight below the usual one, of a process's own and those above; its file.
+def _reason(proc: Path, mounts: Mounts, pid: int, runner: int) -> tuple[_Group | None, int]:
+    """Return the cgroup whose weight makes a process wait for one that runs; the nice value where that does, else 0.
 
-    Where no weight is lower it is the process's own cgroup, without a file.
+    Where the two are in different cgroups, the weights of the uppermost ones that differ decide, else the nice values.
     """
-    lines = [line.split(":", 2) for line in os.fsdecode(content(f"{proc}/{pid}/cgroup")).splitlines()]
-    paths = {controller: line[2] for line in lines if len(line) == _COUNTERS for controller in line[1].split(",")}
-    lowest = cgroup_name(paths.get("cpu", paths.get("", "/"))), "", 0
-    lowest_part = 1.0
+    own, other = _groups(proc, mounts, pid), _groups(proc, mounts, runner)
+    while own and other and own[0].cgroup == other[0].cgroup:
+        own, other = own[1:], other[1:]
+    if own:
+        is_less = own[0].part < min([1.0, *(group.part for group in other[:1])])
+        return (own[0] if is_less else None), 0
+    nice = _nice(f"{proc}/{pid}")
+    usual = 0 if other else max(0, _nice(f"{proc}/{runner}"))
+    return None, nice if nice > usual else 0
+
+
+def _groups(proc: Path, mounts: Mounts, pid: int) -> list[_Group]:
+    """Return the cgroups with a weight that a process is in, the uppermost first."""
+    paths = _cgroup_paths(proc, pid)
+    groups: list[_Group] = []
     for root, version in hierarchies(mounts, "cpu"):
         file, path = (WEIGHT, paths.get("", "/")) if version == _VERSION_2 else (SHARES, paths.get("cpu", "/"))
         own = Path(path.lstrip("/"))
-        for cgroup in (own, *own.parents):
+        for cgroup in (*reversed(own.parents), own):
             if ".." in cgroup.parts or cgroup == Path():
                 continue
             digits = content(root / cgroup / file).strip()
             weight = int(digits) if digits.isdigit() and len(digits) <= _MAX_DIGITS else 0
-            if weight and weight / USUAL_WEIGHTS[file] < lowest_part:
-                lowest, lowest_part = (cgroup_name(f"/{cgroup}"), file, weight), weight / USUAL_WEIGHTS[file]
-    return lowest
+            if content(root / cgroup / IDLE).strip() == b"1":
+                groups.append(_Group(cgroup_name(f"/{cgroup}"), IDLE, 1))
+            elif weight:
+                groups.append(_Group(cgroup_name(f"/{cgroup}"), file, weight))
+    return groups
+
+
+def _own_cgroup(proc: Path, pid: int) -> str:
+    paths = _cgroup_paths(proc, pid)
+    return cgroup_name(paths.get("cpu", paths.get("", "/")))
+
+
+def _cgroup_paths(proc: Path, pid: int) -> dict[str, str]:
+    """Return the path of a process's cgroup by controller of version 1; that of version 2 by an empty name."""
+    lines = [line.split(":", 2) for line in os.fsdecode(content(f"{proc}/{pid}/cgroup")).splitlines()]
+    return {controller: line[2] for line in lines if len(line) == _COUNTERS for controller in line[1].split(",")}

@@ -3,7 +3,8 @@
 Its I/Os are completed in time, and it runs late after each of them: no latency of a device shows it. The waits are the
 kernel's own counts (schedstat), so that no tracer is needed. No finding: programs that compute, such as the jobs of
 a build, each of which has its share of a busy host (8 of them on 2 CPUs wait 90 % of their time), a program that waits
-for its own processes, and one that waits shortly, or seldom. A quota that is used up is cpu-throttled.
+for its own processes, and one that waits shortly, or seldom. It is a notice where the program was set to run after the
+others. A quota that is used up is cpu-throttled.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from latmon.findings.programs import by_program, most_used_device
 from latmon.findings.rule import (
     CPU_WAITS,
     FLEET,
+    NOTICE,
     WARNING,
     Fact,
     Finding,
@@ -33,7 +35,7 @@ from latmon.findings.rule import (
 )
 from latmon.model import measurements
 from latmon.model.devices import HOST_SEPARATOR
-from latmon.model.measurements.cpu_waits import USUAL_WEIGHTS, CpuWait, CpuWaiter
+from latmon.model.measurements.cpu_waits import IDLE, USUAL_WEIGHTS, CpuWait, CpuWaiter
 from latmon.support.units import part, show_size, spelled
 
 ID = "cpu-starved"
@@ -100,7 +102,8 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
         if facts.lasts(lasted_us, limits["lasting_us"]):
             several.append(starved)
     if several:
-        yield _finding(facts, sorted(several, key=lambda starved: (-starved.waited_us, starved.name)))
+        several.sort(key=lambda starved: (starved.row.is_background, -starved.waited_us, starved.name))
+        yield _finding(facts, several)
 
 
 def _programs(facts: Facts) -> Iterator[_Starved]:
@@ -140,7 +143,8 @@ def _longest_us(waits: Iterable[_Wait]) -> int:
 
 
 def _is_starved(starved: _Starved, limits: Thresholds) -> bool:
-    if starved.running > limits["running"] or (starved.instead and starved.instead == starved.name):
+    bytes_per_s = starved.io_bytes * 1e6 / max(starved.lasted_us, 1)
+    if starved.running > limits["running"] or bytes_per_s < limits["bytes_per_s"]:
         return False
     is_long = starved.share >= limits["share"] and starved.mean_us >= limits["wait_us"]
     return is_long and starved.waiting >= limits["waiting"]
@@ -161,7 +165,7 @@ def _finding(facts: Facts, several: list[_Starved]) -> Finding:
     reasons = "".join(f"; {reason}" for reason in _reasons(worst.row))
     return Finding(
         ID,
-        WARNING,
+        NOTICE if worst.row.is_background else WARNING,
         "",  # which device is not known at first: another one would begin another episode
         f"{about}{worst.who} does I/O and waits {spelled(worst.mean_us)} for a CPU each time before it runs, "
         f"{part(worst.share)} of the time in which it could run{instead}{reasons}",
@@ -235,7 +239,7 @@ def _steps(facts: Facts, starved: _Starved) -> Iterator[Step]:
     row = starved.row
     if row.weight_file:
         yield Step(
-            f"give cgroup {row.cgroup} a larger {row.weight_file}; of a Kubernetes pod it follows from the CPU request",
+            f"{_condition(row)}{_larger_weight(row)}",
             "others on the host have less CPU; undone by the old value",
         )
     if row.cpus:
@@ -244,11 +248,23 @@ def _steps(facts: Facts, starved: _Starved) -> Iterator[Step]:
             "caches of the CPU are lost; undone by the old list of CPUs",
         )
     if row.nice > 0:
-        yield Step("run it with the usual nice value", "others have less CPU; undone by the old value")
+        yield Step(
+            f"{_condition(row)}run it with the usual nice value", "others have less CPU; undone by the old value"
+        )
     if not row.weight_file and not row.cpus and row.nice <= 0:
         yield Step(
             "run the others at other times, with a higher nice value or on more CPUs", "they take longer until they end"
         )
+
+
+def _condition(row: CpuWaiter) -> str:
+    return "if it must be done sooner, " if row.is_background else ""
+
+
+def _larger_weight(row: CpuWaiter) -> str:
+    if row.weight_file == IDLE:
+        return f"set {IDLE} of cgroup {row.cgroup} to 0"
+    return f"give cgroup {row.cgroup} a larger {row.weight_file}; of a Kubernetes pod it follows from the CPU request"
 
 
 RULE = Rule(
@@ -262,6 +278,7 @@ RULE = Rule(
         "running": Threshold(
             0.1, "threads", "of the program run at a time on average at most: one that computes has more"
         ),
+        "bytes_per_s": Threshold(1_024, "bytes", "per second of I/O it does at least"),
         "wait_us": Threshold(20_000, "us", "a wait takes at least on average"),
         "waiting": Threshold(0.5, "threads", "of the program wait at a time on average at least"),
         "lasting_us": Threshold(

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from latmon.model.table import CGROUP, TEXT, Meaning, Part, Table, Unit, record
 
-SHARES, WEIGHT = "cpu.shares", "cpu.weight"
-"""Files that have a cgroup's weight: of version 1 and 2."""
-USUAL_WEIGHTS = {SHARES: 1024, WEIGHT: 100}
+SHARES, WEIGHT, IDLE = "cpu.shares", "cpu.weight", "cpu.idle"
+"""Files that have a cgroup's weight, of version 1 and 2, and whether it has the least one."""
+USUAL_WEIGHTS = {SHARES: 1024, WEIGHT: 100, IDLE: 0}
 _MOST_WEIGHT = 1 << 18
 """MAX_SHARES of version 1."""
 
@@ -20,15 +20,18 @@ class CpuWaiter(NamedTuple):
     process: str
     """NAME/PID."""
     cgroup: str
-    """The one with the lowest weight of its own and those above it."""
+    """The one whose weight makes it wait, else its own."""
     weight_file: str
-    """SHARES or WEIGHT; empty: no weight is below the usual one, or none could be read."""
+    """File of USUAL_WEIGHTS; empty: the weight is no reason, or it is not known what runs instead."""
     weight: int
     cpus: str
     """The CPUs that it may use, such as `0-2,5` or `128 CPUs`; empty: all, or not known."""
     nice: int
+    """Where its nice value makes it wait, else 0: of processes in different cgroups the weights of these decide."""
     instead: str
     """NAME/PID of the process that ran most on those CPUs; empty: not known."""
+    is_background: int = 0
+    """1: its nice value or the weight was set so that others run first. A pod's follows from its CPU request: 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +55,12 @@ CPU_WAITS = Table(
     (
         Part(Meaning.PROCESS),
         CGROUP,
-        Part(names=("", SHARES, WEIGHT)),
+        Part(names=("", *USUAL_WEIGHTS)),
         Part(highest=_MOST_WEIGHT),
         TEXT,
         Part(lowest=-20, highest=19),
         Part(Meaning.PROCESS),
+        Part(highest=1),
     ),
     record(
         CpuWait,
@@ -73,4 +77,5 @@ CPU_WAITS = Table(
     has_own_decoder=True,  # the kernel counts them, no probe
 )
 """Processes with I/O that waited for a CPU longer than they ran, and sleep of themselves, while programs of the host
-wait for CPUs. A program that computes is not in it: it is taken off its CPU, and does not sleep."""
+wait for CPUs. A program that computes is not in it: it is taken off its CPU, and does not sleep. Nor is one that waits
+for another process of its own name."""
