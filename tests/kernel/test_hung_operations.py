@@ -335,6 +335,54 @@ def test_the_number_of_threads_is_bounded(host, monkeypatch):
     assert len(hung_operations.look(host.proc, host.sys, host.mounts, 0).waits) == 2
 
 
+def test_a_process_with_many_waits_leaves_room_for_others(host):
+    """200 threads of one program that waited hid all others."""
+    for tid in range(100, 350):
+        host.thread(100, tid, FROZEN_WRITE)
+    host.thread(400, 400, FROZEN_WRITE)
+    assert ("400", "400") in hung_operations.look(host.proc, host.sys, host.mounts, 0).waits
+
+
+def in_containers(host, monkeypatch, pids):
+    """Let each process wait for a file on the host's disk, by a mount of its namespace; return what was read, too."""
+    for pid in pids:
+        host.thread(pid, pid, FROZEN_WRITE)
+        host.file(pid, 4, 900)
+        put(host.proc / str(pid) / "mountinfo", "900 27 7:0 / /data rw - ext4 /dev/loop0 rw\n")
+    paths = []
+    read = hung_operations._beginning
+    monkeypatch.setattr(hung_operations, "_beginning", lambda path: paths.append(path) or read(path))
+    waits = hung_operations.look(host.proc, host.sys, host.mounts, 0).waits
+    return waits, paths
+
+
+def test_the_mounts_of_a_container_are_read_once_for_all_of_its_threads(host, monkeypatch):
+    for pid in range(7, 12):
+        host.namespace(pid, 2)
+    waits, files = in_containers(host, monkeypatch, range(7, 12))
+    assert {wait.row.mount for wait in waits.values()} == {"/srv/db"}
+    assert len(files) == 1
+
+
+def test_the_mounts_of_some_containers_are_read(host, monkeypatch):
+    for pid in range(7, 57):
+        host.namespace(pid, pid)
+    waits, files = in_containers(host, monkeypatch, range(7, 57))
+    assert len(files) == 16
+    assert sum(wait.row.mount == "/srv/db" for wait in waits.values()) == 16
+
+
+def test_of_a_container_with_too_many_mounts_the_first_ones_are_read(host, monkeypatch):
+    monkeypatch.setattr(hung_operations, "_MOST_NAMESPACE_BYTES", 1 << 16)
+    host.namespace(7, 2)
+    host.thread(7, 7, FROZEN_WRITE)
+    host.file(7, 4, 90_000)
+    mounts = [f"{number} 27 0:{number} / /m/{number} rw - tmpfs tmpfs rw\n" for number in range(10_000)]
+    put(host.proc / "7/mountinfo", "".join(mounts) + "90000 27 7:0 / /data rw - ext4 /dev/loop0 rw\n")
+    (wait,) = hung_operations.look(host.proc, host.sys, host.mounts, 0).waits.values()
+    assert wait.row.mount == ""
+
+
 def test_of_too_many_threads_each_has_its_turn(host, monkeypatch):
     """The last processes were never looked at. One that hangs is looked at again while the others have their turn."""
     monkeypatch.setattr(hung_operations, "_MOST_THREADS", 4)

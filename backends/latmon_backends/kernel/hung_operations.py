@@ -22,6 +22,7 @@ import random
 import re
 import time
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -29,7 +30,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from latmon.capture.mounts import Mount, Mounts, MountTable, mount_name, mounts_of
+from latmon.capture.mounts import Mount, Mounts, MountTable, mount_name
 from latmon.model.frame import FROZEN, SERVER, FileSystem
 from latmon.model.measurements import FILE_SERVERS, HUNG_OPERATIONS, SERVER_WAITS
 from latmon.model.measurements.hung_operations import HungOperation, HungTime
@@ -44,6 +45,10 @@ from latmon_backends.kernel.processes import pids, row_name_of
 _MOST_THREADS, _MOST_WAITS, _MOST_FILES = 20_000, 200, 256
 _MOST_PAGE_WAITS = 100
 """Threads on local disks wait for pages, too: they leave room for the others."""
+_MOST_OF_PROCESS = 20
+"""Threads of one process that are looked at: hundreds that wait leave room for other programs."""
+_MOST_NAMESPACES, _MOST_NAMESPACE_BYTES = 16, 1 << 20
+"""Other mount namespaces of which a look reads the mounts, and bytes of each: 1 MiB has about 7,000 mounts."""
 _WALK_SHARE = 200
 """All threads are looked at after so many times the CPU time that it takes: 0.5 % of a CPU."""
 _WATCHED_LOOKS = 10
@@ -352,16 +357,21 @@ def _threads(proc: Path, after: int) -> tuple[list[_Thread], int]:
 
 
 def _functions(proc: Path, threads: Iterable[_Thread]) -> dict[_Thread, bytes]:
-    """Return the threads that sleep in a function of interest, with the function."""
+    """Return the threads that sleep in a function of interest, with the function: some of a process with many."""
     functions: dict[_Thread, bytes] = {}
     page_waits: dict[_Thread, bytes] = {}
+    of_process = Counter[str]()
     for pid, tid in threads:
+        if of_process[pid] >= _MOST_OF_PROCESS:
+            continue
         function = content(f"{proc}/{pid}/task/{tid}/wchan")
         if function in _SERVERS or function in _FREEZE_WAITS:
+            of_process[pid] += 1
             functions[pid, tid] = function
             if len(functions) >= _MOST_WAITS:
                 break
         elif function in _PAGE_WAITS and len(page_waits) < _MOST_PAGE_WAITS:
+            of_process[pid] += 1
             page_waits[pid, tid] = function
     return functions | page_waits
 
@@ -412,12 +422,23 @@ def _is_of_files(stack: bytes) -> bool:
     return bool(_OF_FILES.match(next(callers, b"")))
 
 
+def _beginning(mountinfo: Path) -> bytes:
+    """Return the first bytes of a file of mounts; none where it can't be read."""
+    try:
+        with mountinfo.open("rb") as file:
+            return file.read(_MOST_NAMESPACE_BYTES)
+    except OSError:
+        return b""
+
+
 class _MountsOfThreads:
     """Mounts of what threads wait for, of one look."""
 
     def __init__(self, proc: Path, sys: Path, table: MountTable) -> None:
         self._proc, self._sys, self._table = proc, sys, table
         self._disks: dict[int, str] = {}
+        self._others: dict[str, Mapping[int, Mount]] = {}
+        """Mounts of other namespaces, by the namespace."""
 
     def of_call(self, pid: str, call: bytes) -> Mount | None:
         """Return the mount of the file that a system call works on; None: not known."""
@@ -456,9 +477,19 @@ class _MountsOfThreads:
         number = int(found[1])
         mount = self._own.by_number_of_mount.get(number)
         if mount is None:  # of another mount namespace: its path there is another one, or another file system's, here
-            there = mounts_of(self._proc, pid).by_number_of_mount.get(number)
+            there = self._in_namespace_of(pid).get(number)
             mount = self._own.usual.get(there.number, _ELSEWHERE) if there is not None else _ELSEWHERE
         return mount
+
+    def _in_namespace_of(self, pid: str) -> Mapping[int, Mount]:
+        """Return the mounts in the namespace of a process, by mnt_id: each namespace is read once; none of too many."""
+        namespace = self._namespace(pid)
+        if namespace not in self._others:
+            if not namespace or len(self._others) >= _MOST_NAMESPACES:
+                return {}
+            text = _beginning(self._proc / pid / "mountinfo")
+            self._others[namespace] = Mounts(text).by_number_of_mount
+        return self._others[namespace]
 
     def _of_open_files(self, pid: str) -> Mount | None:
         """Return the mount of all files on block devices that a process has open to write; None: of none or several."""
