@@ -166,6 +166,17 @@ def _pressed_sum(parts: Sequence[LogEntry[OnDemandValues]]) -> OnDemandValues:
     return Pressed(sums.packed)
 
 
+def _between(log: deque[tuple[int, V]], after_us: int, until_us: int) -> tuple[V, ...]:
+    """Return what has a stamp in (after_us, until_us], oldest first: the log may be ten times as long as a window."""
+    newest_first: list[V] = []
+    for stamp, value in reversed(log):
+        if stamp <= after_us:
+            break
+        if stamp <= until_us:
+            newest_first.append(value)
+    return tuple(reversed(newest_first))
+
+
 class OnDemandLog(EntryLog[OnDemandValues]):
     """On-demand values and outliers of the frames of a store."""
 
@@ -231,11 +242,11 @@ class OnDemandLog(EntryLog[OnDemandValues]):
 
     def outliers(self, after_us: int, until_us: int) -> tuple[Outlier, ...]:
         """Return the outliers of frames that end in (after_us, until_us], oldest first."""
-        return tuple(outlier for stamp, outlier in self._outliers if after_us < stamp <= until_us)
+        return _between(self._outliers, after_us, until_us)
 
     def file_operations(self, after_us: int, until_us: int) -> tuple[FileOperation, ...]:
         """Return the slow operations on files of frames that end in (after_us, until_us], oldest first."""
-        return tuple(operation for stamp, operation in self._operations if after_us < stamp <= until_us)
+        return _between(self._operations, after_us, until_us)
 
     def _shared(self, packed: PackedFrame) -> PackedFrame:
         """Return equal values whose keys, and state of the tracer, are the objects that earlier frames have."""

@@ -142,17 +142,20 @@ def tail_of(counts: Counts, rank: int = RANK) -> float | None:
 
 def above(counts: Counts, bar: float) -> int:
     """Return the number of I/Os above the bar."""
-    return _above(counts.items(), bar)
+    first = bisect_right(_ENDS, bar)
+    return sum(n for index, n in counts.items() if index >= first)
 
 
 def above_in(histogram: Histogram, bar: float) -> int:
     """Return the number of a histogram's I/Os above the bar, at the scale of BITS."""
-    return _above(histogram.buckets if histogram.bits == BITS else counts_of((histogram,)).items(), bar)
-
-
-def _above(counts: Iterable[tuple[int, int]], bar: float) -> int:
-    first = bisect_right(_ENDS, bar)
-    return sum(n for index, n in counts if index >= first)
+    if histogram.bits != BITS:
+        return above(counts_of((histogram,)), bar)
+    first, ios = bisect_right(_ENDS, bar), 0
+    for index, n in reversed(histogram.buckets):  # few are above it
+        if index < first:
+            break
+        ios += n
+    return ios
 
 
 def time_of(counts: Counts, bar: float = -1.0) -> float:
@@ -223,16 +226,19 @@ def _unlike(timed: Mapping[str, Timed]) -> dict[str, float]:
 
 def _odd(timed: Mapping[str, Timed], bars: Mapping[str, float]) -> set[str]:
     """Return those devices of `bars` that have more I/Os above their bar than chance explains."""
-    whole = {name: counts_of(one for _, one in some) for name, some in timed.items()}
-    totals = {name: sum(counts.values()) for name, counts in whole.items()}
+    totals = {name: sum(histogram.count for _, histogram in parts) for name, parts in timed.items()}
     every = sum(totals.values())
-    slow = {bar: {name: above(counts, bar) for name, counts in whole.items()} for bar in set(bars.values())}
+    slow = {bar: {name: _timed_above(parts, bar) for name, parts in timed.items()} for bar in set(bars.values())}
     all_slow = {bar: sum(by_name.values()) for bar, by_name in slow.items()}
     return {
         name
         for name, bar in bars.items()
-        if chance(slow[bar][name], all_slow[bar], totals[name] / every) * len(whole) < _CHANCE
+        if chance(slow[bar][name], all_slow[bar], totals[name] / every) * len(timed) < _CHANCE
     }
+
+
+def _timed_above(parts: Timed, bar: float) -> int:
+    return sum(above_in(histogram, bar) for _, histogram in parts)
 
 
 def _timed(frames: Iterable[Frame], length_us: int, ops: frozenset[str]) -> dict[str, Timed]:

@@ -311,7 +311,8 @@ class ViewState:
         rows = self._in_group(rows)
         if rows and not any(s.device.name == self.selection.selected for s in rows):
             selection = replace(self.selection, selected=rows[0].device.name)
-            rows = [replace(row, selection=selection) for row in rows]
+            for row in rows:
+                row.selection = selection
         in_places = self._in_places(len(rows))  # those without a map last
         return sorted(rows, key=lambda s: (not s.device.timed, natural(s.device.name))) if in_places else rows
 
