@@ -248,7 +248,10 @@ def pick(view: ViewState, by: int) -> Selection:
 
 
 def clicked_row(view: ViewState, key: Hashable) -> Selection | None:
-    """Return the selection with the row that is clicked: the same one where it is selected, None where it is gone."""
+    """Return the selection with the row that is clicked: the same one where it is selected, None where it is gone.
+
+    A frame that came between the picture and the click may have taken the row, or its table.
+    """
     selection, context = view.selection, view.selection.context
     if context == "outliers":
         outliers = (folded.outlier for folded in log(view).rows)
@@ -258,14 +261,27 @@ def clicked_row(view: ViewState, key: Hashable) -> Selection | None:
         return replace(selection, outlier=found, top=0)
     if context in ("interrupts", "tables"):
         assert isinstance(key, tuple)  # noqa: S101  the panel makes it
-        part_name, row = key
-        parts = tables(view).parts
-        is_selected = part_name == focused(tables(view), selection.part) and row == line(view, 0).row
-        return selection if is_selected else replace(selection, part=parts.index(part_name), row=row)
-    now = {"who": issuer, "files": operation}.get(context)
-    if now is None:
+        return _clicked_line(view, *key)
+    if context == "who":
+        rows: Sequence[Hashable] = [issuer_row.key for issuer_row in issuers(view)]
+        selected_row = issuer(view, 0).row
+    elif context == "files":
+        rows = operations(view)
+        selected_row = operation(view, 0).row
+    else:
         return None
-    return selection if now(view, 0).row == key else replace(selection, row=key)
+    if key not in rows:
+        return None
+    return selection if key == selected_row else replace(selection, row=key)
+
+
+def _clicked_line(view: ViewState, part_name: str, row: Hashable) -> Selection | None:
+    """Return the selection with a row of a table of the interrupts screen, as `clicked_row` does."""
+    selection, parts = view.selection, tables(view).parts
+    if part_name not in parts or row not in names(tables(view), parts.index(part_name)):
+        return None
+    is_selected = part_name == focused(tables(view), selection.part) and row == line(view, 0).row
+    return selection if is_selected else replace(selection, part=parts.index(part_name), row=row)
 
 
 def clicked_part(view: ViewState, name: Hashable) -> Selection:

@@ -11,7 +11,7 @@ from latmon.model.measurements import FILE_SERVERS, HUNG_OPERATIONS, SERVER_WAIT
 from latmon.model.measurements.hung_operations import HungOperation, HungTime
 from latmon.model.measurements.server_waits import FileServer, ServerWait
 from latmon.recording.validate import MAX_LABEL
-from latmon_backends.kernel import hung_operations
+from latmon_backends.kernel import file_servers, hung_operations
 from latmon_backends.kernel.bounded_sums import tables_between
 from latmon_backends.kernel.hung_operations import HangReader
 
@@ -466,6 +466,30 @@ def test_a_call_with_a_path_waits_for_a_server_that_is_not_known(host):
 
 def test_a_lock_is_no_wait_for_a_server(host):
     assert not waits_again(host, call="72 0x4").get(SERVER_WAITS)
+
+
+def serving(host, pid, connection=40):
+    served = host.proc / str(pid)
+    put(served / "comm", "sshfs\n")
+    put(served / "fdinfo/5", f"flags:\t02100002\nfuse_connection:\t{connection}\n")
+    (served / "fd").mkdir()
+    (served / "fd/5").symlink_to("/dev/fuse")
+
+
+def test_of_too_many_processes_each_has_its_turn_to_serve(host, monkeypatch):
+    """The processes beyond the first ones were never looked at."""
+    monkeypatch.setattr(file_servers, "_MOST_PROCESSES", 3)
+    for pid in range(10, 20):
+        put(host.proc / str(pid) / "comm", "sleep\n")
+    serving(host, 18)
+    found = None
+    has_server = []
+    for _ in range(8):
+        found = file_servers.file_servers(host.proc, host.mounts.read(), found)
+        has_server.append(found.servers == {FileServer("/mnt/remote", "sshfs/18")})
+    assert has_server == [False, False, *[True] * 6]
+    (host.proc / "18/fd/5").unlink()
+    assert not file_servers.file_servers(host.proc, host.mounts.read(), found).servers
 
 
 def test_the_process_that_serves_a_mount_is_found_by_its_device(host):

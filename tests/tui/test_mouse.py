@@ -5,12 +5,14 @@ from dataclasses import replace
 
 import pytest
 from frames import Source, host
+from panels import scene
 from test_app import make, painted, screen, settled
 from test_screens import FRAMES
 from test_tty import Terminal
 from textual.events import MouseMove
 
 from latmon.tui.canvas import Canvas, PaletteScreen
+from latmon.tui.commands import clicked_row
 from latmon.views.selection import Selection
 
 
@@ -308,3 +310,19 @@ async def test_a_click_on_a_title_orders_the_slow_ios():
         y = line_of(app, r"^ time +device ")
         await click(pilot, screen(app).splitlines()[y].index("total") + 1, y)
         assert app.scene.selection.order == "longest"
+
+
+@pytest.mark.parametrize(
+    ("selection", "gone"),
+    [
+        pytest.param(Selection(screen="interrupts"), ("taskqs", ("nvme", 1)), id="a table that is gone"),
+        pytest.param(Selection(screen="interrupts"), ("softirqs", "GONE"), id="a row of a table"),
+        pytest.param(Selection(screen="who"), ("/gone", "", 0), id="a cgroup"),
+        pytest.param(Selection(screen="stages", aside="files"), "gone", id="an operation on a file"),
+    ],
+)
+def test_a_click_on_a_row_that_has_gone_since_selects_nothing(selection, gone):
+    """It was an error where the table had gone, and a selection of what isn't there elsewhere."""
+    shown = scene(FRAMES, selection)
+    assert shown.selection.context in ("interrupts", "who", "files")
+    assert clicked_row(shown.view, gone) is None

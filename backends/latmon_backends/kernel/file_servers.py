@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import re
+from bisect import bisect_right
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from latmon.capture.mounts import Mounts, mount_name
 from latmon.model.measurements.server_waits import FileServer
@@ -21,18 +23,34 @@ _CONNECTION = re.compile(rb"^fuse_connection:\s*(\d{1,10})$", re.MULTILINE)
 _MINOR_BITS = 20
 
 
-def file_servers(proc: Path, mounts: Mounts) -> frozenset[FileServer]:
+class FoundServers(NamedTuple):
+    """What a search has found."""
+
+    servers: frozenset[FileServer] = frozenset()
+    searched_to: int = 0
+    """The process after which the next search begins, where there were too many for one; 0: it saw all."""
+
+
+def file_servers(proc: Path, mounts: Mounts, before: FoundServers | None = None) -> FoundServers:
     """Return the mounts of FUSE whose serving process is known, with the first process that has each one's device open.
 
-    A server of several processes has it open in each of them.
+    A server of several processes has it open in each of them. Of too many processes each has its turn: those that served
+    a mount `before`, and those that follow the last ones.
     """
+    before = FoundServers() if before is None else before
+    ordered_pids = sorted(pids(proc))
+    begin = bisect_right(ordered_pids, before.searched_to)
+    turn = (*ordered_pids[begin:], *ordered_pids[:begin])[:_MOST_PROCESSES]
+    searched_to = turn[-1] if len(turn) < len(ordered_pids) else 0
+    known_pids = sorted(int(server.process.rpartition("/")[2]) for server in before.servers)
     processes: dict[str, str] = {}
-    for pid in pids(proc)[:_MOST_PROCESSES]:
+    for pid in dict.fromkeys((*known_pids, *turn)):
         for number in _connections(proc, pid):
             mount = mounts.usual.get((number >> _MINOR_BITS, number & ((1 << _MINOR_BITS) - 1)))
             if mount is not None:
                 processes.setdefault(mount_name(mount.point), row_name_of(proc, pid))
-    return frozenset(FileServer(mount, process) for mount, process in processes.items())
+    servers = frozenset(FileServer(mount, process) for mount, process in processes.items())
+    return FoundServers(servers, searched_to)
 
 
 def _connections(proc: Path, pid: int) -> Iterator[int]:

@@ -34,11 +34,11 @@ from latmon.capture.mounts import Mount, Mounts, MountTable, mount_name
 from latmon.model.frame import FROZEN, SERVER, FileSystem
 from latmon.model.measurements import FILE_SERVERS, HUNG_OPERATIONS, SERVER_WAITS
 from latmon.model.measurements.hung_operations import HungOperation, HungTime
-from latmon.model.measurements.server_waits import FileServer, ServerWait, WaitedTime
+from latmon.model.measurements.server_waits import ServerWait, WaitedTime
 from latmon.model.table import Tables
 from latmon.support.paths import content
 from latmon_backends.kernel.bounded_sums import BoundedSums
-from latmon_backends.kernel.file_servers import file_servers
+from latmon_backends.kernel.file_servers import FoundServers, file_servers
 from latmon_backends.kernel.paced_looks import LEAST_US, PacedLooks, Run
 from latmon_backends.kernel.processes import pids, row_name_of
 
@@ -160,7 +160,7 @@ class Look:
     walked_to: int = 0
     """The process after which the next walk begins, where there were too many threads for one; 0: it saw all."""
     waits: Mapping[_Thread, _Wait] = field(default_factory=dict)
-    servers: frozenset[FileServer] = frozenset()
+    servers: FoundServers = FoundServers()
     """Those of FUSE, as of the last time that they were looked for."""
     servers_due_us: int = 0
     """When they are looked for again, if programs wait for them."""
@@ -218,7 +218,7 @@ class HangReader(PacedLooks[Look]):
         return {
             HUNG_OPERATIONS: _gains(before, now),
             SERVER_WAITS: server_waits,
-            FILE_SERVERS: dict.fromkeys(now.servers, fuse_us) if fuse_us else {},
+            FILE_SERVERS: dict.fromkeys(now.servers.servers, fuse_us) if fuse_us else {},
         }
 
     def pause_us(self, look: Look) -> int:
@@ -321,16 +321,16 @@ def look(proc: Path, sys: Path, mount_table: MountTable, mono_us: int, before: L
 
 def _file_servers(
     proc: Path, mounts: MountTable, mono_us: int, before: Look | None, waits: Mapping[_Thread, _Wait]
-) -> tuple[frozenset[FileServer], int]:
+) -> tuple[FoundServers, int]:
     """Return the servers of FUSE and when they are due again; looked for where threads wait for one once more."""
     if before is None:
-        return frozenset(), 0
+        return FoundServers(), 0
     waiting_again = (wait.server for thread, wait in waits.items() if thread in before.waits and not wait.looks_since)
     is_due = mono_us >= before.servers_due_us
     if not is_due or not any(server is not None and _is_of_fuse(server) for server in waiting_again):
         return before.servers, before.servers_due_us
     begun_ns = time.thread_time_ns()
-    servers = file_servers(proc, mounts.read())
+    servers = file_servers(proc, mounts.read(), before.servers)
     spent_us = (time.thread_time_ns() - begun_ns) // 1000
     return servers, mono_us + max(_LEAST_SERVERS_US, _SERVERS_SHARE * spent_us)
 
