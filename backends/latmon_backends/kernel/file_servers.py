@@ -34,8 +34,8 @@ class FoundServers(NamedTuple):
 def file_servers(proc: Path, mounts: Mounts, before: FoundServers | None = None) -> FoundServers:
     """Return the mounts of FUSE whose serving process is known, with the first process that has each one's device open.
 
-    A server of several processes has it open in each of them. Of too many processes each has its turn: those that served
-    a mount `before`, and those that follow the last ones.
+    A server of several processes has it open in each of them. Of too many processes each has its turn: those that
+    served a mount `before`, and those that follow the last ones.
     """
     before = FoundServers() if before is None else before
     ordered_pids = sorted(pids(proc))

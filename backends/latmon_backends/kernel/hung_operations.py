@@ -160,7 +160,7 @@ class Look:
     walked_to: int = 0
     """The process after which the next walk begins, where there were too many threads for one; 0: it saw all."""
     waits: Mapping[_Thread, _Wait] = field(default_factory=dict)
-    servers: FoundServers = FoundServers()
+    servers: FoundServers = field(default_factory=FoundServers)
     """Those of FUSE, as of the last time that they were looked for."""
     servers_due_us: int = 0
     """When they are looked for again, if programs wait for them."""
