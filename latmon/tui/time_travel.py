@@ -469,7 +469,7 @@ class Comparing:
             self._show()
 
     def _begin(self) -> None:
-        origin, frames = self._scene.store.origin, list(self._scene.history.window.frames)
+        origin, frames = self._scene.store.origin, self._shown()
         if origin is None or not frames:
             self._show_message("there is nothing to compare yet")
             return
@@ -520,13 +520,20 @@ class Comparing:
         The frame of A's mark is left out.
         """
         end_us = one.period.end_us
-        shown = list(self._scene.history.window.frames)
+        shown = self._shown()
         if not shown or shown[-1].mono_us < end_us:
             return self._outside(shown)
         newest_us = self._scene.edge.until_us
         if self._mark is not None and shown[-1].mono_us >= newest_us:
             shown = list(self._scene.archive.frames(max(end_us, newest_us - _LONGEST_US), newest_us)) or shown
         return [each for each in shown if each.mono_us - each.dt_us >= max(end_us, one.put_us)]
+
+    def _shown(self) -> list[Frame]:
+        """Return the frames that are shown with all tables: those of the window lack what is summed on demand."""
+        frames = list(self._scene.history.window.frames)
+        if not frames:
+            return frames
+        return list(self._scene.archive.frames(frames[0].mono_us - frames[0].dt_us, frames[-1].mono_us)) or frames
 
     def _outside(self, frames: list[Frame]) -> list[Frame]:
         """Return the last frames in a row that are in no span: an I/O in two of them would be compared with itself."""

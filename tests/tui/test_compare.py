@@ -14,8 +14,9 @@ from latmon.diff.comparison import COLUMNS, compare
 from latmon.diff.report import pair_report
 from latmon.findings.episodes import Episode
 from latmon.findings.rule import Finding, Where
-from latmon.model.frame import Mark, Series
+from latmon.model.frame import Flow, Mark, Series
 from latmon.model.histogram import Histogram
+from latmon.model.measurements import ABOVE
 from latmon.support.theme import load_theme
 from latmon.tui.app import LatmonApp
 from latmon.tui.time_travel import Comparing
@@ -69,6 +70,25 @@ def test_side_by_side_fits_and_names_what_changed(both):
     text = "\n".join(map(plain, scene.draw(80, 40).body))
     assert "nvme1n1 write: the tail grew" in text
     assert text.index(" nvme1n1 write  ") < text.index(" nvme0n1 read  ")
+
+
+def test_slow_ios_of_both_sides_are_counted():
+    """The window that is shown has no table of I/Os above the threshold, and A is what is shown."""
+    scene = Scene(Selection(), ink=RAMP)
+    scene.opened(ORIGIN)
+    comparing = Comparing(scene, [].append)
+    slow = {ABOVE: {Flow("nvme0n1", "read"): 3}}
+    thresholds = {"nvme0n1": 500_000, "nvme1n1": 500_000}
+    frames = [replace(one, thresholds_us=thresholds).with_tables(slow) for one in host(2, 2 * SECONDS, ios=40)]
+    for one in frames[:SECONDS]:
+        scene.append(one)
+    comparing.step()
+    for one in frames[SECONDS:]:
+        scene.append(one)
+        comparing.arrived()
+    comparing.step()
+    drawn = "\n".join(plain(line) for line in scene.draw(120, 40).body)
+    assert f"I/Os of 500 ms or more per second: 3.00 -> 3.00 (counted: {3 * SECONDS}, {3 * SECONDS})" in drawn
 
 
 def test_labels_above_the_strips_are_equally_far_apart(both):
