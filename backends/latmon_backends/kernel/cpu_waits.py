@@ -97,7 +97,7 @@ class _Group(NamedTuple):
 
 
 class _Waiter(NamedTuple):
-    """What is read of a process that waits."""
+    """Holds what is read of a process that waits."""
 
     row: CpuWaiter
     io_bytes: int

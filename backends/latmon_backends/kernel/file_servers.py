@@ -24,7 +24,7 @@ _MINOR_BITS = 20
 
 
 class FoundServers(NamedTuple):
-    """What a search has found."""
+    """Holds what a search has found."""
 
     servers: frozenset[FileServer] = frozenset()
     searched_to: int = 0

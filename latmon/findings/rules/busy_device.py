@@ -67,7 +67,7 @@ _REFUTED = "its I/Os take as long with one of them in flight: then it is slow, n
 
 
 class _Change(Enum):
-    """What is different from the blocks before in the window."""
+    """Says what is different from the blocks before in the window."""
 
     UNKNOWN = "it was busy in all of the window"
     DEEPER = "more in flight, not more completed"

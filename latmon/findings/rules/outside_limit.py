@@ -63,6 +63,7 @@ _LAW = 0.25
 _TIMES_FASTER, _TIMES_SLOWER = 2.0, 3.0
 """Least rate before, and latency now, in multiples, where the depth never changes."""
 _DEEPER = 1.25
+_EITHER = "the device, or a limit outside of this host,"
 _NEWEST = 5
 """Intervals, the newest ones, whose highest rate is compared with those before."""
 _CHANGES = 2
@@ -364,27 +365,12 @@ def _by_rates(facts: Facts, plateau: _Plateau, limits: Thresholds) -> Finding | 
     lasting_us = limits["lasting_us"] if is_known else 2 * limits["lasting_us"]
     if plateau.lasted_us < lasting_us or not (is_known or plateau.changes >= _CHANGES):
         return None
-    name = plateau.device.name
     low, high = levels
-    who = "a limit outside of this host" if is_known else "the device, or a limit outside of this host,"
+    who = "a limit outside of this host" if is_known else _EITHER
     if plateau.mixes_sizes:
         who = "the device, a limit outside of this host, or a program's own pace"
-    return Finding(
-        ID,
-        WARNING if is_known else NOTICE,
-        name,
-        f"{name}: {who} holds it at {plateau.amount} for {spelled(plateau.lasted_us)}: {_followed(plateau, low, high)}",
-        tuple(_evidence(facts, plateau, was_faster=was_faster)),
-        Where("outstanding", name),
-        tuple(_steps(plateau.device, plateau, is_known=is_known)),
-        _REFUTED,
-        _waiting_share(plateau),
-        short=short_text(
-            name,
-            f"held at {plateau.amount} by {'a limit outside of here' if is_known else 'it, or a limit outside'}",
-            "; more only wait",
-        ),
-    )
+    texts = _Texts(who, _followed(plateau, low, high), "; more only wait")
+    return _held(facts, plateau, texts, is_known=is_known, was_faster=was_faster)
 
 
 def _by_past(facts: Facts, plateau: _Plateau, limits: Thresholds) -> Finding | None:
@@ -395,24 +381,35 @@ def _by_past(facts: Facts, plateau: _Plateau, limits: Thresholds) -> Finding | N
     is_slow = plateau.mean_us >= max(limits["slow_us"], _TIMES_SLOWER * before.latency_us)
     if not is_slow or _times_faster(plateau) < _TIMES_FASTER:
         return None
+    amount = _amount(plateau.before_per_s, plateau.kind)
+    done = f"{amount} at {spelled(before.latency_us)}"
+    shows = f"an I/O takes {spelled(plateau.mean_us)}, and it did {done} before"
+    texts = _Texts(_EITHER, shows, f"; before {amount}")
+    return _held(facts, plateau, texts, is_known=False, was_faster=True)
+
+
+class _Texts(NamedTuple):
+    """Parts of a finding's texts: what holds the device, what shows it, and the clause of the short text."""
+
+    who: str
+    shows: str
+    clause: str
+
+
+def _held(facts: Facts, plateau: _Plateau, texts: _Texts, *, is_known: bool, was_faster: bool) -> Finding:
     name = plateau.device.name
-    done = f"{_amount(plateau.before_per_s, plateau.kind)} at {spelled(before.latency_us)}"
+    by = "a limit outside of here" if is_known else "it, or a limit outside"
     return Finding(
         ID,
-        NOTICE,
+        WARNING if is_known else NOTICE,
         name,
-        f"{name}: the device, or a limit outside of this host, holds it at {plateau.amount} for "
-        f"{spelled(plateau.lasted_us)}: an I/O takes {spelled(plateau.mean_us)}, and it did {done} before",
-        tuple(_evidence(facts, plateau, was_faster=True)),
+        f"{name}: {texts.who} holds it at {plateau.amount} for {spelled(plateau.lasted_us)}: {texts.shows}",
+        tuple(_evidence(facts, plateau, was_faster=was_faster)),
         Where("outstanding", name),
-        tuple(_steps(plateau.device, plateau, is_known=False)),
+        tuple(_steps(plateau.device, plateau, is_known=is_known)),
         _REFUTED,
         _waiting_share(plateau),
-        short=short_text(
-            name,
-            f"held at {plateau.amount} by it, or a limit outside",
-            f"; before {_amount(plateau.before_per_s, plateau.kind)}",
-        ),
+        short=short_text(name, f"held at {plateau.amount} by {by}", texts.clause),
     )
 
 
