@@ -31,6 +31,7 @@ from latmon.findings.rule import (
     sysfs,
     within,
 )
+from latmon.findings.same_load import were_quick
 from latmon.model import measurements
 from latmon.model.histogram import merge
 from latmon.model.stages import plural_of_op
@@ -39,8 +40,6 @@ from latmon.support.units import counted, part, show_size, speed, spelled
 ID = "behind-large-ios"
 _OPS = ("read", "write")
 _MOST_WAITERS = 3
-_TIMES_QUICKER = 3.0
-"""I/Os of a device that did as much before took so many times less."""
 _REFUTED = (
     "its I/Os are as slow while the other program is stopped: then the device takes as long for any I/O, large or small"
 )
@@ -92,9 +91,7 @@ def _crowd(facts: Facts, device: str, limits: Thresholds) -> _Crowd | None:
         return None
     waiters = [ios for ios in programs if _waits_behind(ios, large, limits)]
     waiters.sort(key=lambda ios: -(ios.time_us))
-    if not waiters:
-        return None
-    if _was_as_full(facts, device, large):
+    if not waiters or were_quick(facts, device, large.op):
         return None
     waited_us = sum(ios.time_us for ios in waiters)
     lost = lost_share(waited_us, merge(ios.latency for ios in programs))
@@ -104,17 +101,6 @@ def _crowd(facts: Facts, device: str, limits: Thresholds) -> _Crowd | None:
         return crowd
     writer, size = written
     return replace(crowd, writer=writer.name, writer_per_s=size * 1e6 / facts.span_us)
-
-
-def _was_as_full(facts: Facts, device: str, large: ProgramIos) -> bool:
-    """Return whether the device did as much in the first third of the window, each in a far shorter time.
-
-    Then the large I/Os are not why it takes longer now.
-    """
-    first = facts.window[: len(facts.window) // 3]
-    rates = [rate for block in first if (rate := block.rate_of(device)) is not None]
-    as_full = [rate for rate in rates if rate.bytes_per_s >= large.bytes * 1e6 / large.span_us]
-    return any(_TIMES_QUICKER * rate.latency_us <= large.mean_us for rate in as_full)
 
 
 def _waits_behind(ios: ProgramIos, large: ProgramIos, limits: Thresholds) -> bool:

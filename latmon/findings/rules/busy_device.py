@@ -55,8 +55,6 @@ _AS_DEEP = 0.5
 _EXPECTED_BUSY = 0.5
 """Share of the time for which a load that grew keeps a device busy at least, by what the smaller one before took: below
 that the device takes longer for each I/O."""
-_SAME_SIZE = 1.5
-"""Mean sizes that differ by more than so many times are of other I/Os, whose times are not compared."""
 _OTHER_SIZE = 4.0
 """Sizes before that differ by so many times are named."""
 _MOST_BYTES = 0.5
@@ -174,8 +172,7 @@ def _busy(facts: Facts, device: str, limits: Thresholds) -> _Busy | None:
     named = _holder_above(blocks, above, holder.ios) or holder
     written = most_buffered(facts, device) if named.ios.is_writeback else None
     earlier = [block for block in facts.window if block.end_us <= blocks[0].begin_us]
-    before = _load(earlier, device)
-    before_us = _mean_us(earlier, device, holder.ios.op)
+    before, times_slower = _load(earlier, device), same_load.times_slower(device, holder.ios.op, earlier, blocks)
     return _Busy(
         device=device,
         load=load,
@@ -187,8 +184,8 @@ def _busy(facts: Facts, device: str, limits: Thresholds) -> _Busy | None:
         share=holder.share,
         before=before,
         op_us=_mean_us(blocks, device, holder.ios.op) or 0.0,
-        before_us=before_us,
-        change=_change(before, load, limits, has_op=before_us is not None),
+        before_us=_mean_us(earlier, device, holder.ios.op),
+        change=_change(before, load, times_slower, limits),
         waiters=tuple(_waiters((earlier, blocks), named, (device, *above), limits)),
     )
 
@@ -245,21 +242,20 @@ def _begin_of(block: Block) -> Moment:
     return Moment(block.begin_us, block.wall - (block.end_us - block.begin_us) / 1e6)
 
 
-def _change(before: _Load | None, now: _Load, limits: Thresholds, *, has_op: bool) -> _Change:
-    """Return the change; `has_op`: the holder's op had I/Os before, without which only a load that grew is known."""
+def _change(before: _Load | None, now: _Load, times_slower: float | None, limits: Thresholds) -> _Change:
+    """Return the change; `times_slower`: of the holder's op, without which only a load that grew is known."""
     if before is None:
         return _Change.UNKNOWN
-    grew = limits["grew"]
     if not before.ios_per_s or not before.bytes_per_s:
         return _Change.GREW
     times = max(now.ios_per_s / before.ios_per_s, now.bytes_per_s / before.bytes_per_s)
-    if times >= grew and times * before.busy >= _EXPECTED_BUSY:
+    if times >= limits["grew"] and times * before.busy >= _EXPECTED_BUSY:
         return _Change.GREW
-    if not has_op or not 1 / _SAME_SIZE <= now.mean_bytes / before.mean_bytes <= _SAME_SIZE:
+    if times_slower is None:
         return _Change.UNKNOWN
     if before.busy >= limits["busy"]:
         return _Change.DEEPER if now.in_flight >= before.in_flight / _AS_DEEP else _Change.UNKNOWN
-    return _Change.SLOWER if now.latency_us >= limits["slower"] * before.latency_us else _Change.UNKNOWN
+    return _Change.SLOWER if times_slower >= limits["slower"] else _Change.UNKNOWN
 
 
 def _devices_below(facts: Facts, device: str) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from latmon.findings.evidence import (
     swap_of,
     waits_elsewhere,
 )
-from latmon.findings.facts import Facts, mean_time_of
+from latmon.findings.facts import Facts
 from latmon.findings.rule import (
     NOTICE,
     PATTERNS,
@@ -38,6 +38,7 @@ from latmon.findings.rule import (
     duration_facts,
     short_text,
 )
+from latmon.findings.same_load import were_quick
 from latmon.model import measurements
 from latmon.model.devices import thread_of
 from latmon.model.frame import FILE_OPS, Flow
@@ -52,8 +53,6 @@ _SMALL = 16_384
 """Bytes: the pages of databases and file systems, 4 to 16 KiB; a stripe of a RAID has 64 KiB or more."""
 _OF_THE_WRITES = 0.75
 """Least part of all writes that are small: what is known of the pattern is of writes of any size."""
-_TIMES_QUICK = 3.0
-"""Writes that take so many times what they took earlier are slow for another reason."""
 _REFUTED = (
     "the same writes are as slow in order of their sectors, or a device with a cache that survives a power failure is "
     "as slow"
@@ -84,10 +83,10 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     for name in sorted(by_device):
         if swap_of(facts.device(name)) == WHOLE:
             continue  # the kernel writes its pages one by one, wherever there is room
-        if _waits_for_cpus(facts, name, limits) or _were_quick(facts, name):
+        if _waits_for_cpus(facts, name, limits):
             continue
         small = _small(facts, name, by_device[name])
-        if small is not None and _is_slow(small, limits):
+        if small is not None and _is_slow(small, limits) and not were_quick(facts, name, "write"):
             yield _finding(facts, small)
 
 
@@ -97,14 +96,6 @@ def _waits_for_cpus(facts: Facts, name: str, limits: Thresholds) -> bool:
     pressure = added(block.host_context for block in facts.window).get(host_before(facts, name) + "psi_cpu_some")
     is_short = pressure is not None and pressure.ratio >= limits["cpu"]
     return is_short and bool(thread_of(name, device.driver))
-
-
-def _were_quick(facts: Facts, name: str) -> bool:
-    """Return whether writes took far less in the first third of the window: then not their kind makes them slow."""
-    first = facts.window[: len(facts.window) // 3]
-    now = mean_time_of(facts.window[-len(first) :], name, "write")
-    before = mean_time_of(first, name, "write")
-    return now is not None and before is not None and now.mean_us >= _TIMES_QUICK * before.mean_us
 
 
 def _small(facts: Facts, name: str, sizes: dict[SizeClass, IssuedIO]) -> _Small | None:
