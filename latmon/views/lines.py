@@ -389,7 +389,7 @@ def table(
     selected: int,
     size: tuple[int, int],
     *,
-    why: str,
+    why: str = "",
     is_dim: Callable[[T], bool] = lambda _: False,
     target_of: Callable[[T], Target] | None = None,
 ) -> list[Line]:

@@ -286,8 +286,25 @@ def test_a_host_without_task_queues_has_three_parts_and_an_idle_one_says_so():
     assert "task queue" not in text(interrupts(SHOWN, 80, 24, RAMP))
     idle = replace(SHOWN, taskqs=())
     assert idle.parts == (*PARTS, TASKQS)
-    assert text(interrupts(idle, 80, 24, RAMP)).splitlines()[-1].strip() == "no task queue was busy"
-    assert needed(idle) == needed(SHOWN) + 3
+    assert text(interrupts(idle, 80, 24, RAMP)).splitlines()[-1].strip() == "task queues: none was busy"
+    assert needed(idle) == needed(SHOWN) + 1
+
+
+@pytest.mark.parametrize("focus", PARTS)
+def test_a_table_without_rows_is_one_row_with_its_reason_below_the_others(focus):
+    some = replace(SHOWN, threads=())
+    reasons = {"wake-ups": "wake-ups: the tracer runs and recorded none of them in this time"}
+    lines = text(interrupts(some, 80, 24, RAMP, focus=focus, reasons=reasons)).splitlines()
+    assert lines[-1].rstrip() == " wake-ups: the tracer runs and recorded none of them in this time"
+    assert sum("wake-ups" in line for line in lines) == 1
+    assert needed(some) == sum(len(rows) + 2 for rows in (SHOWN.vectors, SHOWN.handlers)) + 1
+
+
+def test_a_long_reason_is_whole():
+    reason = "handlers are not traced: " + "their hooks are not in this kernel, which was built without them " * 3
+    lines = text(interrupts(replace(SHOWN, handlers=()), 80, 40, RAMP, reasons={"handlers": reason})).splitlines()
+    shown = " ".join(" ".join(lines).split())
+    assert shown.endswith(reason.strip())
 
 
 def test_where_nothing_is_traced_the_reason_is_reported_once():
@@ -299,8 +316,7 @@ def test_where_nothing_is_traced_the_reason_is_reported_once():
         "",
         WHY,
         "",
-        "task queues",
-        "no task queue was busy",
+        "task queues: none was busy",
     ]
 
 

@@ -47,11 +47,11 @@ from latmon.views.lines import (
     heads,
     highlighted,
     layout,
-    paragraph,
     row,
     table,
     targeted,
     width,
+    wrap,
 )
 from latmon.views.panels.culprit import LATE_US, Culprit, culprit, culprit_lines, is_late
 from latmon.views.units import maximum, quantile
@@ -89,13 +89,9 @@ def vectors(softirqs: Mapping[SoftirqCpu, SoftirqRuns], seconds: float) -> tuple
     return tuple(sorted(found, key=lambda v: (-time_from(v.delay, LATE_US), -(v.delay.max_bound or 0), v.name)))
 
 
-def matrix(
-    some: Sequence[Vector], selected: int, size: tuple[int, int], ink: Ink, *, first_cpu: int = 0, why: str = ""
-) -> list[Line]:
+def matrix(some: Sequence[Vector], selected: int, size: tuple[int, int], ink: Ink, *, first_cpu: int = 0) -> list[Line]:
     """Return titles and a row per vector; at the right a number per CPU from `first_cpu` on, or a glyph where many."""
     cells, height = size
-    if not some:
-        return cut(paragraph(why, cells, "dim", margin=2), height)
     cpus = sorted({cpu for v in some for cpu in v.p99_us})
     numbered = len(cpus) <= _NUMBERED
     beside = len(cpus) * (_CELL + 1) if numbered else _GLYPHS
@@ -357,7 +353,7 @@ WAKEUP_FIELDS: tuple[Field[Wakeups], ...] = (
 )
 
 
-IDLE = "no task queue was busy"
+IDLE = "none was busy"
 _LOOPS = "permanent loops"
 """Note at a queue whose threads run endless tasks: it has no latency."""
 
@@ -434,6 +430,11 @@ class InterruptTables:
         return (*PARTS[first:], *PARTS[:first], *self.parts[len(PARTS) :])
 
     @property
+    def by_rows(self) -> tuple[str, ...]:
+        """Return `drawn` with the tables without rows last."""
+        return tuple(sorted(self.drawn, key=lambda part: not self.rows(part)))
+
+    @property
     def traced(self) -> bool:
         """Return whether any table has traced rows."""
         return bool(self.vectors or self.handlers or self.threads)
@@ -482,14 +483,18 @@ def interrupts(
         lines.append(BLANK)
     focus = focus if focus in shown.parts else shown.parts[0]
     for part, rows in shares(shown, focus, max(height - len(lines), 1)).items():
+        reason = IDLE if part == TASKQS else reasons.get(part, why)
+        if part == "softirqs" and no_softirqs:
+            reason = no_softirqs
+        if not shown.rows(part):
+            empty = _empty(part, reason, width, focused=part == focus)
+            lines += [targeted(line, Target(PART, part)) for line in empty]
+            continue
         at, size = (selected if part == focus else -1), (width, rows - 1)
-        about = _about(part, kernel) if shown.rows(part) else ()
-        title = _title(part, shown.rows(part), rows - 2, width, about, focused=part == focus)
+        title = _title(part, shown.rows(part), rows - 2, width, _about(part, kernel), focused=part == focus)
         lines.append(targeted(title, Target(PART, part)))
         if part == "softirqs":
-            lines += matrix(
-                shown.vectors, at, size, ink, first_cpu=first_cpu, why=no_softirqs or reasons.get(part, why)
-            )
+            lines += matrix(shown.vectors, at, size, ink, first_cpu=first_cpu)
         elif part == "handlers":
             fields = handler_fields(shown.handlers)
             lines += table(
@@ -497,7 +502,6 @@ def interrupts(
                 shown.handlers,
                 at,
                 size,
-                why=reasons.get(part, why),
                 is_dim=_is_harmless,
                 target_of=lambda handler: Target(ROW, ("handlers", handler.handler)),
             )
@@ -507,7 +511,6 @@ def interrupts(
                 shown.threads,
                 at,
                 size,
-                why=reasons.get(part, why),
                 is_dim=_is_prompt,
                 target_of=lambda woken: Target(ROW, ("wake-ups", woken.thread.pid)),
             )
@@ -517,7 +520,6 @@ def interrupts(
                 shown.taskqs or (),
                 at,
                 size,
-                why=IDLE,
                 target_of=lambda queue: Target(ROW, (TASKQS, (queue.last.name, queue.last.instance))),
             )
     return [fit(line, width) for line in cut(lines, height)]
@@ -525,7 +527,21 @@ def interrupts(
 
 def needed(shown: InterruptTables) -> int:
     """Return the lines that show every row; a delay map gets the rest of the screen."""
-    return sum(max(shown.rows(part), 1) + 2 for part in shown.parts)
+    return sum(_lines_of(shown, part) for part in shown.parts)
+
+
+def _lines_of(shown: InterruptTables, part: str) -> int:
+    """Return the lines of a table with all of its rows: its titles too; one without rows has its reason alone."""
+    return shown.rows(part) + 2 if shown.rows(part) else 1
+
+
+def _empty(part: str, reason: str, width: int, *, focused: bool) -> list[Line]:
+    """Return the row in place of a table without rows: its name and why it has none, a long reason in more rows."""
+    sentence = reason if reason.startswith(part) else f"{part}: {reason}"
+    first, *rest = wrap(sentence, width - 2)
+    name = first[: len(part)]
+    head = (Span(f" {name}", "accent" if focused else "dim"), Span(first[len(name) :], "dim"))
+    return [fit(line, width) for line in (head, *((Span(f" {text}", "dim"),) for text in rest))]
 
 
 def shares(shown: InterruptTables, focus: str, height: int) -> dict[str, int]:
@@ -533,10 +549,10 @@ def shares(shown: InterruptTables, focus: str, height: int) -> dict[str, int]:
 
     Where three lines each don't fit, only the focused table is shown.
     """
-    wanted = {part: max(shown.rows(part), 1) + 2 for part in shown.drawn}
-    if height < len(wanted) * _LEAST:
+    wanted = {part: _lines_of(shown, part) for part in shown.by_rows}
+    given = {part: min(lines, _LEAST) for part, lines in wanted.items()}
+    if height < sum(given.values()):
         return {focus: min(wanted[focus], height)}
-    given = dict.fromkeys(wanted, _LEAST)
     left = height - sum(given.values())
     for part in (focus, *(p for p in wanted if p != focus)):
         more = min(max(wanted[part] - given[part], 0), left if part == focus else max(left // 2, 0))
