@@ -89,6 +89,13 @@ class LatencyBand:
     high_us: int | None
     count: int
     parts: Parts
+    """With the ages of those in flight."""
+    waiting: int = 0
+    """Number of I/Os in flight for so long, which `count` lacks."""
+
+    @property
+    def ios(self) -> int:
+        return self.count + self.waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,13 +160,16 @@ def anatomy(
     detailed: bool = True,
     of_bucket: Sequence[Outlier] | None = None,
     outliers: Sequence[Outlier] = (),
+    waiting: int = 0,
+    waited_us: Mapping[str, int] = MappingProxyType({}),
 ) -> Anatomy:
     """Return the composition of a device's latency.
 
     `total` and `basic`: the always-on latency and stages of these ops; `cut_us`: the user's threshold, else p99.
     `detailed`: with rows, which take half of the time and which a bar doesn't need. `of_bucket`: the I/Os above the
     threshold in its own bucket, as `of_threshold_bucket` returns them; None: the slow ones begin at the next bucket.
-    `outliers`: recorded I/Os of these ops, which have exact times.
+    `outliers`: recorded I/Os of these ops, which have exact times. `waiting`, `waited_us`: number of I/Os in flight
+    that are slow already, and stage -> their ages.
     """
     of_traced = total_of(traced, device, ops)
     if not of_traced:
@@ -173,6 +183,8 @@ def anatomy(
     bands = _bands(of_traced, times, bounds)
     if of_bucket is not None and cut_us is not None and bands:
         bands = _from_threshold(bands, of_bucket, cut_us)
+    if waiting and bands:
+        bands = (*bands[:-1], _with_waiting(bands[-1], waiting, waited_us))
     tail = _tail(bands)
     rows: tuple[StageRow, ...] = ()
     if detailed:
@@ -228,6 +240,12 @@ def _without(band: LatencyBand, moved: Mapping[str, int], count: int) -> Latency
     return replace(band, count=band.count - count, parts=parts)
 
 
+def _with_waiting(band: LatencyBand, waiting: int, waited_us: Mapping[str, int]) -> LatencyBand:
+    """Return a band with `waiting` I/Os in flight, whose ages by stage are `waited_us`."""
+    parts = {stage: band.parts.get(stage, 0.0) + waited_us.get(stage, 0) for stage in (*band.parts, *waited_us)}
+    return replace(band, parts=parts, waiting=waiting)
+
+
 def share(parts: Parts, stage: str) -> float | None:
     """Return a stage's share of all time; None when there is no time, or the stage's is not measured."""
     total = sum(parts.values())
@@ -235,7 +253,7 @@ def share(parts: Parts, stage: str) -> float | None:
 
 
 def _tail(bands: tuple[LatencyBand, ...]) -> LatencyBand | None:
-    return bands[-1] if bands and bands[-1].count else None
+    return bands[-1] if bands and bands[-1].ios else None
 
 
 def _within_total(stages: Mapping[str, Histogram], total: Histogram, origin: Origin) -> dict[str, Histogram]:
@@ -404,7 +422,8 @@ def tail_sentence(one: Anatomy) -> str:
     tail = one.tail
     if tail is None or not (top := largest(tail.parts)):
         return f"{one.device}: {one.why}" if one.why else ""
-    ios = "1 I/O" if tail.count == 1 else f"{tail.count:,} I/Os"
+    ios = "1 I/O" if tail.ios == 1 else f"{tail.ios:,} I/Os"
+    ios += f", {tail.waiting:,} in flight" if tail.waiting else ""
     name = called(top, one.includes.get(top, ())).sentence
     return f"{one.device} above {spelled(tail.low_us)}: {part(share(tail.parts, top))} {name} ({ios})"
 

@@ -7,17 +7,25 @@ I/O is known to be slow and the device is full or has a finding, its stage is th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from latmon.analysis.attribution import parts_us, tail_cut, tail_us, total_of
-from latmon.model.frame import Series
+from latmon.analysis.attribution import of_threshold_bucket, parts_us, tail_cut, tail_us, total_of
+from latmon.model.frame import Outlier, Series
 from latmon.model.stages import by_column
 from latmon.views.context import ViewState
 from latmon.views.device_table import Subject
 
 _LEAST_OLD_US = 1_000_000
 """Without a threshold, no younger I/O in flight is slow: on an idle device there is nothing to compare it with."""
+
+
+class SlowInFlight(NamedTuple):
+    """The I/Os of a device that are in flight for as long as slow ones take."""
+
+    ios: int
+    us: Counter[str]
+    """Stage in which they wait -> their ages, in us."""
 
 
 class SlowPart(NamedTuple):
@@ -30,7 +38,7 @@ class SlowPart(NamedTuple):
 def slow_part(view: ViewState, subject: Subject) -> SlowPart | None:
     """Return the stage with most of the slow I/Os' time; None where it is not known."""
     us, includes = _completed(view, subject)
-    us.update(_in_flight(view, subject))
+    us.update(slow_in_flight(view, subject).us)
     if not us.total() and _is_in_trouble(view, subject):
         us, includes = _of_all(view, subject)
     if not us.total():
@@ -52,6 +60,7 @@ def _completed(view: ViewState, subject: Subject) -> tuple[Counter[str], Include
     slowest_us = total_of(traced, device, ops).max_bound or 0
     if cut_us is not None and slowest_us >= cut_us:  # of most devices none is, and their sums need no time
         us.update(tail_us(traced, device, ops, cut_us))
+    us.update(parts_us(of_bucket(view, subject) or ()))
     if us.total():
         return us, traced.includes_of(device)
     outliers = [outlier for outlier in view.outliers_of(device) if outlier.op in ops and outlier.stages_us]
@@ -59,20 +68,30 @@ def _completed(view: ViewState, subject: Subject) -> tuple[Counter[str], Include
     return parts_us(outliers), includes or traced.includes_of(device)
 
 
-def _in_flight(view: ViewState, subject: Subject) -> Counter[str]:
-    """Return stage -> us of the I/Os in flight that are slow already, as far as it is known where they are."""
+def of_bucket(view: ViewState, subject: Subject) -> Sequence[Outlier] | None:
+    """Return the I/Os above the threshold in its own bucket; None where they are not known one by one."""
+    name, ops, above = subject.device.name, view.selection.ops, view.above(subject)
+    if above is None or above.bound_us != view.selection.threshold_us:
+        return None
+    outliers = view.outliers_of(name)
+    return of_threshold_bucket(view.history.on_demand.traced, name, ops, above, outliers)
+
+
+def slow_in_flight(view: ViewState, subject: Subject) -> SlowInFlight:
+    """Return the I/Os in flight that are slow already, as far as it is known where they are."""
     threshold_us = view.selection.threshold_us
     if threshold_us is None:
         completed = subject.window.latency(subject.device.name, view.selection.ops)
         threshold_us = max(completed.max_bound or 0, _LEAST_OLD_US)
-    us = Counter[str]()
+    ios, us = 0, Counter[str]()
     for aged in view.history.ages.of(subject.device.name):
         request = aged.request
         if request is None or request.issued is None or request.op not in view.selection.ops:
             continue
         if aged.age_us >= threshold_us:
+            ios += aged.count
             us["hba" if request.issued else "queue"] += aged.age_us * aged.count
-    return us
+    return SlowInFlight(ios, us)
 
 
 def _is_in_trouble(view: ViewState, subject: Subject) -> bool:

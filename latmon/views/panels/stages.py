@@ -9,14 +9,13 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
-from latmon.analysis.attribution import of_threshold_bucket, total_of
+from latmon.analysis.attribution import total_of
 from latmon.model import measurements
 from latmon.model.devices import thread_sentence
 from latmon.model.frame import (
     FILES,
     STAGES,
     UNACCOUNTED,
-    Outlier,
 )
 from latmon.model.measurements import SOFTIRQS
 from latmon.model.stages import LETTERS, STAGE_OF, WORKER, explained
@@ -67,6 +66,7 @@ from latmon.views.lines import (
 from latmon.views.lines import width as line_width
 from latmon.views.panels.files import files_above, files_panel
 from latmon.views.panels.findings import of_device
+from latmon.views.slow_part import of_bucket, slow_in_flight
 from latmon.views.spread import spread
 from latmon.views.units import count, maximum, quantile
 
@@ -286,13 +286,18 @@ def population(one: Anatomy) -> str:
     if not one.on_demand:
         return f"{count(one.total.count)} I/Os" if one.total else f"no I/O on {one.device}"
     of = f", {one.sampled}" if one.sampled else ""
+    if one.tail is not None and one.tail.waiting:
+        after = f"; above {spelled(one.tail.low_us)} with {count(one.tail.waiting)} in flight"
+    else:
+        after = ""
     if one.untraced_share is None:
-        return f"{count(one.total.count)} I/Os traced{of}"
+        return f"{count(one.total.count)} I/Os traced{of}{after}"
     if not one.unfollowed:
-        return f"{count(one.total.count)} I/Os traced{of}, each followed to its end"
+        return f"{count(one.total.count)} I/Os traced{of}, each followed to its end{after}"
     reasons = ", ".join(f"{why} {count(n)}" for why, n in sorted(one.unfollowed.items(), key=lambda p: -p[1]))
     ops = "" if one.op_label == ALL_OPS else f" of {ALL_OPS}"
-    return f"{count(one.total.count)} I/Os traced{of}, {part(one.untraced_share)}{ops} not followed: {reasons}"
+    lost = f"{part(one.untraced_share)}{ops} not followed: {reasons}"
+    return f"{count(one.total.count)} I/Os traced{of}, {lost}{after}"
 
 
 def _name_cells(anatomies: Sequence[Anatomy]) -> int:
@@ -417,7 +422,7 @@ def _bar(one: Anatomy, number: int, cells: int, ink: Ink) -> Line:
 
 
 def _above(one: Anatomy) -> str:
-    return whole(one.bands[-1].count) if one.bands else UNKNOWN
+    return whole(one.bands[-1].ios) if one.bands else UNKNOWN
 
 
 def _most(one: Anatomy) -> str:
@@ -540,30 +545,23 @@ def _stages_below(view: ViewState, subjects: Sequence[Subject], width: int, room
 def _anatomy(view: ViewState, subject: Subject, *, detailed: bool = True) -> Anatomy:
     assert view.origin is not None  # noqa: S101  drawn only once there is a row
     origin, selection, name, on_demand = view.origin, view.selection, subject.device.name, view.history.on_demand
-    ops, threshold_us = selection.ops, selection.threshold_us
-    outliers = [outlier for outlier in view.outliers_of(name) if outlier.op in ops]
-    above = view.above(subject)
-
-    def of_bucket() -> Sequence[Outlier] | None:
-        """Return the I/Os above the threshold in its own bucket, where their number is exact."""
-        if above is None or above.bound_us != threshold_us:
-            return None
-        return of_threshold_bucket(on_demand.traced, name, ops, above, outliers)
-
+    ops, slow = selection.ops, slow_in_flight(view, subject)
     return view.history.made(
         ("anatomy", name, selection.op, selection.threshold_us, detailed),
         lambda: anatomy(
             name,
-            selection.ops,
+            ops,
             on_demand.traced,
             origin,
-            total=view.history.window.latency(name, selection.ops),
+            total=view.history.window.latency(name, ops),
             # read only where nothing is traced, since reading starts a sum
-            basic={} if total_of(on_demand.traced, name, selection.ops) else on_demand.basic,
+            basic={} if total_of(on_demand.traced, name, ops) else on_demand.basic,
             cut_us=selection.threshold_us,
             op_label=selection.op_label,
             detailed=detailed,
-            of_bucket=of_bucket(),
-            outliers=outliers,
+            of_bucket=of_bucket(view, subject),
+            outliers=[outlier for outlier in view.outliers_of(name) if outlier.op in ops],
+            waiting=slow.ios,
+            waited_us=slow.us,
         ),
     )
