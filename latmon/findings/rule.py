@@ -261,7 +261,7 @@ class Finding:
     peak_us: int = 0
     """The longest time that its sentence has, where that is its headline: `up to 1.41 s`. 0: another number is."""
     age_us: int = 0
-    """Age of the oldest I/O in flight that it counts, which `short` has as `spelled` by AGE; 0: `short` has none."""
+    """Age of the oldest I/O in flight that it counts, or a bound of it; 0: it counts none in flight."""
     short_of_age: str = ""
     """`short` with AGE in place of the age, since a screen is up to a block later than the rules; empty without one."""
 

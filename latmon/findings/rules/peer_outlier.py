@@ -52,6 +52,10 @@ from latmon.findings.rule import (
 from latmon.model.histogram import Histogram, bucket_bounds, bucket_index
 from latmon.support.units import part, spelled
 
+ID = "peer-outlier"
+TIMES = "times_peers"
+"""Name of the fact with the ratio that its sentences have."""
+
 
 class Level(NamedTuple):
     """A level of comparison: the slowest `share` of all I/Os; with `often` the frequency of such slow I/Os."""
@@ -154,6 +158,11 @@ class OutlierDrive:
     """log2 of us; I/Os that take longer are the slow ones."""
     group: DriveGroup
     blocks: int
+
+    @property
+    def times(self) -> int:
+        """Return the ratio of its latency, or of the frequency of slow I/Os, to its peers'."""
+        return round(2 ** (self.far.own - self.far.middle))
 
     @property
     def own(self) -> Drive:
@@ -292,25 +301,24 @@ def _unlike(facts: Facts, names: list[str], op: str, limits: Thresholds) -> Iter
 
 def _sentence(drive: OutlierDrive) -> str:
     own, usual = 2**drive.far.own, 2**drive.far.middle
-    times = own / usual
     if drive.level.often:
         reported = f"{part(own)} of its {drive.op}s take {spelled(round(2**drive.bar))} or longer"
-        return f"{reported}, {times:.0f} times as many as of its {drive.far.peers} peers'"
+        return f"{reported}, {drive.times:,} times as many as of its {drive.far.peers} peers'"
     least = bucket_bounds(bucket_index(max(round(own) - 1, 0)))[0]  # a tail is the end of its bucket
     return (
-        f"{_slowest(drive)} {spelled(least)} or longer, {times:.0f} times what its {drive.far.peers} peers' take "
+        f"{_slowest(drive)} {spelled(least)} or longer, {drive.times:,} times what its {drive.far.peers} peers' take "
         f"({spelled(round(usual))})"
     )
 
 
 def _short(drive: OutlierDrive) -> str:
-    own, usual = 2**drive.far.own, 2**drive.far.middle
+    own = 2**drive.far.own
     if drive.level.often:
         slow = f"{part(own)} of its {drive.op}s take {spelled(round(2**drive.bar))} or longer"
-        return short_text(drive.name, slow, f", {own / usual:.0f} times its peers'")
+        return short_text(drive.name, slow, f", {drive.times:,} times its peers'")
     least = bucket_bounds(bucket_index(max(round(own) - 1, 0)))[0]
     slow = f"its slowest {drive.op}s take {spelled(least)} or longer"
-    return short_text(drive.name, slow, f", {own / usual:.0f} times its peers'")
+    return short_text(drive.name, slow, f", {drive.times:,} times its peers'")
 
 
 def _slowest(drive: OutlierDrive) -> str:
@@ -325,7 +333,7 @@ def _slowest(drive: OutlierDrive) -> str:
 
 def _finding(facts: Facts, drive: OutlierDrive) -> Finding:
     return Finding(
-        "peer-outlier",
+        ID,
         WARNING,
         drive.name,
         f"{drive.name}: {_sentence(drive)}",
@@ -354,6 +362,8 @@ def _evidence(facts: Facts, drive: OutlierDrive) -> Iterator[Fact]:
     slow, others = above(own.whole, drive.bar), above(drive.peers_counts, drive.bar)
     text = f"{slow:,} of its {own.ios:,} {drive.op}s took longer than {bar}, {others:,} of its peers' {n:,}"
     yield Fact("slow_ios", slow, text, "ios", own.ios)
+    what = "share of such I/Os" if drive.level.often else "tail"
+    yield Fact(TIMES, drive.times, f"its {what} is {drive.times:,} times that of its peers")
     text = f"it differed from its peers in {drive.blocks:,} of {len(facts.blocks):,} blocks"
     yield Fact("blocks", drive.blocks, text, "", len(facts.blocks))
     mean, means = own.time_us / own.ios, median(peer.time_us / peer.ios for peer in peers)
@@ -410,7 +420,7 @@ _MOVE = Step(
 )
 
 RULE = Rule(
-    "peer-outlier",
+    ID,
     "one of several like devices has a far slower tail, and keeps it",
     evaluate,
     needs=LATENCIES,

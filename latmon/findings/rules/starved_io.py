@@ -352,6 +352,8 @@ def unsorting(device: Device) -> Iterator[Step]:
 
 
 ID = "starved-io"
+WAITING = "waiting"
+"""Name of the fact with the least number of I/Os in flight that have waited too long, where nothing follows I/Os."""
 _REFUTED = "an order of issue without overtaking, or a device error that is retried (the kernel's log)"
 _IDLE = "; or a program of the idle class, which is meant to wait (ionice)"
 
@@ -404,7 +406,7 @@ def _bound_finding(facts: Facts, device: Device, bound: StarvedBound, limits: Th
     waited = f"at least {bound.ios:,} I/Os have waited for {spelled(bound.age_us)} or longer"
     order = facts.order(name)
     facts_of = [
-        Fact("waiting", bound.ios, f"by Little's law {bound.ios:,} in flight are of no I/O that completed", "ios"),
+        Fact(WAITING, bound.ios, f"by Little's law {bound.ios:,} in flight are of no I/O that completed", "ios"),
         Fact("completed", bound.completed, f"completed in {spelled(bound.age_us)}: {bound.completed:,}", "ios"),
     ]
     if order is not None and order.ascending_share is not None:
@@ -427,6 +429,7 @@ def _bound_finding(facts: Facts, device: Device, bound: StarvedBound, limits: Th
             f"at least {bound.ios:,} I/Os stuck for {spelled(bound.age_us)} or longer",
             _sorting_text(facts, device) or place,
         ),
+        age_us=bound.age_us,
     )
 
 
