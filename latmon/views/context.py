@@ -8,15 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import NamedTuple
 
 from latmon.aggregate.history import Window
 from latmon.analysis.attribution import total_of
 from latmon.analysis.limits import ceiling, wall
 from latmon.analysis.peers import Order, in_flight_us, natural
-from latmon.analysis.threshold import Slower, slower
+from latmon.analysis.threshold import Slower, is_above, slower
 from latmon.capture.registry import compiling
+from latmon.findings.rule import Finding
+from latmon.findings.rules import starved_io
 from latmon.model.frame import OPS, PROBES_STARTING, TRACER_STARTING, Device, Flow, Frame, Origin, Outlier, Traced
 from latmon.model.histogram import Histogram
+from latmon.model.inflight import Aged
 from latmon.model.measurements import ABOVE, ERRORS, ISSUERS
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import Issuer
@@ -166,6 +170,14 @@ PREVIEW = "the probes are starting"
 """Reason of the origin whose counters are shown before the source has its first frame."""
 
 
+class InFlightAbove(NamedTuple):
+    """The I/Os of a device that have been in flight for longer than the threshold."""
+
+    ios: int = 0
+    is_least: bool = False
+    """There may be more: some ages are bounds, or not known."""
+
+
 @dataclass(frozen=True)
 class ViewState:
     """Everything that a picture of the screen depends on."""
@@ -224,6 +236,37 @@ class ViewState:
             return slower(histogram, threshold_us)
         return slower(histogram, threshold_us, sum(on_demand[ABOVE].get(Flow(name, op), 0) for op in ops))
 
+    def in_flight_above(self, device: str) -> InFlightAbove:
+        """Return the I/Os of a device that are in flight for longer than the threshold; none without a threshold.
+
+        Where nothing follows I/Os, a finding has a least number of them.
+        """
+        threshold_us, ages = self.selection.threshold_us, self.history.ages
+        if threshold_us is None:
+            return InFlightAbove()
+        older = [aged for aged in ages.of(device) if self._is_of_ops(aged) and is_above(aged.age_us, threshold_us)]
+        ios, is_least = sum(aged.count for aged in older), device in ages.unknown
+        stuck = self._stuck.get(device)
+        if stuck is not None and is_above(stuck.age_us, threshold_us):
+            ios = max(ios, next((int(fact.value) for fact in stuck.facts if fact.name == starved_io.WAITING), 0))
+        return InFlightAbove(ios, is_least or any(aged.at_least for aged in older))
+
+    def _is_of_ops(self, aged: Aged) -> bool:
+        """Return whether I/Os in flight are of the selected ops; of which op some are is not known."""
+        selection = self.selection
+        return aged.request.op in selection.ops if aged.request else selection.op == "all"
+
+    @cached_property
+    def _stuck(self) -> Mapping[str, Finding]:
+        """Return device -> the finding that knows by its counts alone that I/Os are stuck; of all ops."""
+        if self.selection.op != "all":
+            return {}
+        return {
+            finding.device: finding
+            for finding in self.found.urgent
+            if finding.id == starved_io.ID and any(fact.name == starved_io.WAITING for fact in finding.facts)
+        }
+
     def is_full(self, subject: Subject) -> bool:
         """Return whether a driver is at its limit now, or I/Os wait above it and it is for most of the window.
 
@@ -261,8 +304,10 @@ class ViewState:
         """Return device -> the greatest known age of its I/Os in flight, of the selected ops."""
         history, selection, found = self.history, self.selection, dict[str, int]()
         for one in history.ages.oldest:
-            if one.request.op in selection.ops if one.request else selection.op == "all":
+            if self._is_of_ops(one):
                 found[one.device] = max(found.get(one.device, 0), one.age_us)
+        for device, finding in self._stuck.items():
+            found[device] = max(found.get(device, 0), finding.age_us)
         last = history.window.last
         if last is not None and last.in_flight is not None and history.is_partial:
             for request in last.in_flight.oldest:
@@ -287,7 +332,9 @@ class ViewState:
     def _subjects(self) -> list[Subject]:
         history, gone = self.history, self.history.store.removed
         devices = shown(history.devices(), self.selection)
-        oldest_us, times_peers, failed = self._oldest_us(), history.times_peers, self._failed()
+        oldest_us, failed = self._oldest_us(), self._failed()
+        # a finding has the same claim by another measure, and one fact has one number
+        times_peers = {**history.times_peers, **self.found.times_peers}
         rows = order(
             [
                 Subject(

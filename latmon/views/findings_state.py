@@ -19,7 +19,7 @@ from latmon.findings.episodes import Episode
 from latmon.findings.facts import BLOCK_US, WINDOW_US
 from latmon.findings.latency_history import LatencyHistory
 from latmon.findings.rule import CRITICAL, NOTICE, Finding, Settings
-from latmon.findings.rules import RULES, title_of
+from latmon.findings.rules import RULES, peer_outlier, title_of
 from latmon.model.frame import Frame, Origin
 from latmon.recording.archive import Past, Stamp, TimelineEvent
 from latmon.support.units import clock, ordinal
@@ -88,6 +88,30 @@ class CurrentFindings:
             for device in finding.also:
                 places.setdefault(device, place + 0.5)
         return places
+
+    @property
+    def times_peers(self) -> Mapping[str, float]:
+        """Return device -> how many times slower than its peers' its I/Os are, by an active finding."""
+        return {
+            finding.device: float(fact.value)
+            for finding in self.urgent
+            if finding.id == peer_outlier.ID
+            for fact in finding.facts
+            if fact.name == peer_outlier.TIMES
+        }
+
+    def busy_first(self, busy: frozenset[str]) -> CurrentFindings:
+        """Return the findings with those on devices that are not `busy` behind the others of their severity.
+
+        Rules look at a minute, in which the load of a device may have ended. A finding without a device is of now.
+        """
+
+        def place(episode: Episode) -> tuple[int, bool]:
+            finding = episode.last
+            devices = [device for device in (finding.device, *finding.also) if device]
+            return -finding.weight[0], bool(devices) and busy.isdisjoint(devices)
+
+        return replace(self, lasting=tuple(sorted(self.lasting, key=place)))
 
     @property
     def remarks(self) -> Mapping[tuple[str, str], Remark]:

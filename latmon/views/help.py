@@ -164,7 +164,7 @@ _NUMBERS = (
     ),
     (
         "peers",
-        "third slowest I/O, as a multiple of that of like devices; findings compare p50, p90, p99 and p99.9 too",
+        "third slowest I/O, as a multiple of that of like devices; of a finding on it, the ratio that the finding has",
     ),
     ("trend", "the slowest I/O (without distributions the mean) of each twelfth of the window, one scale for all"),
     (

@@ -45,6 +45,8 @@ from latmon.recording.archive import Before, Past, Stamp, TimelineEvent, moments
 
 PATIENCE = 8
 """Steps after which a sum that was not read is dropped."""
+_BUSY_US = 10_000_000
+"""A device without I/O for so long does nothing now: it is two blocks of the rules."""
 _UNTRACED_US = 3_000_000
 """Frames of so much time may be without a traced I/O: a tracer that is restarted is away for a second or two."""
 _STEPS = 60
@@ -709,6 +711,24 @@ class History:
     def _present(self) -> list[Device]:
         gone = self.store.removed
         return [d for d in self.store.devices.values() if d.name not in gone or self._remembers(d.name)]
+
+    @property
+    def busy(self) -> frozenset[str]:
+        """Return the devices with an I/O in flight, or completed in the last seconds; made once per frame."""
+        return self.made("busy", self._busy)
+
+    def _busy(self) -> frozenset[str]:
+        last = self.window.last
+        if last is None:
+            return frozenset()
+        busy = {name for name, now in busy_rows(last.outstanding).items() if now.known}
+        for frame in reversed(self.window.frames):
+            if last.mono_us - frame.mono_us >= _BUSY_US:
+                break
+            for table in (frame.kernel, frame.seen):
+                busy.update(flow.device for flow, done in busy_rows(table).items() if done.count)
+            busy.update(series.device for series in frame.histograms)
+        return frozenset(busy)
 
     def _remembers(self, name: str) -> bool:
         return any((c := self.window.completed(name, op)) and c.count for op in OPS)

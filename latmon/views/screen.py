@@ -23,7 +23,7 @@ from latmon.support.text import clean
 from latmon.support.units import clock
 from latmon.views import spotlight, status
 from latmon.views.context import PREVIEW, ViewState, no_distribution, no_rows, traced_share
-from latmon.views.findings_state import FindingsState
+from latmon.views.findings_state import NOTHING, CurrentFindings, FindingsState
 from latmon.views.heatmap import Ink
 from latmon.views.heatmap_state import NOW, HeatmapState
 from latmon.views.history import History, near
@@ -154,6 +154,10 @@ class Scene:
         self._latency_map, self._delay_map, self._depth_map = HeatmapState(), HeatmapState(), HeatmapState()
         self._write_map = HeatmapState()
         self._order = Order()
+        self._ordered = NOTHING
+        """The findings in the order of the screen."""
+        self._ordered_of: tuple[CurrentFindings, frozenset[str]] = (NOTHING, frozenset())
+        """The findings in the order of the rules, and the busy devices, of which it was made."""
 
     @property
     def history(self) -> History:
@@ -205,13 +209,24 @@ class Scene:
             self._mode == "REPLAY",
             self.reported.tracing,
             self.at is not None,
-            self.findings_state.current,
+            self._found,
             self._order,
             self._write_map,
             self.archive if self.has_strip else None,
             self.findings_state.begins,
             self._framed,
         )
+
+    @property
+    def _found(self) -> CurrentFindings:
+        """Return the findings, those on devices that do nothing now behind the others."""
+        current = self.findings_state.current
+        if len(current.lasting) < 2:  # noqa: PLR2004  one has no order
+            return current
+        busy = self.history.busy
+        if current is not self._ordered_of[0] or busy is not self._ordered_of[1]:
+            self._ordered, self._ordered_of = current.busy_first(busy), (current, busy)
+        return self._ordered
 
     def _asked(self) -> Selection:
         """Return the selection; without a threshold of its own, with that of the recording's capture."""

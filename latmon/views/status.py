@@ -18,6 +18,7 @@ from latmon.support.units import UNKNOWN, clock, part, spelled, with_unit
 from latmon.views.context import (
     MEASURING,
     OFF,
+    InFlightAbove,
     ViewState,
     no_distribution,
     no_map,
@@ -88,6 +89,7 @@ def _here(view: ViewState) -> list[TimelineEvent]:
     return [one for one in some if last.mono_us - last.dt_us < one.mono_us <= last.mono_us]
 
 
+NONE_ABOVE = InFlightAbove()
 GOOD_COVERAGE = 0.99
 NOTHING = Ages()
 _MIN_RECORDING = 12
@@ -167,8 +169,8 @@ class Tracing:
 
 
 BEST_TIER = "A"
-_OF_TIER: Mapping[str, str] = MappingProxyType({"C": "tier C, no queue: I", "D": "tier D, only counters: I"})
-"""Tier -> what it lacks and the key of the page on it (docs/NUMBERS.md); a tier that is not here lacks nothing."""
+_OF_TIER: Mapping[str, str] = MappingProxyType({"C": "queue not timed", "D": "counters only"})
+"""Tier -> what it lacks (docs/NUMBERS.md)."""
 _FILTER = 24
 """Cells of a filter in the title, at most."""
 _HOST_PART, _LEAST_HOST = 3, 10
@@ -196,11 +198,11 @@ def title(
         name = (*name, Span("  "), Span(cell(text, min(cell_len(text), _FILTER)), "accent"))
     if origin is None:
         return highlighted(_split(name, shown, cells))
-    tier = _tier_words(origin)
+    tier, brief_tier = _tier_words(origin)
     many = f"{count(devices)} device{'s' * (devices != 1)}" if devices else ""
     # the help screen names the tool and the kernel too
     kernel = f"kernel {_short(origin.kernel)}" if origin.kernel else ""
-    how = ((kernel, many, tier), (many, tier), (tier,), ())
+    how = ((kernel, many, tier), (many, tier), (tier,), (brief_tier,), ())
     wall = window.last.wall if window.last else math.nan
     now, over = Span(clock(wall), "strong"), Span(f"  last {span(window.length_us)}  ")
     zoned = Span(f"{clock(wall)} {zone(wall)}".rstrip(), "strong")
@@ -218,11 +220,18 @@ def title(
     return highlighted(_split(left, right, cells))
 
 
-def _tier_words(origin: Origin) -> str:
-    """Return what the tier lacks, with the key of the page on it; nothing for the best one; without tiers the tool."""
+def _tier_words(origin: Origin) -> tuple[str, str]:
+    """Return what the tier lacks, with the key that explains it, in a long and a short text.
+
+    The best tier lacks nothing. A source without tiers is named by its tool.
+    """
     if not origin.tier:
-        return origin.tool or origin.backend
-    return "" if origin.tier == BEST_TIER else _OF_TIER.get(origin.tier, f"tier {origin.tier}: I")
+        tool = origin.tool or origin.backend
+        return tool, tool
+    if origin.tier == BEST_TIER:
+        return "", ""
+    lacks = _OF_TIER.get(origin.tier, f"tier {origin.tier}")
+    return f"{lacks}, key I says why", f"{lacks} (key I)"
 
 
 def health(
@@ -298,10 +307,12 @@ def headline(
     *,
     column_us: int = 0,
     automatic_us: int | None = None,
+    in_flight: InFlightAbove = NONE_ABOVE,
 ) -> Line:
     """Return the headline of the selected device's map: its I/Os, and why a quantile is missing.
 
-    `above`: its I/Os above the threshold; None without one. `automatic_us`: the one by which its outliers are logged.
+    `above`: its I/Os above the threshold; None without one. `in_flight`: those that have not completed.
+    `automatic_us`: the threshold by which its outliers are logged.
     `legends`: of which the first that fits is at the right edge. Model, driver and the time of a column (`column_us`,
     with the keys that change it; 0: not shown) are left out where a longer legend fits without them.
     """
@@ -311,7 +322,7 @@ def headline(
     ios = f"{count(histogram.count if histogram else subject.ios)} I/Os" if counted else "I/Os not counted"
     said: list[Span] = [Span(f"  {ios}")]
     if histogram:
-        said += [Span(", "), _above(above, selection.threshold_us, automatic_us)]
+        said += [Span(", "), _above(above, selection.threshold_us, automatic_us, in_flight)]
     if why := unknown_quantiles(histogram):
         said.append(Span(f", {why}"))
     who = ", ".join(w for w in (device.label, device.model, device.driver) if w)
@@ -399,12 +410,19 @@ def _coverage(ratio: float | None, covered_us: int) -> HealthWord:
     return HealthWord(f"coverage {percent(min(ratio, 1.0))}", ratio < GOOD_COVERAGE)
 
 
-def _above(above: Slower | None, threshold_us: int | None, automatic_us: int | None) -> Span:
-    """Return the number of I/Os above the threshold, in the colour that they have on the map."""
+def _above(above: Slower | None, threshold_us: int | None, automatic_us: int | None, in_flight: InFlightAbove) -> Span:
+    """Return the number of I/Os above the threshold, in the colour that they have on the map.
+
+    Where some are in flight, those that completed are said to be done, so that the number contradicts no other one.
+    """
     if above is None or threshold_us is None:
         return Span(no_threshold(() if automatic_us is None else (automatic_us,)), "dim")
     of = "" if above.bound_us == threshold_us else f" (┄{with_unit(threshold_us)})"
-    return Span(f"{count(above.ios)} above {with_unit(above.bound_us)}{of}", TAIL if above.ios else "text")
+    ios, bound = count(above.ios), f"above {with_unit(above.bound_us)}{of}"
+    if in_flight.ios:
+        least = "at least " if in_flight.is_least else ""
+        return Span(f"{ios} done, {least}{count(in_flight.ios)} in flight {bound}", TAIL)
+    return Span(f"{ios} {bound}", TAIL if above.ios else "text")
 
 
 def _mode(mode: ScreenMode) -> Line:

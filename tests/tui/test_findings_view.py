@@ -91,6 +91,18 @@ def flat(lines):
     return " ".join(text_of(lines).split())
 
 
+def test_a_finding_on_a_device_without_load_is_behind_the_others_of_its_severity():
+    """Rules look at a minute: I/O of a device that ended half a minute ago is found for as long."""
+    ended = replace(CEILING, device="nvme2n1", share=0.99)
+    host = replace(CEILING, device="", share=0.1)
+    found = current(WAKE_UP, ended, CEILING, host).busy_first(frozenset({"nvme1n1"}))
+    assert [one.last for one in found.lasting] == [WAKE_UP, CEILING, host, ended]
+    assert WAKE_UP.severity == CRITICAL, "a more urgent one stays first"
+    with_another = replace(ended, also=("nvme1n1",))
+    found = current(with_another, CEILING).busy_first(frozenset({"nvme1n1"}))
+    assert [one.last for one in found.lasting] == [with_another, CEILING]
+
+
 @pytest.mark.parametrize("size", [(80, 20), (120, 34), (160, 44)])
 @pytest.mark.parametrize("opened", [False, True])
 def test_the_finding_of_the_selected_device_is_below_its_stages(size, opened):

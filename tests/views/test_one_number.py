@@ -25,15 +25,17 @@ RECORDINGS = Path(__file__).resolve().parents[2] / "docs/incidents/recordings"
 
 
 @cache
-def captured(name: str) -> tuple[Origin, tuple[Frame, ...]]:
+def captured(name: str, windows: int = 25) -> tuple[Origin, tuple[Frame, ...]]:
     if name == "host":
-        return host_window.host().origin, tuple(islice(host_window.frames(Random(1), Random(1)), 25))
+        return host_window.host().origin, tuple(islice(host_window.frames(Random(1), Random(1)), windows))
     source = open_recording(RECORDINGS / f"{name}.latmon.jsonl.gz")
-    return source.origin, tuple(islice((item for item in source if isinstance(item, Frame)), 25))
+    return source.origin, tuple(islice((item for item in source if isinstance(item, Frame)), windows))
 
 
-def scene(name: str, selection: Selection | None = None, findings: Settings | None = None) -> Scene:
-    origin, frames = captured(name)
+def scene(
+    name: str, selection: Selection | None = None, findings: Settings | None = None, *, windows: int = 25
+) -> Scene:
+    origin, frames = captured(name, windows)
     made = Scene(selection or Selection(), findings=findings)
     made.opened(origin)
     for frame in frames:
@@ -149,11 +151,7 @@ def test_the_slow_part_is_known_wherever_the_evidence_is(name, device, part) -> 
 
 
 def minute_of_the_host() -> Scene:
-    made = Scene(Selection(selected="sde"), findings=DEFAULT)
-    made.opened(host_window.host().origin)
-    for frame in islice(host_window.frames(Random(1), Random(1)), 60):
-        made.append(frame)
-    return made
+    return scene("host", Selection(selected="sde"), DEFAULT, windows=60)
 
 
 def test_ios_in_flight_are_a_part_of_the_slow_ones() -> None:
@@ -161,6 +159,38 @@ def test_ios_in_flight_are_a_part_of_the_slow_ones() -> None:
     shown = text(minute_of_the_host())
     assert "sde: 2 I/Os stuck for up to 55 s, the oldest in the driver" in shown
     assert re.search(r"sde .* hba +[5-9][0-9]%", shown)
+
+
+def test_the_slow_part_is_as_large_on_the_screen_of_stages() -> None:
+    """The ages of two I/Os in flight on sde count on both: without them its queue would have 89 %."""
+    made = minute_of_the_host()
+    on_overview = re.search(r"sde .* (hba) +(\d+%)", text(made))
+    assert on_overview is not None
+    stage, share = on_overview.groups()
+    made.choose(Selection(screen="stages", selected="sde"))
+    shown = text(made, (160, 50))
+    assert re.search(rf"sde .* {share} {stage} ", shown), "the row of the device"
+    assert re.search(rf"h {stage} .* {share} ", shown), "the row of the stage"
+    assert " with 2 in flight" in shown
+
+
+def test_what_is_stuck_is_in_the_table_and_beside_the_map_too() -> None:
+    """No probe of Solaris follows I/Os: Little's law has a least number of those that are stuck, and a least age."""
+    shown = text(scene("bubbles", findings=DEFAULT, windows=60))
+    stuck = re.search(r"sd1: at least (\d+) I/Os stuck for 30 s or longer", shown)
+    assert stuck is not None
+    assert re.search(r"▸sd1 .* >30s ", shown)
+    assert f"0 done, at least {stuck[1]} in flight above 1s" in shown
+    assert "0 done above" in shown, "the mark at the threshold"
+    assert " 0 above" not in shown
+    assert "max 2" not in shown, "no maximum of those that completed is called the maximum"
+
+
+def test_the_column_of_peers_has_the_number_of_the_finding() -> None:
+    shown = text(scene("qumulo", findings=DEFAULT, windows=60))
+    said = re.search(r"nvme13n1: its slowest \w+ take .* or longer, (\d+) times its peers'", shown)
+    assert said is not None
+    assert re.search(rf"nvme13n1 .* {said[1]}x ", shown)
 
 
 def test_the_column_of_peers_is_there_where_a_device_is_unlike_them() -> None:

@@ -18,7 +18,7 @@ from latmon.aggregate.histogram_sum import HistogramSums
 from latmon.aggregate.history import OnDemandLog, Store, packed_of
 from latmon.analysis.attribution import tail, untraced_share
 from latmon.model import measurements
-from latmon.model.frame import Frame, Health, Series, Thread, Traced
+from latmon.model.frame import Frame, Health, Outstanding, Series, Thread, Traced
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import Depths
 from latmon.model.measurements import ABOVE, HANDLERS, SIZES, SOFTIRQS, WAKEUPS
@@ -28,7 +28,7 @@ from latmon.model.measurements.sizes import SizeClass
 from latmon.model.measurements.softirqs import SoftirqCpu, SoftirqRuns
 from latmon.model.measurements.wakeups import Wakeups, by_thread
 from latmon.model.packed_frame import RATES, Pressed, Rate, pack
-from latmon.views.history import PATIENCE, OnDemandWindow
+from latmon.views.history import PATIENCE, History, OnDemandWindow
 
 SECOND = 1_000_000
 
@@ -358,3 +358,19 @@ def test_equal_keys_of_two_tables_stay_keys_of_their_own():
     log.append(at(1, traced=replace(traced_disk(), one_in=4)))
     (rate,) = packed_of(log.every()[-1]).tables[RATES].counts.rows
     assert (type(rate), rate.one_in) == (Rate, 4)
+
+
+def test_a_device_is_busy_with_an_io_in_flight_or_one_of_the_last_seconds():
+    done = {Series("sda", "read", "total"): Histogram.of({50: 1})}
+
+    def history_of(frames: list[Frame]) -> History:
+        history = History(60 * SECOND, ("read",))
+        for frame in frames:
+            history.append(frame)
+        return history
+
+    frames = [at(second, histograms=done if second < 40 else {}) for second in range(1, 60)]
+    assert history_of(frames[:48]).busy == {"sda"}
+    assert history_of(frames).busy == frozenset()
+    last = at(60, outstanding={"sda": Outstanding(1, 0), "sdb": Outstanding(0, 0)})
+    assert history_of([*frames, last]).busy == {"sda"}

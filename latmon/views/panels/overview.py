@@ -434,7 +434,15 @@ def _headline(
 ) -> Line:
     """Return the headline of a device's map, with the number of its I/Os above the threshold."""
     automatic_us = view.history.on_demand.thresholds_us.get(chosen.device.name)
-    return status.headline(chosen, width, view.above(chosen), legend, column_us=column_us, automatic_us=automatic_us)
+    return status.headline(
+        chosen,
+        width,
+        view.above(chosen),
+        legend,
+        column_us=column_us,
+        automatic_us=automatic_us,
+        in_flight=view.in_flight_above(chosen.device.name),
+    )
 
 
 def _map_with_strips(view: ViewState, chosen: Subject, width: int, room: int, reason: list[Line]) -> list[Line]:
@@ -734,16 +742,20 @@ def _other_load(left: Sequence[str], measured: Sequence[str], moved: Sequence[st
 def _side_marks(view: ViewState, chosen: Subject, style: MapStyle, *, waiting: bool) -> list[SideMark]:
     """Return the marks of the side histogram: the maximum, I/Os above a threshold that is drawn, p99.9, p99 and p50.
 
-    `waiting`: the newest column has I/Os in flight, of which the oldest may be the maximum.
+    `waiting`: the newest column has I/Os in flight, of which the oldest may be the maximum. Where the map has none of
+    them, an older one than any that completed has no mark, and so there is no maximum.
     """
     device = chosen.device.name
     histogram = chosen.window.latency(device, view.selection.ops)
     found = quantile_marks(histogram)
     if style.threshold_us is not None and style.limit_row >= 0 and histogram:
         slow, bound = view.above(chosen) or slower(histogram, style.threshold_us)
-        above = "above" if bound == style.threshold_us else f">{with_unit(bound)}"
+        done = "done " if view.in_flight_above(device).ios else ""
+        above = f"{done}{'above' if bound == style.threshold_us else f'>{with_unit(bound)}'}"
         found.append(SideMark(style.threshold_us, f"{whole(slow)} {above}", TAIL if slow else "limit", is_limit=True))
-    if waiting and chosen.oldest_us > (histogram.max_bound or 0):
+    if chosen.oldest_us > (histogram.max_bound or 0):
+        if not waiting:
+            return found
         is_old = is_above(chosen.oldest_us, style.threshold_us)
         return [SideMark(chosen.oldest_us, f"max {at_least(chosen.oldest_us)}", TAIL if is_old else "strong"), *found]
     return [*max_mark(histogram), *found]  # the highest of equal ones first
