@@ -14,7 +14,6 @@ from typing import Self
 from latmon import __version__
 from latmon.capture.backend import Options
 from latmon.model.frame import ISSUERS, KERNEL_LOG, STAGES, Device, Frame, Health, Missing, Origin, Settings
-from latmon.model.measurements import RECOVERIES
 from latmon.support import host
 from latmon_backends.kernel import settings as kernel_settings
 from latmon_backends.kernel.counters import CounterInterval, KernelSampler, Sample, difference, monotonic_us
@@ -126,7 +125,7 @@ class ProcfsBackend:
             depths=interval.depths,
             cgroup_limits=interval.cgroup_limits,
             host_context=interval.host_context,
-            tables={**interval.tables, RECOVERIES: events.recoveries},
+            tables={**interval.tables, **events.tables},
             devices=_merge(self._news, interval),
             removed=interval.removed,
             health=Health(undecoded_lines=interval.undecoded, notice=notice),

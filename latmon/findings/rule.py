@@ -324,13 +324,13 @@ CGROUPS, ISSUERS, FILES, PATTERNS, ERRORS = "cgroups", "issuers", "files", "patt
 FILE_TIMES, RECOVERIES = "file times", "recoveries"
 DIRTY, MEMORY, JOURNALS, QUOTAS, HANGS = "dirty", "memory", "journals", "cpu quotas", "hangs"
 PRIORITIES, SPACE, PROCESSES, SERVERS, FAULTS = "io priorities", "free space", "processes", "servers", "faults"
-CPU_WAITS, MOUNTS = "cpu waits", "mounts"
+CPU_WAITS, MOUNTS, FILE_SYSTEM_ERRORS = "cpu waits", "mounts", "file system errors"
 """Inputs: latency histograms; requests traced on demand; counts of outstanding I/Os; limits of drivers, of cgroups;
 latencies by cgroup; operations on files; sizes and order of I/Os; the status of each I/O; the parts of the time of
 operations on files; time-outs and resets; dirty pages with their limits, or the pauses of who dirties them; pages that
 are read again for want of memory; commits of journals; CPU quotas of cgroups; operations on files that hang; I/O
 priorities of processes; free space of file systems; latencies by process; waits for the servers of file systems;
-major page faults; waits of programs for a CPU; mounts of file systems."""
+major page faults; waits of programs for a CPU; mounts of file systems; errors that file systems find."""
 
 MISSING: Mapping[str, str] = MappingProxyType(
     {
@@ -344,6 +344,7 @@ MISSING: Mapping[str, str] = MappingProxyType(
         FILE_TIMES: "no operation on a file left its CPU while they were traced, or their time was not split",
         PATTERNS: "sizes and order of I/Os were not traced",
         ERRORS: "failed I/Os were not counted",
+        FILE_SYSTEM_ERRORS: "errors of file systems were not read, which needs the kernel's log or a counter of them",
         RECOVERIES: "time-outs and resets were not read, which needs the kernel's log or a counter of them",
         DIRTY: "dirty pages were not counted",
         JOURNALS: "commits of journals were not traced",

@@ -8,6 +8,7 @@ import os
 
 import pytest
 import test_cpu_waits
+import test_file_system_errors
 import test_hung_operations
 import test_memory_pressure
 from cgroup_host import at_once, put
@@ -16,6 +17,7 @@ from finding_cases import frame
 from latmon.capture.mounts import MountTable
 from latmon.model.measurements import (
     CPU_WAITS,
+    DAMAGED_FILES,
     DIRTIERS,
     FILE_SERVERS,
     MAJOR_FAULTS,
@@ -105,3 +107,9 @@ def test_writers(tmp_path):
 def test_dirtiers():
     rows = {Dirtier("loop1048575", row_name(NAME, PID)): Dirtied(1 << 50, 1 << 50)}
     assert_is_read_back({DIRTIERS: rows}, DIRTIERS)
+
+
+def test_damaged_files(tmp_path):
+    host = test_file_system_errors.Reader(tmp_path)
+    host.open_file(PID, NAME, "/" + "d" * 240 + "\x1b" * 900, 257)
+    assert_is_read_back({DAMAGED_FILES: host.sample(loop0=257)}, DAMAGED_FILES)

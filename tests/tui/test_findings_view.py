@@ -805,7 +805,7 @@ def test_a_rule_that_failed_is_named(ruled):
     made = scene(host(1, 10), Selection(screen="findings"))
     made.findings_state._edge.failed = {"peer-outlier": "division by zero"}
     made.findings_state._shown = (None, made.findings_state.current)
-    assert "Not evaluated: peer-outlier: division by zero." in flat(screen_lines(made, (), 160, 32))
+    assert "Not evaluated: peer-outlier: division by zero." in flat(screen_lines(made, (), 160, 40))
 
 
 def test_space_in_a_replay_whose_file_is_gone_says_so(ruled):
@@ -878,6 +878,7 @@ def as_many_rules_as_in_the_pictures(monkeypatch):
         "cpu-throttled",
         "hung-file-system",
         "full-file-system",
+        "file-system-errors",
         "read-only-file-system",
         "low-io-priority",
         "command-timeouts",

@@ -31,6 +31,7 @@ from latmon.model.measurements import (
     CPU_QUOTAS,
     CPU_WAITS,
     DEVICE_COUNTERS,
+    FILE_SYSTEM_ERRORS,
     FILE_SYSTEM_SPACE,
     HUNG_OPERATIONS,
     IO_PRIORITIES,
@@ -64,8 +65,10 @@ from latmon_backends.kernel.cgroups import (
 )
 from latmon_backends.kernel.cpu_quotas import QuotaReader
 from latmon_backends.kernel.cpu_waits import CpuWaitReader
+from latmon_backends.kernel.damaged_files import DamagedFileReader
 from latmon_backends.kernel.depth_sampler import DepthSampler, Spent, Watched
 from latmon_backends.kernel.diskstats import MOST_GAINED, UNNUMBERED, Counters, Diskstats
+from latmon_backends.kernel.file_system_errors import ErrorCounters, not_counted
 from latmon_backends.kernel.file_system_space import SpaceReader
 from latmon_backends.kernel.hung_operations import HangReader
 from latmon_backends.kernel.io_priorities import PriorityReader
@@ -258,9 +261,10 @@ class KernelSampler(CounterSampler):
         self._space = SpaceReader(proc, sys, self.mounts)
         self._written = WrittenReader(proc)
         self._cpu_waits = CpuWaitReader(proc, self.mounts)
+        self._damaged_files = DamagedFileReader(proc, sys, self.mounts)
         self._readers: tuple[PacedLooks[Any], ...] = (
             *(self._memory, self._priorities, self._quotas, self._hangs, self._nfs, self._space, self._written),
-            self._cpu_waits,
+            *(self._cpu_waits, self._damaged_files),
         )
         self.cgroups = CgroupNames(proc)
         self._cgroup_ios: CgroupIos | None = None
@@ -268,6 +272,7 @@ class KernelSampler(CounterSampler):
         self._has_queued = diskstats.column_has_queued(proc, sys)
         self._log = KernelLog(proc.parent / "dev/kmsg", sys)
         self._time_outs = TimeOutCounters(sys)
+        self._file_system_errors = ErrorCounters(sys)
         self._depths: DepthSampler | None = None
         self._gauges: tuple[int, Mapping[str, Watched], Mapping[str, Outstanding]] = (0, {}, {})
         """Time of the last sample in us, devices whose depths are sampled, gauges of the busy ones."""
@@ -373,15 +378,19 @@ class KernelSampler(CounterSampler):
             **self._space.sample(mono_us),
             **self._written.sample(mono_us, is_wanted=self._written.is_wanted(mono_us, dirtied)),
             **self._cpu_waits.sample(mono_us, is_wanted=self._cpu_waits.is_wanted(*cpu_pressure)),
+            **self._damaged_files.sample(mono_us, is_wanted=self._damaged_files.is_wanted),
         }
 
     def device_events(self, mono_us: int, wall: float) -> DeviceEvents:
-        """Return lines of the kernel's log about the devices, and time-outs, from the last call to this time."""
+        """Return lines of the kernel's log about the devices, and what was counted, from the last call to this time."""
         logged = self._log.events(mono_us, wall, self._chosen)
         timed_out = self._time_outs.since_last(self._chosen, self.block.generations)
         recoveries = Counter(logged.recoveries)
         recoveries.update({Recovery(device, TIMED_OUT): commands for device, commands in timed_out.items()})
-        return DeviceEvents((*logged.marks, *marks_of(timed_out, mono_us, wall)), recoveries)
+        errors = self._file_system_errors.since_last(self._chosen)
+        errors.update(dict(not_counted(logged.errors, self._file_system_errors.disks_of_btrfs)))
+        self._damaged_files.report(logged.damaged)
+        return DeviceEvents((*logged.marks, *marks_of(timed_out, mono_us, wall)), recoveries, errors)
 
     @property
     def counted(self) -> tuple[str, ...]:
@@ -393,6 +402,7 @@ class KernelSampler(CounterSampler):
             HUNG_OPERATIONS: self._hangs.is_possible,
             IO_PRIORITIES: io_priorities.is_possible(),
             FILE_SYSTEM_SPACE: self._space.is_possible,
+            FILE_SYSTEM_ERRORS: not self.why_no_log or self._file_system_errors.has_any,
         }
         return tuple(table.name for table, holds in is_counted.items() if holds)
 

@@ -24,8 +24,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from latmon.model.frame import Device, Mark
+from latmon.model.measurements.file_system_errors import FileSystemError
 from latmon.model.measurements.recoveries import Recovery
 from latmon.support.text import clean
+from latmon_backends.kernel.file_system_errors import Inode, LoggedErrors, inode_of
 from latmon_backends.kernel.recoveries import DeviceEvents, events_of
 
 _RECORD = 8192
@@ -117,6 +119,7 @@ class KernelLog:
         self._next: int | None = None
         """The number of the next record."""
         self._names = _DeviceNames(sys)
+        self._errors = LoggedErrors()
         self._left_out = 0
         """Records without a line, of which no mark has the number yet."""
         self._before_us = 0
@@ -135,7 +138,8 @@ class KernelLog:
     def events(self, mono_us: int, wall: float, devices: Mapping[str, Device]) -> DeviceEvents:
         """Return the lines about the devices since the last call; at first those of the last minutes.
 
-        What they say that the kernel did about commands is counted, but not of lines from before the first call. A line
+        What they say that the kernel did about commands, and that file systems found, is counted, but not of lines from
+        before the first call. A line
         gets a time in the interval that ends at `mono_us`: its own clock is another one. A first mark says how many
         lines there was no room for, with the records that were passed or overwritten unread.
         """
@@ -146,6 +150,8 @@ class KernelLog:
         self._before_us = mono_us
         marks: list[Mark] = []
         recoveries: Counter[Recovery] = Counter()
+        errors: Counter[FileSystemError] = Counter()
+        damaged: Counter[Inode] = Counter()
         for line in self._read(_READ_AT_START if is_first else _READ):
             if self._next is not None and line.sequence > self._next and not is_first:
                 self._left_out += line.sequence - self._next
@@ -159,6 +165,10 @@ class KernelLog:
             age_us = mono_us - (min(line.us, mono_us) if is_first else at_us)
             marks.append(Mark(clean(line.text, _LONGEST), at_us, wall - age_us / 1e6, device=device))
             recoveries.update(Recovery(device, event) for event in events_of(line.text))
+            errors.update(self._errors.count(device, line.text, is_old=is_first))
+            inode = inode_of(line.text)
+            if inode is not None:
+                damaged[Inode(device, inode)] += 1
         if is_first:
             return DeviceEvents(tuple(marks[-_KEPT:]))
         self._left_out += max(0, len(marks) - _KEPT)
@@ -168,7 +178,7 @@ class KernelLog:
             text = f"{self._left_out:,} more lines of the kernel's log were not read"
             kept.insert(0, replace(kept[0], text=text))
             self._left_out = 0
-        return DeviceEvents(tuple(kept), recoveries)
+        return DeviceEvents(tuple(kept), recoveries, errors, damaged)
 
     def _read(self, most: int) -> Iterator[_Line]:
         """Yield records up to the newest one; after `most` go to the end."""

@@ -15,6 +15,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from latmon.model.frame import TIME_OUT_COUNTER, Device, Mark
+from latmon.model.measurements import FILE_SYSTEM_ERRORS, RECOVERIES
+from latmon.model.measurements.file_system_errors import FileSystemError
 from latmon.model.measurements.recoveries import (
     ABORTED,
     GIVEN_UP,
@@ -25,9 +27,11 @@ from latmon.model.measurements.recoveries import (
     TIMED_OUT,
     Recovery,
 )
+from latmon.model.table import Tables
 from latmon.support.paths import content
 from latmon.support.units import counted
 from latmon_backends.kernel.block_devices import below
+from latmon_backends.kernel.file_system_errors import Inode
 
 _LINES: tuple[tuple[re.Pattern[str], tuple[str, ...]], ...] = tuple(
     (re.compile(pattern), events)
@@ -76,6 +80,14 @@ class DeviceEvents(NamedTuple):
 
     marks: tuple[Mark, ...] = ()
     recoveries: Mapping[Recovery, int] = MappingProxyType({})
+    errors: Mapping[FileSystemError, int] = MappingProxyType({})
+    damaged: Mapping[Inode, int] = MappingProxyType({})
+    """Lines about damaged files."""
+
+    @property
+    def tables(self) -> Tables:
+        """Return what was counted as the tables of a frame."""
+        return {RECOVERIES: self.recoveries, FILE_SYSTEM_ERRORS: self.errors}
 
 
 def events_of(line: str) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from latmon.capture.backend import Options
 from latmon.manifest import Manifest
 from latmon.model.devices import busy_rows, rows_kept
 from latmon.model.frame import Completed, Device, Flow, Frame, Health
-from latmon.model.measurements import ABOVE, LATENCIES, RECOVERIES, SEEN
+from latmon.model.measurements import ABOVE, LATENCIES, SEEN
 from latmon.model.table import filled
 from latmon.support import host
 from latmon.support.errors import ProbeGoneError, UnavailableError, UntrustedError
@@ -118,7 +118,7 @@ class FrameBuilder:
         interval = kernel_counters.difference(begin.sample, end.sample)
         kernel = interval.kernel
         events = self._device_events(end.mono_us, end.sample.wall - window.lag_us / 1e6)
-        tables = {**interval.tables, **filled(window.interval.tables), RECOVERIES: events.recoveries}
+        tables = {**interval.tables, **filled(window.interval.tables), **events.tables}
         if bent:
             tables = {ABOVE: window.interval.tables.get(ABOVE, {})}
         seen = window.interval.seen if counts_bytes else _with_bytes(window.interval.seen, kernel)

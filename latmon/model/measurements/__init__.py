@@ -13,6 +13,7 @@ from latmon.model.measurements.cpu_waits import CPU_WAITS
 from latmon.model.measurements.device_counters import DEVICE_COUNTERS
 from latmon.model.measurements.dirtiers import DIRTIERS
 from latmon.model.measurements.errors import ERRORS, FAILED_BY
+from latmon.model.measurements.file_system_errors import DAMAGED_FILES, FILE_SYSTEM_ERRORS
 from latmon.model.measurements.file_system_space import FILE_SYSTEM_SPACE
 from latmon.model.measurements.files import FILE_TIMES, FILES
 from latmon.model.measurements.handlers import HANDLERS
@@ -50,6 +51,7 @@ TABLES: tuple[AnyTable, ...] = (
     *(DIRTIERS, MEMORY_LIMITS, MAJOR_FAULTS, MEMORY_WRITERS, MEMORY_USERS, JOURNALS, SYNCS, XFS_LOGS),
     *(CPU_QUOTAS, HUNG_OPERATIONS, RECOVERIES, IO_PRIORITIES, NFS_OPERATIONS, NFS_REQUESTS),
     *(FILE_SYSTEM_SPACE, WRITTEN, SERVER_WAITS, FILE_SERVERS, CPU_WAITS),
+    *(FILE_SYSTEM_ERRORS, DAMAGED_FILES),
 )
 """All of them, in the order of a recording's line."""
 
@@ -72,12 +74,14 @@ __all__ = [
     "COMPLETERS",
     "CPU_QUOTAS",
     "CPU_WAITS",
+    "DAMAGED_FILES",
     "DEVICE_COUNTERS",
     "DIRTIERS",
     "ERRORS",
     "FAILED_BY",
     "FILES",
     "FILE_SERVERS",
+    "FILE_SYSTEM_ERRORS",
     "FILE_SYSTEM_SPACE",
     "FILE_TIMES",
     "HANDLERS",
