@@ -74,6 +74,35 @@ def test_a_program_that_was_not_set_so_is_named_first():
     assert (finding.severity, finding.short) == ("warning", "apiserver waits 195 ms each time for a CPU")
 
 
+KWORKER = CpuWaiter("kworker_1:1/23", "/", "", 0, "1", 0, "rtlogger/9", 0, "SCHED_FIFO 50")
+
+
+def test_a_kernel_thread_behind_a_real_time_program():
+    """Shares as of a SCHED_FIFO program that has a CPU for 95 % of each second."""
+    (finding,) = starved(row=KWORKER, waited=0.4, ran=0.001, runs_per_s=2, io_per_s=0)
+    assert (finding.severity, finding.device) == ("warning", "")
+    assert finding.short == "kworker/1:1 waits 200 ms each time for a CPU: rtlogger runs, SCHED_FIFO 50"
+    assert finding.summary == (
+        "kworker/1:1 does I/O of others and waits 200 ms for a CPU each time before it runs, >99% of the time in "
+        "which it could run: rtlogger runs there; that has the real-time policy SCHED_FIFO 50; it may use CPU 1 only"
+    )
+    assert "chrt -ao -p 0 9" in finding.steps[1].commands
+    assert "io_bytes" not in {fact.name for fact in finding.facts}
+
+
+def test_a_kernel_thread_that_seldom_waits_is_not_found():
+    assert starved(row=KWORKER, waited=0.05, ran=0.001, runs_per_s=0.2, io_per_s=0) == []
+
+
+def test_a_program_with_io_is_named_before_a_kernel_thread():
+    kernel = waits(row=KWORKER, waited=0.9, ran=0.001, runs_per_s=2, io_per_s=0)[CPU_WAITS]
+    behind = API._replace(weight_file="", weight=0, instead="rtlogger/9", instead_policy="SCHED_FIFO 50")
+    program = waits(row=behind, waited=0.8)[CPU_WAITS]
+    (finding,) = starved(tables={CPU_WAITS: kernel | program})
+    assert finding.short == "apiserver waits 40 ms each time for a CPU: rtlogger runs, SCHED_FIFO 50"
+    assert "kworker/1:1 waits, too: 450 ms on average" in [fact.text for fact in finding.facts]
+
+
 def test_redaction_changes_no_finding():
     (named,) = starved(row=API)
     (redacted,) = starved(row=API._replace(process="", instead="", cgroup=""))

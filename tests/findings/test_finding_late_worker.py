@@ -94,6 +94,38 @@ def test_others_are_not_found(load):
     assert minute(load, thread=KWORKER) == []
 
 
+TOOL = "bpftrace (prio 110)"
+
+
+def pool(ran_meanwhile):
+    """Return the finding of a minute in which two workers of a pool were late: the second one while others ran."""
+    often, once = Thread(78, "kworker/u8:15", "other", 120), KWORKER
+    rows = (
+        Wakeups(often, hist({20: 1000, 26_000: 10}), {TOOL: 10}, {TOOL: 260_000}),
+        Wakeups(once, hist({20: 1000, 945_000: 1}), {HOG: 1}, ran_meanwhile),
+    )
+    outliers = (*recorded(26_000, 10, often), *recorded(945_000, 4, once))
+    bad = frame(
+        BEGIN_S + 55,
+        traced=traced("loop0", (FAST, late(945_000, 8))),
+        outliers=outliers,
+        tables={WAKEUPS: by_thread(rows)},
+    )
+    return found(RULE, [*lasting(11, traced=traced("loop0", (FAST,))), bad], kernel="6.18.0")
+
+
+def test_workers_of_a_pool_wait_for_each_others_cpus():
+    """Most waits are short, for one worker and behind one program; most of the time is another one's."""
+    (finding,) = pool({HOG: 945_000})
+    assert finding.short == "loop0: up to 945 ms late: kworker/u8:8 was not run, rtlogger had its CPU"
+
+
+def test_what_ran_for_less_than_half_of_the_waits_is_no_culprit_in_the_short_text():
+    (finding,) = pool({HOG: 250_000, "audio (prio 79)": 240_000})
+    assert "while bpftrace (prio 110), among others, had its CPU" in finding.summary
+    assert finding.short == "loop0: up to 945 ms late: kworker/u8:8 was not run; the device took 30 us"
+
+
 KSOFTIRQD = Thread(21, "ksoftirqd/1", "other", 120)
 HALF = (8, {"queue": 2, "worker": 450_000, "hba": 50_000, "softirq": 440_000})
 

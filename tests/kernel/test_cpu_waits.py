@@ -14,16 +14,16 @@ from latmon_backends.kernel.bounded_sums import tables_between
 from latmon_backends.kernel.cpu_waits import CpuWaitReader, cpu_list
 
 S, MS = 1_000_000, 1_000_000
-STAT = "{tid} ({name}) {state} 1 1 1 0 -1 0 0 0 0 0 1 1 0 0 20 {nice} 1 0 5 1 1" + " 0" * 14 + " {cpu} 0\n"
+STAT = "{tid} ({name}) {state} 1 1 1 0 -1 {flags} 0 0 0 0 1 1 0 0 20 {nice} 1 0 5 1 1" + " 0" * 14 + " {cpu} 0\n"
 
 
 class Host(CgroupHost):
     def __init__(self, root, version=1):
         super().__init__(root, version, "cpu")
 
-    def thread(self, pid, tid, name, *, ran_ms, waited_ms, runs, sleeps, state="S", cpu=0, nice=0):
+    def thread(self, pid, tid, name, *, ran_ms, waited_ms, runs, sleeps, state="S", cpu=0, nice=0, flags=0):
         for path in (self.proc / f"{pid}", self.proc / f"{pid}/task/{tid}"):
-            put(path / "stat", STAT.format(tid=tid, name=name, state=state, nice=nice, cpu=cpu))
+            put(path / "stat", STAT.format(tid=tid, name=name, state=state, flags=flags, nice=nice, cpu=cpu))
         put(self.proc / f"{pid}/comm", f"{name}\n")
         put(self.proc / f"{pid}/task/{tid}/schedstat", f"{ran_ms * MS} {waited_ms * MS} {runs}\n")
         put(self.proc / f"{pid}/task/{tid}/status", f"voluntary_ctxt_switches:\t{sleeps}\n")
@@ -65,6 +65,8 @@ def hog(host, second, cpu=0):
 def one_of_two_cpus(monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    monkeypatch.setattr(os, "sched_getscheduler", lambda _: os.SCHED_OTHER)
+    monkeypatch.setattr(os, "sched_getparam", lambda _: os.sched_param(0))
 
 
 @pytest.mark.parametrize(("version", "file", "weight"), [(1, SHARES, 2), (2, WEIGHT, 1)])
@@ -173,6 +175,69 @@ def test_a_nice_value_is_a_reason_against_that_of_what_runs(tmp_path, nice_of_ru
 
     (row,) = rows(host, step)
     assert (row.nice, row.is_background, row.instead) == (nice, 1, "cc1plus/20")
+
+
+KERNEL_THREAD = 0x0420_8060
+
+
+def real_time_hog(monkeypatch, tid=21, policy=os.SCHED_FIFO):
+    """Give a thread of the hog a real-time policy."""
+    monkeypatch.setattr(os, "sched_getscheduler", lambda at: policy if at == tid else os.SCHED_OTHER)
+    monkeypatch.setattr(os, "sched_getparam", lambda at: os.sched_param(50 if at == tid else 0))
+
+
+def kernel_thread(host, second, name="kworker/0:1-events"):
+    times = {"ran_ms": second, "waited_ms": 400 * second, "runs": 2 * second, "sleeps": 2 * second}
+    host.thread(30, 30, name, **times, flags=KERNEL_THREAD)
+    put(host.proc / "30/io", "read_bytes: 0\nwrite_bytes: 4096\n")
+
+
+def test_a_kernel_thread_of_a_cpu_that_a_real_time_program_has(tmp_path, monkeypatch):
+    host = Host(tmp_path)
+    real_time_hog(monkeypatch)
+
+    def step(second):
+        work = ("events", "kblockd", "virtio_vsock")[second % 3]
+        kernel_thread(host, second, f"kworker/0:1{'+-'[second % 2]}{work}")
+        hog(host, second)
+
+    ((row, wait),) = rows(host, step).items()
+    assert row == CpuWaiter("kworker_0:1/30", "/", "", 0, "0", 0, "cc1plus/20", 0, "SCHED_FIFO 50")
+    assert (wait.waited_us / wait.lasted_us, wait.io_bytes) == (0.4, 0)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param({"tid": 20}, id="the thread with the policy sleeps"),
+        pytest.param({"cpu": 1}, id="it runs on another CPU"),
+        pytest.param({"policy": os.SCHED_BATCH}, id="no real-time policy"),
+        pytest.param({"flags": 0x0040_0000}, id="no kernel thread, and no I/O"),
+    ],
+)
+def test_other_threads_without_io_are_left_out(tmp_path, monkeypatch, other):
+    host = Host(tmp_path)
+    real_time_hog(monkeypatch, other.get("tid", 21), other.get("policy", os.SCHED_FIFO))
+
+    def step(second):
+        times = {"ran_ms": second, "waited_ms": 400 * second, "runs": 2 * second, "sleeps": 2 * second}
+        host.thread(30, 30, "ksoftirqd/0", **times, flags=other.get("flags", KERNEL_THREAD))
+        hog(host, second, other.get("cpu", 0))
+
+    assert rows(host, step) == {}
+
+
+def test_no_weight_and_nice_value_is_a_reason_against_a_real_time_policy(tmp_path, monkeypatch):
+    host = Host(tmp_path)
+    put(host.cgroups / "kubepods/besteffort/cpu.shares", "2\n")
+    real_time_hog(monkeypatch, policy=os.SCHED_RR)
+
+    def step(second):
+        starved(host, second)
+        hog(host, second)
+
+    (row,) = rows(host, step)
+    assert row == CpuWaiter("apiserver/7", "/kubepods/besteffort/pod1", "", 0, "0", 0, "cc1plus/20", 0, "SCHED_RR 50")
 
 
 def test_of_too_many_threads_each_has_its_turn_and_that_is_said(tmp_path, monkeypatch):

@@ -3,8 +3,9 @@
 Read only while programs of the host wait for CPUs (PSI). A thread reads /proc/PID/task/TID/schedstat of all threads
 every 2 s, or as seldom as 0.5 % of a CPU allows (about 10 us a thread). Of the processes that waited longest, and
 longer than they ran, it reads the I/O, the context switches, and what decides on their turn: weight of the cgroup,
-CPUs, nice value, and which process ran most on these CPUs. Two looks give a difference, which is added to sums; a
-sample has the sums. /proc/PID/io of other users' processes needs a privilege.
+CPUs, nice value, and which process ran most on these CPUs. Kernel threads have no I/O of their own: those are taken
+that wait where a thread of a real-time policy runs, since they send and complete the I/Os of others. Two looks give a
+difference, which is added to sums; a sample has the sums. /proc/PID/io of other users' processes needs a privilege.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from latmon.capture.mounts import Mounts, MountTable
 from latmon.model.measurements import CPU_WAITS
 from latmon.model.measurements.cpu_waits import IDLE, SHARES, USUAL_WEIGHTS, WEIGHT, CpuWait, CpuWaiter
 from latmon.model.table import Tables
+from latmon.support.host import REAL_TIME, policy_text
 from latmon.support.paths import content
 from latmon_backends.kernel.bounded_sums import BoundedSums
 from latmon_backends.kernel.cgroups import cgroup_name, hierarchies
@@ -45,8 +47,13 @@ _OWN_SLEEPS = 0.5
 _IO = re.compile(rb"^(?:read_bytes|write_bytes): (\d{1,19})$", re.MULTILINE)
 _SLEEPS = re.compile(rb"^voluntary_ctxt_switches:\s*(\d{1,19})$", re.MULTILINE)
 _COUNTERS, _MAX_DIGITS = 3, 19
-_STATE, _NICE, _CPU = 3 - 3, 19 - 3, 39 - 3
-"""Places of state, nice and processor from the state on in /proc/PID/stat, by proc_pid_stat(5)."""
+_STATE, _FLAGS, _NICE, _CPU = 3 - 3, 9 - 3, 19 - 3, 39 - 3
+"""Places of state, flags, nice and processor from the state on in /proc/PID/stat, by proc_pid_stat(5)."""
+_KERNEL_THREAD = 0x0020_0000
+"""PF_KTHREAD of the flags, by include/linux/sched.h."""
+_POLICIES = {os.SCHED_FIFO: "fifo", os.SCHED_RR: "rr"}
+_WORK = re.compile(r"(kworker_\w+:\w+)[-+].*?(?=/\d+$)")
+"""A worker's row name: its work follows, which changes from look to look (kernel/workqueue.c wq_worker_comm())."""
 _LOWEST_NICE, _HIGHEST_NICE = -20, 19
 _MOST_OF_LIST = 40
 """Characters of a list of CPUs: every other one of 256 has 456, and a recording has names of 256 at most."""
@@ -80,6 +87,9 @@ class _Runner(NamedTuple):
     process: str
     """NAME/PID."""
     cpus: frozenset[int]
+    """Those that its threads run on, or are ready to."""
+    policy: str
+    """Real-time policy and priority of one of these threads; empty: none has one."""
 
 
 class _Group(NamedTuple):
@@ -102,6 +112,7 @@ class _Waiter(NamedTuple):
     row: CpuWaiter
     io_bytes: int
     sleeps: int
+    is_kernel: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,14 +174,14 @@ def _is_fresh(before: Look, mono_us: int) -> bool:
 
 
 def _gains(before: Look, now: Look) -> Iterator[tuple[CpuWaiter, CpuWait]]:
-    """Yield the processes that waited at both looks, did I/O, and slept of themselves."""
+    """Yield the processes that waited at both looks, did I/O or are the kernel's, and slept of themselves."""
     turns = _turns_between(before.turns, now.turns)
     for pid, waiter in now.waiters.items():
         was, gained = before.waiters.get(pid), turns.get(pid)
         if was is None or gained is None or was.row.process != waiter.row.process:
             continue
         io_bytes = waiter.io_bytes - was.io_bytes
-        if io_bytes > 0 and waiter.sleeps - was.sleeps >= _OWN_SLEEPS * gained.runs:
+        if (io_bytes > 0 or waiter.is_kernel) and waiter.sleeps - was.sleeps >= _OWN_SLEEPS * gained.runs:
             times = CpuWait(now.mono_us - before.mono_us, gained.ran_us, gained.waited_us, gained.runs, io_bytes)
             yield waiter.row, times
 
@@ -267,15 +278,31 @@ def _runners(proc: Path, gains: Mapping[int, _Turns], passed_us: int) -> list[_R
     """Return the processes that ran most, with the CPUs that they run on."""
     running = [pid for pid, turns in gains.items() if turns.ran_us >= _LEAST_RAN * passed_us]
     running.sort(key=lambda pid: -gains[pid].ran_us)
-    return [_Runner(pid, row_name_of(proc, pid), frozenset(_cpus_in_use(proc, pid))) for pid in running[:_MOST_RUNNERS]]
+    return [_runner(proc, pid) for pid in running[:_MOST_RUNNERS]]
 
 
-def _cpus_in_use(proc: Path, pid: int) -> Iterator[int]:
-    """Yield the CPUs of a process's threads that run or are ready to."""
+def _runner(proc: Path, pid: int) -> _Runner:
+    cpus_by_thread = dict(_running_threads(proc, pid))
+    policies = filter(None, map(_real_time_policy, cpus_by_thread))
+    return _Runner(pid, row_name_of(proc, pid), frozenset(cpus_by_thread.values()), next(policies, ""))
+
+
+def _running_threads(proc: Path, pid: int) -> Iterator[tuple[int, int]]:
+    """Yield id and CPU of a process's threads that run or are ready to."""
     for task in _tasks(proc, pid)[:_MOST_RUNNER_THREADS]:
         fields = _stat(task)
         if len(fields) > _CPU and fields[_STATE] == b"R" and fields[_CPU].isdigit():
-            yield int(fields[_CPU])
+            yield int(task.rpartition("/")[2]), int(fields[_CPU])
+
+
+def _real_time_policy(tid: int) -> str:
+    """Return policy and priority of a thread as chrt has them; empty for an ordinary one, and where it has ended."""
+    try:
+        policy = _POLICIES.get(os.sched_getscheduler(tid), "")
+        priority = os.sched_getparam(tid).sched_priority
+    except OSError:
+        return ""
+    return policy_text(policy, REAL_TIME - 1 - priority)
 
 
 def _stat(directory: str) -> list[bytes]:
@@ -284,19 +311,27 @@ def _stat(directory: str) -> list[bytes]:
 
 
 def _waiter(proc: Path, mounts: Mounts, pid: int, runners: Iterable[_Runner]) -> _Waiter | None:
-    """Read a process that waits; None where it did no I/O, or that may not be read, or where its own program runs."""
-    io_bytes = sum(map(int, _IO.findall(content(f"{proc}/{pid}/io"))))
-    if not io_bytes:
+    """Read a process that waits; None where it did no I/O, or that may not be read, or where its own program runs.
+
+    Of the kernel's threads those are read that may use no other CPU than a thread of a real-time policy runs on.
+    """
+    is_kernel = _is_kernel(f"{proc}/{pid}")
+    io_bytes = 0 if is_kernel else sum(map(int, _IO.findall(content(f"{proc}/{pid}/io"))))
+    if not io_bytes and not is_kernel:
         return None
     sleeps = sum(int(n) for task in _tasks(proc, pid) for n in _SLEEPS.findall(content(f"{task}/status")))
     cpus = _allowed_cpus(pid)
     is_limited = len(cpus) < (os.cpu_count() or 0)
-    process, nice = row_name_of(proc, pid), _nice(f"{proc}/{pid}")
+    process, nice = _WORK.sub(r"\1", row_name_of(proc, pid)), _nice(f"{proc}/{pid}")
     others = (runner for runner in runners if runner.pid != pid and (not is_limited or runner.cpus & cpus))
     runner = next(others, None)
     if runner is not None and runner.process.rpartition("/")[0] == process.rpartition("/")[0]:
         return None
-    group, nice_reason = (None, 0) if runner is None else _reason(proc, mounts, pid, runner.pid)
+    policy = "" if runner is None else runner.policy
+    if is_kernel and (runner is None or not policy or not cpus <= runner.cpus):
+        return None
+    # whatever the weights and nice values, a real-time policy runs first
+    group, nice_reason = (None, 0) if runner is None or policy else _reason(proc, mounts, pid, runner.pid)
     is_set = group is not None and _OF_PODS not in group.cgroup
     row = CpuWaiter(
         process,
@@ -306,9 +341,16 @@ def _waiter(proc: Path, mounts: Mounts, pid: int, runners: Iterable[_Runner]) ->
         cpu_list(cpus) if is_limited else "",
         nice_reason,
         "" if runner is None else runner.process,
-        int(is_set or nice > 0),
+        int(is_set or (nice > 0 and not policy)),
+        policy,
     )
-    return _Waiter(row, io_bytes, sleeps)
+    return _Waiter(row, io_bytes, sleeps, is_kernel)
+
+
+def _is_kernel(directory: str) -> bool:
+    fields = _stat(directory)
+    flags = fields[_FLAGS] if len(fields) > _FLAGS else b""
+    return flags.isdigit() and bool(int(flags) & _KERNEL_THREAD)
 
 
 def _allowed_cpus(pid: int) -> frozenset[int]:

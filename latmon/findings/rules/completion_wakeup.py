@@ -10,8 +10,8 @@ application's own thread doesn't count, because its I/O had completed.
 Where the tracer has no stage `worker` (tier C), that wait is in queue and hba. A late kernel thread that does the
 device's I/Os is then found beside them: a warning where its late wake-ups are as long as the slow I/Os and together
 cover the time in which these were in flight, and most I/Os of the device are fast; else a notice.
-Devices that wait for the same thread are one finding, on the first by name of those with at least half as many such
-I/Os as any other.
+Devices that wait for the same thread, or for a pool of unbound workers, are one finding, on the first by name of those
+with at least half as many such I/Os as any other.
 """
 
 from __future__ import annotations
@@ -107,8 +107,21 @@ def by_outliers(facts: Facts, outliers: Iterable[Outlier], delay_us: float, stag
     long = [wait for wait in waits if wait.delay_us >= delay_us]
     if not long:
         return None
-    number = Counter(wait.pid for wait in long).most_common(1)[0][0]
-    return _of_waits([wait for wait in long if wait.pid == number], facts)
+    pool = Counter(_pool(wait.thread, wait.pid) for wait in long).most_common(1)[0][0]
+    return _of_waits([wait for wait in long if _pool(wait.thread, wait.pid) == pool], facts)
+
+
+def _pool(comm: str, pid: int) -> int | str:
+    """Return what threads have in common that do each other's work: the name of unbound workers' pool, else the id.
+
+    Any idle one of them takes the next work (kernel/workqueue.c).
+    """
+    unbound = _UNBOUND_POOL.match(comm)
+    return unbound[0] if unbound else pid
+
+
+def _rows_of(facts: Facts, pool: int | str) -> list[Wakeups]:
+    return [row for row in facts.wakeups if _pool(row.thread.comm, row.thread.pid) == pool]
 
 
 def by_name(facts: Facts, device: str, delay_us: float, stage: str = STAGE) -> LateThread | None:
@@ -126,7 +139,8 @@ def by_name(facts: Facts, device: str, delay_us: float, stage: str = STAGE) -> L
     latest = max(late, key=lambda woken: (woken.delay.max_bound or 0, woken.thread.pid), default=None)
     if latest is None:
         return None
-    return _of_wakeups(latest, _KINDS[stage])
+    rows = _rows_of(facts, _pool(latest.thread.comm, latest.thread.pid))
+    return _of_wakeups(latest, _KINDS[stage])._replace(instead=ran_instead(rows, ()))
 
 
 def _of_wakeups(latest: Wakeups, kind: str) -> LateThread:
@@ -141,7 +155,7 @@ def _of_waits(waits: list[Wait], facts: Facts) -> LateThread:
     wakeups = next((wakeup for wakeup in facts.wakeups if wakeup.thread.pid == longest.pid), None)
     known = (longest.priority, wakeups.thread.priority if wakeups else -1)
     priority = next((level for level in known if level >= 0), None)
-    instead = ran_instead([wakeups] if wakeups else [], waits)
+    instead = ran_instead(_rows_of(facts, _pool(longest.thread, longest.pid)), waits)
     return LateThread(
         longest.pid, longest.thread, priority, longest.delay_us, instead, wakeups, _KINDS[longest.stage], longest
     )
@@ -154,6 +168,7 @@ _NEAR = 2
 """A device with at least 1/_NEAR of the greatest count of I/Os may be the one that the finding names."""
 _KWORKER, _UNBOUND = "kworker/", "kworker/u"
 """Beginnings of the names of threads that workqueues share; the latter aren't of one CPU."""
+_UNBOUND_POOL = re.compile(r"kworker/u\d+(?=:)")
 _OF_DRIVER = re.compile(r"(\w+?)\d*_(?:channel|thread|taskq)")
 """A completion thread's name: driver and instance of the HBA first, as in emlxs0_channel3."""
 _EMLXS = (
@@ -208,7 +223,8 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
         delayed = max(by_stage, key=lambda ios: ios.share, default=None)
         if delayed:
             woken = _thread(facts, delayed, limits)
-            groups.setdefault(woken.number if woken else device, []).append((delayed, woken))
+            waited_for = _pool(woken.name, woken.number) if woken else device
+            groups.setdefault(waited_for, []).append((delayed, woken))
         elif is_unsplit and (beside := _beside(facts, device, limits)):
             yield _finding_beside(facts, beside)
     for group in groups.values():
@@ -515,8 +531,8 @@ def _short_late(device: str, woken: LateThread, *clauses: str) -> str:
     """Return the short text of a thread that ran late."""
     name = within(woken.name) or "a kernel thread"
     instead = woken.instead
-    ran = f", {within(instead.name)} had its CPU" if instead.us else ""
-    ran = f", after {within(instead.name)}" if instead.label and not ran else ran
+    ran = f", after {within(instead.name)}" if instead.label and not instead.us else ""
+    ran = f", {within(instead.name)} had its CPU" if instead.is_most else ran
     return short_text(device, f"up to {spelled(woken.longest_us)} late: {name} was not run", ran, *clauses)
 
 

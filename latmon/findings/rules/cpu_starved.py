@@ -1,5 +1,7 @@
-"""cpu-starved: a program with I/O waits for a CPU for most of its time, since others have the CPUs that it may use.
+"""cpu-starved: what does I/O waits for a CPU for most of its time, since others have the CPUs that it may use.
 
+It is a program with I/O, or a kernel thread of a CPU (its kworkers and ksoftirqd, which send and complete I/Os) where
+a program of a real-time policy has that CPU.
 Its I/Os are completed in time, and it runs late after each of them: no latency of a device shows it. The waits are the
 kernel's own counts (schedstat), so that no tracer is needed. No finding: programs that compute, such as the jobs of
 a build, each of which has its share of a busy host (8 of them on 2 CPUs wait 90 % of their time), a program that waits
@@ -63,7 +65,15 @@ class _Starved(NamedTuple):
     """Time in which one of its processes waited."""
 
     @property
+    def is_kernel(self) -> bool:
+        """Return whether it is a kernel thread, which has no I/O of its own."""
+        return not self.io_bytes
+
+    @property
     def who(self) -> str:
+        """Return its name; a slash in a kernel thread's is `_` in a row."""
+        if self.is_kernel:
+            return self.name.replace("_", "/", 1) or "a kernel thread"
         return self.name or "a program"
 
     @property
@@ -102,7 +112,9 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
         if facts.lasts(lasted_us, limits["lasting_us"]):
             several.append(starved)
     if several:
-        several.sort(key=lambda starved: (starved.row.is_background, -starved.waited_us, starved.name))
+        several.sort(
+            key=lambda starved: (starved.row.is_background, starved.is_kernel, -starved.waited_us, starved.name)
+        )
         yield _finding(facts, several)
 
 
@@ -143,11 +155,13 @@ def _longest_us(waits: Iterable[_Wait]) -> int:
 
 
 def _is_starved(starved: _Starved, limits: Thresholds) -> bool:
-    bytes_per_s = starved.io_bytes * 1e6 / max(starved.lasted_us, 1)
-    if starved.running > limits["running"] or bytes_per_s < limits["bytes_per_s"]:
+    if starved.share < limits["share"] or starved.mean_us < limits["wait_us"]:
         return False
-    is_long = starved.share >= limits["share"] and starved.mean_us >= limits["wait_us"]
-    return is_long and starved.waiting >= limits["waiting"]
+    if starved.is_kernel:
+        return starved.waiting >= limits["kernel_waiting"]
+    bytes_per_s = starved.io_bytes * 1e6 / max(starved.lasted_us, 1)
+    does_io = starved.running <= limits["running"] and bytes_per_s >= limits["bytes_per_s"]
+    return does_io and starved.waiting >= limits["waiting"]
 
 
 def _has(block: Block, starved: _Starved) -> bool:
@@ -167,7 +181,7 @@ def _finding(facts: Facts, several: list[_Starved]) -> Finding:
         ID,
         NOTICE if worst.row.is_background else WARNING,
         "",  # which device is not known at first: another one would begin another episode
-        f"{about}{worst.who} does I/O and waits {spelled(worst.mean_us)} for a CPU each time before it runs, "
+        f"{about}{worst.who} {_does(worst)} and waits {spelled(worst.mean_us)} for a CPU each time before it runs, "
         f"{part(worst.share)} of the time in which it could run{instead}{reasons}",
         tuple(_facts(facts, several)),
         Where("overview", device),
@@ -184,8 +198,14 @@ def _finding(facts: Facts, several: list[_Starved]) -> Finding:
     )
 
 
+def _does(starved: _Starved) -> str:
+    return "does I/O of others" if starved.is_kernel else "does I/O"
+
+
 def _reasons(row: CpuWaiter) -> Iterator[str]:
     """Yield what makes it wait for others, as far as that is known."""
+    if row.instead_policy:
+        yield f"that has the real-time policy {row.instead_policy}"
     if row.weight_file:
         yield f"its cgroup {row.cgroup} has {row.weight_file} {row.weight} (usual: {USUAL_WEIGHTS[row.weight_file]})"
     if row.cpus:
@@ -199,6 +219,8 @@ def _cpus(row: CpuWaiter) -> str:
 
 
 def _short_reasons(row: CpuWaiter) -> Iterator[str]:
+    if row.instead_policy:
+        yield row.instead_policy
     if row.weight_file:
         yield f"{row.weight_file} {row.weight}"
     if row.nice > 0:
@@ -216,7 +238,10 @@ def _facts(facts: Facts, several: list[_Starved]) -> Iterator[Fact]:
         ("run_us", worst.ran_us / max(worst.runs, 1), "then it runs for {} on average", None),
     )
     yield Fact("waiting", round(worst.waiting, 2), f"{worst.waiting:.2g} of its threads wait at a time, on average")
-    yield Fact("io_bytes", worst.io_bytes, f"it read and wrote {show_size(worst.io_bytes)} meanwhile", "bytes")
+    if worst.is_kernel:
+        yield Fact("work", worst.who, _work(worst))
+    else:
+        yield Fact("io_bytes", worst.io_bytes, f"it read and wrote {show_size(worst.io_bytes)} meanwhile", "bytes")
     if worst.row.instead:
         yield Fact("instead", worst.instead, f"{worst.instead} ran most on the CPUs that it may use")
     for at, reason in enumerate(_reasons(worst.row), 1):
@@ -225,6 +250,13 @@ def _facts(facts: Facts, several: list[_Starved]) -> Iterator[Fact]:
     for at, other in enumerate(several[1:4], 1):
         text = f"{other.who} waits, too: {spelled(other.mean_us)} on average"
         yield Fact(f"other_{at}", other.name, text)
+
+
+def _work(starved: _Starved) -> str:
+    """Return what I/O waits for a kernel thread, by Documentation/core-api/workqueue.rst and kernel/softirq.c."""
+    if starved.name.startswith("ksoftirqd"):
+        return "ksoftirqd completes the I/Os whose interrupts its CPU takes, where softirqs don't run at once"
+    return "the kernel hands work of that CPU to it: I/Os that are sent on, completed or written back"
 
 
 def _steps(facts: Facts, starved: _Starved) -> Iterator[Step]:
@@ -237,6 +269,9 @@ def _steps(facts: Facts, starved: _Starved) -> Iterator[Step]:
         ),
     )
     row = starved.row
+    if row.instead_policy:
+        yield from _real_time_steps(row)
+        return
     if row.weight_file:
         yield Step(
             f"{_condition(row)}{_larger_weight(row)}",
@@ -257,6 +292,21 @@ def _steps(facts: Facts, starved: _Starved) -> Iterator[Step]:
         )
 
 
+def _real_time_steps(row: CpuWaiter) -> Iterator[Step]:
+    pid = row.instead.rpartition("/")[2]
+    which = pid if pid.isdecimal() else "PID"
+    yield Step(
+        "give it an ordinary policy, if it needs no real-time one",
+        "it may run later than it must; undone by the old policy and priority",
+        commands=(f"chrt -ap {which}", f"chrt -ao -p 0 {which}"),
+    )
+    yield Step(
+        "else move it to a CPU that the kernel leaves alone (isolcpus, irqaffinity), and the interrupts away from it",
+        "it shares that CPU with nothing; undone by the old list of CPUs",
+        commands=(f"taskset -acp {which}",),
+    )
+
+
 def _condition(row: CpuWaiter) -> str:
     return "if it must be done sooner, " if row.is_background else ""
 
@@ -269,7 +319,7 @@ def _larger_weight(row: CpuWaiter) -> str:
 
 RULE = Rule(
     ID,
-    "a program with I/O waits for a CPU for most of its time",
+    "what does I/O waits for a CPU for most of its time",
     evaluate,
     needs=CPU_WAITS,
     explained_by=("cpu-throttled",),
@@ -281,6 +331,7 @@ RULE = Rule(
         "bytes_per_s": Threshold(1_024, "bytes", "per second of I/O it does at least"),
         "wait_us": Threshold(20_000, "us", "a wait takes at least on average"),
         "waiting": Threshold(0.5, "threads", "of the program wait at a time on average at least"),
+        "kernel_waiting": Threshold(0.1, "threads", "of a kernel thread wait at a time on average at least"),
         "lasting_us": Threshold(
             12_000_000, "us", "of the last minute it was so, or 30 % of that all the time from the start: no burst"
         ),

@@ -32,6 +32,8 @@ class CpuWaiter(NamedTuple):
     """NAME/PID of the process that ran most on those CPUs; empty: not known."""
     is_background: int = 0
     """1: its nice value or the weight was set so that others run first. A pod's follows from its CPU request: 0."""
+    instead_policy: str = ""
+    """Policy and priority of that process, `SCHED_FIFO 50`; empty: it has no real-time policy, or that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ class CpuWait:
     runs: int
     """How often a thread got a CPU."""
     io_bytes: int
-    """Bytes that the process read from devices and made dirty."""
+    """Bytes that the process read from devices and made dirty; 0: a kernel thread, which does the I/O of others."""
 
 
 CPU_WAITS = Table(
@@ -61,6 +63,7 @@ CPU_WAITS = Table(
         Part(lowest=-20, highest=19),
         Part(Meaning.PROCESS),
         Part(highest=1),
+        TEXT,
     ),
     record(
         CpuWait,
@@ -78,4 +81,5 @@ CPU_WAITS = Table(
 )
 """Processes with I/O that waited for a CPU longer than they ran, and sleep of themselves, while programs of the host
 wait for CPUs. A program that computes is not in it: it is taken off its CPU, and does not sleep. Nor is one that waits
-for another process of its own name."""
+for another process of its own name. Kernel threads, which have no bytes, are in it where what runs instead has a
+real-time policy."""
