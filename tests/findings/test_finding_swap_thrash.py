@@ -1,7 +1,7 @@
 """swap-thrash: pages that come back from swap or from files, who is behind them, and what is no harm."""
 
 import pytest
-from finding_cases import S, disk, done, facts_of, found, frame, hist, lasting, timed
+from finding_cases import S, disk, done, facts_of, found, frame, hist, lasting, shifted, timed
 
 from latmon.findings.engine import not_evaluated, unexplained
 from latmon.findings.rule import MEMORY, Finding, Where
@@ -10,7 +10,7 @@ from latmon.model.frame import SWAP, Completed, DeviceReport, Flow
 from latmon.model.host_context import interval_value
 from latmon.model.measurements import MAJOR_FAULTS, MEMORY_LIMITS, MEMORY_USERS, PATTERNS, SIZES
 from latmon.model.measurements.issued_io import IssuedIO
-from latmon.model.measurements.memory import Faulting, MemoryLimit, MemoryUser, UsedMemory
+from latmon.model.measurements.memory import Faulting, MemoryLimit, MemoryUser, ReachedLimit, UsedMemory
 from latmon.model.measurements.patterns import Pattern
 from latmon.model.measurements.sizes import SizeClass
 
@@ -38,7 +38,7 @@ def thrash(blocks=12, devices=None, tables=None, **rates):
 def test_pages_that_come_back_from_swap():
     limit, process = MemoryLimit("/app", "max", 200 * MB), Faulting("/app", "java/7")
     tables = {
-        MEMORY_LIMITS: {limit: 50, MemoryLimit("/other", "high", 9): 1},
+        MEMORY_LIMITS: {limit: ReachedLimit(50), MemoryLimit("/other", "high", 9): ReachedLimit(1)},
         MAJOR_FAULTS: {process: 400, Faulting("/", "sh/2"): 3},
     }
     (finding,) = thrash(swap_ins=300, swap_outs=280, stalled=0.4, tables=tables)
@@ -63,7 +63,7 @@ def test_who_has_the_memory_of_the_cgroup_at_its_limit():
         MemoryUser("/searchpod", "searchd/7"): UsedMemory(1, 20 * MB),
         MemoryUser("/other", "java/9"): UsedMemory(2, 900 * MB),
     }
-    (finding,) = thrash(refaults=2000, tables={MEMORY_LIMITS: {limit: 50}, MEMORY_USERS: users})
+    (finding,) = thrash(refaults=2000, tables={MEMORY_LIMITS: {limit: ReachedLimit(50)}, MEMORY_USERS: users})
     assert "cgroup /searchpod is at its limit of 160 MiB, where logshipper (pid 8) has 128 MiB" in finding.summary
     assert finding.short == "cgroup /searchpod at its memory limit of 160 MiB: 2.00k pages/s read again"
     (largest,) = [fact for fact in finding.facts if fact.name == "largest"]
@@ -73,7 +73,7 @@ def test_who_has_the_memory_of_the_cgroup_at_its_limit():
 
 def test_the_short_text_has_the_end_of_a_long_cgroup_and_the_device():
     limit = MemoryLimit("/kubepods.slice/pod1234/searchpod", "max", 160 * MB)
-    (finding,) = thrash(swap_ins=300, tables={MEMORY_LIMITS: {limit: 50}})
+    (finding,) = thrash(swap_ins=300, tables={MEMORY_LIMITS: {limit: ReachedLimit(50)}})
     assert finding.short == "sdb: cgroup …/searchpod at its memory limit of 160 MiB"
 
 
@@ -90,7 +90,11 @@ def test_a_swap_device_that_is_not_known():
 
 @pytest.mark.parametrize(
     "more",
-    [{"stalled": 0.2}, {"reclaims": 5}, {"tables": {MEMORY_LIMITS: {MemoryLimit("/app", "max", 200 * MB): 5}}}],
+    [
+        {"stalled": 0.2},
+        {"reclaims": 5},
+        {"tables": {MEMORY_LIMITS: {MemoryLimit("/app", "max", 200 * MB): ReachedLimit(5)}}},
+    ],
 )
 def test_pages_of_files_that_come_back_need_more_evidence(more):
     (finding,) = thrash(refaults=2000, **more)
@@ -114,7 +118,9 @@ def cached(*, reloads=820, refaults=45, hits=820, read_bytes=4096, reads=850, in
     if other is not None:
         load["kernel"][Flow("sdb", "read")] = other
     host = context(reloads=reloads, refaults=refaults, stalled=0.001)
-    frames = lasting(12, host_context=host, tables={MEMORY_LIMITS: {limit: 5 * hits} if hits else {}}, **load)
+    frames = lasting(
+        12, host_context=host, tables={MEMORY_LIMITS: {limit: ReachedLimit(5 * hits)} if hits else {}}, **load
+    )
     return found(ID, frames, [disk(), disk("sdb")])
 
 
@@ -138,6 +144,61 @@ def test_a_program_that_reads_again_from_a_slow_disk_most_of_the_time():
     for size in (4096, 1 << 20):  # a slow disk that has nothing to do with it
         assert cached(**slow, in_flight=0.02, other=Completed(100, 100 * size, 5 * S)) == []
     assert cached(**slow | {"hits": 40}, in_flight=0.95) == []
+
+
+SEARCHPOD = MemoryLimit("/searchpod", "max", 40 * MB)
+ELASTIC, OTHER = Faulting("/searchpod", "elasticsearch/7"), Faulting("/", "java/9")
+
+
+def mapped(blocks=3, *, us=6300, reloads=75, faults=75, others=400, begin=0):
+    """A cgroup that reads pages of a mapped file again, 4 KiB at a time, beside reloads of others; all per second."""
+    load = {
+        Flow("loop0", "read"): Completed(5 * 75, 5 * 75 * 4096, 5 * 75 * us),
+        Flow("vda", "read"): Completed(5 * 380, 5 * 380 * 12_000, 5 * 380 * 150),
+    }
+    tables = {
+        MEMORY_LIMITS: {SEARCHPOD: ReachedLimit(5 * 75, 5 * reloads), MemoryLimit("/b", "max", 9): ReachedLimit(5000)},
+        MAJOR_FAULTS: {ELASTIC: 5 * faults, OTHER: 5000},
+    }
+    before = lasting(begin, host_context=context(reloads=others), kernel=done("vda", 5 * 380))
+    frames = lasting(blocks, host_context=context(reloads=others + reloads), tables=tables, kernel=load)
+    return found(ID, [*before, *shifted(frames, 5 * begin)], [disk("loop0"), disk("vda")])
+
+
+@pytest.mark.parametrize("begin", [0, 4, 9])
+def test_a_mapped_file_that_a_cgroup_at_its_limit_reads_again_beside_reloads_of_others(begin):
+    """The limit of the cgroup was lowered: 75 of 475 reloads a second are its, of a device that takes 6.3 ms."""
+    (finding,) = mapped(begin=begin)
+    assert (finding.severity, finding.device, finding.also) == ("warning", "", ("loop0",))
+    assert finding.short == "elasticse… waits in page faults: cgroup /searchpod at its 40 MiB limit"
+    assert finding.summary == (
+        "75.0 pages/s of files are read again, for want of memory; cgroup /searchpod is at its limit of 40 MiB; "
+        "elasticsearch (pid 7) waits in page faults, for pages of its mapped files"
+    )
+    assert {fact.name: fact.value for fact in finding.facts}["cgroup_reloads"] == 75.0
+
+
+def test_it_is_known_after_two_blocks():
+    assert mapped(2, begin=6)
+    assert mapped(1, begin=6) == []
+
+
+def test_reads_of_files_that_are_not_mapped_are_no_page_faults():
+    (finding,) = mapped(faults=3)
+    assert "elasticsearch (pid 7) waits most" in finding.summary
+    assert finding.short.startswith("cgroup /searchpod at its memory limit of 40 MiB: 75.0 pages/s read again")
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        pytest.param({"us": 150}, id="a fast device"),
+        pytest.param({"reloads": 0}, id="a limit that nothing is read again for"),
+        pytest.param({"reloads": 10}, id="few pages"),
+    ],
+)
+def test_a_cgroup_at_its_limit_without_harm_beside_reloads_of_others(load):
+    assert mapped(**load) == []
 
 
 @pytest.mark.parametrize(

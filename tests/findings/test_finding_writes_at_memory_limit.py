@@ -10,7 +10,7 @@ from latmon.findings.rules.writes_at_memory_limit import ID
 from latmon.model.host_context import interval_value
 from latmon.model.measurements import FILE_TIMES, FILES, MEMORY_LIMITS, MEMORY_WRITERS
 from latmon.model.measurements.files import FilePart, FileSeries
-from latmon.model.measurements.memory import MemoryLimit, MemoryWriter, Unwritten
+from latmon.model.measurements.memory import MemoryLimit, MemoryWriter, ReachedLimit, Unwritten
 
 MB = 1 << 20
 LIMIT = MemoryLimit("/mis_ingest", "max", 18 * MB)
@@ -24,7 +24,10 @@ def load(*, hits=400, looks=2, unwritten=7 * MB, stalled=0.1, host="", blocks=12
     context = {f"{host}swap_ins": interval_value(0, 5 * S), f"{host}unwritten_reclaims": interval_value(500, 5 * S)}
     if stalled is not None:
         context[f"{host}psi_memory_some"] = interval_value(round(stalled * 5 * S), 5 * S)
-    rows = {MEMORY_LIMITS: {LIMIT._replace(cgroup=cgroup): 5 * hits} if hits else {}, MEMORY_WRITERS: seen}
+    rows = {
+        MEMORY_LIMITS: {LIMIT._replace(cgroup=cgroup): ReachedLimit(5 * hits)} if hits else {},
+        MEMORY_WRITERS: seen,
+    }
     return lasting(blocks, host_context=context, tables=rows | (tables or {}))
 
 

@@ -11,7 +11,7 @@ from cgroup_host import CgroupHost, at_once, put
 from latmon.capture.mounts import MountTable, mounts_of
 from latmon.model.frame import SWAP, DeviceReport
 from latmon.model.measurements import MAJOR_FAULTS, MEMORY_LIMITS, MEMORY_USERS, MEMORY_WRITERS
-from latmon.model.measurements.memory import Faulting, MemoryLimit, MemoryUser, MemoryWriter, Unwritten
+from latmon.model.measurements.memory import Faulting, MemoryLimit, MemoryUser, MemoryWriter, ReachedLimit, Unwritten
 from latmon.support.text import clean
 from latmon_backends.kernel import memory
 from latmon_backends.kernel.bounded_sums import BoundedSums, tables_between
@@ -66,7 +66,7 @@ def test_limits_and_faults_between_two_looks(tmp_path, version):
     limit = MemoryLimit("/app", "max", 200 << 20)
     assert rows[MEMORY_LIMITS].keys() == {limit}
     assert rows[MAJOR_FAULTS].keys() == {Faulting("/app", "java (x) y_z/7")}
-    assert 6 <= rows[MEMORY_LIMITS][limit] <= 12
+    assert 6 <= rows[MEMORY_LIMITS][limit].hits <= 12
     assert tables_between(samples[-1], samples[-1]) == {}
 
 
@@ -109,6 +109,25 @@ def test_of_processes_without_a_tick_the_one_with_most_before_is_taken(tmp_path)
         host.limit("app", 20 << 20, 5 + second)
         sample = sampled(reader, clock[0], 1000 + 100 * second)
     assert [row.process for row in sample[MEMORY_WRITERS]] == ["ingest/8"]
+
+
+RELOADS = {
+    1: "workingset_refault_anon 9\nworkingset_refault_file 3\ntotal_workingset_refault_file {}\n",
+    2: "workingset_refault_anon 9\nworkingset_refault_file {}\n",
+}
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_pages_that_a_cgroup_at_its_limit_reads_again(tmp_path, version):
+    """Looks at 1, 3, 5 and 7 s, of which the last three see it at its limit: the pages of 4 s are known."""
+    host, clock = Host(tmp_path, version), [0]
+    reader = MemoryReader(host.proc, MountTable(host.proc), at_once, lambda: clock[0])
+    for second in range(9):
+        clock[0] = second * S
+        host.limit("searchpod", 40 << 20, 5 + 80 * second)
+        put(host.cgroups / "searchpod/memory.stat", RELOADS[version].format(1000 + 75 * second))
+        sample = sampled(reader, clock[0], 1000 + 100 * second)
+    assert sample[MEMORY_LIMITS] == {MemoryLimit("/searchpod", "max", 40 << 20): ReachedLimit(6 * 80, 4 * 75)}
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -271,7 +290,7 @@ def test_hits_of_limits_are_counted_over_looks_for_faults_only(tmp_path, faults_
         host.limit("app", 200 << 20, 5 + 20 * second)
         host.process(7, "java", 10, "/app")
         sample = reader.sample(clock[0], is_wanted=reader.is_wanted(moved, 1000 + faults_per_s * second))
-    assert sample[MEMORY_LIMITS] == {MemoryLimit("/app", "max", 200 << 20): 20 * (36 - 4)}
+    assert sample[MEMORY_LIMITS] == {MemoryLimit("/app", "max", 200 << 20): ReachedLimit(20 * (36 - 4))}
     assert sample[MEMORY_USERS][MemoryUser("/app", "java/7")].looks == 8
 
 

@@ -3,8 +3,8 @@
 Read only while the host reclaims pages that are used, or not yet written, or while it reads pages for faults: a thread
 looks at /proc/PID/stat of all processes (15 us each), every 2 s, or as seldom as 0.5 % of a CPU allows, and in the
 former case at the limits of all cgroups. Of cgroups that reached a limit since the last look it reads the pages that
-are still to be written, and their processes with their memory. Two looks give a difference, which is added to sums; a
-sample has the sums. Any user may read these files.
+are still to be written, those that were read again, and their processes with their memory. Two looks give a difference,
+which is added to sums; a sample has the sums. Any user may read these files.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from latmon.model.measurements.memory import (
     MemoryLimit,
     MemoryUser,
     MemoryWriter,
+    ReachedLimit,
     Unwritten,
     UsedMemory,
 )
@@ -52,6 +53,8 @@ _MAJOR_FAULTS, _SYSTEM_TICKS, _RESIDENT = 12 - 3, 15 - 3, 24 - 3
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _UNWRITTEN = re.compile(rb"^(total_dirty|total_writeback|file_dirty|file_writeback) (\d{1,19})$", re.MULTILINE)
 """Lines of memory.stat: version 1 with those of the cgroups below in `total_`, version 2 with `file_`."""
+_RELOADS = re.compile(rb"^((?:total_)?workingset_refault(?:_file)?) (\d{1,19})$", re.MULTILINE)
+"""Up to Linux 5.8 without `_file`; version 1 has those of the cgroups below in `total_` alone."""
 Key = TypeVar("Key")
 _EVENT = re.compile(rb"^(max|high) (\d{1,19})$", re.MULTILINE)
 
@@ -71,6 +74,8 @@ class _LimitedCgroup(NamedTuple):
     """The state of a cgroup that reached a limit since the last look."""
 
     unwritten_bytes: int
+    reloads: int
+    """Pages of files that were read again after they were reclaimed, since the cgroup was made."""
     pids: tuple[int, ...]
 
 
@@ -93,6 +98,10 @@ def _size(gained: int) -> int:
     return gained
 
 
+def _hits(gained: ReachedLimit) -> int:
+    return gained.hits
+
+
 def _unwritten_bytes(gained: Unwritten) -> int:
     return gained.unwritten_bytes
 
@@ -108,7 +117,7 @@ class MemoryReader(PacedLooks[Look]):
         self, proc: Path, mounts: MountTable, run: Run[Look] | None = None, now_us: Callable[[], int] | None = None
     ) -> None:
         sums = (
-            BoundedSums(MEMORY_LIMITS, _size),
+            BoundedSums(MEMORY_LIMITS, _hits),
             BoundedSums(MAJOR_FAULTS, _size),
             BoundedSums(MEMORY_WRITERS, _unwritten_bytes),
             BoundedSums(MEMORY_USERS, _resident_bytes),
@@ -137,12 +146,12 @@ class MemoryReader(PacedLooks[Look]):
     def gains(self, before: Look, now: Look) -> Tables:
         if now.mono_us - before.mono_us > _FRESH_US:
             return {}
-        hits = _grown(before.hits, now.hits) if now.hits_us - before.hits_us <= _FRESH_US else {}
+        has_hits = now.hits_us - before.hits_us <= _FRESH_US
         counts = {pid: process.faults for pid, process in now.processes.items()}
         faults = _grown({pid: process.faults for pid, process in before.processes.items()}, counts)
         largest = sorted(faults, key=lambda pid: -faults[pid])[:_MOST_FAULTING]
         return {
-            MEMORY_LIMITS: hits,
+            MEMORY_LIMITS: _reached(before, now) if has_hits else {},
             MAJOR_FAULTS: {self._faulting(pid, now.processes[pid].row_name): faults[pid] for pid in largest},
             MEMORY_WRITERS: dict(_writers(before, now)),
             MEMORY_USERS: dict(_users(before, now)),
@@ -159,6 +168,16 @@ def _grown(before: Mapping[Key, int], now: Mapping[Key, int]) -> dict[Key, int]:
     """Return how much the counters grew that both looks have."""
     gains = {key: count - before.get(key, count) for key, count in now.items()}
     return {key: gain for key, gain in gains.items() if gain > 0}
+
+
+def _reached(before: Look, now: Look) -> dict[MemoryLimit, ReachedLimit]:
+    """Return the limits that were reached between two looks."""
+    reached: dict[MemoryLimit, ReachedLimit] = {}
+    for limit, hits in _grown(before.hits, now.hits).items():
+        was, state = before.limited.get(limit.cgroup), now.limited.get(limit.cgroup)
+        reloads = 0 if was is None or state is None else max(0, state.reloads - was.reloads)
+        reached[limit] = ReachedLimit(hits, reloads)
+    return reached
 
 
 def _writers(before: Look, now: Look) -> Iterator[tuple[MemoryWriter, Unwritten]]:
@@ -199,14 +218,17 @@ def look(proc: Path, mounts: Mounts, mono_us: int, before: Look | None = None, *
         for path, limit, count in limits:
             if limit.cgroup not in limited and count > hits_before.get(limit, count):
                 pids = tuple(int(pid) for pid in pids_of(path) if pid.isdecimal())
-                limited[limit.cgroup] = _LimitedCgroup(_unwritten(path), pids)
+                limited[limit.cgroup] = _limited(path, pids)
     processes = dict(_processes(proc))
     return Look(mono_us, (time.thread_time_ns() - begun_ns) // 1000, hits, processes, limited, hits_us)
 
 
-def _unwritten(path: Path) -> int:
-    """Return the bytes of files in a cgroup's memory that are dirty or in write-back."""
-    return sum(int(size) for _, size in _UNWRITTEN.findall(content(path / "memory.stat")))
+def _limited(path: Path, pids_of_cgroup: tuple[int, ...]) -> _LimitedCgroup:
+    """Return the state of a cgroup by its memory.stat."""
+    stat = content(path / "memory.stat")
+    unwritten_bytes = sum(int(size) for _, size in _UNWRITTEN.findall(stat))
+    reloads = max((int(pages) for _, pages in _RELOADS.findall(stat)), default=0)
+    return _LimitedCgroup(unwritten_bytes, reloads, pids_of_cgroup)
 
 
 def _processes(proc: Path) -> Iterator[tuple[int, _Process]]:

@@ -217,7 +217,7 @@ RULE = Rule(
     evaluate,
     needs=FAULTS,
     thresholds={
-        "waiting": Threshold(0.5, "threads", "wait in faults at least, on average, by the time of a read"),
+        "waiting": Threshold(0.25, "threads", "wait in faults at least, on average, by the time of a read"),
         "lasting_us": Threshold(12_000_000, "us", "they do, or 30 % of that from the beginning of a capture on"),
     },
     explained_by=("swap-thrash",),

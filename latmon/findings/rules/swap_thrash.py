@@ -4,7 +4,8 @@ Pages come back from swap all the time, or pages of files are read again soon af
 reclaims, stalls or a cgroup at its limit. A cgroup that reads files at random, somewhat larger than its limit, shows in
 none of the host's counters but in that of all reloads: its reclaims are neither allocstall nor pgscan_direct, its tasks
 hardly stall by PSI, and 5 % of its reloads count as refaults (workingset_activate_file), because half of its pages are
-active (measured on Linux 6.18: 820 reloads, 820 hits of the limit and 45 refaults per second). A page that was swapped
+active (measured on Linux 6.18: 820 reloads, 820 hits of the limit and 45 refaults per second). The cgroup has a counter
+of its own reloads: beside others' reloads those of the host are not its. A page that was swapped
 out once and stays there is no harm. The I/O of a swap device is small, random and no program's choice: no advice about
 its writes helps. The finding names the cgroup that reaches its limit of memory with the process that has most of it,
 and the process with most major faults, where those are known.
@@ -12,7 +13,7 @@ and the process with most major faults, where those are known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from latmon.findings.evidence import WHOLE, host_before, swap_of
@@ -33,8 +34,9 @@ from latmon.findings.rule import (
 )
 from latmon.model import measurements
 from latmon.model.devices import HOST_SEPARATOR
+from latmon.model.frame import Flow
 from latmon.model.host_context import CONTEXT, HostContext, added
-from latmon.model.measurements.memory import MemoryLimit, UsedMemory
+from latmon.model.measurements.memory import MemoryLimit, ReachedLimit, UsedMemory
 from latmon.support.text import path_end
 from latmon.support.units import part, rate, show_size
 
@@ -58,18 +60,36 @@ _PAGE_BYTES = 4096
 """Least bytes of a page: larger ones make the condition on small reads weaker."""
 _PART = 0.25
 """Least part of the reloaded pages that a device's small reads can be, from which on tasks wait for its reads."""
+_OF_FAULTS = 0.5
+"""Least number of major faults of a process per page that its cgroup reloads, from which on it waits in these."""
 _SMALL_BYTES = 32_768
 """Mean bytes of a device's reads up to which they are not those of a scan: read-ahead reads 128 KiB at once."""
-_CGROUP_CELLS = 11
-"""Of a cgroup's path in the short text."""
+_CGROUP_CELLS, _NAME_CELLS = 11, 10
+"""Of a cgroup's path, and of the name of a program with page faults, in the short text."""
+_NOT_REACHED = ReachedLimit(0)
 _REFUTED = "the programs are as slow while si and so of `vmstat 1` are 0 and no cgroup is at its limit"
 
 
 class _Limit(NamedTuple):
-    """The limit that was reached most often."""
+    """The limit whose cgroup reads most pages again, else that was reached most often."""
 
     limit: MemoryLimit
     hits: int
+    reloads: int
+    """Pages of files that its cgroup read again; 0: none, or not known."""
+    reloading: tuple[Block, ...]
+    """The blocks from the first one with some of these on."""
+
+    @property
+    def reloads_per_us(self) -> float:
+        return self.reloads / max(1, sum(block.span_us for block in self.reloading))
+
+
+class _Reloads(NamedTuple):
+    """Pages of files that are read again, in some blocks: those of the cgroup at its limit, else of all the host."""
+
+    per_us: float
+    blocks: tuple[Block, ...]
 
 
 class _User(NamedTuple):
@@ -94,16 +114,16 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
             (RELOADS, limits["refaults"], _is_short_in_cgroup),
         ):
             lasted_us = facts.lasted_us(_reads_again(host + name, least))
-            if facts.lasts(lasted_us, limits["lasting_us"]) and holds(facts, host):
+            if facts.lasts(lasted_us, limits["lasting_us"]) and holds(facts, host, limits):
                 yield _finding(facts, host, name, limits)
                 break
         else:
             lasted_us = facts.lasted_us(_waits_for_reloads(facts, host, limits))
-            if facts.lasts(lasted_us, limits["lasting_us"]) and _is_short_in_cgroup(facts, host):
+            if facts.lasts(lasted_us, limits["waiting_us"]) and _is_short_in_cgroup(facts, host, limits):
                 yield _finding(facts, host, RELOADS, limits)
 
 
-def _always(_facts: Facts, _host: str) -> bool:
+def _always(_facts: Facts, _host: str, _limits: Thresholds) -> bool:
     return True
 
 
@@ -115,12 +135,41 @@ def _reads_again(name: str, least: float) -> Callable[[Block], bool]:
 def _waits_for_reloads(facts: Facts, host: str, limits: Thresholds) -> Callable[[Block], bool]:
     """Return whether a block has reloads, and reads in flight where they come from: of a slow disk few are harm."""
     reads_again = _reads_again(host + RELOADS, limits["slow_reloads"])
-    reloading = _reloading_devices(facts, host)
+    reloads, devices = _reloads(facts, host), _reloading_devices(facts, host)
 
     def holds(block: Block) -> bool:
-        return reads_again(block) and _reading_us(block, reloading) >= limits["waited"] * block.span_us
+        return reads_again(block) and _waited_us(block, devices, reloads) >= limits["waited"] * block.span_us
 
     return holds
+
+
+def _reloads(facts: Facts, host: str) -> _Reloads:
+    hit = _most_hit(facts, host)
+    if hit is not None and hit.reloads:
+        return _Reloads(hit.reloads_per_us, hit.reloading)
+    value = added(block.host_context for block in facts.window).get(host + RELOADS)
+    return _Reloads(0.0 if value is None else value.ratio, facts.window)
+
+
+def _waited_for(facts: Facts, host: str, limits: Thresholds) -> list[str]:
+    """Return the devices whose reads the programs wait for."""
+    reloads = _reloads(facts, host)
+    least_us = limits["waited"] * sum(block.span_us for block in reloads.blocks)
+
+    def is_waited_for(device: str) -> bool:
+        return sum(_waited_us(block, (device,), reloads) for block in reloads.blocks) >= least_us
+
+    return sorted(filter(is_waited_for, _reloading_devices(facts, host)))
+
+
+def _waited_us(block: Block, devices: Collection[str], reloads: _Reloads) -> float:
+    """Return the time of the reads of some devices in a block, added up, of as many as pages are reloaded."""
+    waited_us = 0.0
+    for name in devices:
+        done = block[measurements.KERNEL].get(Flow(name, "read"))
+        if done is not None and done.count and done.time_us:
+            waited_us += done.time_us * min(1.0, reloads.per_us * block.span_us / done.count)
+    return waited_us
 
 
 def _reading_us(block: Block, devices: Collection[str]) -> int:
@@ -129,7 +178,7 @@ def _reading_us(block: Block, devices: Collection[str]) -> int:
     return sum(done.time_us or 0 for done in reads)
 
 
-def _is_short(facts: Facts, host: str) -> bool:
+def _is_short(facts: Facts, host: str, _limits: Thresholds) -> bool:
     """Return whether memory is what lacks: a file that is larger than memory is read again, too."""
     context = added(block.host_context for block in facts.window)
     stalls = context.get(host + STALLS)
@@ -137,37 +186,42 @@ def _is_short(facts: Facts, host: str) -> bool:
     return is_stalled or _per_s(context, host + RECLAIMS) >= _LEAST_RECLAIMS or _most_hit(facts, host) is not None
 
 
-def _is_short_in_cgroup(facts: Facts, host: str) -> bool:
-    """Return whether a cgroup hits its limit for the pages that are reloaded, and small reads can be what reloads them.
+def _is_short_in_cgroup(facts: Facts, host: str, limits: Thresholds) -> bool:
+    """Return whether a cgroup at its limit is the one that reloads pages, and small reads can be what reloads them.
 
-    A scan of a file that is larger than memory reloads it as well, with large reads: more memory helps it only where
-    all of the file fits.
+    Its own counter says so, else that it hits its limit for the pages that are reloaded. A scan of a file that is
+    larger than memory reloads it as well, with large reads: more memory helps it only where all of the file fits.
     """
     hit = _most_hit(facts, host)
-    reloads = added(block.host_context for block in facts.window).get(host + RELOADS)
-    if hit is None or reloads is None or hit.hits < _HITS * reloads.total:
+    if hit is None:
         return False
-    return sum(_small_reads(facts, host).values()) >= _PAGE_BYTES * _HITS * reloads.total
+    if hit.reloads_per_us * 1e6 >= limits["slow_reloads"]:
+        return bool(_reloading_devices(facts, host))
+    reloads = added(block.host_context for block in facts.window).get(host + RELOADS)
+    if reloads is None or hit.hits < _HITS * reloads.total:
+        return False
+    return sum(_small_reads(facts, host, facts.window).values()) >= _PAGE_BYTES * _HITS * reloads.total
 
 
-def _small_reads(facts: Facts, host: str) -> dict[str, int]:
-    """Return the bytes that a host's devices read, of those with small reads."""
+def _small_reads(facts: Facts, host: str, blocks: Sequence[Block]) -> dict[str, int]:
+    """Return the bytes that a host's devices read in some blocks, of those with small reads."""
     sizes: dict[str, int] = {}
     for name in facts.devices:
-        read = facts.completed(name, "read")
-        is_of_host = host_before(facts, name) == host
-        if is_of_host and read is not None and read.count and read.bytes <= _SMALL_BYTES * read.count:
-            sizes[name] = read.bytes
+        reads = [done for block in blocks if (done := block[measurements.KERNEL].get(Flow(name, "read"))) is not None]
+        count, size = sum(done.count for done in reads), sum(done.bytes for done in reads)
+        if host_before(facts, name) == host and count and size <= _SMALL_BYTES * count:
+            sizes[name] = size
     return sizes
 
 
 def _reloading_devices(facts: Facts, host: str) -> frozenset[str]:
     """Return the devices whose small reads can be a good part of the pages of files that are reloaded."""
-    reloads = added(block.host_context for block in facts.window).get(host + RELOADS)
-    if reloads is None:
+    reloads = _reloads(facts, host)
+    least = _PART * _PAGE_BYTES * reloads.per_us * sum(block.span_us for block in reloads.blocks)
+    if not least:
         return frozenset()
-    least = _PART * _PAGE_BYTES * reloads.total
-    return frozenset(name for name, size in _small_reads(facts, host).items() if size >= least)
+    sizes = _small_reads(facts, host, reloads.blocks)
+    return frozenset(name for name, size in sizes.items() if size >= least)
 
 
 def _per_s(context: HostContext, name: str) -> float:
@@ -176,21 +230,40 @@ def _per_s(context: HostContext, name: str) -> float:
 
 
 def _most_hit(facts: Facts, host: str) -> _Limit | None:
-    """Return the limit of memory that was reached most often; None where none was, or where that isn't known."""
-    rows = {row: hits for row, hits in facts[measurements.MEMORY_LIMITS].items() if row.cgroup.startswith(host)}
+    """Return the limit of the cgroup that reads most pages again, else the one that was reached most often.
+
+    None where none was reached, or where that isn't known.
+    """
+    return facts.once(("limit of memory", host), lambda: _limit_of(facts, host))
+
+
+def _limit_of(facts: Facts, host: str) -> _Limit | None:
+    rows = {row: seen for row, seen in facts[measurements.MEMORY_LIMITS].items() if row.cgroup.startswith(host)}
     if not rows:
         return None
-    limit = max(rows, key=lambda row: rows[row])
-    return _Limit(limit, rows[limit])
+    limit = max(rows, key=lambda row: (rows[row].reloads, rows[row].hits))
+    has_reloads = [bool(block[measurements.MEMORY_LIMITS].get(limit, _NOT_REACHED).reloads) for block in facts.window]
+    reloading = facts.window[has_reloads.index(True) :] if any(has_reloads) else ()
+    return _Limit(limit, rows[limit].hits, rows[limit].reloads, reloading)
 
 
-def _most_faults(facts: Facts, host: str) -> Mapping[str, int]:
-    """Return the process with most major faults -> their number; empty where that isn't known."""
+def _most_faults(facts: Facts, host: str, hit: _Limit | None) -> Mapping[str, int]:
+    """Return the process with most major faults -> their number, of the cgroup at its limit where that has some.
+
+    Empty where that isn't known.
+    """
     rows = {row: n for row, n in facts[measurements.MAJOR_FAULTS].items() if row.cgroup.startswith(host)}
+    of_cgroup = {row: n for row, n in rows.items() if hit is not None and row.cgroup == hit.limit.cgroup}
+    rows = of_cgroup or rows
     if not rows:
         return {}
     process = max(rows, key=lambda row: rows[row])
     return {process.process: rows[process]}
+
+
+def _faults_for_reloads(hit: _Limit | None, faulting: Mapping[str, int]) -> bool:
+    """Return whether the process waits in page faults for the reloaded pages: it has mapped the files."""
+    return hit is not None and hit.reloads > 0 and sum(faulting.values()) >= _OF_FAULTS * hit.reloads
 
 
 def _largest_user(facts: Facts, hit: _Limit | None) -> _User | None:
@@ -222,7 +295,11 @@ def _finding(facts: Facts, host: str, name: str, limits: Thresholds) -> Finding:
     is_swapping = _per_s(context, host + SWAP_INS) >= _STILL_SWAPS * limits["swapped_in"]
     devices = _swap_devices(facts, host) if name == SWAP_INS or is_swapping else []
     device = devices[0] if devices else ""
-    hit, faulting = _most_hit(facts, host), _most_faults(facts, host)
+    hit = _most_hit(facts, host)
+    faulting = _most_faults(facts, host, hit)
+    if name == RELOADS and hit is not None and hit.reloads:
+        per_s = hit.reloads_per_us * 1e6
+    reloading = _waited_for(facts, host, limits) if name == RELOADS else []
     pages = "pages/s are read again from swap" if name == SWAP_INS else "pages/s of files are read again"
     about = f"{device}: " if device and name == SWAP_INS else host.replace(HOST_SEPARATOR, ": ")
     summary = f"{about}{rate(per_s)} {pages}, for want of memory"
@@ -232,7 +309,9 @@ def _finding(facts: Facts, host: str, name: str, limits: Thresholds) -> Finding:
     if user is not None:
         summary += f", where {user.program.text} has {show_size(user.resident_bytes)}"
     for process in faulting:
-        summary += f"; {program_of(process).text} waits most"
+        is_mapped = _faults_for_reloads(hit, faulting)
+        how = "waits in page faults, for pages of its mapped files" if is_mapped else "waits most"
+        summary += f"; {program_of(process).text} {how}"
     return Finding(
         ID,
         WARNING,
@@ -242,8 +321,8 @@ def _finding(facts: Facts, host: str, name: str, limits: Thresholds) -> Finding:
         Where("overview", device),
         tuple(_steps(hit, host, name)),
         _REFUTED,
-        _share(facts, host, context, devices or _reloading_devices(facts, host)),
-        also=tuple(devices[1:]),
+        _share(facts, host, context, devices),
+        also=tuple(dict.fromkeys((*devices[1:], *reloading))),
         short=short_text(device or host.rstrip(HOST_SEPARATOR), *_short_clauses(per_s, pages, hit, host, faulting)),
     )
 
@@ -255,6 +334,12 @@ def _short_clauses(
     if hit is None:
         yield f"{rate(per_s)} {pages}"
         yield ", for want of memory"
+    elif _faults_for_reloads(hit, faulting) and not host:
+        cgroup, size = path_end(_cgroup(hit.limit, host), _CGROUP_CELLS), show_size(hit.limit.limit_bytes)
+        program = program_of(next(iter(faulting)))
+        yield f"{within(program.name or 'a program', _NAME_CELLS)} waits in page faults"
+        yield f": cgroup {cgroup} at its {size} limit"
+        return
     else:
         cgroup = path_end(_cgroup(hit.limit, host), _CGROUP_CELLS)
         yield f"cgroup {cgroup} at its memory limit of {show_size(hit.limit.limit_bytes)}"
@@ -272,7 +357,11 @@ def _share(facts: Facts, host: str, context: HostContext, devices: Collection[st
 
     The stalls of a cgroup at its own limit are hardly in those of the host.
     """
-    in_flight = sum(_reading_us(block, devices) for block in facts.window) / max(1, facts.span_us)
+    reloads, reloading = _reloads(facts, host), _reloading_devices(facts, host)
+    waited_us = sum(
+        _reading_us(block, devices) if devices else _waited_us(block, reloading, reloads) for block in facts.window
+    )
+    in_flight = waited_us / max(1, facts.span_us)
     return min(1.0, max(_stalled(context, host) or 0.0, in_flight))
 
 
@@ -296,6 +385,9 @@ def _facts(
         size = show_size(hit.limit.limit_bytes)
         text = f"cgroup {_cgroup(hit.limit, host)} reached its {limit} of {size} {hit.hits:,} times"
         yield Fact("limit_hits", hit.hits, text)
+        if hit.reloads:
+            text = f"it reads {rate(hit.reloads_per_us * 1e6)} pages of files a second again, by its own counter"
+            yield Fact("cgroup_reloads", round(hit.reloads_per_us * 1e6, 1), text, "per_s")
     user = _largest_user(facts, hit)
     if user is not None:
         grown = f", {show_size(user.used.grown_bytes)} more than before" if user.used.grown_bytes else ""
@@ -348,6 +440,7 @@ RULE = Rule(
         "slow_reloads": Threshold(20.0, "pages", "of files per second are read again at least, where programs wait"),
         "waited": Threshold(0.25, "ios", "reads in flight on average from which on programs wait for them"),
         "lasting_us": Threshold(12_000_000, "us", "of the last minute, or 30 % of that all the time from the start"),
+        "waiting_us": Threshold(8_000_000, "us", "they wait so, where a cgroup is at its limit, or 30 % as above"),
     },
 )
 

@@ -77,11 +77,11 @@ class _FullCgroup:
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     """Yield a finding per host, about the cgroup that reached its limit most often."""
     by_host: dict[str, _FullCgroup] = {}
-    for limit, hits in facts[measurements.MEMORY_LIMITS].items():
-        full = _full_cgroup(facts, limit, hits)
+    for limit, reached in facts[measurements.MEMORY_LIMITS].items():
+        full = _full_cgroup(facts, limit, reached.hits)
         if full is None or not _is_found(facts, full, limits):
             continue
-        if full.host not in by_host or hits > by_host[full.host].hits:
+        if full.host not in by_host or full.hits > by_host[full.host].hits:
             by_host[full.host] = full
     for host in sorted(by_host):
         yield _finding(facts, by_host[host])

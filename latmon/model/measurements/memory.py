@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from latmon.model.table import CGROUP, Meaning, Part, Table, Unit, count, record
+from latmon.model.table import CGROUP, Cell, Meaning, Part, Table, Unit, count, record
 
 KINDS = ("max", "high")
 """memory.max (version 1: memory.limit_in_bytes), and memory.high."""
@@ -28,18 +28,28 @@ class Faulting(NamedTuple):
     """NAME/PID."""
 
 
+@dataclass(frozen=True, slots=True)
+class ReachedLimit:
+    """What the looks at a limit saw."""
+
+    hits: int
+    """How often the memory was about to go above it."""
+    reloads: int = 0
+    """Pages of files that the cgroup read again after they were reclaimed, between looks that both saw it there."""
+
+
 MEMORY_LIMITS = Table(
     "memory_limits",
     MemoryLimit,
     (CGROUP, Part(names=KINDS), Part(highest=_MOST_BYTES)),
-    count("hits", Unit.EVENTS),
+    record(ReachedLimit, hits=Unit.EVENTS, reloads=Cell("reloads", Unit.EVENTS, is_optional=True)),
     group="memory",
     export_name="memory_limit",
     row_title="a limit of memory",
     counts_ios=False,
     has_own_decoder=True,  # the kernel counts them, no probe
 )
-"""How often the memory of a cgroup was about to go above a limit, sampled while the host reclaims pages in use."""
+"""Limits of memory that cgroups reach, sampled while the host reclaims pages in use."""
 
 MAJOR_FAULTS = Table(
     "major_faults",
