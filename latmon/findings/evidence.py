@@ -257,6 +257,15 @@ def _split_share(facts: Facts, device: str, ops: frozenset[str]) -> float | None
     return 1 - sum(parts[name] for name in _NOT_OF_DEVICE) / parts.total()
 
 
+def explained_by_locks(facts: Facts, device: str) -> tuple[str, ...]:
+    """Return the rule about locks, where these have half of the time of all operations on the device's files."""
+    parts = Counter[str]()
+    for row in file_rows(facts[FILES], facts[FILE_TIMES]):
+        if row.file_system.device == device:
+            parts.update(row.all_parts)
+    return ("not-the-disk",) if parts.total() and parts[LOCK] >= _MOST * parts.total() else ()
+
+
 def split_facts(parts: Mapping[str, int], ops: str) -> Iterator[Fact]:
     """Yield the parts of the time of operations on files but those below 1 %; `parts`: as `FileRow.all_parts`."""
     whole_us = sum(parts.values())

@@ -38,7 +38,7 @@ def by_program(rows: Iterable[tuple[str, V]]) -> dict[Program, list[V]]:
         name = name or process
         pids.setdefault(name, []).append(pid)
         values.setdefault(name, []).append(value)
-    return {Program(name, tuple(pids[name])): values[name] for name in values}
+    return {Program(name, tuple(dict.fromkeys(pids[name]))): values[name] for name in values}
 
 
 def program_of(process: str) -> Program:

@@ -341,7 +341,8 @@ MISSING: Mapping[str, str] = MappingProxyType(
         CGROUPS: "limits of cgroups were not read",
         ISSUERS: "no latencies were timed by cgroup",
         FILES: "no operations on files were traced, which screen 2 and --stages all do",
-        FILE_TIMES: "no operation on a file left its CPU while they were traced, or their time was not split",
+        FILE_TIMES: "no operation on files was traced whose thread left its CPU, and the stacks of threads were not "
+        "read, which needs root",
         PATTERNS: "sizes and order of I/Os were not traced",
         ERRORS: "failed I/Os were not counted",
         FILE_SYSTEM_ERRORS: "errors of file systems were not read, which needs the kernel's log or a counter of them",

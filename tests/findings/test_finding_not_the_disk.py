@@ -6,14 +6,18 @@ import pytest
 from finding_cases import disk, facts_of, found, frame, hist
 
 from latmon.findings.engine import not_evaluated
-from latmon.findings.rules import RULES
+from latmon.findings.evidence import explained_by_locks
 from latmon.model import measurements
 from latmon.model.frame import FileOperation, FileSplit, FileSystem
+from latmon.model.measurements.file_sleeps import FileSleep, LockHolder
 from latmon.model.measurements.files import FilePart, FileSeries
 from latmon.model.measurements.nfs import NfsCalls, NfsOperation
+from latmon.model.measurements.server_waits import WaitedTime
 
 RULE = "not-the-disk"
 SDA = disk()
+LOOP0 = disk("loop0")
+XFS = FileSystem("/srv/db", "xfs", "loop0")
 DATA = FileSystem("/data", "ext4", "sda")
 LOCKED = {"lock": 90_000, "own I/O": 6_000, "CPU": 1_000}
 """Parts of a write of 100 ms."""
@@ -115,12 +119,123 @@ def test_no_finding(parts, changed):
     assert found(RULE, load(parts, **changed), [SDA]) == []
 
 
-def test_it_explains_findings_about_the_writes_of_the_same_device():
-    explained = {rule.id for rule in RULES if RULE in rule.explained_by}
-    assert explained == {"fsync-bound", "small-random-writes"}
+@pytest.mark.parametrize(("parts", "explained"), [(LOCKED, (RULE,)), ({"own I/O": 95_000, "lock": 2_000}, ())])
+def test_it_explains_findings_about_the_device_where_locks_have_half_of_all_time(parts, explained):
+    assert explained_by_locks(facts_of(load(parts), [SDA]), "sda") == explained
+
+
+def mixed(*loads):
+    """Return frames with the operations of several loads."""
+    joined = []
+    for frames in zip(*loads, strict=True):
+        tables = {
+            table: {row: value for each in frames for row, value in each.tables.get(table, {}).items()}
+            for table in (measurements.FILES, measurements.FILE_TIMES)
+        }
+        joined.append(replace(frames[0], tables={**frames[0].tables, **tables}))
+    return joined
+
+
+def test_reads_that_wait_for_a_lock_are_found_beside_writes_that_have_it():
+    """Cached reads waited 13 ms each for the lock of a writer, whose own I/O is more than half of the time of all."""
+    reads = load({"lock": 13_000}, op="read", writes=300, us=13_100, its=XFS)
+    writes = load({"own I/O": 25_000}, op="write", writes=195, us=25_600, its=XFS)
+    (finding,) = found(RULE, mixed(reads, writes), [LOOP0])
+    assert finding.summary == (
+        "loop0: reads on files of /srv/db wait for a lock 99% of their time, for I/O of their own 0%"
+    )
+    facts = {fact.name: fact for fact in finding.facts}
+    assert facts["lock_share"].value == pytest.approx(0.99, abs=0.01)
+    assert facts["mean_us"].value == pytest.approx(13_100, rel=0.01)
+    assert explained_by_locks(facts_of(mixed(reads, writes), [LOOP0]), "loop0") == ()
+
+
+def test_a_short_trace_is_enough():
+    """The tracer ran for 10 s of the minute, until its budget stopped it: the waits were too few of a minute."""
+    traced = load({"lock": 13_000}, op="read", writes=300, us=13_100, its=XFS, blocks=2)
+    frames = [frame(50 + 5 * at) for at in range(10)] + traced
+    assert len(found(RULE, frames, [LOOP0])) == 1
+
+
+READ = FileSleep("loop0", "/srv/db", "xfs", "lock", "read", "catalog.idx", "searchapi/7")
+HOLDER = LockHolder("/srv/db", "catalog.idx", "write", "reindexer/9")
+
+
+def seen(rows, holders=(HOLDER,), *, blocks=3, frames=None):
+    """Blocks of 5 s with so many (us, sleeps) of each row of looks."""
+    tables = {
+        measurements.FILE_SLEEPS: {row: WaitedTime(*time) for row, time in rows.items()},
+        measurements.LOCK_HOLDERS: dict.fromkeys(holders, 4_000_000),
+    }
+    frames = [frame(100 + 5 * at) for at in range(blocks)] if frames is None else frames
+    return [replace(block, tables={**block.tables, **tables}) for block in frames]
+
+
+def test_without_a_tracer_the_program_the_file_and_who_has_the_lock_are_named():
+    (finding,) = found(RULE, seen({READ: (3_900_000, 600)}), [LOOP0])
+    assert (finding.severity, finding.device) == ("warning", "loop0")
+    assert finding.summary == (
+        "loop0: searchapi (pid 7) waits 78% of the time for the lock of /srv/db/catalog.idx, in its reads, not for the "
+        "disk; reindexer (pid 9) writes it meanwhile and has the lock"
+    )
+    assert finding.short == "loop0: searchapi waits for catalog.idx's lock: reindexer has it"
+    facts = {fact.name: fact for fact in finding.facts}
+    assert facts["waiting"].value == 0.78
+    assert facts["mean_us"].value == 6_500
+    assert facts["holder_1"].value == "reindexer (pid 9)"
+    assert "find out what reindexer (pid 9) does with the file" in finding.steps[0].what
+    assert "aligned blocks" in finding.steps[1].what
+
+
+def test_with_a_tracer_program_and_holder_come_from_the_looks():
+    reads = load({"lock": 13_000}, op="read", writes=300, us=13_100, its=XFS)
+    (finding,) = found(RULE, seen({READ: (3_900_000, 600)}, frames=reads), [LOOP0])
+    assert finding.summary == (
+        "loop0: searchapi (pid 7)'s reads of /srv/db/catalog.idx wait for a lock 99% of their time, 13.1 ms each, for "
+        "I/O of their own 0%; reindexer (pid 9) writes it meanwhile and has the lock"
+    )
+    assert finding.short == "loop0: searchapi waits for catalog.idx's lock, 13.1 ms: reindexer has it"
+
+
+def test_threads_of_one_program_that_wait_for_each_other():
+    own = HOLDER._replace(process="searchapi/8")
+    (finding,) = found(RULE, seen({READ: (3_900_000, 600)}, [own]), [LOOP0])
+    assert finding.summary.endswith("; another thread of it writes it meanwhile and has the lock")
+    assert not any("find out what" in step.what for step in finding.steps)
+
+
+def test_a_lock_of_a_directory_has_no_file():
+    row = READ._replace(op="create", file="", kind="btrfs")
+    (finding,) = found(RULE, seen({row: (12_000_000, 600)}, []), [LOOP0])
+    assert finding.summary == (
+        "loop0: searchapi (pid 7) waits in 2.4 threads at a time for the lock of a directory on /srv/db, in its "
+        "creates, not for the disk"
+    )
+    assert finding.steps[-1].what.startswith("spread the files over several directories")
+
+
+def test_calls_with_paths_are_on_the_file_system_of_the_program_s_others():
+    unknown = READ._replace(device="", mount="", file="", op="open")
+    (finding,) = found(RULE, seen({READ: (1_000_000, 100), unknown: (2_900_000, 300)}), [LOOP0])
+    assert finding.summary.startswith("loop0: searchapi (pid 7) waits 78% of the time for the lock of a directory on")
+
+
+@pytest.mark.parametrize(
+    ("rows", "changed"),
+    [
+        pytest.param({READ: (3_900_000, 20_000)}, {}, id="short waits"),
+        pytest.param({READ: (800_000, 100)}, {}, id="few waits"),
+        pytest.param({READ: (4_900_000, 600)}, {"blocks": 1}, id="a burst"),
+        pytest.param({READ._replace(cause="journal"): (3_900_000, 600)}, {}, id="the journal"),
+        pytest.param({READ._replace(cause="server"): (3_900_000, 600)}, {}, id="a server"),
+    ],
+)
+def test_other_sleeps_are_no_finding(rows, changed):
+    assert found(RULE, seen(rows, **changed), [LOOP0]) == []
 
 
 def test_without_parts_it_is_not_evaluated():
     missing = not_evaluated(facts_of(load({}), [SDA]))
     assert missing["file times"] == (RULE,)
     assert "file times" not in not_evaluated(facts_of(load(LOCKED), [SDA]))
+    assert "file times" not in not_evaluated(facts_of(load({}), [SDA], counted=("file_sleeps",)))

@@ -7,7 +7,8 @@ import pytest
 from cgroup_host import at_once, put
 
 from latmon.capture.mounts import MountTable
-from latmon.model.measurements import FILE_SERVERS, HUNG_OPERATIONS, SERVER_WAITS
+from latmon.model.measurements import FILE_SERVERS, FILE_SLEEPS, HUNG_OPERATIONS, LOCK_HOLDERS, SERVER_WAITS
+from latmon.model.measurements.file_sleeps import FileSleep, LockHolder
 from latmon.model.measurements.hung_operations import HungOperation, HungTime
 from latmon.model.measurements.server_waits import FileServer, ServerWait
 from latmon.recording.validate import MAX_LABEL
@@ -65,8 +66,23 @@ class Host:
         namespace.mkdir(parents=True)
         (namespace / "mnt").symlink_to(f"mnt:[{number}]")
 
-    def file(self, pid, number, mount, flags="0100002"):
-        put(self.proc / str(pid) / "fdinfo" / str(number), f"pos:\t0\nflags:\t{flags}\nmnt_id:\t{mount}\n")
+    def file(self, pid, number, mount, flags="0100002", *, path="", inode=0):
+        info = f"pos:\t0\nflags:\t{flags}\nmnt_id:\t{mount}\n" + (f"ino:\t{inode}\n" if inode else "")
+        put(self.proc / str(pid) / "fdinfo" / str(number), info)
+        if path:
+            (self.proc / str(pid) / "fd").mkdir(exist_ok=True)
+            (self.proc / str(pid) / "fd" / str(number)).symlink_to(path)
+
+    def name(self, pid, comm):
+        put(self.proc / str(pid) / "comm", comm + "\n")
+
+    def tables(self, seconds=10, every_s=lambda _: None):
+        first = self.reader.sample(self.now_us)
+        for second in range(seconds):
+            every_s(second)
+            last = self.reader.sample(self.now_us)
+            self.now_us += S
+        return tables_between(first, last)
 
     def rows(self, seconds=10, every_s=None):
         first = self.reader.sample(self.now_us)
@@ -229,7 +245,7 @@ def test_waits_for_pages_leave_room_for_the_others(host, monkeypatch):
 def test_which_of_two_servers_hangs_is_not_guessed(host):
     put(host.proc / "self/mountinfo", MOUNTS + "47 27 0:42 / /mnt/other rw - fuse.sshfs host: rw\n")
     host.thread(7, 7, ("request_wait_answer", "vfs_statx"), "262 0xffffff9c")
-    assert host.rows() == {}
+    assert set(host.rows()) == {HungOperation("", "", "fuse", "server", "postgres/7")}
 
 
 def test_the_file_of_io_submit_is_that_which_is_open_to_write(host):
@@ -462,6 +478,7 @@ def test_a_call_with_a_path_waits_for_a_server_that_is_not_known(host):
     tables = waits_again(host)
     assert list(tables[SERVER_WAITS]) == [ServerWait("", "fuse", "postgres/7")]
     assert not tables.get(HUNG_OPERATIONS)
+    assert list(tables[FILE_SLEEPS]) == [FileSleep("", "", "fuse", "server", "open", "", "postgres/7")]
 
 
 def test_a_lock_is_no_wait_for_a_server(host):
@@ -503,3 +520,135 @@ def test_the_process_that_serves_a_mount_is_found_by_its_device(host):
     (served / "fd/7").symlink_to("/dev/null")
     (key,) = waits_again(host)[FILE_SERVERS]
     assert key == FileServer("/mnt/remote", "sshfs/9")
+
+
+READ_LOCKED = ("xfs_ilock", "xfs_file_buffered_read", "xfs_file_read_iter", "vfs_read")
+"""Linux 6.18: the functions of the semaphore itself are not in it."""
+WRITES_UNDER_LOCK = ("submit_bio_wait", "iomap_read_folio_range", "iomap_write_begin", "xfs_file_buffered_write")
+CHECKPOINT = ("blk_mq_get_tag", "submit_bio_noacct", "jbd2_log_do_checkpoint", "__jbd2_log_wait_for_space")
+
+
+def locked_reads(host, functions=READ_LOCKED, switches_per_s=75):
+    """Let searchapi wait for the lock of a file at each look, and reindexer write it and wait for I/O."""
+    host.file(9, 3, 44, path="/srv/db/catalog.idx", inode=131)
+    host.file(7, 4, 44, path="/srv/db/catalog.idx", inode=131)
+
+    def change(second):
+        host.thread(7, 7, functions, "17 0x4 0x7f", switches=second * switches_per_s)
+        host.name(7, "searchapi")
+        host.thread(9, 9, WRITES_UNDER_LOCK, "18 0x3 0x7f", switches=second * 40)
+        host.name(9, "reindexer")
+
+    return host.tables(10, change)
+
+
+def test_a_wait_for_the_lock_of_a_file_has_the_file_and_who_works_on_it(host):
+    """60 cached reads a second that waited 13 ms each for a file's lock were in no table."""
+    tables = locked_reads(host)
+    ((key, waited),) = tables[FILE_SLEEPS].items()
+    assert key == FileSleep("loop0", "/srv/db", "ext4", "lock", "read", "catalog.idx", "searchapi/7")
+    assert 6 * S <= waited.waited_us <= 9 * S
+    assert waited.sleeps == waited.waited_us // S * 75
+    assert set(tables[LOCK_HOLDERS]) == {LockHolder("/srv/db", "catalog.idx", "write", "reindexer/9")}
+    assert not tables.get(HUNG_OPERATIONS)
+
+
+def test_who_works_on_another_file_has_not_its_lock(host):
+    host.file(9, 3, 44, path="/srv/db/other", inode=132)
+    host.thread(9, 9, WRITES_UNDER_LOCK, "18 0x3 0x7f")
+    host.file(7, 4, 44, path="/srv/db/catalog.idx", inode=131)
+    tables = host.tables(10, lambda second: host.thread(7, 7, READ_LOCKED, "17 0x4 0x7f", switches=second * 75))
+    assert tables[FILE_SLEEPS]
+    assert not tables.get(LOCK_HOLDERS)
+
+
+@pytest.mark.parametrize(
+    ("functions", "call", "cause", "op"),
+    [
+        pytest.param(("ext4_buffered_write_iter", "vfs_write"), "18 0x4", "lock", "write", id="writers of one file"),
+        pytest.param(("path_openat", "do_filp_open"), "257 0xffffff9c 0x7f 0x241", "lock", "create", id="a directory"),
+        pytest.param(("path_openat", "do_filp_open"), "257 0xffffff9c 0x7f 0x0", "lock", "open", id="an open"),
+        pytest.param(("do_unlinkat",), "87 0x7f", "lock", "unlink", id="an unlink"),
+        pytest.param(("lock_rename", "do_renameat2"), "82 0x7f 0x7f", "lock", "rename", id="the lock of renames"),
+        pytest.param(CHECKPOINT, "260 0x4 0x7f", "journal", "chown", id="it makes room in the journal"),
+        pytest.param(
+            ("__jbd2_log_wait_for_space", "add_transaction_credits"), "82 0x7f", "journal", "rename", id="room"
+        ),
+        pytest.param(
+            ("wait_transaction_locked", "start_this_handle"), "18 0x4", "journal", "write", id="a transaction"
+        ),
+        pytest.param(("xlog_grant_head_wait", "xfs_log_reserve"), "83 0x7f", "journal", "mkdir", id="the log of xfs"),
+    ],
+)
+def test_causes_of_sleeps_are_known_by_the_kernel_s_functions(host, functions, call, cause, op):
+    host.file(7, 4, 44)
+    tables = host.tables(6, lambda second: host.thread(7, 7, functions, call, switches=second))
+    assert {(key.cause, key.op) for key in tables[FILE_SLEEPS]} == {(cause, op)}
+
+
+@pytest.mark.parametrize(
+    "functions",
+    [
+        pytest.param(("blk_mq_get_tag", "blkdev_read_iter"), id="I/O of its own"),
+        pytest.param(("__wait_on_buffer", "ext4_read_bh"), id="a block that it reads"),
+        pytest.param(("hrtimer_nanosleep",), id="asleep"),
+        pytest.param(("pipe_read",), id="a pipe"),
+    ],
+)
+def test_sleeps_for_own_io_are_none(host, functions):
+    host.file(7, 4, 44)
+    tables = host.tables(6, lambda second: host.thread(7, 7, functions, "0 0x4", switches=second))
+    assert not tables.get(FILE_SLEEPS)
+
+
+def test_of_a_call_with_a_path_the_file_system_is_that_of_the_only_mount_of_its_type(host):
+    put(host.proc / "self/mountinfo", MOUNTS.replace("ext4 /dev/loop0", "xfs /dev/loop0"))
+    (key,) = host.tables(6, lambda second: host.thread(7, 7, CREATE_IN_XFS, "83 0x7f", switches=second))[FILE_SLEEPS]
+    assert (key.device, key.mount, key.kind) == ("loop0", "/srv/db", "xfs")
+
+
+CREATE_IN_XFS = ("xlog_grant_head_wait", "xfs_log_reserve", "xfs_trans_reserve")
+
+
+def test_of_two_mounts_of_its_type_none_is_guessed(host):
+    functions = (*CHECKPOINT, "ext4_mkdir")
+    (key,) = host.tables(6, lambda second: host.thread(7, 7, functions, "83 0x7f", switches=second))[FILE_SLEEPS]
+    assert (key.device, key.mount, key.kind) == ("", "", "ext4")
+
+
+def stuck_in_open(host, served=()):
+    """Let a thread hang in open() on a host with two FUSE mounts, /mnt/remote and /mnt/other, for 10 s.
+
+    `served`: I/Os of a loop device on a file of /mnt/other, by second.
+    """
+    put(host.proc / "self/mountinfo", MOUNTS + "49 27 0:44 / /mnt/other rw - fuse.delayfs x rw\n")
+    host.thread(7, 7, ("request_wait_answer", "fuse_lookup_name"), "257 0xffffff9c 0x7f 0x0")
+
+    def change(second):
+        if served:
+            put(host.sys / "block/loop7/loop/backing_file", "/mnt/other/disk.img\n")
+            put(host.sys / "block/loop7/stat", f"{served[second]} 0 8 1 5 0 8 1 0 1 2\n")
+
+    return host.tables(10, change)
+
+
+def test_an_open_that_hangs_is_on_the_mount_whose_server_answers_no_request(host):
+    """With two FUSE mounts a silent server was no finding at all, but one that gets slower and slower."""
+    for number, waiting in ((40, 3), (44, 0)):
+        put(host.sys / f"fs/fuse/connections/{number}/waiting", f"{waiting}\n")
+    tables = stuck_in_open(host)
+    assert {key.mount for key in tables[HUNG_OPERATIONS]} == {"/mnt/remote"}
+    assert {(key.mount, key.op) for key in tables[FILE_SLEEPS]} == {("/mnt/remote", "open")}
+
+
+def test_a_mount_whose_loop_device_completes_ios_is_not_the_silent_one(host):
+    tables = stuck_in_open(host, served=range(100, 600, 50))
+    assert {key.mount for key in tables[HUNG_OPERATIONS]} == {"", "/mnt/remote"}
+    (known,) = (time for key, time in tables[HUNG_OPERATIONS].items() if key.mount)
+    assert (known.lasted_us, known.times) == (7 * S, 1)
+
+
+@pytest.mark.parametrize("served", [(), (100,) * 10])
+def test_which_of_two_silent_mounts_it_is_is_not_known(host, served):
+    tables = stuck_in_open(host, served)
+    assert {(key.mount, key.kind) for key in tables[HUNG_OPERATIONS]} == {("", "fuse")}

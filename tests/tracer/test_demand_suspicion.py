@@ -8,7 +8,8 @@ import pytest
 from latmon.model.frame import Completed, Device, Flow, Frame, Outstanding, Series
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import InFlight, InFlightList
-from latmon.model.measurements import ABOVE, SERVER_WAITS
+from latmon.model.measurements import ABOVE, FILE_SLEEPS, SERVER_WAITS
+from latmon.model.measurements.file_sleeps import FileSleep
 from latmon.model.measurements.server_waits import ServerWait, WaitedTime
 from latmon_backends.tracer.demand import ABOVE_IN, STAYS_US, Demand, Suspicion
 
@@ -170,11 +171,11 @@ def waiting(seq, waited_us=SECOND, sleeps=5):
 def test_programs_that_wait_for_a_slow_server_want_operations_on_files_traced():
     suspicion = noted(waiting(0), waiting(1))
     assert suspicion.suspects() == ()
-    want = Demand("auto").wanted((), 0.0, slow_server=suspicion.slow_server)
+    want = Demand("auto").wanted((), 0.0, file_waits=suspicion.file_waits)
     assert (want.files, want.why) == (True, "programs wait for the server of a file system")
     for n in range(2, 20 + STAYS_US // SECOND):
         suspicion.note(frame(n))
-    assert suspicion.slow_server is None
+    assert suspicion.file_waits is None
 
 
 def test_the_busiest_device_alone_is_traced_with_operations_on_files():
@@ -183,7 +184,7 @@ def test_the_busiest_device_alone_is_traced_with_operations_on_files():
     suspicion = noted(busy, waiting(1), waiting(2))
 
     def devices():
-        return Demand("auto").wanted((), 0.0, slow_server=suspicion.slow_server).devices
+        return Demand("auto").wanted((), 0.0, file_waits=suspicion.file_waits).devices
 
     assert devices() == ("sdb",)
     suspicion.note(replace(frame(3, p99_us={"sda": 90_000}), tables=waiting(3).tables))
@@ -201,4 +202,33 @@ def test_the_busiest_device_alone_is_traced_with_operations_on_files():
     ],
 )
 def test_other_waits_for_servers_are_no_sign(frames):
-    assert noted(*frames).slow_server is None
+    assert noted(*frames).file_waits is None
+
+
+def locked(seq, waited_us=780_000, sleeps=120, cause="lock", device="loop0"):
+    """One second in which reads of a program wait for a lock, `sleeps` times."""
+    row = FileSleep(device, "/srv/db", "xfs", cause, "read", "catalog.idx", "searchapi/7")
+    return replace(frame(seq), tables={FILE_SLEEPS: {row: WaitedTime(waited_us, sleeps)}})
+
+
+@pytest.mark.parametrize("cause", ["lock", "journal"])
+def test_programs_that_wait_for_a_lock_want_the_device_of_its_file_system_traced(cause):
+    busy = replace(frame(0, p99_us={"sda": 100, "sdb": 400}), devices=ALIKE)
+    suspicion = noted(busy, *(locked(seq, cause=cause) for seq in range(1, 4)))
+    want = Demand("auto").wanted((), 0.0, file_waits=suspicion.file_waits)
+    assert (want.files, want.devices) == (True, ("loop0",))
+    assert want.why == "programs wait for a lock or a journal of a file system"
+    (unknown,) = [noted(busy, *(locked(seq, cause=cause, device="") for seq in range(1, 4))).file_waits]
+    assert unknown.device == "sdb"
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        pytest.param([locked(0)], id="one look"),
+        pytest.param([locked(n, sleeps=1_000) for n in range(9)], id="short waits"),
+        pytest.param([locked(n, cause="server") for n in range(9)], id="a server, which has its own sign"),
+    ],
+)
+def test_other_waits_in_operations_on_files_are_no_sign(frames):
+    assert noted(*frames).file_waits is None

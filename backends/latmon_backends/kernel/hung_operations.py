@@ -1,17 +1,22 @@
-"""Threads that wait in operations on files while no device is busy: of a frozen file system, or of one with a server.
+"""Threads that wait in operations on files for something else than I/O of their own.
+
+They wait for a frozen file system, for the server of one, for the lock of a file or a directory, or for a journal.
 
 A thread looks at the kernel function in which each thread of the host sleeps (/proc/PID/task/TID/wchan), every 2 s, or
 as seldom as 0.5 % of a CPU allows: 5,000 threads take 62 ms, so that they are looked at every 12 s. Where some of them
 wait in an operation on files, those are looked at again with the next sample, so that short freezes are counted, too.
 One that has not run since the look before, by its count of context switches, hangs in the same operation: that time is
-added to sums, and a sample has the sums. One that was seen waiting for a server is looked at again for a while, also
-where it waits for none: the share of the looks that find it waiting is that of its time. A look comes late by chance,
-else a program that does something once a second could be found waiting at each look.
+added to sums, and a sample has the sums. One that was seen waiting for a server, a lock or a journal is looked at again
+for a while, also where it waits for none: the share of the looks that find it waiting is that of its time. A look comes
+late by chance, else a program that does something once a second could be found waiting at each look.
 
 It needs CAP_SYS_PTRACE and CAP_SYS_ADMIN: for others `wchan` is 0. Nothing is read that a hanging thread can block: no
 memory (cmdline, environ, mem), no file of the file system. The file is that of the system call's first argument, by
 its mnt_id (fdinfo). Of a call without a file, as of io_submit, it is known where the process has open files to write
-on one file system only; of one with a path it isn't known.
+on one file system only; of one with a path where one mount alone is possible (`silent_mounts` for those of servers).
+
+Who has the lock of a file is not in /proc: a thread that is in a call on the same file, and waits for something else
+than its lock, may have it.
 """
 
 from __future__ import annotations
@@ -23,28 +28,37 @@ import re
 import time
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from latmon.capture.mounts import Mount, Mounts, MountTable, mount_name
-from latmon.model.frame import FROZEN, SERVER, FileSystem
-from latmon.model.measurements import FILE_SERVERS, HUNG_OPERATIONS, SERVER_WAITS
+from latmon.model.frame import FROZEN, LOCK, SERVER, FileSystem
+from latmon.model.measurements import FILE_SERVERS, FILE_SLEEPS, HUNG_OPERATIONS, LOCK_HOLDERS, SERVER_WAITS
+from latmon.model.measurements.file_sleeps import FileSleep, LockHolder
 from latmon.model.measurements.hung_operations import HungOperation, HungTime
 from latmon.model.measurements.server_waits import ServerWait, WaitedTime
 from latmon.model.table import Tables
 from latmon.support.paths import content
+from latmon.support.text import clean_path
 from latmon_backends.kernel.bounded_sums import BoundedSums
 from latmon_backends.kernel.file_servers import FoundServers, file_servers
 from latmon_backends.kernel.paced_looks import LEAST_US, PacedLooks, Run
 from latmon_backends.kernel.processes import pids, row_name_of
+from latmon_backends.kernel.silent_mounts import ServedIos, silent_mount
+from latmon_backends.kernel.sleep_causes import cause_of, functions_of, kind_of, may_be_in_operation
+from latmon_backends.kernel.system_calls import PAGE_FAULT, Call, call_of
 
 _MOST_THREADS, _MOST_WAITS, _MOST_FILES = 20_000, 200, 256
 _MOST_PAGE_WAITS = 100
 """Threads on local disks wait for pages, too: they leave room for the others."""
+_MOST_POSSIBLE = 100
+"""Threads that may wait for a lock or a journal, or have a lock: they leave room for others as well."""
+_MAX_FILE = 256
+"""Characters of the path of a file, in a recording too."""
 _MOST_OF_PROCESS = 20
 """Threads of one process that are looked at: hundreds that wait leave room for other programs."""
 _MOST_NAMESPACES, _MOST_NAMESPACE_BYTES = 16, 1 << 20
@@ -52,7 +66,8 @@ _MOST_NAMESPACES, _MOST_NAMESPACE_BYTES = 16, 1 << 20
 _WALK_SHARE = 200
 """All threads are looked at after so many times the CPU time that it takes: 0.5 % of a CPU."""
 _WATCHED_LOOKS = 10
-"""A thread that waited for a server is looked at so often after that: its time without waits belongs to its share."""
+"""A thread that waited for a server, a lock or a journal is looked at so often after that: its time without waits
+belongs to its share."""
 _MOST_LATE_S = 0.9
 """A look is so much late at most, by chance: samples are 1 s apart, and the next one takes the result."""
 _SERVERS_SHARE, _LEAST_SERVERS_US = 200, 60_000_000
@@ -107,14 +122,12 @@ _OF_FILES = re.compile(
     rb"ext4_|xfs_|btrfs_|f2fs_|ovl_|ksys_|__x64_sys_f|__arm64_sys_f|do_truncate|do_fallocate)"
 )
 """Callers of sb_start_write(), which is inline; the other semaphores are of cgroups, of CPUs and of modules."""
-_FRAME = re.compile(rb"^\[<\w+>\] ([\w.]+)\+", re.MULTILINE)
 _SWITCHES = re.compile(rb"^(?:non)?voluntary_ctxt_switches:\s*(\d{1,20})$", re.MULTILINE)
-_CALL = re.compile(rb"(-?\d{1,10}) 0x([0-9a-f]{1,16})\b")
 _MOUNT_ID = re.compile(rb"^mnt_id:\s*(\d{1,10})$", re.MULTILINE)
+_INODE = re.compile(rb"^ino:\s*(\d{1,20})$", re.MULTILINE)
 _FLAGS = re.compile(rb"^flags:\s*([0-7]{1,12})$", re.MULTILINE)
-_PAGE_FAULT = -1
 _WITHOUT_FILE: Mapping[str, frozenset[int]] = MappingProxyType(
-    {"x86_64": frozenset((209, 426, _PAGE_FAULT)), "aarch64": frozenset((2, 426, _PAGE_FAULT))}
+    {"x86_64": frozenset((209, 426, PAGE_FAULT)), "aarch64": frozenset((2, 426, PAGE_FAULT))}
 )
 """Machine -> io_submit, io_uring_enter, page fault: the file is one that is open."""
 _OF_TWO_FILES: Mapping[str, frozenset[int]] = MappingProxyType(
@@ -125,8 +138,41 @@ _LOCKS: Mapping[str, frozenset[int]] = MappingProxyType({"x86_64": frozenset((72
 """Machine -> fcntl, flock: they wait for a server as long as another program has the lock, which is no silence."""
 _ELSEWHERE = Mount("", "", "", "")
 """A mount that is known to be none of latmon's namespace: one of a container, or one that was detached (umount -l)."""
+Key = TypeVar("Key")
 _Thread = tuple[str, str]
 """Numbers of the process and of the thread."""
+
+
+class _FileId(NamedTuple):
+    """An inode, by which two descriptors are of one file; Linux 5.14 and newer."""
+
+    file_system: tuple[int, int]
+    inode: int
+
+
+class _Operation(NamedTuple):
+    """What a thread waits for."""
+
+    row: HungOperation | None = None
+    """None: it isn't an operation on files, or not known which."""
+    server: ServerWait | None = None
+    """None: it waits for none."""
+    sleep: FileSleep | None = None
+    """None: it waits for none of SLEEP_CAUSES."""
+    file: _FileId | None = None
+    """The file whose lock it waits for; None: not known."""
+
+    @property
+    def is_of_interest(self) -> bool:
+        return any(part is not None for part in self)
+
+    @property
+    def is_unknown_mount(self) -> bool:
+        """Whether it waits for a server that isn't known."""
+        return self.server is not None and not self.server.mount
+
+
+_NO_OPERATION = _Operation()
 
 
 class _Wait(NamedTuple):
@@ -135,14 +181,24 @@ class _Wait(NamedTuple):
     function: bytes
     switches: int
     """Context switches until now: they tell one wait from the next one."""
-    row: HungOperation | None
-    """None: it isn't an operation on files, or not known which."""
-    server: ServerWait | None
-    """None: it waits for none."""
+    operation: _Operation
     since_us: int
     """The first look that saw it."""
     looks_since: int = 0
-    """Looks after the last one that saw the thread wait for its server: above 0 it waits for none now."""
+    """Looks after the last one that saw the thread wait so: above 0 it waits for nothing of interest now."""
+
+    @property
+    def row(self) -> HungOperation | None:
+        return self.operation.row
+
+    @property
+    def server(self) -> ServerWait | None:
+        return self.operation.server
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether its time without waits is of interest, too."""
+        return self.operation.server is not None or self.operation.sleep is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +220,10 @@ class Look:
     """Those of FUSE, as of the last time that they were looked for."""
     servers_due_us: int = 0
     """When they are looked for again, if programs wait for them."""
+    holders: frozenset[LockHolder] = frozenset()
+    """Processes in operations on files whose lock threads wait for; looked for with all threads."""
+    served: ServedIos = field(default_factory=ServedIos)
+    """I/Os of devices on files of mounts with a server, of which several may be waited for."""
 
 
 def _size(gained: HungTime) -> int:
@@ -196,6 +256,8 @@ class HangReader(PacedLooks[Look]):
             BoundedSums(HUNG_OPERATIONS, _size),
             BoundedSums(SERVER_WAITS, _waited),
             BoundedSums(FILE_SERVERS, _served),
+            BoundedSums(FILE_SLEEPS, _waited),
+            BoundedSums(LOCK_HOLDERS, _served),
         )
         super().__init__("hung operations", sums, run, now_us)
         self._proc, self._sys, self._mounts = proc, sys, mounts
@@ -212,18 +274,20 @@ class HangReader(PacedLooks[Look]):
         return replace(looked, mono_us=mono_us)
 
     def gains(self, before: Look, now: Look) -> Tables:
-        server_waits = _server_waits(before, now)
+        server_waits, sleeps = _times_of_waits(before, now)
         has_fuse = any(_is_of_fuse(wait) and waited.waited_us for wait, waited in server_waits.items())
         fuse_us = now.mono_us - before.mono_us if has_fuse else 0
         return {
             HUNG_OPERATIONS: _gains(before, now),
             SERVER_WAITS: server_waits,
             FILE_SERVERS: dict.fromkeys(now.servers.servers, fuse_us) if fuse_us else {},
+            FILE_SLEEPS: sleeps,
+            LOCK_HOLDERS: dict.fromkeys(now.holders, now.mono_us - before.mono_us),
         }
 
     def pause_us(self, look: Look) -> int:
         """Return the time until a look finds more: none where operations on files wait, else that to the next walk."""
-        has_operations = any(wait.row is not None or wait.server is not None for wait in look.waits.values())
+        has_operations = any(wait.operation.is_of_interest for wait in look.waits.values())
         return 0 if has_operations else look.walk_due_us - look.mono_us
 
 
@@ -239,30 +303,36 @@ def _gains(before: Look, now: Look) -> dict[HungOperation, HungTime]:
     gains: dict[HungOperation, HungTime] = {}
     for row, waits in hung.items():
         is_new = oldest_now[row] == before.seen_us
-        has_oldest_ended = oldest_now[row] > oldest_before[row]
+        has_oldest_ended = row not in oldest_before or oldest_now[row] > oldest_before[row]
         gains[row] = HungTime(us, us * len(waits), int(is_new or has_oldest_ended))
     return gains
 
 
-def _server_waits(before: Look, now: Look) -> dict[ServerWait, WaitedTime]:
-    """Return the time between two looks in which the threads that are watched waited for a server, and their switches.
+def _times_of_waits(before: Look, now: Look) -> tuple[dict[ServerWait, WaitedTime], dict[FileSleep, WaitedTime]]:
+    """Return the time between two looks in which the threads that are watched waited, and their switches.
 
     It is known of a thread that has not run in between. Else a look that finds it waiting counts for the time since the
     look before was due, and other looks don't count: on average over the looks, which come by chance, that is its time.
     The look that saw a thread first is not counted: it is watched because it waited then.
     """
-    gains: dict[ServerWait, WaitedTime] = {}
+    server_waits: dict[ServerWait, WaitedTime] = {}
+    sleeps: dict[FileSleep, WaitedTime] = {}
     for thread, wait in now.waits.items():
         was = before.waits.get(thread)
-        if wait.server is None or was is None or was.server is None or wait.switches < was.switches:
+        if was is None or not was.is_watched or wait.switches < was.switches:
             continue
-        sleeps = wait.switches - was.switches
-        waited_us = now.mono_us - before.mono_us if sleeps else now.seen_us - before.seen_us
-        if wait.looks_since:
-            waited_us = 0
-        gained = gains.get(wait.server, WaitedTime(0))
-        gains[wait.server] = WaitedTime(gained.waited_us + waited_us, gained.sleeps + sleeps)
-    return gains
+        switches = wait.switches - was.switches
+        waited_us = now.mono_us - before.mono_us if switches else now.seen_us - before.seen_us
+        time_of_wait = WaitedTime(0 if wait.looks_since else waited_us, switches)
+        _add(server_waits, wait.operation.server, time_of_wait)
+        _add(sleeps, wait.operation.sleep, time_of_wait)
+    return server_waits, sleeps
+
+
+def _add(times: dict[Key, WaitedTime], key: Key | None, gained: WaitedTime) -> None:
+    if key is not None:
+        before = times.get(key, WaitedTime(0))
+        times[key] = WaitedTime(before.waited_us + gained.waited_us, before.sleeps + gained.sleeps)
 
 
 def _wait_by_chance() -> None:
@@ -289,34 +359,61 @@ def look(proc: Path, sys: Path, mount_table: MountTable, mono_us: int, before: L
     walk_due_us = before.walk_due_us if before is not None else 0
     walked_to = before.walked_to if before is not None else 0
     walked_ns = 0
-    if mono_us < walk_due_us:
-        functions = _functions(proc, known)
-    else:
+    is_walk = mono_us >= walk_due_us
+    if is_walk:
         threads, walked_to = _threads(proc, walked_to)
         functions = _functions(proc, dict.fromkeys((*known, *threads)))
         walked_ns = time.thread_time_ns() - begun_ns
         walk_due_us = mono_us + max(LEAST_US, _WALK_SHARE * walked_ns // 1000)
-    mounts = _MountsOfThreads(proc, sys, mount_table)
+    else:
+        functions = _functions(proc, known)
+    mounts = _MountsOfThreads(proc, sys, mount_table, ServedIos() if before is None else before.served)
     waits: dict[_Thread, _Wait] = {}
     for thread, function in functions.items():
         switches = _switches(proc, thread)
         if switches is None:
             continue
         was = known.get(thread)
-        if was is not None and (was.function, was.switches) == (function, switches):
+        is_same = was is not None and (was.function, was.switches) == (function, switches)
+        if was is not None and is_same and not was.operation.is_unknown_mount:
             waits[thread] = was
         else:
-            row, server = _operation(proc, thread, function, mounts)
-            waits[thread] = _Wait(function, switches, row, server, mono_us)
+            since_us = was.since_us if was is not None and is_same else mono_us
+            waits[thread] = _Wait(function, switches, _operation(proc, thread, function, mounts), since_us)
     for thread, was in known.items():
-        is_watched = was.server is not None and was.looks_since < _WATCHED_LOOKS and len(waits) < _MOST_WAITS
-        has_wait = thread in waits and (waits[thread].row is not None or waits[thread].server is not None)
+        is_watched = was.is_watched and was.looks_since < _WATCHED_LOOKS and len(waits) < _MOST_WAITS
+        has_wait = thread in waits and waits[thread].operation.is_of_interest
         switches = _switches(proc, thread) if is_watched and not has_wait else None
         if switches is not None:
-            waits[thread] = _Wait(b"", switches, None, was.server, mono_us, was.looks_since + 1)
+            operation = was.operation._replace(row=None, file=None)
+            waits[thread] = _Wait(b"", switches, operation, mono_us, was.looks_since + 1)
+    holders = frozenset(_holders(proc, waits, mounts)) if is_walk else frozenset()
     spent_us = (time.thread_time_ns() - begun_ns - walked_ns) // 1000
     servers, servers_due_us = _file_servers(proc, mount_table, mono_us, before, waits)
-    return Look(mono_us, mono_us, spent_us, walk_due_us, walked_to, waits, servers, servers_due_us)
+    return Look(
+        mono_us, mono_us, spent_us, walk_due_us, walked_to, waits, servers, servers_due_us, holders, mounts.served
+    )
+
+
+def _holders(proc: Path, waits: Mapping[_Thread, _Wait], mounts: _MountsOfThreads) -> Iterator[LockHolder]:
+    """Yield the processes in an operation on a file whose lock other threads wait for."""
+    locked = {
+        wait.operation.file: wait.operation.sleep
+        for wait in waits.values()
+        if wait.operation.file is not None and wait.operation.sleep is not None
+    }
+    if not locked:
+        return
+    for (pid, tid), wait in waits.items():
+        if wait.operation.file is not None or wait.looks_since:
+            continue
+        call = call_of(content(f"{proc}/{pid}/task/{tid}/syscall"))
+        if call is None or not call.has_file or call.descriptor is None:
+            continue
+        file = mounts.file_id(pid, call.descriptor)
+        sleep = None if file is None else locked.get(file)
+        if sleep is not None:
+            yield LockHolder(sleep.mount, sleep.file, call.op, row_name_of(proc, pid))
 
 
 def _file_servers(
@@ -360,6 +457,7 @@ def _functions(proc: Path, threads: Iterable[_Thread]) -> dict[_Thread, bytes]:
     """Return the threads that sleep in a function of interest, with the function: some of a process with many."""
     functions: dict[_Thread, bytes] = {}
     page_waits: dict[_Thread, bytes] = {}
+    possible: dict[_Thread, bytes] = {}
     of_process = Counter[str]()
     for pid, tid in threads:
         if of_process[pid] >= _MOST_OF_PROCESS:
@@ -373,7 +471,10 @@ def _functions(proc: Path, threads: Iterable[_Thread]) -> dict[_Thread, bytes]:
         elif function in _PAGE_WAITS and len(page_waits) < _MOST_PAGE_WAITS:
             of_process[pid] += 1
             page_waits[pid, tid] = function
-    return functions | page_waits
+        elif len(possible) < _MOST_POSSIBLE and may_be_in_operation(function):
+            of_process[pid] += 1
+            possible[pid, tid] = function
+    return functions | page_waits | possible
 
 
 def _switches(proc: Path, thread: _Thread) -> int | None:
@@ -385,40 +486,80 @@ def _switches(proc: Path, thread: _Thread) -> int | None:
     return sum(map(int, counts))
 
 
-def _operation(
-    proc: Path, thread: _Thread, function: bytes, mounts: _MountsOfThreads
-) -> tuple[HungOperation | None, ServerWait | None]:
-    """Return the operation that a thread waits in, and the server that it waits for; None: there is none."""
+def _operation(proc: Path, thread: _Thread, function: bytes, mounts: _MountsOfThreads) -> _Operation:
+    """Return what a thread waits for."""
     pid, tid = thread
-    is_frozen = function in _FREEZE_WAITS
-    if is_frozen and not _is_of_files(content(f"{proc}/{pid}/task/{tid}/stack")):
-        return None, None
-    call = content(f"{proc}/{pid}/task/{tid}/syscall")
-    if _is_lock(call):
-        return None, None
+    if may_be_in_operation(function):
+        return _sleep(proc, thread, function, mounts)
+    is_other = function in _FREEZE_WAITS and not _is_of_files(content(f"{proc}/{pid}/task/{tid}/stack"))
+    call = call_of(content(f"{proc}/{pid}/task/{tid}/syscall"))
+    if is_other or (call is not None and call.number in _LOCKS.get(platform.machine(), ())):
+        return _NO_OPERATION
     mount = mounts.of_call(pid, call)
-    if function in _SERVERS:
-        mount = mounts.with_server(pid, mount, _SERVERS[function].kinds)
-    if function in _PAGE_WAITS and (mount is None or not mount.is_remote):
-        return None, None
     process = row_name_of(proc, pid)
-    if mount is None and not is_frozen:  # nothing says which of the servers it is
-        return None, ServerWait("", _SERVERS[function].name, process)
-    file_system = FileSystem("") if mount is None else mounts.file_system(mount)
-    cause = FROZEN if is_frozen else SERVER
-    row = HungOperation(file_system.device, file_system.mount, file_system.kind, cause, process)
-    return row, None if is_frozen else ServerWait(file_system.mount, file_system.kind, process)
+    if function in _FREEZE_WAITS:
+        file_system = FileSystem("") if mount is None else mounts.file_system(mount)
+        return _Operation(HungOperation(file_system.device, file_system.mount, file_system.kind, FROZEN, process))
+    servers = _SERVERS.get(function)
+    if servers is not None:
+        mount = mounts.with_server(pid, mount, servers.kinds)
+        if mount is None:
+            return _of_unknown_server(servers.name, process, call, is_here=mounts.is_here(pid, call))
+    has_server = mount is not None and mount.is_remote
+    return _of_server(mounts, mount, call, pid, process) if has_server and mount is not None else _NO_OPERATION
 
 
-def _is_lock(call: bytes) -> bool:
-    """Return whether a system call may wait for a lock of a file."""
-    found = _CALL.match(call)
-    return found is not None and int(found[1]) in _LOCKS.get(platform.machine(), ())
+def _of_server(mounts: _MountsOfThreads, mount: Mount, call: Call | None, pid: str, process: str) -> _Operation:
+    file_system = mounts.file_system(mount)
+    row = HungOperation(file_system.device, file_system.mount, file_system.kind, SERVER, process)
+    sleep = _file_sleep(file_system, SERVER, call, mounts.file_of_call(pid, call, mount), process)
+    return _Operation(row, ServerWait(file_system.mount, file_system.kind, process), sleep)
+
+
+def _of_unknown_server(kind: str, process: str, call: Call | None, *, is_here: bool) -> _Operation:
+    """Return the operation on one of several mounts with such servers; `is_here`: whether it may be one of this host's.
+
+    A mount of a container is not looked for among them.
+    """
+    server = ServerWait("", kind, process)
+    if not is_here:
+        return _Operation(server=server)
+    sleep = _file_sleep(FileSystem("", kind), SERVER, call, "", process)
+    return _Operation(HungOperation("", "", kind, SERVER, process), server, sleep)
+
+
+def _sleep(proc: Path, thread: _Thread, function: bytes, mounts: _MountsOfThreads) -> _Operation:
+    """Return the wait for a lock or a journal; nothing where a thread waits for something else."""
+    pid, tid = thread
+
+    def stack() -> bytes:
+        return content(f"{proc}/{pid}/task/{tid}/stack")
+
+    cause = cause_of(function, stack)
+    call = call_of(content(f"{proc}/{pid}/task/{tid}/syscall")) if cause else None
+    if call is None:
+        return _NO_OPERATION
+    mount = mounts.of_call(pid, call)
+    if mount is not None and mount.is_remote:
+        return _NO_OPERATION
+    kind = kind_of(stack()) if mount is None else ""
+    mount = mounts.only_one_of_kind(pid, kind) if kind else mount
+    file_system = FileSystem("", kind) if mount is None else mounts.file_system(mount)
+    file = mounts.file_of_call(pid, call, mount)
+    sleep = _file_sleep(file_system, cause, call, file, row_name_of(proc, pid))
+    is_known = cause == LOCK and call.has_file and call.descriptor is not None
+    file_id = mounts.file_id(pid, call.descriptor) if is_known and call.descriptor is not None else None
+    return _Operation(sleep=sleep, file=file_id)
+
+
+def _file_sleep(file_system: FileSystem, cause: str, call: Call | None, file: str, process: str) -> FileSleep:
+    op = "" if call is None else call.op
+    return FileSleep(file_system.device, file_system.mount, file_system.kind, cause, op, file, process)
 
 
 def _is_of_files(stack: bytes) -> bool:
     """Return whether a semaphore that a thread waits for is that of a frozen file system, by its caller."""
-    callers = (function for function in _FRAME.findall(stack) if function not in _FREEZE_WAITS)
+    callers = (function for function in functions_of(stack) if function not in _FREEZE_WAITS)
     return bool(_OF_FILES.match(next(callers, b"")))
 
 
@@ -434,31 +575,75 @@ def _beginning(mountinfo: Path) -> bytes:
 class _MountsOfThreads:
     """Mounts of what threads wait for, of one look."""
 
-    def __init__(self, proc: Path, sys: Path, table: MountTable) -> None:
+    def __init__(self, proc: Path, sys: Path, table: MountTable, served_before: ServedIos) -> None:
         self._proc, self._sys, self._table = proc, sys, table
+        self._served_before = served_before
+        self.served = served_before
+        """As of this look, where it had to find a mount among several."""
         self._disks: dict[int, str] = {}
         self._others: dict[str, Mapping[int, Mount]] = {}
         """Mounts of other namespaces, by the namespace."""
 
-    def of_call(self, pid: str, call: bytes) -> Mount | None:
+    def of_call(self, pid: str, call: Call | None) -> Mount | None:
         """Return the mount of the file that a system call works on; None: not known."""
-        found = _CALL.match(call)
         machine = platform.machine()
-        if found is None or int(found[1]) in _WITHOUT_FILE.get(machine, ()):
+        if call is None or call.number in _WITHOUT_FILE.get(machine, ()):
             return self._of_open_files(pid)
-        if int(found[1]) in _OF_TWO_FILES.get(machine, ()):
+        if call.number in _OF_TWO_FILES.get(machine, ()) or call.descriptor is None:
             return None
-        return self._of_file(pid, int(found[2], 16))
+        return self._of_info(pid, self._info(pid, call.descriptor))
+
+    def file_of_call(self, pid: str, call: Call | None, mount: Mount | None) -> str:
+        """Return the path of the call's file in its file system; empty where it is not known.
+
+        The kernel makes the path of an open file of its cache: no file system is asked.
+        """
+        if call is None or not call.has_file or call.descriptor is None or mount is None:
+            return ""
+        try:
+            path = os.readlink(f"{self._proc}/{pid}/fd/{call.descriptor}")  # noqa: PTH115
+        except OSError:
+            return ""
+        point = mount.point.rstrip("/") + "/"
+        return clean_path(path.removeprefix(point), _MAX_FILE) if path.startswith(point) else ""
+
+    def file_id(self, pid: str, descriptor: int) -> _FileId | None:
+        """Return the inode of an open file; None where it is not known."""
+        info = self._info(pid, descriptor)
+        inode, mount = _INODE.search(info), self._of_info(pid, info)
+        if inode is None or mount is None or mount is _ELSEWHERE:
+            return None
+        return _FileId(mount.number, int(inode[1]))
 
     def with_server(self, pid: str, mount: Mount | None, kinds: re.Pattern[str]) -> Mount | None:
         """Return the mount where it is of a kind of server, else None; where none is known, the only one of the kind.
 
         A process of another mount namespace, such as a container's, may wait for a mount that isn't one of this host's.
+        Of several mounts it is the one whose server is silent, as far as that can be decided.
         """
         if mount is not None:
             return mount if kinds.fullmatch(mount.kind) else None
-        namespace = self._namespace(pid)
-        return self._only_one(kinds) if namespace and namespace == self._namespace("self") else None
+        if not self._is_own_namespace(pid):
+            return None
+        mounts = [mount for mount in self._own.usual.values() if kinds.fullmatch(mount.kind)]
+        if len(mounts) <= 1:
+            return mounts[0] if mounts else None
+        self.served = ServedIos.read(self._sys, self._own)
+        return silent_mount(self._sys, mounts, self._served_before, self.served)
+
+    def is_here(self, pid: str, call: Call | None) -> bool:
+        """Return whether a thread may wait for one of this host's mounts: by a path, in this mount namespace."""
+        return self.of_call(pid, call) is None and self._is_own_namespace(pid)
+
+    def only_one_of_kind(self, pid: str, kind: str) -> Mount | None:
+        """Return the only mount of a type; of several that of the files that the process has open to write, or None."""
+        if not self._is_own_namespace(pid):
+            return None
+        mounts = [mount for mount in self._own.usual.values() if mount.kind == kind]
+        if len(mounts) <= 1:
+            return mounts[0] if mounts else None
+        mount = self._of_open_files(pid)
+        return mount if mount is not None and mount.kind == kind else None
 
     def file_system(self, mount: Mount) -> FileSystem:
         """Return the file system of a mount; of one with a server by its usual mount, as its other numbers are."""
@@ -466,9 +651,8 @@ class _MountsOfThreads:
             mount = self._own.usual[mount.number]
         return FileSystem(mount_name(mount.point), mount.kind, self._disk(mount))
 
-    def _of_file(self, pid: str, number: int) -> Mount | None:
-        info = content(f"{self._proc}/{pid}/fdinfo/{number}") if number < 1 << 31 else b""
-        return self._of_info(pid, info)
+    def _info(self, pid: str, number: int) -> bytes:
+        return content(f"{self._proc}/{pid}/fdinfo/{number}")
 
     def _of_info(self, pid: str, info: bytes) -> Mount | None:
         found = _MOUNT_ID.search(info)
@@ -513,10 +697,9 @@ class _MountsOfThreads:
         except OSError:
             return ""
 
-    def _only_one(self, kinds: re.Pattern[str]) -> Mount | None:
-        """Return the only mount of some kinds; None where there are several."""
-        mounts = [mount for mount in self._own.usual.values() if kinds.fullmatch(mount.kind)]
-        return mounts[0] if len(mounts) == 1 else None
+    def _is_own_namespace(self, pid: str) -> bool:
+        namespace = self._namespace(pid)
+        return bool(namespace) and namespace == self._namespace("self")
 
     @cached_property
     def _own(self) -> Mounts:

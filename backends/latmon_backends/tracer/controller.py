@@ -272,8 +272,8 @@ class OnDemand:
         run = self._process.run
         is_auto = self._demand.mode == "auto"
         suspects = self._suspicion.suspects() if is_auto else ()
-        slow_server = self._suspicion.slow_server if is_auto else None
-        await self._follow(self._demand.wanted(suspects, self._clock(), slow_server=slow_server), run)
+        file_waits = self._suspicion.file_waits if is_auto else None
+        await self._follow(self._demand.wanted(suspects, self._clock(), file_waits=file_waits), run)
         if self._process.run is not None:
             self._notices.add_unfollowed(self._programs.unfollowed(self._process.run.target))
 

@@ -2,9 +2,9 @@
 
 The demand follows the mode, the screen that is open, and suspicious devices: those with I/Os above their threshold in
 several of the last intervals, a tail far above that of their peers, I/Os that don't complete, and few writes or slow
-I/Os that keep them busy. Programs that wait for the server of a file system want operations on files traced, whatever
-the devices do; since the tracer's programs are for devices, the busiest one is traced with them. The clock is an
-argument, in seconds.
+I/Os that keep them busy. Programs that wait for the server of a file system, for a lock or a journal want operations on
+files traced, whatever the devices do; since the tracer's programs are for devices, that of the file system is traced
+with them, or the busiest one where none is known. The clock is an argument, in seconds.
 
 The cost is the time in the tracer's programs and their calls, in its process and in reading its output, in percent of
 one CPU. Above the budget the sample becomes coarser, or, where interrupts, switches and the output cause the cost, only
@@ -23,9 +23,9 @@ from itertools import chain
 
 from latmon.aggregate.request_age import Waiting
 from latmon.analysis.peers import in_flight_us, is_on_another, unlike
-from latmon.model.frame import Device, Frame, Series
+from latmon.model.frame import SERVER, Device, Frame, Series
 from latmon.model.histogram import Histogram, merge
-from latmon.model.measurements import ABOVE, SERVER_WAITS
+from latmon.model.measurements import ABOVE, FILE_SLEEPS, SERVER_WAITS
 from latmon.model.measurements.server_waits import WaitedTime
 from latmon.support.process import cpu_ns
 from latmon.support.text import listed
@@ -51,10 +51,11 @@ BUSY, SLOW_US = 0.9, 5_000
 """I/Os in flight on average, and the mean time of an I/O, at which it is a sign that they wait for each other."""
 IN_FLIGHT_US = 2_000_000
 """An I/O in flight for so long is a sign."""
-SERVER_WAIT_US, SERVER_WAITED_US = 20_000, 1_500_000
-"""Waits for servers of so long on average, and so much of them in the last intervals, are a sign: of a fast server a
-thread is seldom seen waiting at two looks."""
+SERVER_WAIT_US, LOCK_WAIT_US, WAITED_US = 20_000, 2_000, 1_500_000
+"""Waits for servers of so long on average, those for locks and journals, and so much of either in the last intervals,
+are a sign: of a fast server a thread is seldom seen waiting at two looks."""
 WAITS_FOR_SERVER = "programs wait for the server of a file system"
+WAITS_FOR_LOCK = "programs wait for a lock or a journal of a file system"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +67,13 @@ class Suspect:
 
 
 @dataclass(frozen=True, slots=True)
-class SlowServer:
-    """A server that programs wait for: operations on files are suspicious, and no device need be."""
+class FileWaits:
+    """Waits of programs in operations on files: these are suspicious, and no device need be."""
 
     device: str
     """The one to trace with them: all devices cost as much as all of their I/Os. Empty: none is known."""
+    why: str
+    """The end of a sentence."""
 
 
 @dataclass(slots=True)
@@ -91,12 +94,15 @@ class Suspicion:
         """Devices that I/Os kept busy, with the reason of the sign, by interval."""
         self._devices: dict[str, Device] = {}
         self._signs: dict[str, _Sign] = {}
-        self._server_waits: deque[WaitedTime] = deque(maxlen=INTERVALS)
-        """The slow waits for servers, by interval."""
-        self._server_sign_us: int | None = None
-        """When the last sign of a slow server was."""
-        self._beside_server = ""
-        """The device that is traced with operations on files, chosen at the first sign: the busiest one, if any is."""
+        self._file_waits: Mapping[str, deque[WaitedTime]] = {
+            why: deque(maxlen=INTERVALS) for why in (WAITS_FOR_LOCK, WAITS_FOR_SERVER)
+        }
+        """The slow waits in operations on files, by reason and interval."""
+        self._files_sign: _Sign | None = None
+        """The last sign of such waits."""
+        self._beside_files = ""
+        """The device that is traced with operations on files, chosen at the first sign: that of the file system, or the
+        busiest one, if any is."""
         self._waiting = Waiting()
         self._seen = 0
 
@@ -105,8 +111,8 @@ class Suspicion:
         for name in frame.removed:
             self._devices.pop(name, None)
             self._signs.pop(name, None)
-            if name == self._beside_server:
-                self._beside_server = ""
+            if name == self._beside_files:
+                self._beside_files = ""
         self._devices |= {device.name: device for device in frame.devices}
         self._frames.append(frame)
         self._above.append(_by_device(frame))
@@ -121,27 +127,31 @@ class Suspicion:
         for sign, device in chain.from_iterable(signs):
             self._signs[device] = sign
         self._signs = {name: sign for name, sign in self._signs.items() if frame.mono_us - sign.at_us < STAYS_US}
-        self._note_server_waits(frame)
+        self._note_file_waits(frame)
 
     @property
-    def slow_server(self) -> SlowServer | None:
-        """Return what to trace while programs wait for the server of a file system, or did shortly ago."""
-        return None if self._server_sign_us is None else SlowServer(self._beside_server)
+    def file_waits(self) -> FileWaits | None:
+        """Return what to trace while programs wait in operations on files, or did shortly ago."""
+        sign = self._files_sign
+        return None if sign is None else FileWaits(self._beside_files, sign.why)
 
-    def _note_server_waits(self, frame: Frame) -> None:
+    def _note_file_waits(self, frame: Frame) -> None:
         """Take the waits of an interval. An operation that does not end hangs: it takes no tracer to see that."""
-        waited_us = sleeps = 0
-        for waited in frame[SERVER_WAITS].values():
-            if waited.mean_us >= SERVER_WAIT_US:
-                waited_us += waited.waited_us
-                sleeps += waited.sleeps
-        self._server_waits.append(WaitedTime(waited_us, sleeps))
-        has_ended = any(waited.sleeps for waited in self._server_waits)
-        if has_ended and sum(waited.waited_us for waited in self._server_waits) >= SERVER_WAITED_US:
-            self._server_sign_us = frame.mono_us
-            self._beside_server = self._beside_server or self._busiest()
-        elif self._server_sign_us is not None and frame.mono_us - self._server_sign_us >= STAYS_US:
-            self._server_sign_us, self._beside_server = None, ""
+        sleeps = {row: time for row, time in frame[FILE_SLEEPS].items() if row.cause != SERVER}
+        self._file_waits[WAITS_FOR_SERVER].append(_slow_waits(frame[SERVER_WAITS].values(), SERVER_WAIT_US))
+        self._file_waits[WAITS_FOR_LOCK].append(_slow_waits(sleeps.values(), LOCK_WAIT_US))
+        has_sign = False
+        for why, waits in self._file_waits.items():
+            has_ended = any(waited.sleeps for waited in waits)
+            if has_ended and sum(waited.waited_us for waited in waits) >= WAITED_US:
+                self._files_sign = _Sign(frame.mono_us, why)
+                has_sign = True
+        if has_sign:
+            longest = max(sleeps, key=lambda row: (bool(row.device), sleeps[row].waited_us), default=None)
+            of_sleeps = "" if longest is None else longest.device
+            self._beside_files = self._beside_files or of_sleeps or self._busiest()
+        elif self._files_sign is not None and frame.mono_us - self._files_sign.at_us >= STAYS_US:
+            self._files_sign, self._beside_files = None, ""
 
     def _busiest(self) -> str:
         """Return the device with most time of I/Os, a disk if there is one; empty where none is known."""
@@ -194,6 +204,12 @@ class Suspicion:
     def _long_in_flight(self, frame: Frame) -> Iterator[tuple[_Sign, str]]:
         for device in {request.device for request in self._waiting.ages.oldest if request.age_us >= IN_FLIGHT_US}:
             yield _Sign(frame.mono_us, f"I/Os in flight for more than {IN_FLIGHT_US // 1_000_000} s"), device
+
+
+def _slow_waits(times: Iterable[WaitedTime], least_us: int) -> WaitedTime:
+    """Return the sum of the waits that take long enough on average."""
+    slow = [time for time in times if time.mean_us >= least_us]
+    return WaitedTime(sum(time.waited_us for time in slow), sum(time.sleeps for time in slow))
 
 
 def _beside(signs: Mapping[str, _Sign], busy_us: Callable[[], Mapping[str, float]]) -> dict[str, _Sign]:
@@ -306,24 +322,22 @@ class Demand:
             self._looked_at_all = now
         self._looked |= dict.fromkeys(devices, now)
 
-    def wanted(
-        self, suspects: tuple[Suspect, ...], now: float, *, slow_server: SlowServer | None = None
-    ) -> Want | None:
+    def wanted(self, suspects: tuple[Suspect, ...], now: float, *, file_waits: FileWaits | None = None) -> Want | None:
         """Return the devices to trace; None: none."""
         if self.mode == "basic":
             return None
         if self.mode == "all":
             return Want(why="--stages all", forced=True, files=True)
         self._looked = {name: at for name, at in self._looked.items() if now - at < LOOKED_S}
-        files = bool(suspects) or slow_server is not None or now - self._looked_at_files < LOOKED_S
+        files = bool(suspects) or file_waits is not None or now - self._looked_at_files < LOOKED_S
         if now - self._looked_at_all < LOOKED_S:
             return Want(why=LOOKED_AT, files=files)
         chosen = {*self._looked, *(suspect.device for suspect in suspects)}
         if chosen:
             return Want(tuple(sorted(chosen)), _reasons(suspects) or LOOKED_AT, files=files)
-        if slow_server is None:
+        if file_waits is None:
             return None
-        return Want((slow_server.device,) if slow_server.device else (), WAITS_FOR_SERVER, files=True)
+        return Want((file_waits.device,) if file_waits.device else (), file_waits.why, files=True)
 
 
 def _reasons(suspects: Iterable[Suspect]) -> str:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from latmon.analysis.attribution import FileRow, file_rows
 from latmon.findings.evidence import (
     ELSEWHERE,
+    explained_by_locks,
     files_facts,
     hardware_steps,
     host_before,
@@ -259,6 +260,7 @@ def _finding(syncs: _Syncs, facts: Facts) -> Finding:
         _REFUTED_MOUNT if syncs.option else _REFUTED,
         _lost(facts, syncs),
         short=short_text(its.device, *_short(syncs, syncer)),
+        explained_by=explained_by_locks(facts, its.device),
     )
 
 
@@ -426,5 +428,5 @@ RULE = Rule(
         "mean_us": Threshold(1_000, "us", "a sync takes at least, on average"),
         "syncs": Threshold(50, "syncs", "in the window at least"),
     },
-    explained_by=("not-the-disk", "swap-thrash", "slow-log-device", "slow-journal"),
+    explained_by=("swap-thrash", "slow-log-device", "slow-journal"),
 )

@@ -17,6 +17,7 @@ from latmon.analysis.limits import number
 from latmon.findings.evidence import (
     ELSEWHERE,
     WHOLE,
+    explained_by_locks,
     files_facts,
     hardware_steps,
     host_before,
@@ -156,6 +157,7 @@ def _finding(facts: Facts, small: _Small) -> Finding:
             f"{part(small.share)} of its I/O time is in small random writes",
             f", {spelled(latency.mean or 0)} each",
         ),
+        explained_by=explained_by_locks(facts, small.device),
     )
 
 
@@ -208,5 +210,5 @@ RULE = Rule(
         "cpu": Threshold(0.5, "share", "of the time a program waits for a CPU (PSI): then a loop device may, too"),
         "ios": Threshold(100, "ios", "such writes traced in the window at least"),
     },
-    explained_by=("completion-wakeup", "starved-io", "io-throttled", "not-the-disk", "swap-thrash"),
+    explained_by=("completion-wakeup", "starved-io", "io-throttled", "swap-thrash"),
 )

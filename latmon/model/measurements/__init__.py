@@ -13,6 +13,7 @@ from latmon.model.measurements.cpu_waits import CPU_WAITS
 from latmon.model.measurements.device_counters import DEVICE_COUNTERS
 from latmon.model.measurements.dirtiers import DIRTIERS
 from latmon.model.measurements.errors import ERRORS, FAILED_BY
+from latmon.model.measurements.file_sleeps import FILE_SLEEPS, LOCK_HOLDERS
 from latmon.model.measurements.file_system_errors import DAMAGED_FILES, FILE_SYSTEM_ERRORS
 from latmon.model.measurements.file_system_space import FILE_SYSTEM_SPACE
 from latmon.model.measurements.files import FILE_TIMES, FILES
@@ -52,6 +53,7 @@ TABLES: tuple[AnyTable, ...] = (
     *(CPU_QUOTAS, HUNG_OPERATIONS, RECOVERIES, IO_PRIORITIES, NFS_OPERATIONS, NFS_REQUESTS),
     *(FILE_SYSTEM_SPACE, WRITTEN, SERVER_WAITS, FILE_SERVERS, CPU_WAITS),
     *(FILE_SYSTEM_ERRORS, DAMAGED_FILES),
+    *(FILE_SLEEPS, LOCK_HOLDERS),
 )
 """All of them, in the order of a recording's line."""
 
@@ -81,6 +83,7 @@ __all__ = [
     "FAILED_BY",
     "FILES",
     "FILE_SERVERS",
+    "FILE_SLEEPS",
     "FILE_SYSTEM_ERRORS",
     "FILE_SYSTEM_SPACE",
     "FILE_TIMES",
@@ -91,6 +94,7 @@ __all__ = [
     "JOURNALS",
     "KERNEL",
     "LATENCIES",
+    "LOCK_HOLDERS",
     "MAINTENANCE",
     "MAJOR_FAULTS",
     "MEMORY_LIMITS",

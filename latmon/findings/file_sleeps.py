@@ -1,0 +1,152 @@
+"""Programs that sleep in operations on files for a lock or a journal, by looks at the functions in which they sleep.
+
+A call with a path has no file system of its own. It is taken to be on the one where the same program's other calls
+sleep, else on the only one of its type where any program's do.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from latmon.analysis.attribution import whole_path
+from latmon.findings.facts import Block, Facts
+from latmon.findings.programs import Program, by_program
+from latmon.model import measurements
+from latmon.model.devices import HOST_SEPARATOR
+from latmon.model.frame import FileSystem
+from latmon.model.measurements.file_sleeps import FileSleep
+from latmon.model.measurements.server_waits import WaitedTime
+from latmon.support.units import part
+
+_MOST = 0.5
+"""Share of the time of its sleeps from which on an operation or a file is named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sleeper:
+    """A program that sleeps in operations on the files of a file system for one cause."""
+
+    file_system: FileSystem
+    program: Program
+    lasted_us: int
+    """Time of the blocks in which it slept as much as was asked for."""
+    span_us: int
+    """Time of the window."""
+    waited_us: int
+    """Of all its threads together, of the window."""
+    sleeps: int
+    op_us: Counter[str] = field(default_factory=Counter)
+    """Operation -> their time; without those that aren't known."""
+    file_us: Counter[str] = field(default_factory=Counter)
+    """Path from the root -> their time; without calls that have a path."""
+    is_placed: bool = False
+    """Whether the file system is that of other calls, because its calls have paths."""
+
+    @property
+    def waiting(self) -> float:
+        """Return how many of its threads sleep at a time, on average over the window."""
+        return self.waited_us / max(self.span_us, 1)
+
+    @property
+    def mean_us(self) -> float:
+        """Return the least that a sleep takes on average: some of the times that it left its CPU are others."""
+        return self.waited_us / max(self.sleeps, 1)
+
+    @property
+    def op(self) -> str:
+        """Return the operation with most of the time; empty where none has."""
+        return _most_of(self.op_us, self.waited_us)
+
+    @property
+    def file(self) -> str:
+        """Return the path of the file with most of the time; empty where none has."""
+        return _most_of(self.file_us, self.waited_us)
+
+    @property
+    def share_text(self) -> str:
+        """Return its share of the time, or how many threads sleep at a time."""
+        return f"{part(self.waiting)} of the time" if self.waiting <= 1 else f"in {self.waiting:.1f} threads at a time"
+
+
+def _most_of(times: Counter[str], whole_us: int) -> str:
+    name, us = max(times.items(), key=lambda item: (item[1], item[0]), default=("", 0))
+    return name if us >= _MOST * whole_us else ""
+
+
+def sleepers(facts: Facts, causes: Sequence[str], waiting: float) -> list[Sleeper]:
+    """Return the programs that sleep for one of the causes, those with most time first.
+
+    `waiting`: threads of a program that sleep at a time in the blocks that count as lasting.
+    """
+    return facts.once(("file sleepers", tuple(causes), waiting), lambda: _sleepers(facts, causes, waiting))
+
+
+def _sleepers(facts: Facts, causes: Sequence[str], waiting: float) -> list[Sleeper]:
+    rows = [row for row in facts[measurements.FILE_SLEEPS] if row.cause in causes]
+    places = {row: _place(row, rows) for row in rows}
+    groups: dict[FileSystem, list[FileSleep]] = {}
+    for row in rows:
+        groups.setdefault(places[row], []).append(row)
+    found = [
+        _sleeper(facts, file_system, program, values, waiting)
+        for file_system, group in groups.items()
+        for program, values in by_program((row.process, row) for row in group).items()
+    ]
+    return sorted(found, key=lambda sleeper: (-sleeper.waited_us, sleeper.program))
+
+
+def _place(row: FileSleep, rows: Iterable[FileSleep]) -> FileSystem:
+    """Return the file system of a row, or of a call with a path that of other calls."""
+    own = FileSystem(row.mount, row.kind, row.device)
+    if _is_known(row):
+        return own
+    host, name = row.mount, row.process.rpartition("/")[0]
+    alike = [other for other in rows if _is_known(other) and other.kind == row.kind and other.mount.startswith(host)]
+    of_program = {_file_system(other) for other in alike if other.process.rpartition("/")[0] == name}
+    places = of_program or {_file_system(other) for other in alike}
+    return places.pop() if len(places) == 1 else own
+
+
+def _file_system(row: FileSleep) -> FileSystem:
+    return FileSystem(row.mount, row.kind, row.device)
+
+
+def _is_known(row: FileSleep) -> bool:
+    """Return whether the mount is known: in a fleet, that of a host alone (`HOST:`) is not."""
+    return bool(row.mount) and not row.mount.endswith(HOST_SEPARATOR)
+
+
+def _sleeper(
+    facts: Facts, file_system: FileSystem, program: Program, rows: Sequence[FileSleep], waiting: float
+) -> Sleeper:
+    waited_us = sleeps = 0
+    op_us, file_us = Counter[str](), Counter[str]()
+    table: Mapping[FileSleep, WaitedTime] = facts[measurements.FILE_SLEEPS]
+    for row in rows:
+        time = table[row]
+        waited_us += time.waited_us
+        sleeps += time.sleeps
+        if row.op:
+            op_us[row.op] += time.waited_us
+        if row.file:
+            file_us[whole_path(row.mount, row.file)] += time.waited_us
+    lasted_us = facts.lasted_us(lambda block: _waiting(block, rows) >= waiting)
+    return Sleeper(
+        file_system=file_system,
+        program=program,
+        lasted_us=lasted_us,
+        span_us=facts.span_us,
+        waited_us=waited_us,
+        sleeps=sleeps,
+        op_us=op_us,
+        file_us=file_us,
+        is_placed=all(not _is_known(row) for row in rows) and bool(file_system.mount),
+    )
+
+
+def _waiting(block: Block, rows: Iterable[FileSleep]) -> float:
+    times = block[measurements.FILE_SLEEPS]
+    us = sum(times[row].waited_us for row in rows if row in times)
+    return us / max(block.span_us, 1)

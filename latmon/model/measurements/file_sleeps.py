@@ -1,0 +1,69 @@
+"""Programs that sleep in operations on files without I/O of their own, and those that keep them waiting for a lock."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from latmon.model.frame import JOURNAL, LOCK, SERVER
+from latmon.model.measurements.server_waits import WaitedTime
+from latmon.model.table import DEVICE, MOUNT, PRIVATE_TEXT, TEXT, Meaning, Part, Table, Unit, count, record
+
+
+class FileSleep(NamedTuple):
+    """Key of the sleeps of a process in one kind of operation on a file."""
+
+    device: str
+    """That of the file system; empty: none, or not known."""
+    mount: str
+    """Its mount point; empty: not known, as of a call with a path."""
+    kind: str
+    """Its type; where the mount isn't known that of its functions or servers, such as `xfs` or `fuse`."""
+    cause: str
+    """One of SLEEP_CAUSES."""
+    op: str
+    """The operation, as a noun, such as `read`, `open` or `chown`; empty: not known."""
+    file: str
+    """Path in the file system of the file that the call works on; empty: the call has a path, which isn't read."""
+    process: str
+    """NAME/PID."""
+
+
+SLEEP_CAUSES = (LOCK, JOURNAL, SERVER)
+"""Parts of FILE_PARTS that the kernel function in which a thread sleeps, and its callers, tell."""
+FILE_SLEEPS = Table(
+    "file_sleeps",
+    FileSleep,
+    (DEVICE, MOUNT, TEXT, Part(names=SLEEP_CAUSES), TEXT, PRIVATE_TEXT, Part(Meaning.PROCESS)),
+    record(WaitedTime, waited_us=Unit.MICROSECONDS, sleeps=Unit.EVENTS),
+    group="hangs",
+    export_name="file_sleep",
+    row_title="a process that sleeps in operations on files",
+    counts_ios=False,
+    has_own_decoder=True,  # the kernel's stacks of sleeping threads, no probe
+)
+"""Processes whose threads were seen asleep for such a cause, by looks about 1 s apart; times as in SERVER_WAITS."""
+
+
+class LockHolder(NamedTuple):
+    """Key of a process that was in an operation on a file while threads waited for the file's lock."""
+
+    mount: str
+    file: str
+    """As FileSleep has it."""
+    op: str
+    process: str
+    """NAME/PID."""
+
+
+LOCK_HOLDERS = Table(
+    "lock_holders",
+    LockHolder,
+    (MOUNT, PRIVATE_TEXT, TEXT, Part(Meaning.PROCESS)),
+    count("us", Unit.MICROSECONDS),
+    group="hangs",
+    export_name="lock_holder",
+    row_title="a process that may have the lock of a file",
+    counts_ios=False,
+    has_own_decoder=True,
+)
+"""Time between looks of which the last one found it so: in the operation, and not waiting for the lock itself."""
