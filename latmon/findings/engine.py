@@ -38,6 +38,7 @@ from latmon.findings.latency_history import LatencyHistory
 from latmon.findings.quiet_times import QuietTimes
 from latmon.findings.rule import (
     CGROUPS,
+    CPU_LOAD,
     CPU_WAITS,
     DEFAULT,
     DEPTHS,
@@ -72,7 +73,7 @@ from latmon.findings.rule import (
     in_order,
     on_its_host,
 )
-from latmon.findings.rules import RULES, bottleneck_between, maintenance, page_faults, swap_thrash
+from latmon.findings.rules import RULES, bottleneck_between, busy_cpus, maintenance, page_faults, swap_thrash
 from latmon.findings.rules.dirty_throttled import DIRTY_LIMIT
 from latmon.model import measurements
 from latmon.model.devices import host_and_device, is_behind_tcp
@@ -254,6 +255,7 @@ def not_evaluated(facts: Facts, off: frozenset[str] = frozenset()) -> dict[str, 
         JOURNALS: bool(facts[measurements.JOURNALS]),
         QUOTAS: _is_counted(facts, measurements.CPU_QUOTAS),
         CPU_WAITS: _is_counted(facts, measurements.CPU_WAITS),
+        CPU_LOAD: any(map(busy_cpus.is_measured, facts.window)),
         HANGS: _is_counted(facts, measurements.HUNG_OPERATIONS),
         SERVERS: _is_counted(facts, measurements.HUNG_OPERATIONS) or bool(facts[measurements.NFS_OPERATIONS]),
         PRIORITIES: _is_counted(facts, measurements.IO_PRIORITIES),

@@ -324,13 +324,15 @@ CGROUPS, ISSUERS, FILES, PATTERNS, ERRORS = "cgroups", "issuers", "files", "patt
 FILE_TIMES, RECOVERIES = "file times", "recoveries"
 DIRTY, MEMORY, JOURNALS, QUOTAS, HANGS = "dirty", "memory", "journals", "cpu quotas", "hangs"
 PRIORITIES, SPACE, PROCESSES, SERVERS, FAULTS = "io priorities", "free space", "processes", "servers", "faults"
-CPU_WAITS, MOUNTS, FILE_SYSTEM_ERRORS = "cpu waits", "mounts", "file system errors"
+CPU_WAITS, CPU_LOAD, MOUNTS = "cpu waits", "cpu load", "mounts"
+FILE_SYSTEM_ERRORS = "file system errors"
 """Inputs: latency histograms; requests traced on demand; counts of outstanding I/Os; limits of drivers, of cgroups;
 latencies by cgroup; operations on files; sizes and order of I/Os; the status of each I/O; the parts of the time of
 operations on files; time-outs and resets; dirty pages with their limits, or the pauses of who dirties them; pages that
 are read again for want of memory; commits of journals; CPU quotas of cgroups; operations on files that hang; I/O
 priorities of processes; free space of file systems; latencies by process; waits for the servers of file systems;
-major page faults; waits of programs for a CPU; mounts of file systems; errors that file systems find."""
+major page faults; waits of programs for a CPU; load of the CPUs; mounts of file systems; errors that file systems
+find."""
 
 MISSING: Mapping[str, str] = MappingProxyType(
     {
@@ -354,6 +356,7 @@ MISSING: Mapping[str, str] = MappingProxyType(
         FAULTS: "major page faults were not counted",
         QUOTAS: "CPU quotas of cgroups were not read",
         CPU_WAITS: "waits of programs for a CPU were not read, which needs PSI and schedstat",
+        CPU_LOAD: "the load of the CPUs was not read, which needs PSI and /proc/stat",
         PRIORITIES: "I/O priorities of processes were not read",
         SPACE: "free space of file systems was not read",
         MOUNTS: "mounts of file systems were not read",

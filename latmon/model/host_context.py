@@ -98,6 +98,9 @@ CONTEXT: Mapping[str, ContextKind] = MappingProxyType(
             "interrupts took time from tasks",
             "no /proc/pressure/irq: a kernel before 6.1, without CONFIG_IRQ_TIME_ACCOUNTING, or with psi=0",
         ),
+        "cpu_busy": ContextKind(
+            "CPU busy", "busy", SHARE, "CPU time that was not idle, with that of steal", "/proc/stat has no steal"
+        ),
         "steal": ContextKind(
             "CPU steal",
             "steal",

@@ -75,11 +75,31 @@ def verdict(view: ViewState, trouble: Sequence[str], width: int, height: int, *,
     if view.found.coming:
         return Verdict(_said(f"findings: evaluating {view.found.share:.0%}", width), [])
     if not found:
-        lines, names_oldest = _without(view, trouble, width, most), bool(_old(view))
-        for notice in notices[:1] if len(lines) < most else ():
-            lines += _finding_lines(notice, view, width, keys=keys)
-        return Verdict(lines, [], names_oldest)
+        return _with_notices(view, notices, trouble, width, most, keys=keys)
     return _with_findings(view, found, notices[:1] if height >= _NOTICE_FROM else (), width, most, keys=keys)
+
+
+def _with_notices(
+    view: ViewState, notices: Sequence[Finding], trouble: Sequence[str], width: int, most: int, *, keys: bool
+) -> Verdict:
+    """Return what can be said without a finding that is more than a notice, and the first notice as far as it fits.
+
+    One about all of the host is said first, and the host is not called quiet.
+    """
+    lines, names_oldest = _without(view, trouble, width, most), bool(_old(view))
+    of_host = _of_host(notices)
+    if of_host is not None:
+        rows = _finding_lines(of_host, view, width, keys=keys)
+        fits = len(rows) + len(lines) <= most
+        return Verdict([*rows, *lines] if fits else rows, [], names_oldest and fits)
+    for notice in notices[:1] if len(lines) < most else ():
+        lines += _finding_lines(notice, view, width, keys=keys)
+    return Verdict(lines, [], names_oldest)
+
+
+def _of_host(notices: Sequence[Finding]) -> Finding | None:
+    """Return the first notice about all of the host that costs time, such as that of busy CPUs; None without one."""
+    return next((notice for notice in notices if notice.share and not notice.device), None)
 
 
 def _with_findings(
@@ -231,7 +251,8 @@ def _without(view: ViewState, trouble: Sequence[str], width: int, most: int) -> 
         )
     slow = _slow(view)
     full = _full(view)
-    is_quiet = not slow and not full and not trouble and view.selection.threshold_us is not None
+    of_host = _of_host(found.notices)
+    is_quiet = not (slow or full or trouble or of_host) and view.selection.threshold_us is not None
     if found.evaluated and is_quiet and window.covered_us >= _QUIET_US:
         rest = wrap("; ".join((_nothing(view), *doubts)), width - len("   quiet: "))
         return [
@@ -239,7 +260,7 @@ def _without(view: ViewState, trouble: Sequence[str], width: int, most: int) -> 
             *((Span(f"{_INDENT}{part}", "dim"),) for part in rest[1:]),
         ]
     nothing = "no finding now" if found.over else f"no finding in {span(round(found.span_us, -6))}"
-    begin = [nothing] if found.evaluated else []
+    begin = [nothing] if found.evaluated and of_host is None else []
     said = (*begin, *(slow or [_nothing(view)]))
     if full:
         return _with_full(full, said, doubts, width, most)

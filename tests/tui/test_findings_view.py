@@ -199,6 +199,18 @@ def test_a_notice_is_one_dim_row_below_what_else_is_known():
     assert "quiet" not in text_of(lines), "there is no threshold"
 
 
+@pytest.mark.parametrize(("size", "rows"), [((80, 24), 2), ((80, 12), 1)])
+def test_a_notice_about_all_of_the_host_is_said_first(size, rows):
+    busy = replace(SEEN, device="", short="all CPUs are busy: programs wait for one 97% of the time")
+    lines, named, _ = verdict_of(LATE, busy, size=size, threshold_us=9_000_000_000)
+    assert plain(lines[0]).startswith(f" · {busy.short}")
+    assert named == []
+    assert len(lines) == rows
+    assert "quiet" not in text_of(lines)
+    assert "no finding" not in text_of(lines)
+    assert rows == 1 or plain(lines[1]).startswith(" ○ nothing above 150 min for 12 s")
+
+
 def test_a_host_is_quiet_only_where_that_is_known():
     fast = 9_000_000_000
     assert text_of(verdict_of(threshold_us=fast).lines).startswith(" ● quiet: nothing above 150 min for 12 s")

@@ -88,7 +88,7 @@ _CONTEXT_LATER_NS = 60_000_000_000
 loaded later."""
 _DIGITS = 20
 """Digits of 2^64."""
-_STEAL, _CPU_TIMES = 7, 8
+_IDLE, _IOWAIT, _STEAL, _CPU_TIMES = 3, 4, 7, 8
 """user nice system idle iowait irq softirq steal; the guest times after them are in user and nice."""
 _PSI_TOTAL = re.compile(rb"^(some|full) .*\btotal=(\d{1,20})\b", re.MULTILINE)
 _PAGES = re.compile(rb"\nnr_(dirty|writeback|dirty_threshold|dirty_background_threshold) (\d{1,20})\b")
@@ -631,11 +631,13 @@ def _is_number(word: bytes) -> bool:
 
 
 def _stat(data: bytes) -> _Parsed:
-    """Yield the share of steal in all CPU time, in ticks."""
+    """Yield the shares of steal and of busy time in all CPU time, in ticks; a CPU that waits for I/O is idle."""
     fields = data.partition(b"\n")[0].split()
     times = [int(number) for number in fields[1 : 1 + _CPU_TIMES] if _is_number(number)]
     if fields[:1] == [b"cpu"] and len(times) == _CPU_TIMES:
-        yield "steal", times[_STEAL], sum(times)
+        total = sum(times)
+        yield "steal", times[_STEAL], total
+        yield "cpu_busy", total - times[_IDLE] - times[_IOWAIT], total
 
 
 def _vmstat(data: bytes) -> _Parsed:
