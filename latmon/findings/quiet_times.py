@@ -10,18 +10,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from latmon.findings.facts import Block, mean_time_of
+from latmon.findings.maintenance_threads import QUIET_SHARE, WORKS, share_in, shares
 from latmon.model.frame import Device, Flow
 from latmon.model.measurements import KERNEL, MAINTENANCE, SEEN
 from latmon.model.measurements.maintenance import Maintenance
 
 DISCARDS = "discards"
-QUIET_SHARE = 0.02
-"""Greatest share of a block's time that discards take, all together, in a block without them."""
 OPS = ("read", "write")
 _MOST = 256
 """Works, at the same time, before which the I/Os are kept."""
 _OVER_US = 60_000_000
 """Work that has not run for as long is over: the blocks of the last minute are without it."""
+_THREADS_US = 600_000_000
+"""The same of a thread's work, which shows only while I/Os are counted by process."""
 _DISCARDS_US = 3600_000_000
 """Time for which a discard now and then doesn't end what was before the first one."""
 
@@ -74,7 +75,14 @@ def is_without(work: Maintenance) -> Callable[[Block], bool]:
     """Return a test of a block for work not running in it."""
     if work.work == DISCARDS:
         return lambda block: discard_share(block, work.device) <= QUIET_SHARE
+    if work.work in WORKS:
+        return lambda block: _is_without_thread(block, work)
     return lambda block: not time_of(block, work)
+
+
+def _is_without_thread(block: Block, work: Maintenance) -> bool:
+    share = share_in(block, work)
+    return share is not None and share <= QUIET_SHARE
 
 
 class _Kept(NamedTuple):
@@ -117,6 +125,7 @@ class QuietTimes:
 
 def _works(block: Block) -> Iterator[Maintenance]:
     yield from block[MAINTENANCE]
+    yield from (work for work, share in shares(block).items() if share > QUIET_SHARE)
     rows = (row for table in (KERNEL, SEEN) for row in block[table].items())
     for device in {flow.device for flow, done in rows if flow.op == "discard" and done.count}:
         if discard_share(block, device) > QUIET_SHARE:
@@ -142,4 +151,5 @@ def _times_of(blocks: Sequence[Block], devices: Iterable[str]) -> Iterator[tuple
 
 def _is_over(work: Maintenance, kept: _Kept, now_us: int) -> bool:
     is_old = work.work == DISCARDS and now_us - kept.quiet.end_us > _DISCARDS_US
-    return is_old or now_us - kept.ran_us > _OVER_US
+    over_us = _THREADS_US if work.work in WORKS else _OVER_US
+    return is_old or now_us - kept.ran_us > over_us

@@ -74,6 +74,19 @@ def test_as_many_that_take_longer_are_no_load():
     assert not any("limit" in step.what for step in finding.steps)
 
 
+def test_a_program_with_as_many_in_flight_because_they_wait_is_harm():
+    """A copy's large writes: two threads of a database have 1.8 reads in flight then, each of them 84 times as long."""
+    before = (load("sda", "dbserver", 150, 1_600, busy=IDLE),)
+    copied = load("sda", "backup", 100, 160_000, op="write", size=MIB)
+    (finding,) = findings(*[before] * 4, *[(load("sda", "dbserver", 68, 135_000), copied)] * 4)
+    assert finding.severity == WARNING
+    assert "reads of dbserver take 135 ms" in finding.summary
+    more = (load("sda", "dbserver", 300, 135_000), copied)
+    assert [finding.severity for finding in findings(*[before] * 4, *[more] * 4) if "backup" in finding.short] != [
+        WARNING
+    ]
+
+
 def test_a_few_more_that_take_far_longer_are_a_slower_device():
     before = (load("sda", "mail", 20, 2_000, busy={0: 4950, 1: 50}),)
     now = (load("sda", "mail", 40, 400_000),)

@@ -249,3 +249,82 @@ def test_other_findings_name_what_ran_at_the_same_time():
     engine.finish()
     by_id = {one.id: one for one in engine.current}
     assert "md check of md0 ran for 5 s of that time" in [fact.text for fact in by_id["io-errors"].facts]
+
+
+LOOP = disk("loop0", driver="", kind="loop")
+
+
+def lazy(at_s, read_us=1_600, *, reads=150, zeroed=0, zero_us=177_000, thread="ext4lazyinit", traced=True):
+    """Return a block of 5 s of a database's reads, beside writes of 440 KiB by a thread of the kernel."""
+    kernel = {Flow("loop0", "read"): Completed(reads, reads * 4096, reads * read_us)}
+    issuers = {Issuer("loop0", "read", "/", pid=7, comm="dbserver"): _issued(reads, 4096, read_us)}
+    if zeroed:
+        kernel[Flow("loop0", "write")] = Completed(zeroed, zeroed * 440_000, zeroed * zero_us)
+        issuers[Issuer("loop0", "write", "/", pid=90, comm=thread)] = _issued(zeroed, 440_000, zero_us)
+    return frame(at_s, kernel=kernel, tables={ISSUERS: issuers if traced else {}})
+
+
+def _issued(ios, size, us):
+    return IssuedIO(ios, ios * size, hist({us: ios}))
+
+
+def initialised(quiet=4, blocks=3, **during):
+    frames = [lazy(100 + 5 * n) for n in range(quiet)]
+    frames += [
+        lazy(100 + 5 * (quiet + n), zeroed=100, **{"read_us": 135_000, "reads": 68} | during) for n in range(blocks)
+    ]
+    return found(RULE, frames, [LOOP])
+
+
+def test_a_thread_that_zeroes_inode_tables_while_a_database_reads():
+    """The disk does 8.6 MB/s, all of it for ext4lazyinit: reads take 135 ms instead of 1.6, 13.5/s instead of 30."""
+    (finding,) = initialised()
+    assert (finding.severity, finding.device) == ("warning", "loop0")
+    assert finding.short == "loop0: reads of dbserver take 135 ms, else 1.6 ms: ext4lazyinit runs"
+    assert finding.summary == (
+        "loop0: ext4lazyinit zeroes inode tables of a new ext4 for 15 s of the last minute; reads of dbserver take "
+        "135 ms on average meanwhile, else 1.6 ms"
+    )
+    assert ("mount -o remount,init_itable=100 /MOUNT",) in [step.commands for step in finding.steps]
+
+
+def test_it_is_known_after_two_blocks():
+    assert initialised(blocks=2)
+    assert initialised(blocks=1) == []
+
+
+@pytest.mark.parametrize(
+    "during",
+    [
+        pytest.param({"read_us": 1_700, "reads": 150}, id="reads are as fast"),
+        pytest.param({"zero_us": 900}, id="it waits between its writes"),
+        pytest.param({"thread": "dd"}, id="a program's writes"),
+        pytest.param({"quiet": 0}, id="nothing known before"),
+    ],
+)
+def test_a_thread_without_harm_is_no_finding(during):
+    assert initialised(**during) == []
+
+
+def test_work_of_a_thread_that_lasts_is_compared_with_the_time_before_it():
+    """Blocks in which I/Os were not counted by process don't end it."""
+    frames = [lazy(100 + 5 * n) for n in range(5)]
+    frames += [lazy(125 + 5 * n, 135_000, reads=68, zeroed=100, traced=n % 2 == 0) for n in range(41)]
+    engine = RuleEngine(Origin("test", "here", "6.1.0", "0", start_mono_us=95 * S), (LOOP,))
+    for each in frames:
+        engine.take(each)
+    engine.finish()
+    assert not engine.failed
+    (finding,) = [finding for finding in engine.current if finding.device == "loop0"]
+    assert (finding.id, finding.severity) == (RULE, "warning")
+    assert "reads of dbserver take 135 ms on average meanwhile, before it 1.6 ms" in finding.summary
+
+
+@pytest.mark.parametrize(
+    ("comm", "work"),
+    [("f2fs_gc-259:3", "f2fs_gc"), ("bcache_writebac", "bcache_writeback"), ("btrfs-cleaner", "btrfs-cleaner")],
+)
+def test_threads_of_other_file_systems(comm, work):
+    (finding,) = initialised(thread=comm)
+    assert finding.short.endswith(f": {work} runs")
+    assert finding.steps

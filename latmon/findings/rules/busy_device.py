@@ -59,6 +59,8 @@ _OTHER_SIZE = 4.0
 """Sizes before that differ by so many times are named."""
 _MOST_BYTES = 0.5
 """Part of the bytes that threads of the kernel read or write, from which on a program above is named for them."""
+_FAR_LONGER, _SAME_RATE = 10.0, 1.2
+"""Times as long as before, and at most so many times as often, from which on a program's I/Os wait, however many."""
 _MOST_WAITERS = 3
 _NAME_CELLS = 11
 _REFUTED = "its I/Os take as long with one of them in flight: then it is slow, not busy"
@@ -186,7 +188,7 @@ def _busy(facts: Facts, device: str, limits: Thresholds) -> _Busy | None:
         op_us=_mean_us(blocks, device, holder.ios.op) or 0.0,
         before_us=_mean_us(earlier, device, holder.ios.op),
         change=_change(before, load, times_slower, limits),
-        waiters=tuple(_waiters((earlier, blocks), named, (device, *above), limits)),
+        waiters=tuple(_waiters((_settled(earlier), blocks), named, (device, *above), limits)),
     )
 
 
@@ -312,10 +314,19 @@ def _holder_above(blocks: Sequence[Block], above: Sequence[str], below: ProgramI
     return most if is_most else None
 
 
+def _settled(earlier: Sequence[Block]) -> Sequence[Block]:
+    """Return the blocks before the change, without the last one, in which it may have begun, where there are others."""
+    return earlier[:-1] or earlier
+
+
 def _waiters(
     spans: tuple[Sequence[Block], Sequence[Block]], holder: _Holder, devices: Iterable[str], limits: Thresholds
 ) -> Iterator[_Waiter]:
-    """Yield other programs with few in flight whose I/Os waited far less before, the longest time in all first."""
+    """Yield other programs whose I/Os waited far less before, the longest time in all first.
+
+    They have few in flight. One with more may be a part of the load, except where it issues no more than before, and
+    its I/Os wait ten times as long: then it has more in flight because they wait.
+    """
     earlier, blocks = spans
     programs = [_Waiter(ios, name) for name in devices for ios in ios_by_program(blocks, name)]
     programs.sort(key=lambda waiter: -waiter.ios.time_us)
@@ -327,10 +338,20 @@ def _waiters(
         if ios.latency.count < limits["ios"] or ios.mean_us < limits["others_us"]:
             continue
         before_us = _mean_us(earlier, waiter.device, ios.op)
-        waits_longer = before_us is not None and ios.mean_us >= limits["slower"] * before_us
-        if waits_longer and ios.in_flight <= _AS_DEEP * holder.in_flight:
+        if before_us is None or ios.mean_us < limits["slower"] * before_us:
+            continue
+        is_same_load = ios.per_s <= _SAME_RATE * _per_s(earlier, waiter.device, ios.op)
+        waits_far_longer = ios.mean_us >= _FAR_LONGER * before_us
+        if ios.in_flight <= _AS_DEEP * holder.in_flight or (is_same_load and waits_far_longer):
             names.add(ios.name)
             yield waiter
+
+
+def _per_s(blocks: Sequence[Block], device: str, op: str) -> float:
+    """Return the rate of an op's I/Os."""
+    mean_time = mean_time_of(blocks, device, op)
+    span_us = sum(block.span_us for block in blocks)
+    return mean_time.ios * 1e6 / span_us if mean_time is not None and span_us else 0.0
 
 
 def _finding(facts: Facts, busy: _Busy) -> Finding:

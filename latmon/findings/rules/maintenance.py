@@ -1,21 +1,27 @@
 """maintenance: work on a volume, or discards, run beside the I/Os of programs.
 
-An array that is checked or rebuilt, a file system that is balanced, a drive that tests itself and a storm of discards
-(fstrim, blkdiscard, the mount option discard) take time of disks that nobody asked for in that moment. It ends by
+An array that is checked or rebuilt, a file system that is balanced, a thread of the kernel that initialises or cleans a
+file system, a drive that tests itself and a storm of discards (fstrim, blkdiscard, the mount option discard) take time
+of disks that nobody asked for in that moment. It ends by
 itself, so that advice about hardware is wrong meanwhile. The I/Os of programs in the blocks in which the work ran are
 compared with those in the blocks in which it did not, as for a noisy neighbour, or with those before it began. An
-array's own counters are without the I/Os of its check; of a disk whose file system is balanced they are with them. No
-finding: work that waits, a few discards, and discards that are fast.
+array's own counters are without the I/Os of its check; of a disk whose file system is balanced they are with them. A
+thread is known by the I/Os that it issues, and is a finding only where those of programs are slower. No finding: work
+that waits, a few discards, and discards that are fast.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
+from latmon.findings import maintenance_threads
 from latmon.findings.evidence import maintenance_of
 from latmon.findings.facts import Block, Facts, mean_time_of
+from latmon.findings.maintenance_threads import WORKS
+from latmon.findings.program_ios import ios_by_program
 from latmon.findings.quiet_times import DISCARDS, OpTimes, discard_share, is_without, op_times, time_of
 from latmon.findings.quiet_times import OPS as OPS_OF_PROGRAMS
 from latmon.findings.rule import (
@@ -49,6 +55,46 @@ _BY_KERNEL, _BY_TOOL = "as of at most a minute ago", "as a tool reports it every
 _SELF_TESTS = {1: "short self-test", 2: "extended self-test"}
 _SHARE_OF_RUNS = 0.5
 """Least share of a block in which work that is no discard ran, so that the block counts as one with it."""
+_MOST_OF_OP = 0.5
+"""Share of the I/Os of an op from which on they are those of a thread's work, or a program is named for them."""
+_NAME_CELLS = 12
+_THREAD_STEPS: Mapping[str, tuple[Step, ...]] = MappingProxyType(
+    {
+        "ext4lazyinit": (
+            Step(
+                "let it wait longer after each group of blocks: with init_itable=N it waits N times as long as the "
+                "last one took (10 where nothing is set); it ends when all inode tables are zeroed",
+                "it takes longer until then; undone by the old value",
+                ("mount -o remount,init_itable=100 /MOUNT",),
+            ),
+            Step(
+                "let mkfs zero them where the next file system is made: mkfs.ext4 -E lazy_itable_init=0",
+                "mkfs is slower",
+            ),
+        ),
+        "f2fs_gc": (
+            Step("see whether it is told to hurry, and how full the file system is", commands=("df -h /MOUNT",)),
+            Step(
+                "let it work while the device is idle",
+                "the file system has fewer free segments until then; undone by the old value",
+                ("echo 0 > /sys/fs/f2fs/DEVICE/gc_urgent",),
+            ),
+        ),
+        "btrfs-cleaner": (
+            Step("see which subvolumes are still to be removed", commands=("btrfs subvolume list -d /MOUNT",)),
+            Step("delete snapshots at night, a few at a time", "they take up space until then"),
+        ),
+        "bcache_writeback": (
+            Step("see how much is still to be written", commands=("cat /sys/block/bcache0/bcache/dirty_data",)),
+            Step(
+                "let it write slower",
+                "the cache has less room for writes; undone by the old value",
+                ("echo 8192 > /sys/block/bcache0/bcache/writeback_rate_minimum",),
+            ),
+        ),
+    }
+)
+"""Work of a thread -> what to do about it."""
 _REFUTED = "the I/Os take as long after the work has ended, or while it is paused"
 
 
@@ -80,13 +126,19 @@ class _Work(NamedTuple):
     lasted_us: int
     effect: _Effect | None
     """None: the I/Os of programs did not become slower, or that isn't known."""
+    sufferer: str = ""
+    """The program that issues most of the I/Os that became slower; empty: not known, or none issues most."""
 
 
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     """Yield a finding per device on which work runs."""
     for name in sorted(facts.devices):
         device = facts.device(name)
-        work = _kernel_work(facts, device, limits) or _discards(facts, device, limits)
+        work = (
+            _kernel_work(facts, device, limits)
+            or _thread_work(facts, device, limits)
+            or _discards(facts, device, limits)
+        )
         if work is not None:
             yield _finding(facts, work)
         elif (reported := _by_tools(device)) and _has_io(facts, name):
@@ -109,6 +161,44 @@ def _kernel_work(facts: Facts, device: Device, limits: Thresholds) -> _Work | No
 def _runs(work: measurements.Maintenance) -> Callable[[Block], bool]:
     """Return a test of a block for the work having run in most of it."""
     return lambda block: time_of(block, work) >= _SHARE_OF_RUNS * block.span_us
+
+
+def _thread_work(facts: Facts, device: Device, limits: Thresholds) -> _Work | None:
+    """Return what a thread of the kernel does at the end of the window, where the I/Os of programs are slower."""
+    works = {
+        row.work for block in facts.window for row in maintenance_threads.shares(block) if row.device == device.name
+    }
+    for name in sorted(works):
+        row = measurements.Maintenance(device.name, name)
+
+        def is_busy(block: Block, row: measurements.Maintenance = row) -> bool:
+            return maintenance_threads.runs(block, row, limits["busy"])
+
+        busy = [block for block in facts.window if is_busy(block)]
+        if not busy or busy[-1] is not facts.window[-1]:
+            continue
+        ops = [op for op in OPS_OF_PROGRAMS if not _is_most_of_op(busy, row, op)]
+        effect = _effect(facts, device, row, is_busy, limits, ops=ops)
+        if effect is not None:
+            lasted_us = sum(block.span_us for block in busy)
+            return _Work(device, name, lasted_us, effect, _sufferer(busy, effect))
+    return None
+
+
+def _is_most_of_op(blocks: Sequence[Block], row: measurements.Maintenance, op: str) -> bool:
+    """Return whether most I/Os of an op are those of a thread's work."""
+    by_program = [ios for ios in ios_by_program(blocks, row.device) if ios.op == op]
+    own = sum(ios.latency.count for ios in by_program if maintenance_threads.is_thread_of(row.work, ios.name))
+    return own > _MOST_OF_OP * sum(ios.latency.count for ios in by_program)
+
+
+def _sufferer(blocks: Sequence[Block], effect: _Effect) -> str:
+    """Return the program that issues most of the I/Os of the effect's op; empty: none does, or not known."""
+    by_program = [ios for ios in ios_by_program(blocks, effect.device) if ios.op == effect.op]
+    most = max(by_program, key=lambda ios: ios.latency.count, default=None)
+    if most is None or most.is_of_kernel:
+        return ""
+    return most.name if most.latency.count > _MOST_OF_OP * sum(ios.latency.count for ios in by_program) else ""
 
 
 def _discards(facts: Facts, device: Device, limits: Thresholds) -> _Work | None:
@@ -174,10 +264,12 @@ def _effect(
     work: measurements.Maintenance,
     runs: Callable[[Block], bool],
     limits: Thresholds,
+    *,
+    ops: Sequence[str] = OPS_OF_PROGRAMS,
 ) -> _Effect | None:
     """Return the op of the device, or of a disk below an array without times, that lost most time to the work."""
     is_timed = facts.completed(device.name, *OPS_OF_PROGRAMS) or facts.has_io(device.name)
-    flows = [Flow(name, op) for name in ((device.name,) if is_timed else device.members) for op in OPS_OF_PROGRAMS]
+    flows = [Flow(name, op) for name in ((device.name,) if is_timed else device.members) for op in ops]
     during = [block for block in facts.blocks if runs(block)]
     otherwise = [block for block in facts.blocks if is_without(work)(block)]
     beside = [_effect_on(flow, op_times(otherwise, *flow), None, during, limits) for flow in flows]
@@ -213,7 +305,7 @@ def _finding(facts: Facts, work: _Work) -> Finding:
     if effect is not None:
         when = "else" if effect.until_us is None else "before it"
         summary += (
-            f"; {effect.op}s{_of(effect, name)} take {spelled(effect.during_us)} on average meanwhile, "
+            f"; {effect.op}s{_of(work)} take {spelled(effect.during_us)} on average meanwhile, "
             f"{when} {spelled(effect.otherwise_us)}"
         )
     return Finding(
@@ -238,18 +330,24 @@ def _short(work: _Work) -> str:
     runs = f"{within(_in_words(work), 36)}{_progress(work.device)}"
     if effect is None:
         return short_text(name, runs)
-    took = f"{plural_of_op(effect.op)} take {spelled(effect.during_us)}, else {spelled(effect.otherwise_us)}"
-    return short_text(name, took, f": {runs}")
+    whose = f" of {within(work.sufferer, _NAME_CELLS)}" if work.sufferer else ""
+    took = f"{plural_of_op(effect.op)}{whose} take {spelled(effect.during_us)}, else {spelled(effect.otherwise_us)}"
+    return short_text(name, took, f": {work.name} runs" if work.name in WORKS else f": {runs}")
 
 
 def _in_words(work: _Work) -> str:
     if work.name == DISCARDS:
         return "a storm of discards runs"
+    if work.name in WORKS:
+        return f"{work.name} {WORKS[work.name].does}"
     return f"{work.name} runs" if work.name.startswith(("md ", "btrfs ", "zfs ")) else f"its {work.name} runs"
 
 
-def _of(effect: _Effect, name: str) -> str:
-    return "" if effect.device == name else f" of {effect.device}"
+def _of(work: _Work) -> str:
+    """Return whose I/Os became slower, as the end of a noun."""
+    if work.effect is not None and work.effect.device != work.device.name:
+        return f" of {work.effect.device}"
+    return f" of {work.sufferer}" if work.sufferer else ""
 
 
 def _progress(device: Device) -> str:
@@ -345,6 +443,8 @@ def _steps(work: _Work) -> Iterator[Step]:
                 "none for the data; it is resumed by btrfs balance resume",
                 ("btrfs balance pause /MOUNT",),
             )
+    elif work.name in WORKS:
+        yield from _THREAD_STEPS[work.name]
     elif work.name == DISCARDS:
         yield Step("see who discards: screen 7", commands=("systemctl list-timers fstrim.timer",))
         yield Step(
@@ -406,7 +506,8 @@ def _degraded(facts: Facts, device: Device, missing: int) -> Finding:
 
 RULE = Rule(
     ID,
-    "an array is checked or lacks a disk, a file system is balanced, a drive tests itself, or discards take time",
+    "an array is checked or lacks a disk, a file system is balanced or initialised, a drive tests itself, or discards "
+    "take time",
     evaluate,
     needs=LATENCIES,
     thresholds={
