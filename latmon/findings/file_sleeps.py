@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 from latmon.analysis.attribution import whole_path
 from latmon.findings.facts import Block, Facts
+from latmon.findings.hangs import is_known_mount
 from latmon.findings.programs import Program, by_program
 from latmon.model import measurements
-from latmon.model.devices import HOST_SEPARATOR
 from latmon.model.frame import FileSystem
 from latmon.model.measurements.file_sleeps import FileSleep
 from latmon.model.measurements.server_waits import WaitedTime
@@ -100,10 +100,14 @@ def _sleepers(facts: Facts, causes: Sequence[str], waiting: float) -> list[Sleep
 def _place(row: FileSleep, rows: Iterable[FileSleep]) -> FileSystem:
     """Return the file system of a row, or of a call with a path that of other calls."""
     own = FileSystem(row.mount, row.kind, row.device)
-    if _is_known(row):
+    if is_known_mount(row.mount):
         return own
     host, name = row.mount, row.process.rpartition("/")[0]
-    alike = [other for other in rows if _is_known(other) and other.kind == row.kind and other.mount.startswith(host)]
+    alike = [
+        other
+        for other in rows
+        if is_known_mount(other.mount) and other.kind == row.kind and other.mount.startswith(host)
+    ]
     of_program = {_file_system(other) for other in alike if other.process.rpartition("/")[0] == name}
     places = of_program or {_file_system(other) for other in alike}
     return places.pop() if len(places) == 1 else own
@@ -111,11 +115,6 @@ def _place(row: FileSleep, rows: Iterable[FileSleep]) -> FileSystem:
 
 def _file_system(row: FileSleep) -> FileSystem:
     return FileSystem(row.mount, row.kind, row.device)
-
-
-def _is_known(row: FileSleep) -> bool:
-    """Return whether the mount is known: in a fleet, that of a host alone (`HOST:`) is not."""
-    return bool(row.mount) and not row.mount.endswith(HOST_SEPARATOR)
 
 
 def _sleeper(
@@ -142,7 +141,7 @@ def _sleeper(
         sleeps=sleeps,
         op_us=op_us,
         file_us=file_us,
-        is_placed=all(not _is_known(row) for row in rows) and bool(file_system.mount),
+        is_placed=all(not is_known_mount(row.mount) for row in rows) and bool(file_system.mount),
     )
 
 

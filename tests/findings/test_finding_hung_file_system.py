@@ -4,13 +4,16 @@ import time
 from dataclasses import replace
 
 import pytest
-from finding_cases import facts_of, found, frame, lasting, timed
+from finding_cases import WALL, disk, facts_of, found, frame, lasting, timed
 
 from latmon.findings.engine import not_evaluated
 from latmon.findings.rule import HANGS
-from latmon.model.measurements import HUNG_OPERATIONS, NFS_OPERATIONS, NFS_REQUESTS
+from latmon.model.measurements import FILE_SERVERS, FILE_SLEEPS, HUNG_OPERATIONS, NFS_OPERATIONS, NFS_REQUESTS
+from latmon.model.measurements.file_sleeps import FileSleep
 from latmon.model.measurements.hung_operations import HungOperation, HungTime
 from latmon.model.measurements.nfs import NfsCalls, NfsMount, NfsOperation, NfsRequests
+from latmon.model.measurements.server_waits import FileServer, WaitedTime
+from latmon.support.units import clock
 
 RULE = "hung-file-system"
 WRITER = HungOperation("loop0", "/srv/db", "ext4", "frozen", "postgres/7")
@@ -111,18 +114,28 @@ def test_a_recording_with_thousands_of_rows_is_evaluated_at_once():
 def test_a_silent_server_is_named_with_its_mount():
     (one,) = found(RULE, of_blocks(3, REMOTE))
     assert one.device == ""
-    assert one.summary == "the server of /mnt/nfs is silent for 15 s: ls (pid 5) waits"
+    since = clock(one.began.wall)
+    assert one.summary == (
+        f"ls (pid 5) is stuck since {since}, for 15 s, on /mnt/nfs (nfs4): its server does not answer"
+    )
+    assert one.short == f"ls stuck on /mnt/nfs since {since}: its server is silent"
+    assert one.began.wall == WALL + 110 - 15
     assert "fsfreeze" not in " ".join(step.text for step in one.steps)
 
 
 def test_a_file_system_without_a_disk_of_a_fleet_has_its_host():
     (one,) = found(RULE, of_blocks(3, REMOTE._replace(device="web1:", mount="web1:/mnt/nfs")))
-    assert one.summary == "web1: the server of web1:/mnt/nfs is silent for 15 s: ls (pid 5) waits"
+    since = clock(one.began.wall)
+    assert one.summary == (
+        f"web1: ls (pid 5) is stuck since {since}, for 15 s, on web1:/mnt/nfs (nfs4): its server does not answer"
+    )
+    assert one.short == f"web1: ls stuck on /mnt/nfs since {since}: its server is silent"
 
 
 def test_the_short_text_has_the_end_of_a_long_mount():
     (finding,) = found(RULE, of_blocks(3, REMOTE._replace(mount="/var/lib/containers/storage/volumes/orders")))
-    assert finding.short == "the server of …ainers/storage/volumes/orders is silent for 15 s"
+    since = clock(finding.began.wall)
+    assert finding.short == f"ls stuck on …ainers/storage/volumes/orders since {since}"
 
 
 def test_without_its_mount_it_has_a_placeholder():
@@ -206,3 +219,48 @@ def test_of_an_nfs_server_that_answers_others_that_is_said():
     facts = {fact.name: fact.text for fact in one.facts}
     assert facts["nfs_answered"] == "the server answers others: 30 NFS requests on its connections in the last seconds"
     assert "nfs_silent_us" not in facts
+
+
+NAS = HungOperation("", "/dev/shm/blind7/nas.mnt", "fuse.sshfs", "server", "imgproxy/1753")
+SERVED = {FileServer(NAS.mount, "sshfs/5"): 5_000_000, FileServer("/srv/images", "delayfs/6"): 5_000_000}
+
+
+def stuck(row, blocks=5):
+    """Blocks of 5 s in which three threads of a program are stuck in open() on a FUSE mount, of two; a disk is fast."""
+    sleep = FileSleep("", row.mount, row.kind, "server", "open", "", row.process)
+    tables = {
+        **hung(row, threads=3),
+        FILE_SLEEPS: {sleep: WaitedTime(15_000_000)},
+        FILE_SERVERS: SERVED,
+    }
+    return lasting(blocks, histograms=timed("loop0", ((200, {"hba": 900}),)), tables=tables)
+
+
+def test_the_operation_the_mount_and_its_server_are_named_and_that_the_disks_are_healthy():
+    (finding,) = found(RULE, stuck(NAS), [disk("loop0")])
+    since = clock(finding.began.wall)
+    assert finding.summary == (
+        f"imgproxy (pid 1753) is stuck since {since}, for 25 s, in open on /dev/shm/blind7/nas.mnt (fuse.sshfs): its "
+        "server (sshfs) does not answer"
+    )
+    assert finding.short == f"imgproxy stuck in open on …lind7/nas.mnt since {since}: sshfs is silent"
+    facts = {fact.name: fact.text for fact in finding.facts}
+    assert facts["server"] == "the process sshfs serves it"
+    assert facts["disks"] == "the disks are healthy: an I/O takes loop0 900 us on average"
+    assert "threads wait" in facts["threads"]
+    assert [finding.severity for finding in found(RULE, stuck(NAS, 6), [disk("loop0")])] == ["critical"]
+
+
+def test_of_two_mounts_both_are_named_where_it_is_not_known_which_one_it_is():
+    (finding,) = found(RULE, stuck(NAS._replace(mount="", kind="fuse")), [disk("loop0")])
+    assert "in open on /dev/shm/blind7/nas.mnt or /srv/images: its server does not answer" in finding.summary
+    facts = {fact.name: fact.text for fact in finding.facts}
+    assert facts["mount_2"] == "it may be /srv/images, which delayfs serves"
+    (unknown,) = found(RULE, lasting(5, tables=hung(NAS._replace(mount="", kind="fuse"))))
+    assert "on a fuse mount: its server does not answer" in unknown.summary
+
+
+def test_calls_with_paths_are_on_the_mount_whose_server_is_known_to_be_silent():
+    unknown = NAS._replace(mount="", kind="fuse", process="ls/9")
+    frames = lasting(5, tables=hung(NAS, unknown))
+    assert [finding.state[0] for finding in found(RULE, frames)] == [NAS.mount]

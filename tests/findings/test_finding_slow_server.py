@@ -10,6 +10,7 @@ from latmon.findings.rule import SERVERS
 from latmon.model import measurements
 from latmon.model.frame import FileOperation, FileSplit, FileSystem
 from latmon.model.measurements.files import FilePart, FileSeries
+from latmon.model.measurements.hung_operations import HungOperation, HungTime
 from latmon.model.measurements.nfs import NfsCalls, NfsOperation
 from latmon.model.measurements.server_waits import FileServer, ServerWait, WaitedTime
 
@@ -139,3 +140,29 @@ def test_in_a_fleet_each_host_has_its_own():
     assert first.summary.startswith("db1: thumbnailer (pid 7) waits about 125 ms each time on a fuse file system")
     assert second.short == "db2: operations on /mnt/nas take about 250 ms, indexer waits, not the disk"
     assert (first.device, second.device) == ("db1:", "db2:")
+
+
+def hangs(lasted_us=5_000_000, times=0, key=WAIT):
+    row = HungOperation("", key.mount, key.kind, "server", key.process)
+    return {measurements.HUNG_OPERATIONS: {row: HungTime(lasted_us, lasted_us, times)}}
+
+
+def test_an_operation_that_does_not_return_is_not_slow():
+    """It was said that an open takes 565 ms or more, then 734 ms, 902 ms and so on."""
+    fast = blocks(sampled(50_000, 100), n=6)
+    began = blocks(sampled(4_500_000, 20), hangs(3_000_000, 1), n=1)
+    stuck = blocks(sampled(5_000_000, 0), hangs(), n=5)
+    for ended in range(1, 6):
+        frames = shifted_on([*fast, *began, *stuck[:ended]])
+        assert found(RULE, frames, [disk()]) == []
+
+
+def test_operations_that_take_seconds_and_return_are_slow():
+    slow = blocks(sampled(5_000_000, 2), hangs(1_500_000, 2), n=6)
+    (finding,) = found(RULE, slow, [disk()])
+    assert "waits about 2.5 s each time" in finding.summary
+
+
+def shifted_on(frames):
+    """Return the frames one after the other."""
+    return [replace(block, mono_us=(100 + 5 * at) * 1_000_000, seq=at) for at, block in enumerate(frames)]

@@ -115,4 +115,4 @@ def test_a_capture_names_it_and_ends_in_time(backend, tmp_path):
         frames = capture.frames()
     processes = {key.process for frame in frames for key in hung_rows(frame, point)}
     assert {process.rpartition("/")[2] for process in processes} == {str(pid)}
-    assert f"the server of {point} is silent" in capture.stderr
+    assert f"in read on {point} (fuse.silent): its server" in capture.stderr

@@ -2,17 +2,20 @@
 
 A frozen file system (fsfreeze, a snapshot of LVM, of a backup or of a hypervisor's guest agent) lets all writers sleep
 until it is thawed: no device is busy, and no latency of a device shows it. A server of FUSE, NFS, SMB, Ceph or 9P that
-does not answer looks alike. No finding: a freeze of a second, as for a snapshot; a server that answers slowly.
+does not answer looks alike: the operation, the mount and the process that serves it are named, as far as they are
+known. No finding: a freeze of a second, as for a snapshot; a server that answers slowly.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
-from latmon.findings.evidence import nfs_facts
+from latmon.findings.evidence import disk_facts, nfs_facts
 from latmon.findings.facts import Block, Facts
+from latmon.findings.hangs import is_known_mount, server_of, unbroken
 from latmon.findings.programs import by_program
 from latmon.findings.rule import (
     CRITICAL,
@@ -30,16 +33,22 @@ from latmon.findings.rule import (
     duration_facts,
     plain,
     short_text,
+    within,
 )
-from latmon.model.frame import FROZEN, FileSystem
-from latmon.model.measurements import HUNG_OPERATIONS, NFS_REQUESTS
+from latmon.model.devices import HOST_SEPARATOR
+from latmon.model.frame import FROZEN, SERVER, FileSystem
+from latmon.model.measurements import FILE_SERVERS, FILE_SLEEPS, HUNG_OPERATIONS, NFS_REQUESTS
 from latmon.model.measurements.hung_operations import HungOperation, HungTime
 from latmon.model.measurements.nfs import NfsMount
 from latmon.support.text import path_end
-from latmon.support.units import counted, spelled
+from latmon.support.units import clock, counted, spelled
 
 ID = "hung-file-system"
 _MOST_PROGRAMS = 4
+_MOST_CANDIDATES = 3
+"""So many mounts are named where it isn't known which one it is."""
+_SHORT_PATH, _NAME_CELLS = 14, 12
+"""Cells of a mount, beside its server, and of a program's name in the short text."""
 _LEAST_TIMES = 3
 """Freezes within the window: two may be a snapshot and its backup."""
 _REFUTED = {
@@ -82,10 +91,10 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     """Yield a finding per server's mount, and per device about the file system on which operations hung longest."""
     longest: dict[tuple[str, str], _Hung] = {}
     hung_file_systems = [*_lasting(facts, limits), *_repeated(facts, limits)]
-    is_frozen_known = any(hung.is_frozen and hung.file_system.mount for hung in hung_file_systems)
+    are_known = {hung.is_frozen for hung in hung_file_systems if hung.file_system.mount}
     for hung in hung_file_systems:
         file_system = hung.file_system
-        if is_frozen_known and not file_system.mount:  # most likely calls with paths on that one
+        if hung.is_frozen in are_known and not file_system.mount:  # most likely calls with paths on that one
             continue
         key = file_system.device, "" if file_system.device else file_system.mount
         before = longest.get(key)
@@ -102,30 +111,12 @@ def _lasting(facts: Facts, limits: Thresholds) -> Iterator[_Hung]:
     """Yield the file systems on which operations of a process hang now and have done so long enough."""
     longest: dict[_Subject, tuple[int, HungOperation]] = {}
     for row in facts.window[-1][HUNG_OPERATIONS]:
-        blocks = _unbroken(facts.window, row)
+        blocks = unbroken(facts.window, row)
         lasted_us = sum(block[HUNG_OPERATIONS][row].lasted_us for block in blocks)
         if lasted_us >= limits["lasting_us"] and lasted_us > longest.get(row[:-1], (0, row))[0]:
             longest[row[:-1]] = lasted_us, row
     for lasted_us, row in longest.values():
-        yield _hung(facts, row, _unbroken(facts.window, row), lasted_us)
-
-
-def _unbroken(window: Sequence[Block], row: HungOperation) -> list[Block]:
-    """Return the last blocks through which operations of a process have hung without a break.
-
-    The block in which they began to hang is the first of them, unless it has the time of others, too.
-    """
-    blocks: list[Block] = []
-    for at in range(len(window) - 1, -1, -1):
-        time = window[at][HUNG_OPERATIONS].get(row)
-        if time is None or time.times > 1:
-            break
-        has_others = at > 0 and row in window[at - 1][HUNG_OPERATIONS]
-        if time.times == 0 or not has_others:
-            blocks.append(window[at])
-        if time.times:
-            break
-    return blocks
+        yield _hung(facts, row, unbroken(facts.window, row), lasted_us)
 
 
 def _repeated(facts: Facts, limits: Thresholds) -> Iterator[_Hung]:
@@ -183,8 +174,7 @@ def _finding(facts: Facts, hung: _Hung, limits: Thresholds) -> Finding:
         effect = f"{where} is frozen (fsfreeze, a snapshot) for {lasted}: writes wait, not for the device"
         short = [f"frozen for {lasted}: writes wait", f" on {where}", ", not for the device"]
     else:
-        effect = f"the server of {where} is silent for {lasted}"
-        short = [f"the server of {path_end(where, PATH_CELLS)} is silent for {lasted}"]
+        return _silent_finding(facts, hung, limits)
     is_critical = not hung.is_repeated and hung.lasted_us >= limits["critical_us"]
     return Finding(
         ID,
@@ -199,6 +189,76 @@ def _finding(facts: Facts, hung: _Hung, limits: Thresholds) -> Finding:
         short=short_text(device, *short),
         state=(hung.file_system.mount, FROZEN if hung.is_frozen else ""),
     )
+
+
+def _silent_finding(facts: Facts, hung: _Hung, limits: Thresholds) -> Finding:
+    """Return the finding about a server that does not answer."""
+    mount, kind, device = hung.file_system
+    before = f"{device.removesuffix(':')}: " if device else ""
+    op, server = _op(facts, hung), server_of(facts, mount)
+    since = facts.moment(facts.end_us - hung.lasted_us)
+    is_known = is_known_mount(mount)
+    candidates = [] if is_known else _candidates(facts, hung)
+    where = (mount if is_known else " or ".join(candidates)) or f"a {kind} mount"
+    of_kind = f" ({kind})" if is_known and kind else ""
+    programs = list(by_program(hung.rows))
+    others = len(programs) - 1
+    are = f" and {counted(others, 'other program')} are" if others else " is"
+    stuck = f"stuck since {clock(since.wall)}, for {spelled(hung.lasted_us)}"
+    doing = f" in {op}" if op else ""
+    silent = f"its server{f' ({server})' if server else ''} does not answer"
+    name = within(programs[0].name or "a program", _NAME_CELLS)
+    place = path_end(where.rpartition(":")[2] if device else where, _SHORT_PATH if server else PATH_CELLS)
+    return Finding(
+        ID,
+        CRITICAL if hung.lasted_us >= limits["critical_us"] else WARNING,
+        device,
+        f"{before}{programs[0].text}{are} {stuck},{doing} on {where}{of_kind}: {silent}",
+        (
+            *_server_facts(facts, server, candidates),
+            *_facts(hung),
+            *_request_facts(facts, mount),
+            *nfs_facts(facts, mount),
+            *disk_facts(facts, device if device.endswith(HOST_SEPARATOR) else ""),
+        ),
+        Where("overview", device),
+        tuple(_steps(hung)),
+        _REFUTED[False],
+        1.0,
+        short=short_text(
+            device.removesuffix(":"),
+            f"{name} stuck{doing} on {place} since {clock(since.wall)}",
+            f": {within(server, _NAME_CELLS)} is silent" if server else ": its server is silent",
+        ),
+        state=(mount, ""),
+        began=since,
+    )
+
+
+def _op(facts: Facts, hung: _Hung) -> str:
+    """Return the operation in which the threads of the first program are stuck; empty where it is not known."""
+    process = hung.rows[0][0]
+    ops = Counter[str]()
+    for row, time in facts.window[-1][FILE_SLEEPS].items():
+        if row.cause == SERVER and row.process == process and row.mount == hung.file_system.mount and row.op:
+            ops[row.op] += time.waited_us
+    return max(ops, key=lambda op: (ops[op], op), default="")
+
+
+def _candidates(facts: Facts, hung: _Hung) -> list[str]:
+    """Return the mounts that it may be, of those whose servers are known; none: too many, or none is known."""
+    if not hung.file_system.kind.startswith("fuse"):
+        return []
+    mounts = sorted({row.mount for row in facts[FILE_SERVERS] if row.mount.startswith(hung.file_system.mount)})
+    return mounts if len(mounts) <= _MOST_CANDIDATES else []
+
+
+def _server_facts(facts: Facts, server: str, candidates: Sequence[str]) -> Iterator[Fact]:
+    if server:
+        yield Fact("server", server, f"the process {server} serves it")
+    for at, mount in enumerate(candidates, 1):
+        serves = server_of(facts, mount)
+        yield Fact(f"mount_{at}", mount, f"it may be {mount}, which {serves or 'a process that is not known'} serves")
 
 
 def _who(hung: _Hung) -> str:

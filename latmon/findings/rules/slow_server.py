@@ -3,18 +3,19 @@
 No device of the host is slow then, and none may be busy. Threads that wait for a server are seen by looks at the kernel
 functions in which they sleep; those make the tracer follow operations on files, which has the operation and the mount.
 Of NFS the client's own counters have them without a tracer. No finding: a server that is fast; one that is silent,
-which is hung-file-system.
+which is hung-file-system: the time of an operation that has not returned is none of slow ones.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from latmon.analysis.attribution import FileRow, file_rows, nfs_rows
 from latmon.findings.evidence import disk_facts, nfs_facts
 from latmon.findings.facts import Block, Facts
+from latmon.findings.hangs import server_of, stuck_until_us
 from latmon.findings.programs import by_program
 from latmon.findings.rule import (
     FLEET,
@@ -159,8 +160,14 @@ def _of_nfs(facts: Facts) -> Iterator[_Slow]:
 def _sampled(facts: Facts) -> Iterator[_Slow]:
     """Yield the waits that looks at threads have seen, by mount, or by kind where the mount isn't known."""
     waits: dict[tuple[str, str], list[WaitedTime]] = {}
-    for row, waited in facts[measurements.SERVER_WAITS].items():
-        waits.setdefault((row.mount, row.kind), []).append(waited)
+    for row in facts[measurements.SERVER_WAITS]:
+        ends_us = stuck_until_us(facts, row.mount, row.process)
+        times = [
+            block[measurements.SERVER_WAITS][row]
+            for block in facts.window
+            if row in block[measurements.SERVER_WAITS] and block.end_us not in ends_us
+        ]
+        waits.setdefault((row.mount, row.kind), []).extend(times)
     for (mount, kind), times in waits.items():
         waited_us, sleeps = sum(time.waited_us for time in times), sum(time.sleeps for time in times)
         if sleeps:  # else it is silent
@@ -179,7 +186,7 @@ def _sampled(facts: Facts) -> Iterator[_Slow]:
 
 def _finding(facts: Facts, slow: _Slow) -> Finding:
     programs = _programs(facts, slow)
-    server = _server(facts, slow.mount)
+    server = server_of(facts, slow.mount)
     where = f"{slow.path} ({slow.kind})" if slow.path else f"a {slow.kind} file system"
     time = f"{'about ' if slow.is_estimate else ''}{spelled(slow.mean_us)}"
     who = f"{programs[0]} waits" if programs else "programs wait"
@@ -234,16 +241,6 @@ def _programs(facts: Facts, slow: _Slow) -> list[str]:
 
 def _may_be_on(row: ServerWait, slow: _Slow) -> bool:
     return row.mount == slow.mount or (row.mount == slow.host and slow.kind.partition(".")[0].startswith(row.kind))
-
-
-def _server(facts: Facts, mount: str) -> str:
-    """Return the process that serves a mount, as NAME; empty where it is not known."""
-    served: Mapping[str, int] = {
-        row.process: us for row, us in facts[measurements.FILE_SERVERS].items() if row.mount == mount
-    }
-    if not served:
-        return ""
-    return max(served, key=lambda process: served[process]).rpartition("/")[0]
 
 
 def _facts(facts: Facts, slow: _Slow, server: str, programs: Sequence[str]) -> Iterator[Fact]:
