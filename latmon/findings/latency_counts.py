@@ -1,10 +1,10 @@
-"""Counts of I/Os by bucket, packed for the seconds that a history keeps, and log2 of their median."""
+"""Counts of I/Os by bucket, packed for the seconds that a history keeps, and log2 of their median and their p95."""
 
 from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -127,13 +127,19 @@ def bucket_middles() -> tuple[float, ...]:
 
 def level_of(counts: Mapping[int, int]) -> float:
     """Return log2 of the median in us."""
-    left = sum(counts.values()) / 2
-    indices = sorted(counts)
-    for index in indices:
-        left -= counts[index]
-        if left <= 0:
-            return bucket_middles()[index]
-    return bucket_middles()[indices[-1]]
+    return levels_of(counts, (0.5,))[0]
+
+
+def levels_of(counts: Mapping[int, int], quantiles: Sequence[float]) -> list[float]:
+    """Return log2 of quantiles in us, which are in ascending order."""
+    ios, middles = sum(counts.values()), bucket_middles()
+    levels: list[float] = []
+    passed = 0
+    for index in sorted(counts):
+        passed += counts[index]
+        while len(levels) < len(quantiles) and passed >= ios * quantiles[len(levels)]:
+            levels.append(middles[index])
+    return levels
 
 
 def _at_full_scale(counts: Mapping[int, int], bits: int) -> dict[int, int]:

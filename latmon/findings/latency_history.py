@@ -1,7 +1,8 @@
 """Latencies of each device and op over the last hour in bounded memory, and their lasting changes to slower ones.
 
-Of each block one number is kept per device and op: log2 of its median. A rise that has lasted 20 s is tested on the
-single frames around it (analysis/level_shift.py), which are kept for three minutes and give the second of the change.
+Of each block two numbers are kept per device and op: log2 of its median and of its p95, which rises where a part of
+the I/Os becomes slower. A rise that has lasted 20 s is tested on the single frames around it (analysis/level_shift.py),
+which are kept for three minutes and give the second of the change.
 A change that passed the test is kept, with the latencies and the load before and after it, until the old level is back.
 It is thus known after the old level has left the screen. Whether it is a finding is the rule's to decide.
 """
@@ -12,21 +13,22 @@ import math
 from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from statistics import median
 from typing import NamedTuple
 
 from latmon.aggregate.accumulator import Minute
-from latmon.analysis.level_shift import LevelShift, Unit, best_split, shift_between
+from latmon.analysis.level_shift import LevelShift, Unit, best_split, shift_between, slow_part_between, total_of
 from latmon.findings.facts import BLOCK_US, Block
 from latmon.findings.latency_counts import (
+    FOLLOWED_OPS,
     Second,
     bucket_middles,
     is_followed,
     latencies_of,
     latency_sum,
-    level_of,
+    levels_of,
     second_of,
     span_counts,
 )
@@ -39,7 +41,9 @@ from latmon.model.packed_frame import PackedFrame, pack_table
 from latmon.support.units import spelled
 
 SIDE_US = 20_000_000
-"""Time before and after a change that its test needs: other activity of a host lasts seconds."""
+"""Time after a change that its test needs: other activity of a host lasts seconds."""
+_BEFORE_US = 15_000_000
+"""Time before it, of four blocks at least; with less than SIDE_US it is less sure."""
 LONGEST_SIDE_US = 60_000_000
 """Time before and after a change that is compared."""
 FINE_US = 180_000_000
@@ -49,7 +53,7 @@ _SECOND_US = 900_000
 KEPT_LEVELS = 720
 """Levels kept of each device and op: an hour of blocks, twelve of minutes."""
 MAX_SERIES = 2048
-"""Devices and ops that are followed; further ones are left out. Each takes 15 kB with its seconds, all 31 MB."""
+"""Devices and ops that are followed; further ones are left out. Each takes 18 kB with its seconds, all 37 MB."""
 _MAX_TESTS = 8
 """Tests after one block: of one op of each device, the largest rises first. Each takes about 6 ms."""
 _MAX_ENDED = 32
@@ -60,6 +64,9 @@ _USUAL_TIMES = 2
 _MAX_CHANGES = 1000
 MATTERS = math.log2(4 / 3)
 """A rise of the median, in octaves, from which on it is tested."""
+_TAIL_MATTERS = 1.0
+"""A rise of the p95 from which on it is tested: it varies more, and counts from three times on."""
+_TAIL = 0.95
 _LEAST_LEVELS, _LEAST_MINUTES = 4, 5
 """Levels on each side of a change: blocks, minutes."""
 _RECENT = 60
@@ -90,13 +97,15 @@ class Change:
     as_slow_before: float
     """Share of the hour before it that was as slow, in runs at least as long as a change needs."""
     hour: tuple[float, float]
-    """The least and the greatest level (log2 of the median in us) of the hour before it."""
+    """The least and the greatest level in the hour before it: log2 of the median in us, or of a slow part's p95."""
     hour_us: int
     """Time of these levels."""
 
     @property
     def factor(self) -> float:
-        return self.shift.ratio.value
+        """Return the factor on the p50, or on the slow part's latency where only that became slower."""
+        slow = self.shift.slow
+        return self.shift.ratio.value if slow is None else slow.us / slow.before_us
 
 
 class DeviceChange(NamedTuple):
@@ -114,6 +123,19 @@ class DeviceChange(NamedTuple):
     def text(self) -> str:
         """Return the change in words: `read_ahead_kb 128 -> 0`."""
         return f"{self.name} {self.was} -> {self.now}"
+
+
+class _Rise(NamedTuple):
+    """A rise of the newest levels of a series."""
+
+    octaves: float
+    begun_us: int
+    is_tail: bool
+    """Whether it is of the p95, not of the median."""
+
+
+_Timed = Sequence[tuple[float, int]]
+"""Levels with the ends of their blocks."""
 
 
 @dataclass(slots=True)
@@ -135,6 +157,7 @@ class _Series:
     number: int
     """Place in the seconds: another device of the same name has another one."""
     levels: array[float] = field(default_factory=lambda: array("f"))
+    tails: array[float] = field(default_factory=lambda: array("f"))
     ends_us: array[int] = field(default_factory=lambda: array("q"))
     pending: dict[int, int] = field(default_factory=dict)
     """Counts of blocks with too few I/Os for a level."""
@@ -145,12 +168,23 @@ class _Series:
     ended: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_MAX_ENDED))
     """Begin and end of lasting changes that ended."""
 
-    def add_level(self, level: float, end_us: int) -> None:
+    def add_level(self, counts: Mapping[int, int], end_us: int) -> None:
+        level, tail = levels_of(counts, (0.5, _TAIL))
         self.levels.append(level)
+        self.tails.append(tail)
         self.ends_us.append(end_us)
         if len(self.levels) > KEPT_LEVELS + _RECENT:
             del self.levels[:_RECENT]
+            del self.tails[:_RECENT]
             del self.ends_us[:_RECENT]
+
+    def of_quantile(self, *, is_tail: bool) -> array[float]:
+        """Return the levels of the medians, or of the p95."""
+        return self.tails if is_tail else self.levels
+
+    def timed(self, *, is_tail: bool) -> list[tuple[float, int]]:
+        """Return the levels of the medians, or of the p95, each with the end of its block."""
+        return list(zip(self.of_quantile(is_tail=is_tail), self.ends_us, strict=True))
 
 
 class LatencyHistory:
@@ -268,18 +302,17 @@ class LatencyHistory:
         while len(self._blocks) > _RECENT:
             self._blocks.popleft()
         latencies = latencies_of(block.packed)
-        rises: list[tuple[float, int, Series]] = []
-        tested: set[str] = set()
+        rises: list[tuple[_Rise, Series]] = []
+        tested: set[tuple[str, bool]] = set()
         for key, series in self._add_levels(latencies, block.end_us):
             if series.changes:
                 self._end_changes(series, block.end_us)
-            rise = self._rise(series)
-            if rise is not None:
-                rises.append((*rise, key))
-        for _, split_us, key in sorted(rises, reverse=True):
-            if len(tested) < _MAX_TESTS and key.device not in tested:
-                tested.add(key.device)
-                self._test(key, split_us)
+            rises += [(rise, key) for is_tail in (False, True) if (rise := self._rise(series, is_tail=is_tail))]
+        for rise, key in sorted(rises, reverse=True):
+            what = key.device, rise.is_tail
+            if len(tested) < _MAX_TESTS and what not in tested:
+                tested.add(what)
+                self._test(key, rise)
 
     def _add_levels(self, latencies: Packed[Series], end_us: int) -> Iterator[tuple[Series, _Series]]:
         """Add a level for each op of a device with enough I/Os, and yield those."""
@@ -295,55 +328,60 @@ class LatencyHistory:
                 series.pending = counts
                 continue
             series.pending = {}
-            series.add_level(level_of(counts), end_us)
+            series.add_level(counts, end_us)
             yield key, series
 
     @property
     def _least_levels(self) -> int:
         return _LEAST_MINUTES if self._by_minutes else _LEAST_LEVELS
 
-    @property
-    def _side_us(self) -> int:
-        return self._least_levels * 60_000_000 if self._by_minutes else SIDE_US
+    def _side_us(self, seconds_us: int) -> int:
+        return self._least_levels * 60_000_000 if self._by_minutes else seconds_us
 
     @property
     def _longest_us(self) -> int:
         return _RECENT * 60_000_000 if self._by_minutes else LONGEST_SIDE_US
 
-    def _rise(self, series: _Series) -> tuple[float, int] | None:
-        """Return by how many octaves the newest levels are above those before, and when the rise began; or None.
+    def _rise(self, series: _Series, *, is_tail: bool) -> _Rise | None:
+        """Return the rise of the newest levels above those before, or None.
 
         All levels of the newest 20 s must be above the older ones' median.
         """
+        least, matters = self._least_levels, _TAIL_MATTERS if is_tail else MATTERS
         ends = series.ends_us[-_RECENT:]
         begin = next((at for at, end_us in enumerate(ends) if end_us > series.since_us), len(ends))
-        levels, ends = series.levels[-_RECENT:][begin:], ends[begin:]
-        least = self._least_levels
+        levels, ends = series.of_quantile(is_tail=is_tail)[-_RECENT:][begin:], ends[begin:]
         if len(levels) < 2 * least:
             return None
-        ranked = sorted(levels)
-        if min(levels[-least:]) < ranked[len(ranked) // 4] + MATTERS:
+        newest = min(levels[-least:])
+        # most of all series end here: sorting costs more
+        if newest < min(levels) + matters or newest < sorted(levels)[len(levels) // 4] + matters:
             return None
         split = _largest_step(levels, least)
         before, after = levels[:split], levels[split:]
         low = median(before)
-        if min(after) < low + MATTERS / 2 or median(after) < low + MATTERS:
+        if min(after) < low + matters / 2 or median(after) < low + matters:
             return None
         begun_us = ends[split - 1]
-        if ends[-1] - begun_us < self._side_us - BLOCK_US // 10 or begun_us - ends[0] + BLOCK_US < self._side_us:
+        lasted_us, before_us = ends[-1] - begun_us, begun_us - ends[0] + BLOCK_US
+        if lasted_us < self._side_us(SIDE_US) - BLOCK_US // 10 or before_us < self._side_us(_BEFORE_US):
             return None
-        return median(after) - low, begun_us
+        return _Rise(median(after) - low, begun_us, is_tail)
 
-    def _test(self, key: Series, split_us: int) -> None:
+    def _test(self, key: Series, rise: _Rise) -> None:
         """Test a rise on single frames, and keep the change if it passes."""
-        series = self._series[key]
+        series, split_us = self._series[key], rise.begun_us
         seconds = [second for second in self._seconds if second.end_us > series.since_us]
         around_us = 2 * self._resolution_us + BLOCK_US
         units = [second.unit(series.number) for second in seconds]
         first = next((at for at, second in enumerate(seconds) if second.end_us > split_us - around_us), 0)
         last = next((at for at, second in enumerate(seconds) if second.end_us > split_us + around_us), len(seconds))
-        middle = _middle_of(series, split_us)
-        split = first + best_split([_share_above(unit, middle) for unit in units[first:last]])
+        middle = _middle_of(series.timed(is_tail=rise.is_tail), split_us)
+        shares = _slow_shares(units, middle)
+        if rise.is_tail:
+            later = [share for second, share in zip(seconds, shares, strict=True) if second.end_us > split_us and share]
+            shares = _in_parts_of(median(later), shares) if later else shares
+        split = first + best_split(shares[first:last])
         if not 0 < split < len(seconds):
             return
         if self._is_after_pause(key.device, seconds, units, split):
@@ -353,10 +391,13 @@ class LatencyHistory:
         longest_us = self._longest_us
         before = _within(seconds[:split], units[:split], at.end_us - longest_us, at.end_us)
         after = _within(seconds[split:], units[split:], at.end_us, at.end_us + longest_us)
-        shift = shift_between(before, after, fewest_units=self._least_levels if self._by_minutes else None)
-        if shift is None or shift.ratio.value < 2**MATTERS:
-            return
-        self._keep(key, at, shift, seconds[split].end_us - at.end_us)
+        fewest_units = self._least_levels if self._by_minutes else None
+        shift = slow_part_between(before, after, fewest_units=fewest_units)
+        if shift is None and not rise.is_tail:
+            shift = shift_between(before, after, fewest_units=fewest_units)
+            shift = None if shift is None or shift.ratio.value < 2**MATTERS else shift
+        if shift is not None:
+            self._keep(key, at, shift, seconds[split].end_us - at.end_us)
 
     def _is_after_pause(self, device: str, seconds: Sequence[Second], units: Sequence[Unit], split: int) -> bool:
         """Return whether the device had nothing to do between the last I/O before a time and the first one after it."""
@@ -375,11 +416,12 @@ class LatencyHistory:
     def _keep(self, key: Series, at: Second, shift: LevelShift, next_us: int) -> None:
         """Keep a change; `next_us`: from the end of the last frame before it to that of the first one after it."""
         series = self._series[key]
-        middle = _middle_of(series, at.end_us)
-        unusual = _unusual(series, middle)
+        timed = series.timed(is_tail=shift.slow is not None)
+        middle = _middle_of(timed, at.end_us)
+        unusual = _unusual(timed, series.ended, middle)
         hour = [
             (level, end_us)
-            for level, end_us in zip(series.levels, series.ends_us, strict=True)
+            for level, end_us in timed
             if end_us <= at.end_us and not any(begin < end_us <= end for begin, end in unusual)
         ]
         levels = [level for level, _ in hour] or [middle]
@@ -406,16 +448,33 @@ class LatencyHistory:
         blocks = [
             block for block in self._blocks if block.begin_us >= begin_us - room_us and block.end_us <= end_us + room_us
         ]
-        return load_of(device, blocks) if blocks else None
+        if not blocks:
+            return None
+        in_flight = self._in_flight(device, blocks[0].begin_us, blocks[-1].end_us)
+        return replace(load_of(device, blocks), in_flight=in_flight)
+
+    def _in_flight(self, device: str, begin_us: int, end_us: int) -> dict[str, float]:
+        """Return op -> mean number in flight by Little's law over the seconds of a span."""
+        seconds = [second for second in self._seconds if begin_us < second.end_us <= end_us]
+        span_us = sum(second.dt_us for second in seconds)
+        in_flight: dict[str, float] = {}
+        for op in FOLLOWED_OPS:
+            series = self._series.get(Series(device, op, "total"))
+            if series is not None and span_us:
+                latencies = total_of([second.unit(series.number) for second in seconds])
+                in_flight[op] = latencies.nearest_sum / span_us
+        return in_flight
 
     def _end_changes(self, series: _Series, now_us: int) -> None:
         """End the changes whose old level is back."""
-        newest = median(series.levels[-self._least_levels :])
         for change in reversed(series.changes):
-            before = math.log2(max(change.shift.before.quantile(0.5) or 1, 1))
-            rise = math.log2(change.factor)
-            if newest >= before + max(MATTERS, rise) / 2:
-                break
+            is_tail = change.shift.slow is not None
+            newest = median(series.of_quantile(is_tail=is_tail)[-self._least_levels :])
+            quantile = _TAIL if is_tail else 0.5
+            before, after = (side.quantile(quantile) or 1 for side in (change.shift.before, change.shift.after))
+            rise = math.log2(max(after, 1) / max(before, 1)) if is_tail else math.log2(change.factor)
+            if newest >= math.log2(max(before, 1)) + max(MATTERS, rise) / 2:
+                continue
             series.changes.remove(change)
             for known in self._known:
                 if known.change is change:
@@ -429,15 +488,14 @@ def _time_of(change: Change) -> int:
     return change.mono_us
 
 
-def _unusual(series: _Series, level: float) -> list[tuple[int, int]]:
+def _unusual(timed: _Timed, ended: Iterable[tuple[int, int]], level: float) -> list[tuple[int, int]]:
     """Return begin and end of the lasting changes that don't belong to what is usual: few of at least that level."""
-    times = list(zip(series.levels, series.ends_us, strict=True))
-    ended = list(series.ended)
+    unusual = list(ended)
     high = 0
-    for begin_us, end_us in ended:
-        levels = [value for value, at_us in times if begin_us < at_us <= end_us]
+    for begin_us, end_us in unusual:
+        levels = [value for value, at_us in timed if begin_us < at_us <= end_us]
         high += bool(levels) and median(levels) >= level
-    return [] if high >= _USUAL_TIMES else ended
+    return [] if high >= _USUAL_TIMES else unusual
 
 
 def _largest_step(levels: Sequence[float], least: int) -> int:
@@ -454,21 +512,29 @@ def _largest_step(levels: Sequence[float], least: int) -> int:
     return best
 
 
-def _middle_of(series: _Series, split_us: int) -> float:
+def _middle_of(timed: _Timed, split_us: int) -> float:
     """Return log2 of the latency in the middle between the levels before and after a time."""
-    before = [level for level, end_us in zip(series.levels, series.ends_us, strict=True) if end_us <= split_us]
-    after = [level for level, end_us in zip(series.levels, series.ends_us, strict=True) if end_us > split_us]
-    before = before[-_RECENT:]
+    before = [level for level, end_us in timed if end_us <= split_us][-_RECENT:]
+    after = [level for level, end_us in timed if end_us > split_us]
     if not before or not after:
         return (before or after or [0.0])[-1]
     return (median(before) + median(after)) / 2
 
 
-def _share_above(counts: Mapping[int, int], level: float) -> float | None:
-    """Return the share of the I/Os above a level; None without I/Os."""
-    ios = sum(counts.values())
+def _slow_shares(units: Iterable[Unit], level: float) -> list[float | None]:
+    """Return the share of the I/Os above a level of each unit; None without I/Os."""
     middles = bucket_middles()
-    return sum(n for index, n in counts.items() if middles[index] > level) / ios if ios else None
+    shares: list[float | None] = []
+    for counts in units:
+        ios = sum(counts.values())
+        slow = sum(n for index, n in counts.items() if middles[index] > level)
+        shares.append(slow / ios if ios else None)
+    return shares
+
+
+def _in_parts_of(usual: float, shares: Iterable[float | None]) -> list[float | None]:
+    """Return shares in parts of a usual one, 1 at most."""
+    return [None if share is None else min(1.0, share / usual) for share in shares]
 
 
 def _within(seconds: Sequence[Second], units: Sequence[Unit], begin_us: int, end_us: int) -> list[Unit]:
@@ -491,6 +557,6 @@ def _share_in_runs(levels: Iterable[float], least: float, length: int) -> float:
 
 
 def bounds_text(change: Change) -> str:
-    """Return the range of the medians in the hour before a change."""
+    """Return the range of the medians, or of the p95, in the hour before a change."""
     low, high = (spelled(round(2**level)) for level in change.hour)
     return low if low == high else f"{low} to {high}"

@@ -11,11 +11,14 @@ from latmon.aggregate.depth_sum import DepthTimes
 from latmon.aggregate.table_sum import Sum
 from latmon.analysis.issue_order import TOO_FEW, merge_orders
 from latmon.findings.facts import Block
+from latmon.model.devices import HOST_SEPARATOR, host_and_device
 from latmon.model.frame import OPS, Completed, Flow
 from latmon.model.histogram import Histogram
+from latmon.model.host_context import added
 from latmon.model.measurements import ERRORS, KERNEL, PATTERNS, SEEN, SIZES
 from latmon.model.packed_frame import SEEN_ALONE, PackedFrame
 
+_CPU_PRESSURE = "psi_cpu_some"
 _TABLES = (KERNEL, SEEN, SEEN_ALONE, SIZES, ERRORS, PATTERNS)
 
 
@@ -36,6 +39,10 @@ class SpanLoad:
     """(op, size up to) -> latencies, where sizes were traced."""
     sequential: Mapping[str, float] = field(default_factory=dict)
     """Op -> share of its I/Os that began where another one had ended, where enough of them were traced."""
+    in_flight: Mapping[str, float] = field(default_factory=dict)
+    """Op -> mean number of its I/Os in flight, by Little's law, where the history adds it."""
+    cpu_pressure: float | None = None
+    """Share of the time in which a runnable task of the device's host waited for a CPU (PSI)."""
     ascending: float | None = None
     """Share of consecutive issues with a higher sector than the one before; None where too few were traced."""
 
@@ -50,6 +57,10 @@ class SpanLoad:
     @property
     def mean_bytes(self) -> float:
         return sum(done.bytes for done in self.done.values()) / self.ios if self.ios else 0.0
+
+    def iops_of(self, op: str) -> float:
+        """Return the I/Os per second of an op."""
+        return self.done[op].count * 1e6 / self.us if op in self.done and self.us else 0.0
 
     def share(self, op: str) -> float:
         """Return the share of an op among the I/Os."""
@@ -87,6 +98,9 @@ def load_of(device: str, blocks: Sequence[Block]) -> SpanLoad:
     whole_us = sum(depths.in_driver.values())
     busy_us = whole_us - depths.in_driver[0]
     weighted = sum(depth * us for depth, us in depths.in_driver.items())
+    host, _ = host_and_device(device)
+    context = added(block.host_context for block in blocks)
+    pressure = context.get(f"{host}{HOST_SEPARATOR}{_CPU_PRESSURE}" if host else _CPU_PRESSURE)
     order = merge_orders(block.orders[device] for block in blocks if device in block.orders)
     return SpanLoad(
         us=sum(block.span_us for block in blocks),
@@ -96,6 +110,7 @@ def load_of(device: str, blocks: Sequence[Block]) -> SpanLoad:
         failed=failed,
         sizes=sizes,
         sequential=_sequential_shares(device, blocks),
+        cpu_pressure=None if pressure is None else pressure.ratio,
         ascending=order.ascending_share,
     )
 

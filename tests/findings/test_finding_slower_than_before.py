@@ -19,7 +19,8 @@ from latmon.findings.rule import Settings
 from latmon.findings.rules.slower_than_before import ID, since_text
 from latmon.model import measurements
 from latmon.model.frame import Completed, Device, DeviceReport, Flow, Frame, Limit, Origin, Series
-from latmon.model.histogram import Histogram
+from latmon.model.histogram import Histogram, merge
+from latmon.model.host_context import interval_value
 from latmon.model.inflight import Issue
 from latmon.model.measurements.patterns import Pattern
 from latmon.recording.rollup import MinuteSums, minute_of
@@ -228,6 +229,135 @@ def test_without_depths_idle_time_by_littles_law_and_no_quick_ios_decide():
     assert engine.current[0].severity == "warning"
     bursts = (Open(lambda second: 100 if second < 60 or second % 10 < 1 else 0),)
     assert simulated(300, bursts, lognormal(1_000), servers=1, has_depths=False)[1] == []
+
+
+def headed(share, slow_us, begin=63, end=math.inf, before=0.0):
+    """Return service times of a disk of which a share of the reads takes longer from a second on, as with a bad head.
+
+    `before`: the share before it.
+    """
+    quick = lognormal(800, 0.3)
+
+    def service(rng, second, op):
+        now = share if begin <= second < end else before
+        return quick(rng, second, op) + (slow_us if op == "read" and rng.random() < now else 0)
+
+    return service
+
+
+EIGHT = {"servers": 8}
+
+
+def test_a_quarter_of_the_reads_that_became_slow_is_named_within_30_s_with_its_share_and_second():
+    """One of four heads: 120 ms more for a quarter of the addresses; p50 1.04 -> 1.09 ms was no finding."""
+    engine, seen = simulated(95, PACED, headed(0.25, 120_000), **EIGHT)
+    assert seen[0][0] - 63 <= 30
+    (finding,) = engine.current
+    assert (finding.severity, finding.device, finding.where.op) == ("warning", "sda", "read")
+    assert finding.began.wall == pytest.approx(WALL + BEGIN_S + 63, abs=1)
+    fact = facts_by_name(finding)["read_slow_share"]
+    assert fact.value == pytest.approx(0.25, abs=0.04)
+    assert "% of the reads take 119 ms since " in finding.summary
+    assert "or less before; the others are as quick (p50 832 us -> " in finding.summary
+    assert finding.summary.endswith(", and the load did not rise")
+    assert ", the others as before" in finding.short
+    assert "load before -> after: 60.0 -> 60.0 IOPS" in facts_by_name(finding)["iops"].text
+    assert finding.share == pytest.approx(0.25 * 119 / (0.25 * 121 + 0.75 * 0.83), abs=0.05)
+
+
+def test_a_slow_part_soon_after_the_start_is_a_notice_and_a_warning_once_it_has_lasted():
+    engine, seen = simulated(45, PACED, headed(0.25, 120_000, 18), **EIGHT)
+    assert [finding.severity for finding in engine.current] == ["notice"]
+    assert seen[0][0] - 18 <= 30
+    engine, _ = simulated(90, PACED, headed(0.25, 120_000, 18), **EIGHT)
+    assert [finding.severity for finding in engine.current] == ["warning"]
+
+
+@pytest.mark.parametrize(("share", "per_s"), [(0.12, 60), (0.08, 150), (0.4, 30)])
+def test_other_shares_and_rates(share, per_s):
+    loads = (Open(lambda _: per_s, is_paced=True), Open(lambda _: 10, "write"))
+    engine, seen = simulated(93, loads, headed(share, 120_000), **EIGHT)
+    assert seen[0][0] - 63 <= 30
+    (finding,) = engine.current
+    assert facts_by_name(finding)["read_slow_share"].value == pytest.approx(share, abs=0.04)
+
+
+def test_the_finding_of_a_slow_part_ends_when_all_are_quick_again():
+    engine, seen = simulated(200, PACED, headed(0.25, 120_000, end=120), **EIGHT)
+    assert [bool(summary) for _, summary in seen][-2:] == [True, False]
+    assert 120 < seen[-1][0] <= 145
+    assert engine.current == ()
+
+
+def test_all_ios_that_become_slower_after_a_part_of_them_are_named_as_such():
+    part, whole = headed(0.25, 120_000, 60), lognormal(40_000, 0.3)
+    engine, _ = simulated(
+        170, PACED, lambda rng, second, op: (whole if second >= 120 else part)(rng, second, op), **EIGHT
+    )
+    (finding,) = engine.current
+    assert finding.summary.startswith("sda: reads take 4")
+    assert finding.began.wall == pytest.approx(WALL + BEGIN_S + 60, abs=1)
+
+
+HARMLESS_PARTS = {
+    "a tail of before": (PACED, headed(0.25, 120_000, before=0.03)),
+    "a tail as large as before": (PACED, headed(0.25, 120_000, before=0.25)),
+    "a few slow ones": (PACED, headed(0.02, 120_000)),
+    "hardly slower": (PACED, headed(0.25, 1_500)),
+    "a bad moment": (PACED, headed(0.25, 120_000, end=76)),
+    "bursts": ((Open(lambda second: 60 if second < 63 or second % 5 else 600),), lognormal(2_000, 0.3)),
+}
+
+
+@pytest.mark.parametrize("name", HARMLESS_PARTS)
+def test_a_tail_of_the_load_or_of_before_is_no_finding(name):
+    loads, service = HARMLESS_PARTS[name]
+    assert simulated(160, loads, service, servers=2 if name == "bursts" else 8)[1] == []
+
+
+MORE = {
+    "more slow reads": (Open(lambda second: 10 * (second >= 63), "write", is_paced=True), {"write": 120_000}),
+    "slow writes": (Open(lambda second: 5 * (second >= 63), "write"), {"write": 60_000}),
+    "larger reads": (Open(lambda second: 10 * (second >= 63), "write", 16_384, is_paced=True), {"write": 60_000}),
+    "a program that flushes": (Open(lambda second: 2 * (second >= 63), "flush"), {"flush": 100_000}),
+}
+
+
+@pytest.mark.parametrize("name", MORE)
+def test_slow_ios_that_came_beside_the_quick_ones_are_another_load(name):
+    """Counted as reads, as of two programs that read from different places, or waiting behind the others."""
+    load, slow_us = MORE[name]
+    paced = Open(lambda second: 50 if name == "larger reads" and second >= 63 else 60, is_paced=True)
+    servers = 4 if name.endswith("reads") else 1
+    service = lambda rng, _, op: {"read": 900, **slow_us}[op] * rng.uniform(0.8, 1.2)  # noqa: E731
+    frames = frames_of(Random(1), 160, (paced, load), service, servers=servers)
+    assert watched(map(_as_reads, frames) if name.endswith("reads") else frames)[1] == []
+
+
+@pytest.mark.parametrize(
+    ("slow_us", "pressure", "is_found"), [(20_000, 0.6, False), (20_000, 0.15, True), (120_000, 0.6, True)]
+)
+def test_a_slow_part_may_wait_for_cpus_that_became_busy_with_it(slow_us, pressure, is_found):
+    def busy(frame):
+        stalled = pressure if frame.seq >= 63 else 0.1
+        return replace(frame, host_context={"psi_cpu_some": interval_value(round(stalled * S), S)})
+
+    frames = frames_of(Random(1), 120, PACED, headed(0.25, slow_us), **EIGHT)
+    assert bool(watched(map(busy, frames))[1]) == is_found
+
+
+def _as_reads(frame):
+    """Return a frame whose writes count as reads."""
+    rows = {}
+    for name in ("histograms", "kernel", "seen"):
+        table = getattr(frame, name)
+        read, write = (next((key for key in table if key.op == op), None) for op in ("read", "write"))
+        merged = {key: value for key, value in table.items() if key.op == "read"}
+        if write is not None:
+            own, other = table[read], table[write]
+            merged[read] = merge((own, other)) if name == "histograms" else own + other
+        rows[name] = merged
+    return replace(frame, **rows)
 
 
 def _threads(count, begin=100):

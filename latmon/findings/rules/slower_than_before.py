@@ -7,6 +7,10 @@ rate as it was. Where the device was never idle before, and has more in flight n
 finding. Where it is not known whether the I/Os are random now, it is a notice at most.
 
 The latency of now counts only while the load is as it was. With another load the finding has that after the change.
+
+A part of the I/Os may become slower while the others stay as quick: one of a disk's heads, one path of two, one drive
+of an array. Then I/Os of the slow part must have been quick before: the quick ones are fewer by at least half of the
+slow ones, and no other op, size or order has come that is half as frequent.
 """
 
 from __future__ import annotations
@@ -15,10 +19,11 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from latmon.analysis.level_shift import SlowPart, slow_part
 from latmon.findings import same_load
 from latmon.findings.evidence import kernel_log_facts
 from latmon.findings.facts import Facts
-from latmon.findings.latency_history import Change, bounds_text
+from latmon.findings.latency_history import LONGEST_SIDE_US, SIDE_US, Change, bounds_text
 from latmon.findings.rule import (
     LATENCIES,
     NOTICE,
@@ -49,6 +54,8 @@ _NEWEST = 4
 """Blocks that are what it is like now."""
 _NAMED = 4
 """Devices and settings that are named."""
+_BUSY_CPUS, _CPU_WAIT_US = 0.25, 50_000
+"""CPU pressure from which on a slow part may wait for a CPU, where the pressure rose with it, and for how long."""
 _AS_MUCH = 2
 """Factors that differ by no more than this are of one cause."""
 
@@ -67,14 +74,30 @@ class _Slower(NamedTuple):
     is_other_load: bool
     order: str
     """Order of the I/Os, compared with before the change."""
+    slow: SlowPart | None = None
+    """The part of the I/Os that is slower, where the others are not."""
 
     @property
     def before_us(self) -> int:
-        return self.first.shift.before.quantile(0.5) or 1
+        """Return what the I/Os took: the median, or at most where only a part of them is slower now."""
+        return self.first.shift.before.quantile(0.5) or 1 if self.slow is None else self.slow.before_us
 
     @property
     def now_us(self) -> int:
-        return self.now.quantile(0.5) or 1
+        return self.now.quantile(0.5) or 1 if self.slow is None else self.slow.us
+
+    @property
+    def lost_share(self) -> float:
+        """Return the share of the time of its I/Os that they took less before."""
+        if self.slow is None or not self.now.nearest_sum:
+            return min(1.0, (self.now_us - self.before_us) / self.now_us)
+        return min(1.0, self.slow.share * self.now.count * (self.now_us - self.before_us) / self.now.nearest_sum)
+
+    @property
+    def is_short(self) -> bool:
+        """Return whether less is known of the time before than a sure change needs, and it is not long ago."""
+        before = self.first.before
+        return before is not None and before.us < SIDE_US
 
     @property
     def factor(self) -> float:
@@ -120,7 +143,20 @@ def _of_device(facts: Facts, device: str, changes: Iterable[Change], limits: Thr
         )
         if row.is_known and row.factor >= limits["times"] and row.now_us - row.before_us >= limits["added_us"]:
             slower.append(row)
+        elif part_row := _part_of(row, limits):
+            slower.append(part_row)
     return _flushes_first(sorted(slower, key=lambda row: (-row.factor, place_of_op(row.op))))
+
+
+def _part_of(row: _Slower, limits: Thresholds) -> _Slower | None:
+    """Return the part of an op's I/Os that is still slower than before; None where there is none."""
+    step = next((step for step in reversed(row.steps) if step.shift.slow is not None), None)
+    if step is None or step.shift.slow is None:
+        return None
+    slow = slow_part(row.now, step.shift.slow.before_us)
+    if slow is None or slow.share < limits["part"]:
+        return None
+    return row._replace(first=step, last=step, steps=(step,), slow=slow)
 
 
 def _flushes_first(slower: list[_Slower]) -> list[_Slower]:
@@ -150,7 +186,11 @@ def is_slower(change: Change, limits: Thresholds) -> bool:
     before, after = change.before, change.after
     if before is None or after is None or not before.ios or not after.ios:
         return False
-    if change.as_slow_before > limits["usual"] or change.shift.ratio.low < 1 + (limits["times"] - 1) / 2:
+    if change.as_slow_before > limits["usual"]:
+        return False
+    if change.shift.slow is not None:
+        return _is_slower_part(change, change.shift.slow, before, after, limits)
+    if change.shift.ratio.low < 1 + (limits["times"] - 1) / 2:
         return False
     if not same_load.is_same_load(before, after, limits) or same_load.is_far_less(change.shift, before, after, limits):
         return False
@@ -159,35 +199,95 @@ def is_slower(change: Change, limits: Thresholds) -> bool:
     )
 
 
+def _is_slower_part(change: Change, slow: SlowPart, before: SpanLoad, after: SpanLoad, limits: Thresholds) -> bool:
+    """Return whether the I/Os that are slow were quick before, and not another load that came since."""
+    if slow.share < limits["part"] or slow.us - slow.before_us < limits["slow_us"]:
+        return False
+    room = slow.share / 2
+    same = {**limits, "mix": room, "order": min(room, limits["order"]), "size": 1 + slow.share}
+    if not same_load.is_same_load(before, after, same) or same_load.is_other_order(before, after, same):
+        return False
+    quick_before, quick = before.iops_of(change.op), (1 - slow.share) * after.iops_of(change.op)
+    if quick > (1 - room) * quick_before or same_load.is_far_less(change.shift, before, after, limits):
+        return False
+    if any(_came(op, before, after, limits) >= room for op in after.in_flight.keys() - {change.op}):
+        return False
+    if _may_wait_for_cpus(before, after) and slow.us < _CPU_WAIT_US:
+        return False
+    return same_load.is_slower_device(change.shift, before, after, limits)
+
+
+def _came(op: str, before: SpanLoad, after: SpanLoad, limits: Thresholds) -> float:
+    """Return how many more I/Os of an op are in flight on average, for each of which others may wait; 0: no more came.
+
+    So many is the share of the time in which one is in flight, and of the other I/Os that come meanwhile.
+    """
+    if after.iops_of(op) <= limits["load"] * before.iops_of(op):
+        return 0.0
+    return after.in_flight[op] - before.in_flight.get(op, 0.0)
+
+
+def _may_wait_for_cpus(before: SpanLoad, after: SpanLoad) -> bool:
+    if after.cpu_pressure is None or after.cpu_pressure < _BUSY_CPUS:
+        return False
+    return before.cpu_pressure is None or after.cpu_pressure >= _AS_MUCH * before.cpu_pressure
+
+
 def _finding(facts: Facts, device: str, slower: Mapping[str, list[_Slower]], limits: Thresholds) -> Finding:
     rows = slower[device]
     worst = rows[0]
     first = min((row.first for row in rows), key=lambda change: change.mono_us)
     added_us = worst.now_us - worst.before_us
     is_much = worst.factor >= limits["much"] and added_us >= limits["slow_us"] and worst.order != same_load.UNKNOWN
-    end = same_load.OR_RANDOM if worst.order == same_load.UNKNOWN else ", and the load did not rise"
+    is_sure = not worst.is_short or facts.end_us - worst.first.mono_us >= LONGEST_SIDE_US
     since = since_text(first.wall, facts.wall, first.resolution_us)
-    others = "".join(f", {plural_of_op(row.op)} {same_load.factor_text(row.factor)}" for row in rows[1:])
-    took = f"{spelled(worst.before_us)} -> {spelled(worst.now_us)}"
     middle_us = round(math.sqrt(worst.before_us * worst.now_us))
     return Finding(
         ID,
-        WARNING if is_much else NOTICE,
+        WARNING if is_much and is_sure else NOTICE,
         device,
-        f"{device}: {plural_of_op(worst.op)} take {same_load.factor_text(worst.factor)} as long since {since} "
-        f"(p50 {took}){others}{end}",
+        f"{device}: {_summary(rows, since)}",
         tuple(_evidence(facts, device, slower, first, limits)),
         Where("overview", device, worst.op, middle_us),
         (*same_load.order_steps(worst.order), *_steps(facts, device, first)),
         same_load.REFUTED,
-        min(1.0, added_us / worst.now_us),
-        short=short_text(
-            device,
-            f"{plural_of_op(worst.op)} take {same_load.factor_text(worst.factor)} as long",
-            f" since {since}",
-            "; the load did not rise" if worst.order != same_load.UNKNOWN else "",
-        ),
+        worst.lost_share,
+        short=_short(device, worst, since),
         began=Moment(first.mono_us, first.wall),
+    )
+
+
+def _summary(rows: Sequence[_Slower], since: str) -> str:
+    """Return how much longer I/Os take: all of them, or a part."""
+    worst = rows[0]
+    others = "".join(f", {_factor_text(row)}" for row in rows[1:])
+    end = same_load.OR_RANDOM if worst.order == same_load.UNKNOWN else ", and the load did not rise"
+    if worst.slow is not None:
+        p50 = " -> ".join(spelled(side.quantile(0.5) or 1) for side in (worst.first.shift.before, worst.now))
+        return (
+            f"{part(worst.slow.share)} of the {plural_of_op(worst.op)} take {spelled(worst.now_us)} since {since}, and "
+            f"99% took {spelled(worst.before_us)} or less before; the others are as quick (p50 {p50}){others}{end}"
+        )
+    took = f"{spelled(worst.before_us)} -> {spelled(worst.now_us)}"
+    factor = same_load.factor_text(worst.factor)
+    return f"{plural_of_op(worst.op)} take {factor} as long since {since} (p50 {took}){others}{end}"
+
+
+def _factor_text(row: _Slower) -> str:
+    which = "" if row.slow is None else f"{part(row.slow.share)} of the "
+    return f"{which}{plural_of_op(row.op)} {same_load.factor_text(row.factor)}"
+
+
+def _short(device: str, worst: _Slower, since: str) -> str:
+    ops = plural_of_op(worst.op)
+    if worst.slow is not None:
+        verdict = f"{part(worst.slow.share)} of {ops} take {spelled(worst.now_us)}"
+        return short_text(device, verdict, f" since {since}", ", the others as before")
+    return short_text(
+        device,
+        f"{ops} take {same_load.factor_text(worst.factor)} as long",
+        f" since {since}",
+        "; the load did not rise" if worst.order != same_load.UNKNOWN else "",
     )
 
 
@@ -205,12 +305,7 @@ def _evidence(
 ) -> Iterator[Fact]:
     rows = slower[device]
     for row in rows:
-        ratio = row.last.shift.ratio if len(row.steps) == 1 else None
-        sure = f", at the change {ratio.low:.3g} to {ratio.high:.3g} (95%)" if ratio else ""
-        ios = row.now.count + row.first.shift.before.count
-        when = "after it" if row.is_other_load else "now"
-        text = f"{row.op}: p50 {spelled(row.before_us)} before, {spelled(row.now_us)} {when}: x{row.factor:.3g}{sure}"
-        yield Fact(f"{row.op}_factor", round(row.factor, 3), text, "times", ios)
+        yield _row_fact(row)
     resolution = f"known to {spelled(first.resolution_us)}"
     chance = first.shift.p
     text = f"changed at {clock(first.wall)}, {resolution}; chance of as large a difference: {chance:.2g}"
@@ -224,14 +319,28 @@ def _evidence(
         )
         yield Fact("further_steps", len(later), f"in further steps: {words}")
     if first.hour_us > 0:
-        text = f"in the {spelled(first.hour_us)} before, medians of {plural_of_op(first.op)} were {bounds_text(first)}"
+        what = "medians" if first.shift.slow is None else "the p95"
+        text = f"in the {spelled(first.hour_us)} before, {what} of {plural_of_op(first.op)} were {bounds_text(first)}"
         yield Fact("hour_before", round(2 ** first.hour[1]), text, "us")
     yield from _load_facts(rows, first, limits)
     yield from _at_the_same_time(facts, device, slower, first)
 
 
-def _step_text(change: Change) -> str:
-    return f"{plural_of_op(change.op)} {same_load.factor_text(change.factor)} at {clock(change.wall)}"
+def _row_fact(row: _Slower) -> Fact:
+    """Return the latencies of an op before and now."""
+    ios = row.now.count + row.first.shift.before.count
+    when = "after it" if row.is_other_load else "now"
+    if row.slow is not None:
+        quick = max(row.first.shift.before.quantile(0.5) or 1, 1)
+        text = (
+            f"{row.op}: {part(row.slow.share)} of them take {spelled(row.slow.from_us)} or more {when}, "
+            f"{spelled(row.slow.us)} on average; before 99% took up to {spelled(row.before_us)}, half {spelled(quick)}"
+        )
+        return Fact(f"{row.op}_slow_share", round(row.slow.share, 3), text, "share", ios)
+    ratio = row.last.shift.ratio if len(row.steps) == 1 else None
+    sure = f", at the change {ratio.low:.3g} to {ratio.high:.3g} (95%)" if ratio else ""
+    text = f"{row.op}: p50 {spelled(row.before_us)} before, {spelled(row.now_us)} {when}: x{row.factor:.3g}{sure}"
+    return Fact(f"{row.op}_factor", round(row.factor, 3), text, "times", ios)
 
 
 def _load_facts(rows: list[_Slower], first: Change, limits: Thresholds) -> Iterator[Fact]:
@@ -338,6 +447,7 @@ RULE = Rule(
     thresholds={
         **same_load.THRESHOLDS,
         "usual": Threshold(0.02, "share", "of the hour before at most in which it was as slow"),
+        "part": Threshold(0.05, "share", "of the I/Os at least that became slower, where the others did not"),
     },
     explained_by=same_load.CAUSES,
 )
