@@ -29,6 +29,7 @@ from latmon.support.units import MINUTE_US, UNKNOWN, counted, duration, in_words
 
 USERS, SIDES, METHOD = "For the users", "Captures", "Method"
 SETTINGS, LOADS, WARNINGS, VERDICTS = "Settings", "Loads", "Warnings", "Verdicts"
+SAME = "No difference found"
 WIDTH = 80
 _MOST = 40
 """Sentences of one kind; further ones are counted."""
@@ -41,6 +42,8 @@ _STAGES = 6
 _SAME = 2
 """Tables of a sweep with one device: that of all devices is the same."""
 _BAR_CELLS = 12
+_FAR_MORE = 3
+"""Times as many slow I/Os: a reader would take `no difference` for a contradiction."""
 _LEAST_FOR_A_RATE = 20
 """Slow I/Os that are said per day: 13 of 20 s were 51,900 a day, as many as one burst has."""
 _FEW_PER_UNIT = 10
@@ -72,11 +75,12 @@ def _pair_lines(report: PairReport) -> Iterator[str]:
     yield from _table(report)
 
 
-def paragraphs(report: PairReport, device: str = "") -> list[tuple[str, list[str]]]:
+def paragraphs(report: PairReport, device: str = "", *, named: int = _MOST) -> list[tuple[str, list[str]]]:
     """Return the paragraphs in their order: a heading, which the text leaves out, and sentences.
 
     A sentence that begins with blanks belongs to the one before it. The verdict comes first, then what changed for the
     users, the stage, the settings; tails come before the body of the distributions. `device`: comes before others.
+    `named`: how many of those that did not change are named.
     """
     a, b = report.captures
     lengths = [capture.measured_s for capture in report.captures]
@@ -92,6 +96,7 @@ def paragraphs(report: PairReport, device: str = "") -> list[tuple[str, list[str
         (WARNINGS, list(report.warnings)),
         ("Runs", _runs(report.runs)),
         (VERDICTS, _verdicts(report, device)),
+        (SAME, _unchanged(report, named)),
         ("Devices of one side", _only(report)),
         (METHOD, _how(report)),
     ]
@@ -112,7 +117,7 @@ def in_a_sentence(report: PairReport, device: str = "") -> str:
         return _on_the_longest(longest, changed, report.users)
     if not changed:
         is_known = any(change.where == "none" for change in totals)
-        return "no difference found" if is_known else "nothing proven: not enough data"
+        return _no_difference(report.users) if is_known else "nothing proven: not enough data"
     first = changed[0]
     left = len(changed) - 1
     more = f"; {counted(left, 'more difference')}" if left else ""
@@ -122,6 +127,30 @@ def in_a_sentence(report: PairReport, device: str = "") -> str:
     if cause is not None and None not in cause.us_per_io:
         explains = f", {called(cause.stage, cause.includes).sentence} explains it"
     return f"B is {way}{explains}: {_moved(first, _furthest(first))}{more}"
+
+
+def is_worse(report: PairReport, device: str = "") -> bool | None:
+    """Return whether B is worse by the verdict; None where it has no direction."""
+    if not report.method.tested:
+        return None
+    totals = _totals(report)
+    longest, changed = _longest_of_one_side(totals, device), _worst(totals, device)
+    if longest is not None and longest.extreme is not None:
+        return longest.extreme.slower == 1
+    return _is_slower(changed[0]) if changed else None
+
+
+def _no_difference(users: Sequence[UserView]) -> str:
+    """Return that no difference was found, and where the slow I/Os are far more on a side nevertheless, that side."""
+    a, b = users[0], users[-1]
+    most = max(a.above or 0, b.above or 0)
+    if most < _LEAST_FOR_A_RATE or a.per_day is None or b.per_day is None:
+        return "no difference found"
+    side, many, few = ("B", b.per_day, a.per_day) if b.per_day > a.per_day else ("A", a.per_day, b.per_day)
+    if many < _FAR_MORE * few:
+        return "no difference found"
+    has = f"has {many / few:.0f} times as many" if few else "alone has"
+    return f"no difference proven, but {side} {has} I/Os of {spelled(a.above_us)} or more"
 
 
 def _longest_of_one_side(totals: Sequence[Change], device: str) -> Change | None:
@@ -416,26 +445,38 @@ def _verdicts(report: PairReport, device: str = "") -> list[str]:
     sentences = [change.sentence for change in (*_worst(totals, device), *stages[:_STAGES])]
     left = len(stages) - _STAGES
     sentences += [f"... and {left} more stages changed (--json has all)"] if left > 0 else []
+    if not totals:
+        return ["the two have no I/O of one kind on one device: nothing can be compared"]
+    return _capped(sentences)
+
+
+def _unchanged(report: PairReport, named: int) -> list[str]:
+    """Return sentences on the devices with too little data, and on those without a difference."""
+    if not report.method.tested:
+        return []
+    totals, sentences = _totals(report), []
     unknown = [change for change in totals if change.where == "unknown"]
     if unknown:
         why = sorted({result.why or "" for change in unknown for result in (change.body, change.tail)})
-        sentences.append(f"not enough data: {_subjects(unknown)} ({'; '.join(why[:3])})")
+        sentences.append(f"not enough data: {_subjects(unknown, named)} ({'; '.join(why[:3])})")
     still = [change for change in totals if change.where == "none"]
     for other, has in (("", False), ("other ", True)):
         alike = [change for change in still if (change.extreme is not None) is has]
         if alike:
-            sentences.append(f"no {other}difference found: {_subjects(alike)}")
+            sentences.append(f"no {other}difference found: {_subjects(alike, named)}")
     if still:
         sentences.append(f"  of {still[0].subject} {verdict.seen(still[0].would_have_found)}")
-    return _capped(sentences) or ["the two have no I/O of one kind on one device: nothing can be compared"]
+    return sentences
 
 
 def _totals(report: PairReport) -> list[Change]:
     return [change for change in report.changes if change.series.stage == "total"]
 
 
-def _subjects(changes: Sequence[Change]) -> str:
-    return ", ".join(change.subject for change in changes[:_MOST])
+def _subjects(changes: Sequence[Change], most: int) -> str:
+    """Return the names of the first ones, and how many others there are."""
+    left = len(changes) - most
+    return ", ".join(change.subject for change in changes[:most]) + (f" and {left} more" if left > 0 else "")
 
 
 def _worst(changes: Sequence[Change], device: str = "") -> list[Change]:

@@ -626,7 +626,8 @@ class Scene:
         if self.comparison is not None:
             from latmon.views.panels.compare import panel  # noqa: PLC0415 - with `diff`, which a start doesn't need
 
-            return panel(self.comparison, self.selection, self.ink, width, room)
+            devices = [subject.device.name for subject in view.subjects()]
+            return panel(self.comparison, self.selection, self.ink, width, room, devices=devices)
         if self._is_awaiting:
             return empty_panel(f"making the demo's history: {self.edge.store.arrived} of {self.awaited} s", width, room)
         if self.history.is_partial and not (self.selection.screen in _OF_FRAMES and not self.selection.fold):

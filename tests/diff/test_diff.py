@@ -25,7 +25,7 @@ from latmon.diff.command import compared, print_compared, read
 from latmon.diff.comparison import PartChange, SeriesChange, Shift, _latency, compare, sweep_of
 from latmon.diff.conditions import device_load, differing, findings_change, user_views
 from latmon.diff.hypotheses import Detectable
-from latmon.diff.output import _worst, for_users, paragraphs, render
+from latmon.diff.output import _no_difference, _worst, for_users, paragraphs, render
 from latmon.diff.report import _change, pair_report, sweep_report
 from latmon.diff.verdict import sentence
 from latmon.findings.rule import DEFAULT
@@ -989,6 +989,21 @@ def test_a_few_slow_ios_are_no_rate_per_day_and_a_raised_limit_explains_longer_l
     assert text.startswith("no difference found I/Os of 131 ms or more: 0 -> 13; ")
     assert "loop1 nr_requests 4 -> 128: with the higher limit I/Os wait where their latency is measured" in text
     assert "sdb" not in text
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "words"),
+    [
+        (7, 30, "no difference proven, but B has 4 times as many I/Os of 131 ms or more"),
+        (40, 0, "no difference proven, but A alone has I/Os of 131 ms or more"),
+        (20, 30, "no difference found"),
+        (2, 12, "no difference found"),
+    ],
+)
+def test_far_more_slow_ios_of_a_side_are_said_where_no_difference_is_proven(a, b, words):
+    view = user_views((without_tracing("e810"), without_tracing("e810-healthy")))[0]
+    sides = [replace(view, above_us=131_072, above=count, per_day=count * 2880.0) for count in (a, b)]
+    assert _no_difference(sides) == words
 
 
 def test_rates_are_per_the_largest_unit_that_was_measured():

@@ -107,7 +107,7 @@ def test_a_setting_from_a_mark_is_named(both):
 def test_the_sentences_are_those_of_the_text_in_its_order(both):
     """What changed for the users comes first, then settings, then verdicts: in one order with `latmon diff`."""
     lines = list(map(plain, both[0].draw(160, 50).body))
-    assert lines[1].startswith(" B is slower: nvme1n1 write p99 360 us -> 393 ms")
+    assert lines[1].startswith(" ! B is slower: nvme1n1 write p99 360 us -> 393 ms")
     assert lines[2].startswith(" I/Os of 131 ms or more per second: 0 -> ")
     text = "\n".join(lines)
     sentences = [one.strip()[:40] for _, some in output.paragraphs(both[0].comparison) for one in some]
@@ -115,6 +115,52 @@ def test_the_sentences_are_those_of_the_text_in_its_order(both):
     assert len(at) >= 5
     assert at == sorted(at)
     assert text.index("device nvme1n1 scheduler:") < text.index("nvme1n1 write: the tail grew")
+
+
+def test_the_verdict_is_tinted_where_b_is_worse(both):
+    lines = both[0].draw(120, 40).body
+    assert plain(lines[1]).startswith(" ! B is slower: ")
+    assert {span.role.partition("/")[2] for span in lines[1]} == {"warning"}
+    assert {span.role.partition("/")[2] for span in lines[2]} == {""}
+    report = both[0].comparison
+    assert output.is_worse(report) is True
+    back = pair_report(compare(*reversed(sides_of(both[0].edge.frames()))))
+    assert output.is_worse(back) is False
+    head = panel(back, Selection(), RAMP, 120, 40)[1]
+    assert plain(head).startswith(" ● B is faster: ")
+    assert {span.role.partition("/")[2] for span in head} == {""}
+
+
+def sides_of(frames):
+    """Return the two halves of a capture as periods."""
+    return [period_of(name, ORIGIN, (), some) for name, some in (("A", frames[:SECONDS]), ("B", frames[SECONDS:]))]
+
+
+def test_what_did_not_change_is_dim_and_in_the_order_of_the_device_table(both):
+    report = both[0].comparison
+    for device in ("nvme0n1", "nvme1n1"):
+        lines = panel(report, Selection(selected=device), RAMP, 120, 40, devices=("nvme1n1", "nvme0n1"))
+        drawn = [plain(line) for line in lines]
+        heads = [at for at, line in enumerate(drawn) if re.match(r" nvme\dn1 (read|write)  ", line)]
+        assert drawn[heads[0]].startswith(f" {device} "), "the selected one is first"
+        for at in heads:
+            numbers = lines[at + 1][1]
+            is_dim = "no difference" in drawn[at] and device not in drawn[at]
+            assert (numbers.role == "dim") is is_dim, drawn[at]
+    unchanged = pair_report(compare(*sides_of(list(host(3, 2 * SECONDS, ios=40)))))
+    lines = panel(unchanged, Selection(), RAMP, 120, 40, devices=("nvme2n1", "nvme0n1", "nvme1n1"))
+    names = [match[1] for line in lines if (match := re.match(r" (nvme\dn1) \w+  no difference", plain(line)))]
+    assert list(dict.fromkeys(names)) == ["nvme2n1", "nvme0n1", "nvme1n1"]
+    assert output.is_worse(unchanged) is None
+    assert plain(lines[1]).startswith(" ○ no difference found")
+
+
+def test_the_panel_names_few_of_those_without_a_difference():
+    alike = pair_report(compare(*sides_of(list(host(6, 2 * SECONDS, ios=40)))))
+    drawn = " ".join(" ".join(map(plain, panel(alike, Selection(), RAMP, 120, 40))).split())
+    assert re.search(r"no difference found: nvme0n1 read, nvme0n1 write, nvme1n1 read and \d+ more", drawn)
+    in_full = dict(output.paragraphs(alike))[output.SAME]
+    assert "nvme5n1 write" in in_full[0]
 
 
 def test_a_finding_of_one_span_is_gone_or_new():
@@ -411,7 +457,7 @@ def test_the_message_that_names_the_key_ends_with_the_key():
 async def test_a_comparison_scrolls_and_says_which_keys_have_no_effect(both, monkeypatch):
     app = LatmonApp(Source(host(2, 3)), ScreenOptions(theme=load_theme("dark")), depth="256")
     sentences = [f"sentence {number}" for number in range(40)]
-    monkeypatch.setattr(output, "paragraphs", lambda *_: [("", sentences)])
+    monkeypatch.setattr(output, "paragraphs", lambda *_, **__: [("", sentences)])
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.pause()
         app.scene.comparison = both[0].comparison

@@ -12,6 +12,7 @@ from latmon.diff import output, verdict
 from latmon.diff.comparison import COLUMNS, SweepRow, SweepTable, Where
 from latmon.diff.hypotheses import FEWEST_EXTREME
 from latmon.diff.report import Capture, Change, DiffReport, PairReport, SweepReport
+from latmon.findings.rule import WARNING
 from latmon.model.histogram import BITS, Histogram, bucket_bounds, bucket_index
 from latmon.support.units import clock
 from latmon.views.axes import level
@@ -23,13 +24,16 @@ from latmon.views.lines import (
     Line,
     Span,
     Target,
+    backed,
     cell,
     cut,
+    dimmed,
     fit,
     heading,
     paragraph,
     runs,
     targeted,
+    wrap,
 )
 from latmon.views.lines import width as line_width
 from latmon.views.selection import Selection
@@ -47,8 +51,14 @@ _PAIR = 3
 _STRIPS = 5
 """Least lines below the sentences: the titles of strips, one operation, and the number of the others."""
 _LARGER = "a larger terminal shows the latencies too"
-_ROLES = {output.LOADS: "bad", output.WARNINGS: "bad"}
+_ROLES = {output.LOADS: "bad", output.WARNINGS: "bad", output.SAME: "dim"}
 """Roles of paragraphs; the others are text."""
+_NAMED = 3
+"""Devices without a difference that a sentence names: the strips have them."""
+_UNIMPORTANT = ("settings: ", "findings of both: ")
+"""Begins of sentences that say that something did not change."""
+_SIGNS = {True: (" !", "accent"), False: (" ●", "limit"), None: (" ○", "dim")}
+"""Whether B is worse -> the sign of the verdict; None: it is neither."""
 _REST = "PgDn: "
 _OCTAVE = 1 << BITS
 _LABEL = 7
@@ -66,14 +76,22 @@ _RESULTS: Mapping[Where, str] = {
 _BRIEF_KEYS = (Span("N", "accent"), Span(" adds  ", "dim"), *_KEYS[2:])
 
 
-def panel(report: DiffReport, selection: Selection, ink: Ink, width: int, room: int) -> list[Line]:
-    """Return the panel in `room` lines, scrolled as selected; the selected device comes first."""
+def panel(
+    report: DiffReport, selection: Selection, ink: Ink, width: int, room: int, *, devices: Sequence[str] = ()
+) -> list[Line]:
+    """Return the panel in `room` lines, scrolled as selected; the selected device comes first.
+
+    `devices`: in the order of their rows in the device table, in which those that did not change are.
+    """
     if isinstance(report, SweepReport):
         return _sweep_panel(report, selection, width, room)
-    return _pair_panel(report, selection, ink, width, room)
+    return _pair_panel(report, selection, ink, (width, room), devices)
 
 
-def _pair_panel(report: PairReport, selection: Selection, ink: Ink, width: int, room: int) -> list[Line]:
+def _pair_panel(
+    report: PairReport, selection: Selection, ink: Ink, size: tuple[int, int], devices: Sequence[str]
+) -> list[Line]:
+    width, room = size
     head = heading(_heads(report.captures, width), width, _KEYS, _BRIEF_KEYS)
     sentences = list(_sentences(report, selection.selected, width))
     height = max(_SENTENCES, room // 2)
@@ -83,7 +101,7 @@ def _pair_panel(report: PairReport, selection: Selection, ink: Ink, width: int, 
         lines = [head, *shown_text, *larger]
         return [fit(line, width) for line in cut(lines, room)]
     lines = [head, *cut(sentences, height, selection.top, key=_REST), BLANK]
-    shown = _order(report, selection.selected)
+    shown = _order(report, selection.selected, devices)
     if not shown:  # no op of a device has I/Os on both sides
         return [fit(line, width) for line in cut(lines, room)]
     cells = max(width - _STRIP_FROM - 1, 8)
@@ -92,7 +110,8 @@ def _pair_panel(report: PairReport, selection: Selection, ink: Ink, width: int, 
     fit_in = len(shown) if len(lines) + _PAIR * len(shown) <= room else max((room - len(lines) - 1) // _PAIR, 0)
     for change in shown[:fit_in]:
         of_device = Target(DEVICE, change.series.device)
-        lines += [targeted(line, of_device) for line in _pair(change, ends, ink, cells)]
+        matters = _differs(change) or change.series.device == selection.selected
+        lines += [targeted(line, of_device) for line in _pair(change, ends, ink, cells, is_dim=not matters)]
     if left := len(shown) - fit_in:
         lines.append((Span(f" … {left} more: up and down select a device", "dim"),))
     if len(lines) < room:
@@ -120,18 +139,48 @@ def _named(times: Iterable[tuple[str, str]]) -> Line:
 
 def _sentences(report: PairReport, device: str, width: int) -> Iterator[Line]:
     """Yield the paragraphs of `latmon diff` but those on its captures and its method; `device` comes first."""
-    for title, sentences in output.paragraphs(report, device):
-        if title not in (output.SIDES, output.METHOD):
-            for number, one in enumerate(sentences):
-                margin = 1 + len(one) - len(one.lstrip())
-                is_verdict = title == output.USERS and not number
-                role = "strong" if is_verdict else _ROLES.get(title, "text")
-                yield from paragraph(one, width, role, margin=margin)
+    for title, sentences in output.paragraphs(report, device, named=_NAMED):
+        if title in (output.SIDES, output.METHOD):
+            continue
+        for number, sentence in enumerate(sentences):
+            if title == output.USERS and not number:
+                yield from _verdict(sentence, output.is_worse(report, device), width)
+                continue
+            margin = 1 + len(sentence) - len(sentence.lstrip())
+            is_unimportant = sentence.startswith(_UNIMPORTANT) and not sentence.endswith(":")
+            role = "dim" if is_unimportant else _ROLES.get(title, "text")
+            yield from paragraph(sentence, width, role, margin=margin)
 
 
-def _order(report: PairReport, selected: str) -> list[Change]:
-    """Return the latencies: of the selected device, then in the order of `latmon diff`."""
-    return sorted(output.ranked(report), key=lambda change: change.series.device != selected)
+def _verdict(sentence: str, is_worse: bool | None, width: int) -> list[Line]:
+    """Return the verdict with a sign, tinted where B is worse as the findings below the title are."""
+    sign, sign_role = _SIGNS[is_worse]
+    first, *rest = wrap(sentence, width - len(sign) - 1)
+    lines: list[Line] = [(Span(f"{sign} ", sign_role), Span(first, "strong"))]
+    lines += [(Span(f"{'':{len(sign) + 1}}{text}", "strong"),) for text in rest]
+    lines = [fit(line, width) for line in lines]
+    return [backed(line, WARNING) for line in lines] if is_worse else lines
+
+
+def _order(report: PairReport, selected: str, devices: Sequence[str]) -> list[Change]:
+    """Return the latencies: of the selected device, then those that changed in the order of `latmon diff`, then others.
+
+    `devices`: in the order of the others.
+    """
+    places = {name: place for place, name in enumerate(devices)}
+
+    def place(change: Change) -> tuple[bool, bool, int]:
+        device = change.series.device
+        of_others = 0 if _differs(change) else places.get(device, len(places))
+        return device != selected, not _differs(change), of_others
+
+    return sorted(output.ranked(report), key=place)
+
+
+def _has_longer(change: Change) -> bool:
+    """Return whether one side alone has enough long I/Os."""
+    extreme = change.extreme
+    return extreme is not None and extreme.count[extreme.slower] >= FEWEST_EXTREME
 
 
 def _ends(changes: Sequence[Change]) -> tuple[int, int]:
@@ -164,15 +213,20 @@ def _axis(ends: tuple[int, int], cells: int) -> str:
     return "".join(text)
 
 
-def _pair(change: Change, ends: tuple[int, int], ink: Ink, cells: int) -> list[Line]:
-    extreme = change.extreme
-    longer = extreme is not None and extreme.count[extreme.slower] >= FEWEST_EXTREME
-    word = "the long I/Os alone differ" if change.where == "none" and longer else _RESULTS[change.where]
+def _differs(change: Change) -> bool:
+    return change.changed or _has_longer(change)
+
+
+def _pair(change: Change, ends: tuple[int, int], ink: Ink, cells: int, *, is_dim: bool) -> list[Line]:
+    """Return the name with the result, and the rows of A and B; `is_dim`: these matter less than others."""
+    longer_alone = change.where == "none" and _has_longer(change)
+    word = "the long I/Os alone differ" if longer_alone else _RESULTS[change.where]
     head: Line = (
-        Span(f" {change.subject}  ", "accent"),
+        Span(f" {change.subject}  ", "text" if is_dim else "strong"),
         Span(word, "strong" if change.changed else "dim"),
     )
-    return [head, *(_side(name, change, (ends, ink, cells)) for name in ("A", "B"))]
+    rows = [_side(name, change, (ends, ink, cells)) for name in ("A", "B")]
+    return [head, *(dimmed(row) if is_dim else row for row in rows)]
 
 
 def _side(name: str, change: Change, drawn: tuple[tuple[int, int], Ink, int]) -> Line:
