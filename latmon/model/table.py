@@ -23,7 +23,7 @@ merged, or a fact such as the name of a thread, of which a sum has the latest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from dataclasses import fields as fields_of
 from enum import Enum
@@ -308,19 +308,27 @@ def record(
     return Value(cells, make, _splitter(tuple(fields)), impossible)
 
 
-def record_of_counts(make: Callable[..., V]) -> Value[V]:
+def record_of_counts(
+    make: Callable[..., V],
+    *,
+    others: Unit = Unit.IOS,
+    optional: Collection[str] = (),
+    impossible: Callable[..., str] | None = None,
+) -> Value[V]:
     """Return the declaration of a dataclass of counts, whose names end with their unit; None: a source has none.
 
-    A field with the default None may be unknown.
+    `others`: the unit of names without one. A field with the default None may be unknown; a recording's row ends before
+    it, and before the fields of `optional`, where they are empty.
     """
     cells: list[Cell] = []
     for declared in fields_of(make):  # type: ignore[arg-type] # a dataclass
-        unit = Unit.MICROSECONDS if declared.name.endswith("_us") else Unit.IOS
+        unit = Unit.MICROSECONDS if declared.name.endswith("_us") else others
         if declared.name.endswith("bytes"):
             unit = Unit.BYTES
-        is_optional = declared.default is None
-        cells.append(Cell(declared.name, unit, may_be_unknown=is_optional, is_optional=is_optional))
-    return Value(tuple(cells), make, _splitter([cell.name for cell in cells]))
+        may_be_unknown = declared.default is None
+        is_optional = may_be_unknown or declared.name in optional
+        cells.append(Cell(declared.name, unit, may_be_unknown=may_be_unknown, is_optional=is_optional))
+    return Value(tuple(cells), make, _splitter([cell.name for cell in cells]), impossible)
 
 
 def _splitter(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:

@@ -13,7 +13,7 @@ from workload import LoopDevice
 from latmon.capture.mounts import MountTable
 from latmon.model.frame import LOG_DEVICE, DeviceReport
 from latmon_backends.kernel import log_devices
-from latmon_backends.kernel.log_devices import LogDeviceReader
+from latmon_backends.kernel.mount_reports import MountReportReader
 
 DISKS = {
     "sda1": "sda",
@@ -30,9 +30,9 @@ NUMBERS = {(8, 1): "sda", (8, 17): "sdb", (1, 3): "sdc"}
 
 
 def refreshed(root, now_s=0):
-    reader = LogDeviceReader(root / "proc", root / "sys", MountTable(root / "proc"))
+    reader = MountReportReader(root / "proc", root / "sys", MountTable(root / "proc"))
     reader.refresh(now_s, lambda name: DISKS.get(name, ""), lambda *number: NUMBERS.get(number, ""))
-    return {disk: report.value for disk, report in reader.reports.items()}
+    return {disk: report.value for disk, (report,) in reader.reports.items()}
 
 
 def mounted(root, *options, number="8:1", kind="xfs"):
@@ -89,7 +89,7 @@ def test_ext4_has_it_in_the_name_of_its_journal_s_thread(tmp_path, device, threa
 
 def test_it_is_read_again_after_5_s(tmp_path):
     now = [0.0]
-    reader = LogDeviceReader(tmp_path / "proc", tmp_path / "sys", MountTable(tmp_path / "proc", lambda: now[0]))
+    reader = MountReportReader(tmp_path / "proc", tmp_path / "sys", MountTable(tmp_path / "proc", lambda: now[0]))
 
     def refresh(now_s):
         now[0] = now_s
@@ -99,7 +99,7 @@ def test_it_is_read_again_after_5_s(tmp_path):
     assert refresh(10) == {}
     mounted(tmp_path, "logdev=/dev/null")
     assert refresh(12) == {}
-    assert refresh(15) == {"sda": DeviceReport(LOG_DEVICE, "sdc", "/proc/self/mountinfo")}
+    assert refresh(15) == {"sda": (DeviceReport(LOG_DEVICE, "sdc", "/proc/self/mountinfo"),)}
     mounted(tmp_path)
     assert refresh(20) == {}
 
@@ -128,11 +128,12 @@ def test_a_real_file_system(tmp_path, kind):
         point.mkdir()
         subprocess.run(["mount", "-t", kind, *(word.format(**names) for word in options), data.path, point], check=True)
         try:
-            reader = LogDeviceReader(Path("/proc"), Path("/sys"), MountTable())
+            reader = MountReportReader(Path("/proc"), Path("/sys"), MountTable())
             reader.refresh(0, lambda name: name, disk_with_number)
         finally:
             assert wait_for(lambda: subprocess.run(["umount", point], check=False).returncode == 0, 60.0, 0.5)
-    assert reader.reports[data.name].value == log.name
+    (report,) = [report for report in reader.reports[data.name] if report.name == LOG_DEVICE]
+    assert report.value == log.name
 
 
 def disk_with_number(major, minor):

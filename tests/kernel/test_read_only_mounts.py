@@ -5,7 +5,7 @@ from cgroup_host import put
 
 from latmon.capture.mounts import MountTable
 from latmon.model.frame import READ_ONLY_CAUSE, READ_ONLY_KIND, READ_ONLY_MOUNT, READ_ONLY_SINCE
-from latmon_backends.kernel.read_only_mounts import ReadOnlyMountReader
+from latmon_backends.kernel.mount_reports import MountReportReader
 
 LINE = "44 27 7:0 / /srv/db {} - {} /dev/loop0 {}\n"
 """Of 6.18, after an error: `44 27 7:0 / /srv/db rw,noatime - ext4 /dev/loop0 rw,errors=remount-ro,emergency_ro`."""
@@ -22,7 +22,8 @@ class Host:
         block.mkdir(parents=True)
         (path / "sys/dev/block").mkdir(parents=True)
         (path / "sys/dev/block/7:0").symlink_to(block)
-        self.reader = ReadOnlyMountReader(path / "sys", MountTable(path / "proc", lambda: self.wall), lambda: self.wall)
+        mounts = MountTable(path / "proc", lambda: self.wall)
+        self.reader = MountReportReader(path / "proc", path / "sys", mounts, lambda: self.wall)
 
     def mount(self, *lines):
         put(self.path / "proc/self/mountinfo", "".join(lines))
@@ -34,7 +35,7 @@ class Host:
 
     def read(self, after_s=5, shut_down=()):
         self.wall += after_s
-        self.reader.refresh(round(self.wall), shut_down)
+        self.reader.refresh(round(self.wall), str, lambda *_number: "", shut_down)
         return {report.name: report.value for report in self.reader.reports.get("loop0", ())}
 
 

@@ -42,10 +42,8 @@ from latmon.support.text import MAX_CELLS, clean
 from latmon.support.trust import environment, find_tool
 from latmon_backends.kernel import location
 from latmon_backends.kernel.diskstats import UNNUMBERED, Counters, DeviceNumber, in_driver
-from latmon_backends.kernel.log_devices import LogDeviceReader
-from latmon_backends.kernel.read_only_mounts import ReadOnlyMountReader
+from latmon_backends.kernel.mount_reports import MountReportReader
 from latmon_backends.kernel.swaps import SwapReader
-from latmon_backends.kernel.sync_mounts import SyncMountReader
 
 REPORTS_PERIOD_S = 300
 _REPORTS_KEPT_S = 2 * REPORTS_PERIOD_S
@@ -520,9 +518,7 @@ class BlockDevices:
     _block: Path = field(init=False)
     _mount_table: MountTable = field(init=False)
     _swaps: SwapReader = field(init=False)
-    _log_devices: LogDeviceReader = field(init=False)
-    _sync_mounts: SyncMountReader = field(init=False)
-    _read_only_mounts: ReadOnlyMountReader = field(init=False)
+    _mount_reports: MountReportReader = field(init=False)
     _tools: ToolReports | None = field(init=False)
     """None where sysfs is not this host's: a tool would read another drive."""
 
@@ -530,9 +526,7 @@ class BlockDevices:
         self._block = self.sys / "block"
         self._mount_table = self.mounts or MountTable(self.proc)
         self._swaps = SwapReader(self.proc, self._mount_table)
-        self._log_devices = LogDeviceReader(self.proc, self.sys, self._mount_table)
-        self._sync_mounts = SyncMountReader(self.sys, self._mount_table)
-        self._read_only_mounts = ReadOnlyMountReader(self.sys, self._mount_table)
+        self._mount_reports = MountReportReader(self.proc, self.sys, self._mount_table)
         self._tools = ToolReports() if self.sys == Path("/sys") else None
 
     @property
@@ -558,9 +552,7 @@ class BlockDevices:
         self._lines = lines
         passed_s, self._second = mono_us // 1_000_000 - self._second, mono_us // 1_000_000
         self._swaps.refresh(self._second, self._disk_of, self._disk_at)
-        self._log_devices.refresh(self._second, self._disk_of, self._disk_at)
-        self._sync_mounts.refresh(self._second)
-        self._read_only_mounts.refresh(self._second, self.shut_down)
+        self._mount_reports.refresh(self._second, self._disk_of, self._disk_at, self.shut_down)
         due = self._due(lines, changed.values(), passed_s)
         present = [name for name in due if self._is_there(name, lines[name])]
         self._read_limits(present)
@@ -743,11 +735,10 @@ class BlockDevices:
         """Return what a device reports in sysfs and by tools, which know a dm device by its label."""
         known_as = device.label if (device := self._devices.get(name)) is not None and device.kind == "dm" else name
         by_tools = () if self._tools is None else self._tools.of(known_as, self._generations.get(name, 0))
-        readers = self._swaps, self._log_devices, self._sync_mounts
-        by_mounts = (reader.reports.get(name) for reader in readers)
-        areas = (report for report in by_mounts if report is not None)
-        read_only = self._read_only_mounts.reports.get(name, ())
-        return (*self._reports.get(name, (0, ()))[1], *by_tools, *areas, *read_only)
+        area = self._swaps.reports.get(name)
+        areas = () if area is None else (area,)
+        by_mounts = self._mount_reports.reports.get(name, ())
+        return (*self._reports.get(name, (0, ()))[1], *by_tools, *areas, *by_mounts)
 
     def _swap_label(self, name: str) -> str:
         swap = self._swaps.reports.get(name)

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -78,17 +79,13 @@ class Look:
     readings: Mapping[str, _QuotaReading]
 
 
-def _size(gained: QuotaPeriods) -> tuple[int, int]:
-    return gained.throttled, gained.periods
-
-
 class QuotaReader(PacedLooks[Look]):
     """The looks at CPU quotas."""
 
     def __init__(
         self, proc: Path, mounts: MountTable, run: Run[Look] | None = None, now_us: Callable[[], int] | None = None
     ) -> None:
-        super().__init__("cpu quotas", [BoundedSums(CPU_QUOTAS, _size)], run, now_us)
+        super().__init__("cpu quotas", [BoundedSums(CPU_QUOTAS, attrgetter("throttled", "periods"))], run, now_us)
         self._proc, self._mounts = proc, mounts
 
     @property

@@ -17,6 +17,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -127,10 +128,6 @@ class Look:
     left_out: str = ""
 
 
-def _waited_us(gained: CpuWait) -> int:
-    return gained.waited_us
-
-
 def is_possible(proc: Path) -> bool:
     """Return whether the kernel counts the waits for a CPU, of processes and of the host."""
     return (proc / "self/schedstat").exists() and (proc / "pressure/cpu").exists()
@@ -142,7 +139,7 @@ class CpuWaitReader(PacedLooks[Look]):
     def __init__(
         self, proc: Path, mounts: MountTable, run: Run[Look] | None = None, now_us: Callable[[], int] | None = None
     ) -> None:
-        super().__init__("cpu waits", [BoundedSums(CPU_WAITS, _waited_us)], run, now_us)
+        super().__init__("cpu waits", [BoundedSums(CPU_WAITS, attrgetter("waited_us"))], run, now_us)
         self._proc, self._mounts = proc, mounts
         self._pressure = (0, 0)
         """Time in which programs waited, and all of it, as of the last reading."""

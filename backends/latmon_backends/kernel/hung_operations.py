@@ -31,6 +31,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
@@ -217,25 +218,13 @@ class Look:
     """The process after which the next walk begins, where there were too many threads for one; 0: it saw all."""
     waits: Mapping[_Thread, _Wait] = field(default_factory=dict)
     servers: FoundServers = field(default_factory=FoundServers)
-    """Those of FUSE, as of the last time that they were looked for."""
+    """Servers of FUSE that the last search for them found."""
     servers_due_us: int = 0
     """When they are looked for again, if programs wait for them."""
     holders: frozenset[LockHolder] = frozenset()
     """Processes in operations on files whose lock threads wait for; looked for with all threads."""
     served: ServedIos = field(default_factory=ServedIos)
     """I/Os of devices on files of mounts with a server, of which several may be waited for."""
-
-
-def _size(gained: HungTime) -> int:
-    return gained.threads_us
-
-
-def _waited(gained: WaitedTime) -> int:
-    return gained.waited_us
-
-
-def _served(gained: int) -> int:
-    return gained
 
 
 class HangReader(PacedLooks[Look]):
@@ -253,11 +242,11 @@ class HangReader(PacedLooks[Look]):
     ) -> None:
         """`wait_by_chance`: instead of a sleep before each look."""
         sums = (
-            BoundedSums(HUNG_OPERATIONS, _size),
-            BoundedSums(SERVER_WAITS, _waited),
-            BoundedSums(FILE_SERVERS, _served),
-            BoundedSums(FILE_SLEEPS, _waited),
-            BoundedSums(LOCK_HOLDERS, _served),
+            BoundedSums(HUNG_OPERATIONS, attrgetter("threads_us")),
+            BoundedSums(SERVER_WAITS, attrgetter("waited_us")),
+            BoundedSums(FILE_SERVERS, int),
+            BoundedSums(FILE_SLEEPS, attrgetter("waited_us")),
+            BoundedSums(LOCK_HOLDERS, int),
         )
         super().__init__("hung operations", sums, run, now_us)
         self._proc, self._sys, self._mounts = proc, sys, mounts

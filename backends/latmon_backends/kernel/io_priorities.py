@@ -17,6 +17,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
@@ -73,10 +74,6 @@ class Look:
     processes: Mapping[int, _Unusual]
 
 
-def _size(gained: PriorityTime) -> tuple[int, int]:
-    return gained.io_bytes, gained.lasted_us
-
-
 def priority_of(pid: int) -> int:
     """Return the kernel's code of a process's I/O priority. OSError where there is no such process, or no such call."""
     number = _CALL.get(platform.machine())
@@ -114,7 +111,9 @@ class PriorityReader(PacedLooks[Look]):
         now_us: Callable[[], int] | None = None,
         priority: Callable[[int], int] = priority_of,
     ) -> None:
-        super().__init__("io priorities", [BoundedSums(IO_PRIORITIES, _size)], run, now_us)
+        super().__init__(
+            "io priorities", [BoundedSums(IO_PRIORITIES, attrgetter("io_bytes", "lasted_us"))], run, now_us
+        )
         self._proc, self._priority = proc, priority
         self._devices: Mapping[str, Device] = {}
         self._is_heeded = False

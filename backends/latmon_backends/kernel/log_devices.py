@@ -14,13 +14,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from latmon.capture.mounts import MountTable
+from latmon.capture.mounts import Mount
 from latmon.model.frame import LOG_DEVICE, DeviceReport
 from latmon.support.paths import content
 from latmon.support.text import clean
 
-_AGAIN_S = 5
-"""Seconds between two readings: mounts are rare."""
 _OPTION = "logdev="
 _THREAD = "jbd2/"
 _LONGEST_NAME = 15
@@ -32,62 +30,48 @@ DiskAt = Callable[[int, int], str]
 """Returns the disk with a device number, or with a partition of that number; empty where none is known."""
 
 
-class _Log(NamedTuple):
-    """A file system's disk, and the disk that its log is on."""
+class Log(NamedTuple):
+    """The disk of a file system whose log is on another disk."""
 
     disk: str
-    log_disk: str
-    source: str
+    report: DeviceReport
 
 
-class LogDeviceReader:
-    """The disks of file systems with a log elsewhere, read again after `_AGAIN_S`."""
+def xfs_log(mount: Mount, disk_at: DiskAt) -> Log | None:
+    """Return the log of a file system on XFS that is on another disk; None: it isn't, or not known."""
+    if mount.kind != "xfs" or _OPTION not in mount.options:
+        return None
+    for option in mount.options.split(","):
+        if option.startswith(_OPTION):
+            log_disk = _disk_of_node(option.removeprefix(_OPTION), disk_at)
+            return _log(disk_at(*mount.number), log_disk, _XFS_SOURCE)
+    return None
 
-    def __init__(self, proc: Path, sys: Path, mounts: MountTable) -> None:
-        self._proc, self._sys, self._mounts = proc, sys, mounts
-        self._due_s = 0
-        self.reports: dict[str, DeviceReport] = {}
-        """Disk of a file system -> the disk of its log; of several file systems on a disk the first one's."""
 
-    def refresh(self, now_s: int, disk_of: DiskOf, disk_at: DiskAt) -> None:
-        """Read the mounts and the journals where that is due."""
-        if now_s < self._due_s:
-            return
-        self._due_s = now_s + _AGAIN_S
-        reports: dict[str, DeviceReport] = {}
-        for log in (*self._xfs_logs(disk_at), *self._ext4_journals(disk_of)):
-            if log.disk and log.log_disk and log.disk != log.log_disk:
-                reports.setdefault(log.disk, DeviceReport(LOG_DEVICE, log.log_disk, log.source))
-        self.reports = reports
+def ext4_journals(proc: Path, sys: Path, disk_of: DiskOf) -> Iterator[Log]:
+    """Yield the journals of ext4 that are on another disk."""
+    journals = _names(proc / "fs/jbd2")
+    for device in _names(sys / "fs/ext4"):
+        task = content(sys / "fs/ext4" / device / "journal_task").strip()
+        if not task.isdigit():  # the directory `features`, or no journal
+            continue
+        thread = os.fsdecode(content(proc / os.fsdecode(task) / "comm")).strip()
+        own = f"{_THREAD}{device}-"
+        if len(thread) == _LONGEST_NAME:  # which may be cut
+            own = own[:_LONGEST_NAME]
+        if not thread.startswith(_THREAD) or thread.startswith(own):
+            continue
+        beginning = thread.removeprefix(_THREAD)
+        names = [name for name in journals if name.startswith(beginning)]
+        exact = [name for name in names if name == beginning]
+        for journal in exact or (names if len(names) == 1 else []):
+            log = _log(disk_of(device), disk_of(journal), _EXT4_SOURCE)
+            if log is not None:
+                yield log
 
-    def _xfs_logs(self, disk_at: DiskAt) -> Iterator[_Log]:
-        # Thousands of mounts (of containers) are parsed only where one of them has the option.
-        mounts = self._mounts.read()
-        if not mounts.has_text(_OPTION.encode()):
-            return
-        for mount in mounts.all:
-            for option in mount.options.split(","):
-                if mount.kind == "xfs" and option.startswith(_OPTION):
-                    log_disk = _disk_of_node(option.removeprefix(_OPTION), disk_at)
-                    yield _Log(disk_at(*mount.number), log_disk, _XFS_SOURCE)
 
-    def _ext4_journals(self, disk_of: DiskOf) -> Iterator[_Log]:
-        journals = _names(self._proc / "fs/jbd2")
-        for device in _names(self._sys / "fs/ext4"):
-            task = content(self._sys / "fs/ext4" / device / "journal_task").strip()
-            if not task.isdigit():  # the directory `features`, or no journal
-                continue
-            thread = os.fsdecode(content(self._proc / os.fsdecode(task) / "comm")).strip()
-            own = f"{_THREAD}{device}-"
-            if len(thread) == _LONGEST_NAME:  # which may be cut
-                own = own[:_LONGEST_NAME]
-            if not thread.startswith(_THREAD) or thread.startswith(own):
-                continue
-            beginning = thread.removeprefix(_THREAD)
-            names = [name for name in journals if name.startswith(beginning)]
-            exact = [name for name in names if name == beginning]
-            for journal in exact or (names if len(names) == 1 else []):
-                yield _Log(disk_of(device), disk_of(journal), _EXT4_SOURCE)
+def _log(disk: str, log_disk: str, source: str) -> Log | None:
+    return Log(disk, DeviceReport(LOG_DEVICE, log_disk, source)) if disk and log_disk and disk != log_disk else None
 
 
 def _disk_of_node(path: str, disk_at: DiskAt) -> str:

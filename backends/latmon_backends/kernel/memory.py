@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -86,28 +87,12 @@ class Look:
     mono_us: int
     spent_us: int
     hits: Mapping[MemoryLimit, int]
-    """As of `hits_us`: a look for faults only takes them over from the one before."""
+    """Limit -> its hits, read at `hits_us`; a look for faults only has those of the look before."""
     processes: Mapping[int, _Process]
     limited: Mapping[str, _LimitedCgroup] = field(default_factory=dict)
     """Cgroup -> its state, of those that reached a limit since the last look at limits."""
     hits_us: int = 0
     """When the limits were read."""
-
-
-def _size(gained: int) -> int:
-    return gained
-
-
-def _hits(gained: ReachedLimit) -> int:
-    return gained.hits
-
-
-def _unwritten_bytes(gained: Unwritten) -> int:
-    return gained.unwritten_bytes
-
-
-def _resident_bytes(gained: UsedMemory) -> int:
-    return gained.resident_bytes
 
 
 class MemoryReader(PacedLooks[Look]):
@@ -117,10 +102,10 @@ class MemoryReader(PacedLooks[Look]):
         self, proc: Path, mounts: MountTable, run: Run[Look] | None = None, now_us: Callable[[], int] | None = None
     ) -> None:
         sums = (
-            BoundedSums(MEMORY_LIMITS, _hits),
-            BoundedSums(MAJOR_FAULTS, _size),
-            BoundedSums(MEMORY_WRITERS, _unwritten_bytes),
-            BoundedSums(MEMORY_USERS, _resident_bytes),
+            BoundedSums(MEMORY_LIMITS, attrgetter("hits")),
+            BoundedSums(MAJOR_FAULTS, int),
+            BoundedSums(MEMORY_WRITERS, attrgetter("unwritten_bytes")),
+            BoundedSums(MEMORY_USERS, attrgetter("resident_bytes")),
         )
         super().__init__("memory", sums, run, now_us)
         self._proc, self._mounts = proc, mounts

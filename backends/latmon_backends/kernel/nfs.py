@@ -18,6 +18,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
 
@@ -61,10 +62,6 @@ class Look:
     requests: Mapping[NfsMount, NfsRequests] = field(default_factory=dict)
 
 
-def _time_of_calls(gained: NfsCalls) -> tuple[int, int]:
-    return gained.execute_us, gained.calls
-
-
 def _unanswered(gained: NfsRequests) -> tuple[int, int]:
     return gained.sent - gained.answered, gained.sent
 
@@ -76,7 +73,9 @@ class NfsReader(PacedLooks[Look]):
         self, proc: Path, mounts: MountTable, run: Run[Look] | None = None, now_us: Callable[[], int] | None = None
     ) -> None:
         sums = (
-            BoundedSums(NFS_OPERATIONS, _time_of_calls, most_rows=_MOST_ROWS, most_sums=2 * _MOST_ROWS),
+            BoundedSums(
+                NFS_OPERATIONS, attrgetter("execute_us", "calls"), most_rows=_MOST_ROWS, most_sums=2 * _MOST_ROWS
+            ),
             BoundedSums(NFS_REQUESTS, _unanswered, most_rows=_MOST_MOUNTS, most_sums=2 * _MOST_MOUNTS),
         )
         super().__init__("nfs", sums, run, now_us)

@@ -13,19 +13,17 @@ as squashfs, are not looked at.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import MappingProxyType
 
-from latmon.capture.mounts import Mount, Mounts, MountTable, mount_name
+from latmon.capture.mounts import Mount, Mounts, mount_name
 from latmon.model.frame import READ_ONLY_CAUSE, READ_ONLY_KIND, READ_ONLY_MOUNT, READ_ONLY_SINCE, DeviceReport
 from latmon.support.paths import content, resolved
 from latmon.support.text import clean
 from latmon.support.units import rfc3339
 from latmon_backends.kernel.file_system_space import WRITABLE_KINDS
 
-_AGAIN_S = 5
-"""Seconds between two readings, as those of other mounts."""
 _BY_KERNEL = ("emergency_ro", "shutdown")
 """Options that ext4 shows after an error."""
 _SIGNS = (b" ro,", b" ro\n", *(option.encode() for option in _BY_KERNEL))
@@ -44,43 +42,34 @@ _CODES = MappingProxyType(
 """ext4's codes of errors (fs/ext4/ext4.h EXT4_ERR_EIO and the like)."""
 
 
-class ReadOnlyMountReader:
-    """The disks with such a file system, read again after `_AGAIN_S`."""
+class ReadOnlyMounts:
+    """Which file systems are so, and since when, from one walk over the mounts to the next."""
 
-    def __init__(self, sys: Path, mounts: MountTable, wall: Callable[[], float] = time.time) -> None:
-        self._sys, self._mounts, self._wall = sys, mounts, wall
-        self._due_s = 0
-        self._writable: frozenset[int] = frozenset()
-        """Numbers of the mounts (mnt_id) that were writable at the last reading."""
-        self._since: dict[int, int | None] = {}
-        """Number of a mount -> the second since 1970 in which it was first seen read-only, where it was not before."""
-        self.reports: dict[str, tuple[DeviceReport, ...]] = {}
-        """Disk -> its first such file system."""
+    def __init__(self, sys: Path, wall: Callable[[], float] = time.time) -> None:
+        self._sys, self._wall = sys, wall
+        self._before: dict[int, int | None] = {}
+        """Number of a mount (mnt_id) at the last walk -> the second since 1970 in which it was first seen read-only,
+        0 while it is writable; None: it was so at the first look."""
+        self._now: dict[int, int | None] = {}
+        """The same of this walk."""
 
-    def refresh(self, now_s: int, shut_down: Collection[int] = ()) -> None:
-        """Read the mounts where that is due; `shut_down`: numbers of the mounts of file systems that are shut down."""
-        if now_s < self._due_s:
+    def reports_of(self, mounts: Mounts, mount: Mount, *, is_shut_down: bool) -> Iterator[DeviceReport]:
+        """Yield the reports of a file system that is so; `is_shut_down`: as far as who looks at free space saw it."""
+        if mount.kind not in WRITABLE_KINDS:
             return
-        self._due_s = now_s + _AGAIN_S
-        reports: dict[str, tuple[DeviceReport, ...]] = {}
-        since: dict[int, int | None] = {}
-        writable: set[int] = set()
-        mounts = self._mounts.read()
-        for mount in mounts.usual.values():
-            if mount.kind not in WRITABLE_KINDS:
-                continue
-            number = mount.number_of_mount
-            is_shut_down = number in shut_down
-            if not is_shut_down and not self._is_made_read_only(mounts, mount):
-                writable.add(number)
-                continue
-            first_s = round(self._wall()) if number in self._writable else None
-            since[number] = self._since.get(number, first_s)
-            disk = mounts.disk_of(mount, self._sys)
-            if disk:
-                source = _SHUT_DOWN_SOURCE if is_shut_down else _SOURCE
-                reports.setdefault(disk, tuple(self._reports_of(mount, since[number], source)))
-        self._writable, self._since, self.reports = frozenset(writable), since, reports
+        number = mount.number_of_mount
+        if not is_shut_down and not self._is_made_read_only(mounts, mount):
+            self._now[number] = 0
+            return
+        since_s = self._before.get(number)
+        if since_s == 0:
+            since_s = round(self._wall())
+        self._now[number] = since_s
+        yield from self._reports_of(mount, since_s, _SHUT_DOWN_SOURCE if is_shut_down else _SOURCE)
+
+    def end_walk(self) -> None:
+        """Keep what this walk saw for the next one."""
+        self._before, self._now = self._now, {}
 
     def _is_made_read_only(self, mounts: Mounts, mount: Mount) -> bool:
         if not any(mounts.has_text(sign) for sign in _SIGNS):

@@ -51,15 +51,11 @@ class Look:
     """By pid."""
 
 
-def _size(gained: int) -> int:
-    return gained
-
-
 class WrittenReader(PacedLooks[Look]):
     """The looks at what processes write."""
 
     def __init__(self, proc: Path, run: Run[Look] | None = None, now_us: Callable[[], int] | None = None) -> None:
-        super().__init__("written", [BoundedSums(WRITTEN, _size)], run, now_us)
+        super().__init__("written", [BoundedSums(WRITTEN, int)], run, now_us)
         self._proc = proc
         self.counted: Callable[[], ProcessCounters] | None = None
         """Returns the processes of the last sample of another reader; None: there is none."""

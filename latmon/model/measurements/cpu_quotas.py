@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from latmon.model.table import CGROUP, Cell, Meaning, Part, Table, Unit, record
+from latmon.model.table import CGROUP, Meaning, Part, Table, Unit, record_of_counts
 
 _MOST_US = 1 << 62
 
@@ -44,14 +44,7 @@ CPU_QUOTAS = Table(
     "cpu_quotas",
     CpuQuota,
     (CGROUP, Part(Meaning.PROCESS), Part(highest=_MOST_US), Part(highest=_MOST_US)),
-    record(
-        QuotaPeriods,
-        periods=Unit.EVENTS,
-        throttled=Unit.EVENTS,
-        throttled_us=Unit.MICROSECONDS,
-        io_bytes=Unit.BYTES,
-        served_bytes=Cell("served_bytes", Unit.BYTES, is_optional=True),
-    ),
+    record_of_counts(QuotaPeriods, others=Unit.EVENTS, optional=("served_bytes",)),
     group="cpu",
     export_name="cpu_quota",
     row_title="a CPU quota",

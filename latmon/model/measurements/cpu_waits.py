@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from latmon.model.table import CGROUP, TEXT, Meaning, Part, Table, Unit, record
+from latmon.model.table import CGROUP, TEXT, Meaning, Part, Table, Unit, record_of_counts
 
 SHARES, WEIGHT, IDLE = "cpu.shares", "cpu.weight", "cpu.idle"
 """Files that have a cgroup's weight, of version 1 and 2, and whether it has the least one."""
@@ -65,14 +65,7 @@ CPU_WAITS = Table(
         Part(highest=1),
         TEXT,
     ),
-    record(
-        CpuWait,
-        lasted_us=Unit.MICROSECONDS,
-        ran_us=Unit.MICROSECONDS,
-        waited_us=Unit.MICROSECONDS,
-        runs=Unit.EVENTS,
-        io_bytes=Unit.BYTES,
-    ),
+    record_of_counts(CpuWait, others=Unit.EVENTS),
     group="cpu",
     export_name="cpu_wait",
     row_title="a process with I/O that waits for a CPU",

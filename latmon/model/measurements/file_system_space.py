@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from latmon.model.table import DEVICE, MOUNT, TEXT, Table, Unit, record
+from latmon.model.table import DEVICE, MOUNT, TEXT, Table, Unit, record_of_counts
 
 
 class SpaceOf(NamedTuple):
@@ -47,18 +47,7 @@ FILE_SYSTEM_SPACE = Table(
     "file_system_space",
     SpaceOf,
     (DEVICE, MOUNT, TEXT),
-    record(
-        SpaceLooks,
-        impossible=_impossible,
-        looks=Unit.EVENTS,
-        size_bytes=Unit.BYTES,
-        available_bytes=Unit.BYTES,
-        free_bytes=Unit.BYTES,
-        inodes=Unit.EVENTS,
-        free_inodes=Unit.EVENTS,
-        written_bytes=Unit.BYTES,
-        active_looks=Unit.EVENTS,
-    ),
+    record_of_counts(SpaceLooks, others=Unit.EVENTS, impossible=_impossible),
     group="space",
     export_name="file_system_space",
     row_title="the space of a file system",

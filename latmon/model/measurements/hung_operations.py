@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from latmon.model.frame import FROZEN, SERVER
-from latmon.model.table import DEVICE, MOUNT, TEXT, Cell, Meaning, Part, Table, Unit, record
+from latmon.model.table import DEVICE, MOUNT, TEXT, Meaning, Part, Table, Unit, record_of_counts
 
 
 class HungOperation(NamedTuple):
@@ -40,12 +40,7 @@ HUNG_OPERATIONS = Table(
     "hung_operations",
     HungOperation,
     (DEVICE, MOUNT, TEXT, Part(names=(FROZEN, SERVER)), Part(Meaning.PROCESS)),
-    record(
-        HungTime,
-        lasted_us=Unit.MICROSECONDS,
-        threads_us=Unit.MICROSECONDS,
-        times=Cell("times", Unit.EVENTS, is_optional=True),
-    ),
+    record_of_counts(HungTime, others=Unit.EVENTS, optional=("times",)),
     group="hangs",
     export_name="hung_operation",
     row_title="a process whose operations on files hang",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
-from latmon.model.table import Meaning, Part, Table, Unit, record
+from latmon.model.table import Meaning, Part, Table, record_of_counts
 
 IDLE_CLASS, BEST_EFFORT, REAL_TIME = "idle", "best-effort", "real-time"
 USUAL_LEVEL, LOWEST_LEVEL = 4, 7
@@ -45,7 +45,7 @@ IO_PRIORITIES = Table(
     "io_priorities",
     IoPriority,
     (Part(Meaning.PROCESS), Part(names=(IDLE_CLASS, BEST_EFFORT, REAL_TIME)), Part(highest=LOWEST_LEVEL)),
-    record(PriorityTime, lasted_us=Unit.MICROSECONDS, io_bytes=Unit.BYTES),
+    record_of_counts(PriorityTime),
     group="io priorities",
     export_name="io_priority",
     row_title="a process with an I/O priority that is not the usual one",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from latmon.model.table import DEVICE, Meaning, Part, Table, Unit, record
+from latmon.model.table import DEVICE, Meaning, Part, Table, Unit, record_of_counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +31,7 @@ JOURNALS: Table[str, Commits] = Table(
     "journals",
     str,
     (DEVICE,),
-    record(
-        Commits,
-        commits=Unit.EVENTS,
-        locked_us=Unit.MICROSECONDS,
-        flushing_us=Unit.MICROSECONDS,
-        logging_us=Unit.MICROSECONDS,
-        blocks=Unit.EVENTS,
-    ),
+    record_of_counts(Commits, others=Unit.EVENTS),
     group="journals",
     export_name="journal",
     row_title="a journal",
@@ -63,14 +56,7 @@ XFS_LOGS: Table[str, LogWrites] = Table(
     "xfs_logs",
     str,
     (DEVICE,),
-    record(
-        LogWrites,
-        writes=Unit.EVENTS,
-        writing_us=Unit.MICROSECONDS,
-        bytes=Unit.BYTES,
-        waits=Unit.EVENTS,
-        waited_us=Unit.MICROSECONDS,
-    ),
+    record_of_counts(LogWrites, others=Unit.EVENTS),
     group="journals",
     export_name="xfs_log",
     row_title="an xfs log",
@@ -98,7 +84,7 @@ SYNCS = Table(
     "syncs",
     Syncing,
     (DEVICE, Part(Meaning.PROCESS, probe_part="process")),
-    record(Syncs, syncs=Unit.EVENTS, waited_us=Unit.MICROSECONDS),
+    record_of_counts(Syncs, others=Unit.EVENTS),
     group="journals",
     export_name="sync",
     row_title="a process that waits for syncs",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from latmon.model.table import CGROUP, Cell, Meaning, Part, Table, Unit, count, record
+from latmon.model.table import CGROUP, Meaning, Part, Table, Unit, count, record_of_counts
 
 KINDS = ("max", "high")
 """memory.max (version 1: memory.limit_in_bytes), and memory.high."""
@@ -42,7 +42,7 @@ MEMORY_LIMITS = Table(
     "memory_limits",
     MemoryLimit,
     (CGROUP, Part(names=KINDS), Part(highest=_MOST_BYTES)),
-    record(ReachedLimit, hits=Unit.EVENTS, reloads=Cell("reloads", Unit.EVENTS, is_optional=True)),
+    record_of_counts(ReachedLimit, others=Unit.EVENTS, optional=("reloads",)),
     group="memory",
     export_name="memory_limit",
     row_title="a limit of memory",
@@ -87,7 +87,7 @@ MEMORY_WRITERS = Table(
     "memory_writers",
     MemoryWriter,
     (CGROUP, Part(Meaning.PROCESS)),
-    record(Unwritten, looks=Unit.EVENTS, unwritten_bytes=Unit.BYTES),
+    record_of_counts(Unwritten, others=Unit.EVENTS),
     group="memory",
     export_name="memory_writer",
     row_title="a process in a cgroup at its limit of memory",
@@ -120,7 +120,7 @@ MEMORY_USERS = Table(
     "memory_users",
     MemoryUser,
     (CGROUP, Part(Meaning.PROCESS)),
-    record(UsedMemory, looks=Unit.EVENTS, resident_bytes=Unit.BYTES, grown_bytes=Unit.BYTES),
+    record_of_counts(UsedMemory, others=Unit.EVENTS),
     group="memory",
     export_name="memory_user",
     row_title="the process with most memory in a cgroup at its limit",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from latmon.model.table import MOUNT, TEXT, Table, Unit, record
+from latmon.model.table import MOUNT, TEXT, Table, Unit, record_of_counts
 
 
 class NfsOperation(NamedTuple):
@@ -52,16 +52,7 @@ NFS_OPERATIONS = Table(
     "nfs_operations",
     NfsOperation,
     (MOUNT, TEXT),
-    record(
-        NfsCalls,
-        calls=Unit.EVENTS,
-        retransmissions=Unit.EVENTS,
-        timeouts=Unit.EVENTS,
-        queue_us=Unit.MICROSECONDS,
-        round_trip_us=Unit.MICROSECONDS,
-        execute_us=Unit.MICROSECONDS,
-        errors=Unit.EVENTS,
-    ),
+    record_of_counts(NfsCalls, others=Unit.EVENTS),
     group="nfs",
     export_name="nfs_operation",
     row_title="an NFS operation",
@@ -91,7 +82,7 @@ NFS_REQUESTS = Table(
     "nfs_requests",
     NfsMount,
     (MOUNT,),
-    record(NfsRequests, sent=Unit.EVENTS, answered=Unit.EVENTS, waited_us=Unit.MICROSECONDS),
+    record_of_counts(NfsRequests, others=Unit.EVENTS),
     group="nfs",
     export_name="nfs_requests",
     row_title="the requests of an NFS mount",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from latmon.model.table import MOUNT, TEXT, Meaning, Part, Table, Unit, count, record
+from latmon.model.table import MOUNT, TEXT, Meaning, Part, Table, Unit, count, record_of_counts
 
 
 class ServerWait(NamedTuple):
@@ -38,7 +38,7 @@ SERVER_WAITS = Table(
     "server_waits",
     ServerWait,
     (MOUNT, TEXT, Part(Meaning.PROCESS)),
-    record(WaitedTime, waited_us=Unit.MICROSECONDS, sleeps=Unit.EVENTS),
+    record_of_counts(WaitedTime, others=Unit.EVENTS),
     group="hangs",
     export_name="server_wait",
     row_title="a process that waits for a server",

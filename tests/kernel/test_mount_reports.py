@@ -1,11 +1,11 @@
-"""Disks of file systems that are mounted with sync or dirsync."""
+"""What mounts say about the disks of their file systems, in one walk: here of sync and dirsync, and of all together."""
 
 import pytest
 from cgroup_host import put
 
 from latmon.capture.mounts import MountTable
-from latmon.model.frame import MOUNTED_DIRSYNC, MOUNTED_SYNC, DeviceReport
-from latmon_backends.kernel.sync_mounts import SyncMountReader
+from latmon.model.frame import MOUNTED_DIRSYNC, MOUNTED_SYNC, READ_ONLY_KIND, READ_ONLY_MOUNT, DeviceReport
+from latmon_backends.kernel.mount_reports import MountReportReader
 
 LINE = "44 27 7:0 / /srv/db rw,noatime - ext4 /dev/loop0 rw,{}errors=remount-ro\n"
 
@@ -19,8 +19,8 @@ def reports(tmp_path):
 
     def read(*lines):
         put(tmp_path / "proc/self/mountinfo", "".join(lines))
-        reader = SyncMountReader(tmp_path / "sys", MountTable(tmp_path / "proc"))
-        reader.refresh(10)
+        reader = MountReportReader(tmp_path / "proc", tmp_path / "sys", MountTable(tmp_path / "proc"))
+        reader.refresh(10, str, lambda *_number: "")
         return reader.reports
 
     return read
@@ -28,7 +28,7 @@ def reports(tmp_path):
 
 @pytest.mark.parametrize(("option", "name"), [("sync", MOUNTED_SYNC), ("dirsync", MOUNTED_DIRSYNC)])
 def test_the_disk_of_such_a_mount_is_reported_with_its_place(reports, option, name):
-    expected = {"loop0": DeviceReport(name, "/srv/db", "/proc/self/mountinfo")}
+    expected = {"loop0": (DeviceReport(name, "/srv/db", "/proc/self/mountinfo"),)}
     assert reports(LINE.format(f"{option},")) == expected
 
 
@@ -42,3 +42,9 @@ def test_the_disk_of_such_a_mount_is_reported_with_its_place(reports, option, na
 )
 def test_others_are_not(reports, line):
     assert reports(line) == {}
+
+
+def test_one_disk_has_the_reports_of_all_kinds(reports):
+    line = "44 27 7:0 / /srv/db rw,noatime - btrfs /dev/loop0 ro,sync\n"
+    names = [report.name for report in reports(line)["loop0"]]
+    assert names == [MOUNTED_SYNC, READ_ONLY_KIND, READ_ONLY_MOUNT]
