@@ -39,6 +39,7 @@ class Sleeper:
     sleeps: int
     op_us: Counter[str] = field(default_factory=Counter)
     """Operation -> their time; without those that aren't known."""
+    cause_us: Counter[str] = field(default_factory=Counter)
     file_us: Counter[str] = field(default_factory=Counter)
     """Path from the root -> their time; without calls that have a path."""
     is_placed: bool = False
@@ -75,17 +76,21 @@ def _most_of(times: Counter[str], whole_us: int) -> str:
     return name if us >= _MOST * whole_us else ""
 
 
-def sleepers(facts: Facts, causes: Sequence[str], waiting: float) -> list[Sleeper]:
+def sleepers(
+    facts: Facts, causes: tuple[str, ...], waiting: float, left_out: frozenset[str] = frozenset()
+) -> list[Sleeper]:
     """Return the programs that sleep for one of the causes, those with most time first.
 
-    `waiting`: threads of a program that sleep at a time in the blocks that count as lasting.
+    `waiting`: threads of a program that sleep at a time in the blocks that count as lasting. `left_out`: operations.
     """
-    return facts.once(("file sleepers", tuple(causes), waiting), lambda: _sleepers(facts, causes, waiting))
+    key = "file sleepers", causes, waiting, left_out
+    return facts.once(key, lambda: _sleepers(facts, causes, waiting, left_out))
 
 
-def _sleepers(facts: Facts, causes: Sequence[str], waiting: float) -> list[Sleeper]:
-    rows = [row for row in facts[measurements.FILE_SLEEPS] if row.cause in causes]
-    places = {row: _place(row, rows) for row in rows}
+def _sleepers(facts: Facts, causes: tuple[str, ...], waiting: float, left_out: frozenset[str]) -> list[Sleeper]:
+    table = facts[measurements.FILE_SLEEPS]
+    rows = [row for row in table if row.cause in causes and row.op not in left_out]
+    places = {row: _place(row, table) for row in rows}
     groups: dict[FileSystem, list[FileSleep]] = {}
     for row in rows:
         groups.setdefault(places[row], []).append(row)
@@ -121,12 +126,13 @@ def _sleeper(
     facts: Facts, file_system: FileSystem, program: Program, rows: Sequence[FileSleep], waiting: float
 ) -> Sleeper:
     waited_us = sleeps = 0
-    op_us, file_us = Counter[str](), Counter[str]()
+    op_us, cause_us, file_us = Counter[str](), Counter[str](), Counter[str]()
     table: Mapping[FileSleep, WaitedTime] = facts[measurements.FILE_SLEEPS]
     for row in rows:
         time = table[row]
         waited_us += time.waited_us
         sleeps += time.sleeps
+        cause_us[row.cause] += time.waited_us
         if row.op:
             op_us[row.op] += time.waited_us
         if row.file:
@@ -140,6 +146,7 @@ def _sleeper(
         waited_us=waited_us,
         sleeps=sleeps,
         op_us=op_us,
+        cause_us=cause_us,
         file_us=file_us,
         is_placed=all(not is_known_mount(row.mount) for row in rows) and bool(file_system.mount),
     )

@@ -325,14 +325,14 @@ FILE_TIMES, RECOVERIES = "file times", "recoveries"
 DIRTY, MEMORY, JOURNALS, QUOTAS, HANGS = "dirty", "memory", "journals", "cpu quotas", "hangs"
 PRIORITIES, SPACE, PROCESSES, SERVERS, FAULTS = "io priorities", "free space", "processes", "servers", "faults"
 CPU_WAITS, CPU_LOAD, MOUNTS = "cpu waits", "cpu load", "mounts"
-FILE_SYSTEM_ERRORS = "file system errors"
+FILE_SYSTEM_ERRORS, SLEEPS = "file system errors", "sleeps"
 """Inputs: latency histograms; requests traced on demand; counts of outstanding I/Os; limits of drivers, of cgroups;
 latencies by cgroup; operations on files; sizes and order of I/Os; the status of each I/O; the parts of the time of
 operations on files; time-outs and resets; dirty pages with their limits, or the pauses of who dirties them; pages that
 are read again for want of memory; commits of journals; CPU quotas of cgroups; operations on files that hang; I/O
 priorities of processes; free space of file systems; latencies by process; waits for the servers of file systems;
 major page faults; waits of programs for a CPU; load of the CPUs; mounts of file systems; errors that file systems
-find."""
+find; sleeps in operations on files."""
 
 MISSING: Mapping[str, str] = MappingProxyType(
     {
@@ -352,6 +352,7 @@ MISSING: Mapping[str, str] = MappingProxyType(
         DIRTY: "dirty pages were not counted",
         JOURNALS: "commits of journals were not traced",
         HANGS: "the stacks of threads were not read, which needs root",
+        SLEEPS: "the functions in which threads sleep were not read, which needs root",
         SERVERS: "the stacks of threads were not read, which needs root, and no NFS mount was in use",
         FAULTS: "major page faults were not counted",
         QUOTAS: "CPU quotas of cgroups were not read",

@@ -7,12 +7,19 @@ import pytest
 from cgroup_host import at_once, put
 
 from latmon.capture.mounts import MountTable
-from latmon.model.measurements import FILE_SERVERS, FILE_SLEEPS, HUNG_OPERATIONS, LOCK_HOLDERS, SERVER_WAITS
-from latmon.model.measurements.file_sleeps import FileSleep, LockHolder
+from latmon.model.measurements import (
+    FILE_SERVERS,
+    FILE_SLEEPS,
+    HUNG_OPERATIONS,
+    JOURNAL_SIZES,
+    LOCK_HOLDERS,
+    SERVER_WAITS,
+)
+from latmon.model.measurements.file_sleeps import FileSleep, JournalOf, LockHolder
 from latmon.model.measurements.hung_operations import HungOperation, HungTime
 from latmon.model.measurements.server_waits import FileServer, ServerWait
 from latmon.recording.validate import MAX_LABEL
-from latmon_backends.kernel import file_servers, hung_operations
+from latmon_backends.kernel import file_servers, hung_operations, journal_sizes
 from latmon_backends.kernel.bounded_sums import tables_between
 from latmon_backends.kernel.hung_operations import HangReader
 
@@ -570,14 +577,14 @@ def test_who_works_on_another_file_has_not_its_lock(host):
         pytest.param(("path_openat", "do_filp_open"), "257 0xffffff9c 0x7f 0x0", "lock", "open", id="an open"),
         pytest.param(("do_unlinkat",), "87 0x7f", "lock", "unlink", id="an unlink"),
         pytest.param(("lock_rename", "do_renameat2"), "82 0x7f 0x7f", "lock", "rename", id="the lock of renames"),
-        pytest.param(CHECKPOINT, "260 0x4 0x7f", "journal", "chown", id="it makes room in the journal"),
+        pytest.param(CHECKPOINT, "260 0x4 0x7f", "log space", "chown", id="it makes room in the journal"),
         pytest.param(
-            ("__jbd2_log_wait_for_space", "add_transaction_credits"), "82 0x7f", "journal", "rename", id="room"
+            ("__jbd2_log_wait_for_space", "add_transaction_credits"), "82 0x7f", "log space", "rename", id="room"
         ),
         pytest.param(
             ("wait_transaction_locked", "start_this_handle"), "18 0x4", "journal", "write", id="a transaction"
         ),
-        pytest.param(("xlog_grant_head_wait", "xfs_log_reserve"), "83 0x7f", "journal", "mkdir", id="the log of xfs"),
+        pytest.param(("xlog_grant_head_wait", "xfs_log_reserve"), "83 0x7f", "log space", "mkdir", id="the log of xfs"),
     ],
 )
 def test_causes_of_sleeps_are_known_by_the_kernel_s_functions(host, functions, call, cause, op):
@@ -652,3 +659,18 @@ def test_a_mount_whose_loop_device_completes_ios_is_not_the_silent_one(host):
 def test_which_of_two_silent_mounts_it_is_is_not_known(host, served):
     tables = stuck_in_open(host, served)
     assert {(key.mount, key.kind) for key in tables[HUNG_OPERATIONS]} == {("", "fuse")}
+
+
+def test_a_journal_that_threads_wait_for_has_its_size(host, monkeypatch):
+    sizes = []
+    monkeypatch.setattr(journal_sizes, "run_aside", at_once_named)
+    monkeypatch.setattr(journal_sizes, "_size", lambda mount: sizes.append(mount.source) or 2_097_152)
+    host.file(7, 4, 44)
+    tables = host.tables(6, lambda second: host.thread(7, 7, CHECKPOINT, "260 0x4 0x7f", switches=second))
+    ((key, looks),) = tables[JOURNAL_SIZES].items()
+    assert (key, looks.mean_bytes) == (JournalOf("loop0", "/srv/db"), 2_097_152)
+    assert sizes == ["/dev/loop0"]
+
+
+def at_once_named(_name, call):
+    return at_once(call)

@@ -20,6 +20,8 @@ from latmon.model.measurements import (
     DAMAGED_FILES,
     DIRTIERS,
     FILE_SERVERS,
+    FILE_SLEEPS,
+    LOCK_HOLDERS,
     MAJOR_FAULTS,
     MEMORY_LIMITS,
     MEMORY_USERS,
@@ -113,3 +115,21 @@ def test_damaged_files(tmp_path):
     host = test_file_system_errors.Reader(tmp_path)
     host.open_file(PID, NAME, "/" + "d" * 240 + "\x1b" * 900, 257)
     assert_is_read_back({DAMAGED_FILES: host.sample(loop0=257)}, DAMAGED_FILES)
+
+
+def test_sleeps_in_operations_on_files(tmp_path, monkeypatch):
+    """A user chooses the paths of files."""
+    monkeypatch.setattr(test_hung_operations.hung_operations.platform, "machine", lambda: "x86_64")
+    host = test_hung_operations.Host(tmp_path)
+    put(host.proc / "self/mountinfo", test_hung_operations.MOUNTS)
+    path = "/srv/db/" + "/".join(["\x1b" * 60] * 8)
+    for pid, number in ((7, 4), (9, 3)):
+        host.file(pid, number, 44, path=path, inode=131)
+
+    def change(second):
+        host.thread(7, 7, test_hung_operations.READ_LOCKED, "17 0x4 0x7f", switches=second)
+        host.thread(9, 9, test_hung_operations.WRITES_UNDER_LOCK, "18 0x3 0x7f", switches=second)
+        for pid in (7, 9):
+            put(host.proc / str(pid) / "comm", NAME + "\n")
+
+    assert_is_read_back(host.tables(6, change), FILE_SLEEPS, LOCK_HOLDERS)

@@ -37,9 +37,16 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from latmon.capture.mounts import Mount, Mounts, MountTable, mount_name
-from latmon.model.frame import FROZEN, LOCK, SERVER, FileSystem
-from latmon.model.measurements import FILE_SERVERS, FILE_SLEEPS, HUNG_OPERATIONS, LOCK_HOLDERS, SERVER_WAITS
-from latmon.model.measurements.file_sleeps import FileSleep, LockHolder
+from latmon.model.frame import FROZEN, JOURNAL, LOCK, SERVER, FileSystem
+from latmon.model.measurements import (
+    FILE_SERVERS,
+    FILE_SLEEPS,
+    HUNG_OPERATIONS,
+    JOURNAL_SIZES,
+    LOCK_HOLDERS,
+    SERVER_WAITS,
+)
+from latmon.model.measurements.file_sleeps import LOG_SPACE, FileSleep, JournalLooks, JournalOf, LockHolder
 from latmon.model.measurements.hung_operations import HungOperation, HungTime
 from latmon.model.measurements.server_waits import ServerWait, WaitedTime
 from latmon.model.table import Tables
@@ -47,6 +54,7 @@ from latmon.support.paths import content
 from latmon.support.text import clean_path
 from latmon_backends.kernel.bounded_sums import BoundedSums
 from latmon_backends.kernel.file_servers import FoundServers, file_servers
+from latmon_backends.kernel.journal_sizes import JournalSizes
 from latmon_backends.kernel.paced_looks import LEAST_US, PacedLooks, Run
 from latmon_backends.kernel.processes import pids, row_name_of
 from latmon_backends.kernel.silent_mounts import ServedIos, silent_mount
@@ -137,6 +145,7 @@ _OF_TWO_FILES: Mapping[str, frozenset[int]] = MappingProxyType(
 """Machine -> sendfile, splice, copy_file_range: which of the files it waits for is not known."""
 _LOCKS: Mapping[str, frozenset[int]] = MappingProxyType({"x86_64": frozenset((72, 73)), "aarch64": frozenset((25, 32))})
 """Machine -> fcntl, flock: they wait for a server as long as another program has the lock, which is no silence."""
+_OF_JOURNALS = (JOURNAL, LOG_SPACE)
 _ELSEWHERE = Mount("", "", "", "")
 """A mount that is known to be none of latmon's namespace: one of a container, or one that was detached (umount -l)."""
 Key = TypeVar("Key")
@@ -225,6 +234,10 @@ class Look:
     """Processes in operations on files whose lock threads wait for; looked for with all threads."""
     served: ServedIos = field(default_factory=ServedIos)
     """I/Os of devices on files of mounts with a server, of which several may be waited for."""
+    sizes: JournalSizes = field(default_factory=JournalSizes)
+    """Of the journals that threads have waited for."""
+    journals: Mapping[JournalOf, int] = field(default_factory=dict)
+    """The journals that threads wait for, with their sizes where these are known by now."""
 
 
 class HangReader(PacedLooks[Look]):
@@ -247,6 +260,7 @@ class HangReader(PacedLooks[Look]):
             BoundedSums(FILE_SERVERS, int),
             BoundedSums(FILE_SLEEPS, attrgetter("waited_us")),
             BoundedSums(LOCK_HOLDERS, int),
+            BoundedSums(JOURNAL_SIZES, attrgetter("looks")),
         )
         super().__init__("hung operations", sums, run, now_us)
         self._proc, self._sys, self._mounts = proc, sys, mounts
@@ -272,6 +286,7 @@ class HangReader(PacedLooks[Look]):
             FILE_SERVERS: dict.fromkeys(now.servers.servers, fuse_us) if fuse_us else {},
             FILE_SLEEPS: sleeps,
             LOCK_HOLDERS: dict.fromkeys(now.holders, now.mono_us - before.mono_us),
+            JOURNAL_SIZES: {journal: JournalLooks(1, size) for journal, size in now.journals.items()},
         }
 
     def pause_us(self, look: Look) -> int:
@@ -356,7 +371,7 @@ def look(proc: Path, sys: Path, mount_table: MountTable, mono_us: int, before: L
         walk_due_us = mono_us + max(LEAST_US, _WALK_SHARE * walked_ns // 1000)
     else:
         functions = _functions(proc, known)
-    mounts = _MountsOfThreads(proc, sys, mount_table, ServedIos() if before is None else before.served)
+    mounts = _MountsOfThreads(proc, sys, mount_table, before)
     waits: dict[_Thread, _Wait] = {}
     for thread, function in functions.items():
         switches = _switches(proc, thread)
@@ -377,10 +392,22 @@ def look(proc: Path, sys: Path, mount_table: MountTable, mono_us: int, before: L
             operation = was.operation._replace(row=None, file=None)
             waits[thread] = _Wait(b"", switches, operation, mono_us, was.looks_since + 1)
     holders = frozenset(_holders(proc, waits, mounts)) if is_walk else frozenset()
+    journals = mounts.journals(wait.operation.sleep for wait in waits.values() if not wait.looks_since)
     spent_us = (time.thread_time_ns() - begun_ns - walked_ns) // 1000
     servers, servers_due_us = _file_servers(proc, mount_table, mono_us, before, waits)
     return Look(
-        mono_us, mono_us, spent_us, walk_due_us, walked_to, waits, servers, servers_due_us, holders, mounts.served
+        mono_us=mono_us,
+        seen_us=mono_us,
+        spent_us=spent_us,
+        walk_due_us=walk_due_us,
+        walked_to=walked_to,
+        waits=waits,
+        servers=servers,
+        servers_due_us=servers_due_us,
+        holders=holders,
+        served=mounts.served,
+        sizes=mounts.sizes,
+        journals=journals,
     )
 
 
@@ -564,11 +591,12 @@ def _beginning(mountinfo: Path) -> bytes:
 class _MountsOfThreads:
     """Mounts of what threads wait for, of one look."""
 
-    def __init__(self, proc: Path, sys: Path, table: MountTable, served_before: ServedIos) -> None:
+    def __init__(self, proc: Path, sys: Path, table: MountTable, before: Look | None) -> None:
         self._proc, self._sys, self._table = proc, sys, table
-        self._served_before = served_before
-        self.served = served_before
+        self._served_before = ServedIos() if before is None else before.served
+        self.served = self._served_before
         """As of this look, where it had to find a mount among several."""
+        self.sizes = JournalSizes() if before is None else before.sizes
         self._disks: dict[int, str] = {}
         self._others: dict[str, Mapping[int, Mount]] = {}
         """Mounts of other namespaces, by the namespace."""
@@ -633,6 +661,20 @@ class _MountsOfThreads:
             return mounts[0] if mounts else None
         mount = self._of_open_files(pid)
         return mount if mount is not None and mount.kind == kind else None
+
+    def journals(self, sleeps: Iterable[FileSleep | None]) -> dict[JournalOf, int]:
+        """Return the journals that threads wait for, with their sizes where these are known by now."""
+        journals: dict[JournalOf, int] = {}
+        names = {sleep.mount for sleep in sleeps if sleep is not None and sleep.mount and sleep.cause in _OF_JOURNALS}
+        for mount in self._own.usual.values() if names else ():
+            name = mount_name(mount.point)
+            if name not in names:
+                continue
+            self.sizes = self.sizes.with_size_of(mount)
+            size = self.sizes.bytes_of(mount.number)
+            if size:
+                journals[JournalOf(self._disk(mount), name)] = size
+        return journals
 
     def file_system(self, mount: Mount) -> FileSystem:
         """Return the file system of a mount; of one with a server by its usual mount, as its other numbers are."""

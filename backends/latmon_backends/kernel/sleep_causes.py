@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable
 
 from latmon.model.frame import JOURNAL, LOCK
+from latmon.model.measurements.file_sleeps import LOG_SPACE
 
 _LOCKS = re.compile(
     rb"(?:xfs_ilock|xfs_ilock_iocb\w*|xfs_ilock_for_\w+|xfs_ilock_\w+_map_shared|xfs_lock_\w+|xfs_iolock_\w+"
@@ -48,6 +49,8 @@ _JOURNALS = frozenset(
     )
 )
 """Functions in which a thread waits for a transaction, its commit, or room in a log."""
+_ROOM = frozenset((b"__jbd2_log_wait_for_space", b"jbd2_log_do_checkpoint", b"xlog_grant_head_wait"))
+"""Those of them that are for room: who makes it writes older changes to their places."""
 _IO = re.compile(
     rb"(?:__wait_on_buffer|blk_mq_get_tag|rq_qos_wait|submit_bio_wait|blk_wait_io|bio_await\w*|blk_io_schedule"
     rb"|xfs_buf_iowait|__iomap_dio_rw|iomap_\w+|blkdev_direct_IO|__?inode_dio_wait|balance_dirty_pages)(?:\.\w+)*"
@@ -68,14 +71,13 @@ def functions_of(stack: bytes) -> list[bytes]:
 
 
 def cause_of(function: bytes, stack_of: Callable[[], bytes]) -> str:
-    """Return LOCK, JOURNAL, or an empty text: it sleeps for something else; `stack_of` reads its stack."""
-    if function in _JOURNALS:
-        return JOURNAL
+    """Return one of SLEEP_CAUSES, or an empty text: it sleeps for something else; `stack_of` reads its stack."""
     if _LOCKS.fullmatch(function):
         return LOCK
-    if _IO.fullmatch(function) and not _JOURNALS.isdisjoint(functions_of(stack_of())):
-        return JOURNAL
-    return ""
+    functions = {function, *functions_of(stack_of())}
+    if _JOURNALS.isdisjoint(functions):
+        return ""
+    return JOURNAL if _ROOM.isdisjoint(functions) else LOG_SPACE
 
 
 def kind_of(stack: bytes) -> str:

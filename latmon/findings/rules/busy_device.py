@@ -539,6 +539,7 @@ RULE = Rule(
         "maintenance",
         "swap-thrash",
         "dirty-throttled",
+        "full-journal",
         "slow-journal",
         "fsync-bound",
         "page-faults",

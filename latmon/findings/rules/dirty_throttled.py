@@ -43,6 +43,9 @@ ID = "dirty-throttled"
 DIRTY_LIMIT, BACKGROUND, PAGES, WRITEBACK = "dirty_limit", "dirty_background", "dirty", "writeback"
 """Values of CONTEXT."""
 _MOST_WAITERS = 3
+_LEAST_OF_WRITTEN = 0.1
+"""Part of what the device writes that a program has dirtied, from which on it is named as who fills the limit. Changes
+of metadata dirty pages too, later and in the name of no program: those that a chown puts into the journal."""
 _NEAR = 0.95
 """Share of the middle of the limits: there the kernel holds the dirty pages (6.18: 310 to 325 of 315 MB for 20 s)."""
 _REFUTED = "the programs are as slow while Dirty and Writeback in /proc/meminfo are far below the limit"
@@ -112,13 +115,13 @@ def _finding(facts: Facts, limits: Thresholds, device: str, programs: list[_Writ
     is_small = limit is not None and limit < limits["small_bytes"] and not is_own
     longest = victim or waiters[0]
     share = longest.dirtied.paused_us / facts.span_us
-    dirtied = speed(most.dirtied.dirtied_bytes * 1e6 / facts.span_us)
+    near = f"near a limit of {device}'s own, or of a cgroup" if is_own else "near their limit"
     return Finding(
         ID,
         WARNING if victim or is_small else NOTICE,
         device,
-        f"{device}: {longest.text} is paused {_share(share)}, because dirty pages are near their limit; "
-        f"{'it' if longest is most else most.text} dirties the most, {dirtied}",
+        f"{device}: {longest.text} is paused {_share(share)}, because dirty pages are {near}"
+        f"{_dirties(facts, device, most, longest)}",
         tuple(_facts(facts, device, most, waiters, context)),
         Where("overview", device, "write"),
         tuple(_steps(most, device, is_small=is_small, is_own=is_own)),
@@ -128,9 +131,25 @@ def _finding(facts: Facts, limits: Thresholds, device: str, programs: list[_Writ
             device,
             f"{within(longest.name)} is paused {_share(share)}",
             " for dirty pages",
-            f"; {'it' if longest is most else within(most.name)} dirties the most",
+            f"; {'it' if longest is most else within(most.name)} dirties the most"
+            if _is_most_written(facts, device, most)
+            else "; it dirties little",
         ),
     )
+
+
+def _dirties(facts: Facts, device: str, most: _Writer, longest: _Writer) -> str:
+    """Return who dirties most, as the end of a sentence: not a program with a small part of what is written."""
+    dirtied = speed(most.dirtied.dirtied_bytes * 1e6 / facts.span_us)
+    if not _is_most_written(facts, device, most):
+        return f"; {most.text} dirties {dirtied}, which is little of what {device} writes, such as metadata"
+    return f"; {'it' if longest is most else most.text} dirties the most, {dirtied}"
+
+
+def _is_most_written(facts: Facts, device: str, most: _Writer) -> bool:
+    """Return whether a program dirties enough to be what the device writes, as far as that is counted."""
+    written = facts.completed(device, "write")
+    return written is None or most.dirtied.dirtied_bytes >= _LEAST_OF_WRITTEN * written.bytes
 
 
 def _share(share: float) -> str:
@@ -277,4 +296,5 @@ RULE = Rule(
         "lasting_us": Threshold(12_000_000, "us", "of the last minute, or 30 % of that all the time from the start"),
         "small_bytes": Threshold(134_217_728, "bytes", "of dirty pages: a limit below it is too small for any disk"),
     },
+    explained_by=("full-journal",),
 )

@@ -34,7 +34,8 @@ from latmon.findings.rule import (
     within,
 )
 from latmon.model import measurements
-from latmon.model.frame import LOCK, LOST_PATH, OWN_IO, PATH_OPS, FileOperation, FileSystem
+from latmon.model.frame import JOURNAL, LOCK, LOST_PATH, OWN_IO, PATH_OPS, FileOperation, FileSystem
+from latmon.model.measurements.file_sleeps import LOG_SPACE
 from latmon.support.text import path_end
 from latmon.support.units import counted, part, spelled
 
@@ -55,6 +56,8 @@ _MOST_HOLDERS = 3
 _EXCLUSIVE = frozenset(("write", "truncate", "fallocate", "setxattr", "chmod", "chown"))
 """Operations that take the lock of an inode for themselves (fs/*/file.c, fs/attr.c): readers wait meanwhile."""
 _IN_DIRECTORIES = frozenset(("open", "create", "mkdir", "rmdir", "link", "mknod", "list", *PATH_OPS))
+_OF_LOCK = 0.2
+"""Share of the time for a lock that is waited for the journal by those who have it: they may be one at a time."""
 _NAME_CELLS = 12
 """Cells of a program's name in the short text."""
 
@@ -182,7 +185,19 @@ def _sampled_finding(facts: Facts, waiter: Sleeper, waiters: Sequence[Sleeper]) 
         _REFUTED,
         min(1.0, waiter.waiting),
         short=_short(its.device, waiter, "", holders),
+        explained_by=_behind_journal(facts, waiter, holders),
     )
+
+
+def _behind_journal(facts: Facts, waiter: Sleeper, holders: Sequence[_Holder]) -> tuple[str, ...]:
+    """Return the rule about the journal, where threads of the program or of one that has the lock wait for that."""
+    names = {waiter.program.name, *(holder.program.name for holder in holders)}
+    in_journal_us = sum(
+        sleeper.waited_us
+        for sleeper in sleepers(facts, (JOURNAL, LOG_SPACE), 0.0)
+        if sleeper.program.name in names and sleeper.file_system == waiter.file_system
+    )
+    return ("full-journal",) if in_journal_us >= _OF_LOCK * waiter.waited_us else ()
 
 
 def _lock_of(waiter: Sleeper) -> str:
@@ -293,6 +308,7 @@ def _traced_finding(facts: Facts, locked: _Locked, waiters: Sequence[Sleeper]) -
             f"{locked.op}s wait for a lock {part(locked.share(LOCK))} of their time",
             ", not for the disk",
         ),
+        explained_by=_behind_journal(facts, waiter, holders) if waiter is not None else (),
     )
 
 

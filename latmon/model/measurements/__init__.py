@@ -13,7 +13,7 @@ from latmon.model.measurements.cpu_waits import CPU_WAITS
 from latmon.model.measurements.device_counters import DEVICE_COUNTERS
 from latmon.model.measurements.dirtiers import DIRTIERS
 from latmon.model.measurements.errors import ERRORS, FAILED_BY
-from latmon.model.measurements.file_sleeps import FILE_SLEEPS, LOCK_HOLDERS
+from latmon.model.measurements.file_sleeps import FILE_SLEEPS, JOURNAL_SIZES, LOCK_HOLDERS
 from latmon.model.measurements.file_system_errors import DAMAGED_FILES, FILE_SYSTEM_ERRORS
 from latmon.model.measurements.file_system_space import FILE_SYSTEM_SPACE
 from latmon.model.measurements.files import FILE_TIMES, FILES
@@ -21,7 +21,7 @@ from latmon.model.measurements.handlers import HANDLERS
 from latmon.model.measurements.hung_operations import HUNG_OPERATIONS
 from latmon.model.measurements.io_priorities import IO_PRIORITIES
 from latmon.model.measurements.issuers import ISSUERS
-from latmon.model.measurements.journals import JOURNALS, SYNCS, XFS_LOGS
+from latmon.model.measurements.journals import JOURNAL_WRITERS, JOURNALS, SYNCS, XFS_LOGS
 from latmon.model.measurements.maintenance import MAINTENANCE, Maintenance
 from latmon.model.measurements.memory import MAJOR_FAULTS, MEMORY_LIMITS, MEMORY_USERS, MEMORY_WRITERS
 from latmon.model.measurements.nfs import NFS_OPERATIONS, NFS_REQUESTS
@@ -53,7 +53,7 @@ TABLES: tuple[AnyTable, ...] = (
     *(CPU_QUOTAS, HUNG_OPERATIONS, RECOVERIES, IO_PRIORITIES, NFS_OPERATIONS, NFS_REQUESTS),
     *(FILE_SYSTEM_SPACE, WRITTEN, SERVER_WAITS, FILE_SERVERS, CPU_WAITS),
     *(FILE_SYSTEM_ERRORS, DAMAGED_FILES),
-    *(FILE_SLEEPS, LOCK_HOLDERS),
+    *(FILE_SLEEPS, LOCK_HOLDERS, JOURNAL_SIZES, JOURNAL_WRITERS),
 )
 """All of them, in the order of a recording's line."""
 
@@ -92,6 +92,8 @@ __all__ = [
     "IO_PRIORITIES",
     "ISSUERS",
     "JOURNALS",
+    "JOURNAL_SIZES",
+    "JOURNAL_WRITERS",
     "KERNEL",
     "LATENCIES",
     "LOCK_HOLDERS",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from latmon.model.frame import JOURNAL, LOCK, SERVER
@@ -28,8 +29,10 @@ class FileSleep(NamedTuple):
     """NAME/PID."""
 
 
-SLEEP_CAUSES = (LOCK, JOURNAL, SERVER)
-"""Parts of FILE_PARTS that the kernel function in which a thread sleeps, and its callers, tell."""
+LOG_SPACE = "log space"
+SLEEP_CAUSES = (LOCK, JOURNAL, LOG_SPACE, SERVER)
+"""Parts of FILE_PARTS that the kernel function in which a thread sleeps, and its callers, tell. `log space`: of the
+part `journal`, the waits for room in a log that is full; `journal`: the others, for a transaction or its commit."""
 FILE_SLEEPS = Table(
     "file_sleeps",
     FileSleep,
@@ -42,6 +45,38 @@ FILE_SLEEPS = Table(
     has_own_decoder=True,  # the kernel's stacks of sleeping threads, no probe
 )
 """Processes whose threads were seen asleep for such a cause, by looks about 1 s apart; times as in SERVER_WAITS."""
+
+
+class JournalOf(NamedTuple):
+    """Key of the journal, or the log, of a file system."""
+
+    device: str
+    mount: str
+
+
+@dataclass(frozen=True, slots=True)
+class JournalLooks:
+    """Looks that saw threads sleep for a journal, and its size, added up over them."""
+
+    looks: int = 0
+    size_bytes: int = 0
+
+    @property
+    def mean_bytes(self) -> int:
+        return self.size_bytes // max(self.looks, 1)
+
+
+JOURNAL_SIZES = Table(
+    "journal_sizes",
+    JournalOf,
+    (DEVICE, MOUNT),
+    record(JournalLooks, looks=Unit.EVENTS, size_bytes=Unit.BYTES),
+    group="hangs",
+    export_name="journal_size",
+    row_title="a journal that programs wait for",
+    counts_ios=False,
+    has_own_decoder=True,
+)
 
 
 class LockHolder(NamedTuple):

@@ -90,3 +90,33 @@ SYNCS = Table(
     row_title="a process that waits for syncs",
     counts_ios=False,
 )
+
+
+class JournalWriter(NamedTuple):
+    """Key of a process whose operations change a file system with a journal."""
+
+    device: str
+    process: str
+    """NAME/PID."""
+
+
+@dataclass(frozen=True, slots=True)
+class JournalWrites:
+    """Operations of one process that ended in an interval, and the blocks that they put into the journal."""
+
+    operations: int = 0
+    """Handles of jbd2, one or more per system call."""
+    blocks: int = 0
+    """Blocks that were not in the transaction before (fs/jbd2/transaction.c jbd2_journal_dirty_metadata())."""
+
+
+JOURNAL_WRITERS = Table(
+    "journal_writers",
+    JournalWriter,
+    (DEVICE, Part(Meaning.PROCESS, probe_part="process")),
+    record(JournalWrites, operations=Unit.EVENTS, blocks=Unit.EVENTS),
+    group="journals",
+    export_name="journal_writer",
+    row_title="a process that writes to a journal",
+    counts_ios=False,
+)
