@@ -21,6 +21,8 @@ PART_US = 600_000_000
 """Part of that time of which the highest rate is kept: the highest one of all must not hide the others."""
 MAX_DEVICES = 4096
 """Devices whose highest rates are kept, for which they take 12 MB."""
+_DEEP = 1.0
+"""I/Os of a device in flight on average, from which on its ops are kept: of most devices they are not asked for."""
 _COUNTED = tuple(op for op in OPS if op != "flush")
 """Operations that the gauges of I/Os in flight count (littles_law.py)."""
 
@@ -66,7 +68,8 @@ class RateSums:
     def __init__(self) -> None:
         self._idle: list[FrameRate] = []
         """Rates of an idle device, in each frame."""
-        self._rates: dict[str, list[FrameRate]] = {}
+        self._rates: dict[str | Flow, list[FrameRate]] = {}
+        """Rates by device, and by op where many of a device's I/Os are in flight."""
 
     def add_frame(self, frame: Frame) -> None:
         """Add a frame. The probe's completions have its ticks' times; without a probe the kernel's are used."""
@@ -86,15 +89,30 @@ class RateSums:
                 _latency_us(frame, device),
             )
             self._rates.setdefault(device, list(self._idle)).append(rate)
+            if rate.depth >= _DEEP:
+                self._add_ops(frame, device, rate)
         self._idle.append(FrameRate(frame.dt_us))
         for rates in self._rates.values():
             if len(rates) < len(self._idle):
                 rates.append(self._idle[-1])
 
+    def _add_ops(self, frame: Frame, device: str, whole: FrameRate) -> None:
+        """Add the rates of a device's ops; how many of each are in flight is by Little's law."""
+        for op in _COUNTED:
+            flow = Flow(device, op)
+            done, timed = (frame.seen or frame.kernel).get(flow), frame.kernel.get(flow)
+            if done is None or not done.count or timed is None or not timed.count or timed.time_us is None:
+                continue
+            per_s, latency_us = 1e6 / frame.dt_us, timed.time_us / timed.count
+            ios = done.count * per_s
+            depth = ios * latency_us / 1e6
+            rate = FrameRate(frame.dt_us, ios, done.bytes * per_s, depth, whole.busy, latency_us)
+            self._rates.setdefault(flow, list(self._idle)).append(rate)
+
     @property
-    def by_device(self) -> Mapping[str, tuple[FrameRate, ...]]:
-        """Return the rates by device, one of each frame."""
-        return {device: tuple(rates) for device, rates in self._rates.items()}
+    def by_stream(self) -> Mapping[str | Flow, tuple[FrameRate, ...]]:
+        """Return the rates by device, and by op of busy devices, one of each frame."""
+        return {stream: tuple(rates) for stream, rates in self._rates.items()}
 
 
 def _latency_us(frame: Frame, device: str) -> float:

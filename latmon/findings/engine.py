@@ -526,7 +526,7 @@ class RuleEngine:
     def _end_block(self) -> Iterator[None]:
         """Make a block of the frames since the last one, and evaluate it."""
         if self._sums.first is not None:
-            block = block_of(self._sums, self._waiting, self._rates.by_device)
+            block = block_of(self._sums, self._waiting, self._rates.by_stream)
             self._sums, self._rates = Accumulator(sums_gauges=False), RateSums()
             yield
             yield from self._evaluate(block)

@@ -96,8 +96,8 @@ class Block:
     host_context: HostContext = field(default_factory=lambda: NO_CONTEXT)
     idle: IdleTime = field(default_factory=IdleTime)
     """Devices that are not in `depths`, because they did nothing."""
-    rates: Mapping[str, tuple[FrameRate, ...]] = field(default_factory=lambda: MappingProxyType({}))
-    """Rates of its frames by device; empty for a minute, whose frames are not known."""
+    rates: Mapping[str | Flow, tuple[FrameRate, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    """Rates of its frames by device, and by op of busy devices; empty for a minute, whose frames are not known."""
     _made: dict[Hashable, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
@@ -168,7 +168,7 @@ def rates_of(block: Block) -> Iterator[tuple[str, BlockRate]]:
 
 
 def block_of(
-    sums: Accumulator, waiting: Waiting, rates: Mapping[str, tuple[FrameRate, ...]] = MappingProxyType({})
+    sums: Accumulator, waiting: Waiting, rates: Mapping[str | Flow, tuple[FrameRate, ...]] = MappingProxyType({})
 ) -> Block:
     """Return the sums of at least one frame as a block; `waiting` and `rates` are of the same frames.
 

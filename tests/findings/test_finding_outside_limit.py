@@ -1,5 +1,6 @@
 """outside-limit: a device that is kept at a rate, and loads and devices that only look like it."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -280,3 +281,95 @@ def test_minutes_of_a_recording_have_no_frames_and_are_compared_as_a_whole():
     facts = facts_of([minute(60 * (n + 1), 20 if n % 2 else 4) for n in range(4)], [LOOP])
     assert all(not block.rates for block in facts.blocks)
     list(outside_limit.RULE.evaluate(facts, DEFAULT.of(outside_limit.RULE)))
+
+
+def mixed(at_s, reads, writes, device="loop0"):
+    """Return a frame of a second with these (I/Os, us of each, bytes of each) of both ops."""
+    ops = {"read": reads, "write": writes}
+    in_flight = sum(ios * us for ios, us, _ in ops.values()) / S
+    return frame(
+        100 + at_s,
+        dt_us=S,
+        histograms={Series(device, op, "total"): hist({us: ios}) for op, (ios, us, _) in ops.items()},
+        seen={Flow(device, op): Completed(ios, ios * size) for op, (ios, _, size) in ops.items()},
+        kernel={Flow(device, op): Completed(ios, ios * size, ios * us) for op, (ios, us, size) in ops.items()},
+        depths={device: depths({round(in_flight): 250} if in_flight >= 1 else {0: 150, 1: 100})},
+        cgroup_limits=(),
+    )
+
+
+def read_rates(at_s):
+    """Return the reads of a second of a load that varies, quick ones."""
+    return 40 + (7 * at_s) % 13 - 6, 1_200, 4096
+
+
+def limited_writes(seconds, begin=18, device="loop0"):
+    """Writes of 16 KiB, 150 a second, of which a volume allows 50 from a second on: 8 threads wait 160 ms each."""
+    for at_s in range(seconds):
+        now = (49 + at_s % 3, 158_000) if at_s >= begin else (148 + at_s % 5, 1_150)
+        yield mixed(at_s, read_rates(at_s), (*now, 16_384), device)
+
+
+def test_a_limit_of_writes_is_named_while_reads_pass_within_30_s_of_it():
+    (one,) = after(limited_writes(43), LOOP)
+    assert (one.severity, one.device) == ("warning", "loop0")
+    assert one.summary == (
+        "loop0: a limit on writes, outside of this host or the device's own, holds it at 50 writes/s for 25 s: a write "
+        "takes 158 ms, and it did 151 writes/s at 1.15 ms before; reads take 1.2 ms meanwhile"
+    )
+    assert one.short == "loop0: held at 50 writes/s by a limit, outside or its own; 151/s before"
+    texts = [fact.text for fact in one.facts]
+    assert "Little's law: rate x latency = 7.9 writes in flight, of 8.0 I/Os that were counted" in texts
+    assert texts[0] == "50 writes/s; in 25 of 25 intervals with many in flight the rate was the same within 2%"
+    assert "reads are not held: 39.9 a second take 1.2 ms, 1.2 ms before" in texts
+    assert one.share == pytest.approx(1 - 1.15 / 158, abs=0.01)
+
+
+def test_a_limit_of_writes_stays_known_after_the_time_before_it_has_left_the_window():
+    (one,) = after(limited_writes(120, begin=25), LOOP)
+    assert "holds it at 50 writes/s for 60 s" in one.summary
+    assert re.search(r"and it did 150 writes/s at 1.[01]\d ms before", one.summary)
+
+
+def test_latency_that_follows_the_writes_in_flight_is_a_limit_outside():
+    waited = [158_000 if at_s // 7 % 2 else 60_000 for at_s in range(43)]
+    waves = [mixed(at_s, read_rates(at_s), (50, waited[at_s], 16_384)) for at_s in range(15, 43)]
+    (one,) = after([*limited_writes(15), *waves], LOOP)
+    assert one.severity == "warning"
+    assert one.summary == (
+        "loop0: a limit on writes outside of this host holds it at 50 writes/s for 28 s: a write takes 60 ms with 3.0 "
+        "in flight and 158 ms with 7.9; reads take 1.2 ms meanwhile"
+    )
+
+
+@pytest.mark.parametrize(
+    ("reads", "writes", "before"),
+    [
+        pytest.param((40, 158_000, 4096), (50, 158_000, 16_384), (150, 1_150, 16_384), id="reads wait, too"),
+        pytest.param(None, (50, 158_000, 16_384), (50, 158_000, 16_384), id="no faster time"),
+        pytest.param(None, (50, 158_000, 16_384), (50, 1_150, 16_384), id="paced writes that became slow"),
+        pytest.param(None, (50, 158_000, 16_384), (150, 1_150, 4096), id="smaller ones before"),
+        pytest.param(None, (50, 20_000, 16_384), (150, 1_150, 16_384), id="one in flight"),
+        pytest.param(None, None, (150, 1_150, 16_384), id="a rate that varies"),
+    ],
+)
+def test_writes_that_are_slow_for_other_reasons_are_no_limit(reads, writes, before):
+    frames = []
+    for at_s in range(43):
+        varied = (40 + (11 * at_s) % 23, 158_000, 16_384)
+        slow = (writes or varied) if at_s >= 15 else before
+        frames.append(mixed(at_s, reads if reads and at_s >= 15 else read_rates(at_s), slow))
+    assert after(frames, LOOP) == []
+
+
+def test_a_limit_of_a_low_rate_is_seen_in_spite_of_whole_ios():
+    frames = [
+        mixed(at_s, read_rates(at_s), (19 + at_s % 3, 158_000, 16_384) if at_s >= 15 else (60, 1_150, 16_384))
+        for at_s in range(43)
+    ]
+    (one,) = after(frames, LOOP)
+    assert "holds it at 20 writes/s" in one.summary
+
+
+def test_a_local_disk_has_no_limit_of_an_op_outside():
+    assert after(limited_writes(43, device=LOCAL.name), LOCAL) == []
