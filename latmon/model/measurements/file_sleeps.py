@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from latmon.model.frame import JOURNAL, LOCK, SERVER
 from latmon.model.measurements.server_waits import WaitedTime
-from latmon.model.table import DEVICE, MOUNT, PRIVATE_TEXT, TEXT, Meaning, Part, Table, Unit, count, record
+from latmon.model.table import DEVICE, MOUNT, PRIVATE_TEXT, TEXT, Meaning, Part, Table, Unit, count, record_of_counts
 
 
 class FileSleep(NamedTuple):
@@ -37,7 +37,7 @@ FILE_SLEEPS = Table(
     "file_sleeps",
     FileSleep,
     (DEVICE, MOUNT, TEXT, Part(names=SLEEP_CAUSES), TEXT, PRIVATE_TEXT, Part(Meaning.PROCESS)),
-    record(WaitedTime, waited_us=Unit.MICROSECONDS, sleeps=Unit.EVENTS),
+    record_of_counts(WaitedTime, others=Unit.EVENTS),
     group="hangs",
     export_name="file_sleep",
     row_title="a process that sleeps in operations on files",
@@ -70,7 +70,7 @@ JOURNAL_SIZES = Table(
     "journal_sizes",
     JournalOf,
     (DEVICE, MOUNT),
-    record(JournalLooks, looks=Unit.EVENTS, size_bytes=Unit.BYTES),
+    record_of_counts(JournalLooks, others=Unit.EVENTS),
     group="hangs",
     export_name="journal_size",
     row_title="a journal that programs wait for",

@@ -114,7 +114,7 @@ JOURNAL_WRITERS = Table(
     "journal_writers",
     JournalWriter,
     (DEVICE, Part(Meaning.PROCESS, probe_part="process")),
-    record(JournalWrites, operations=Unit.EVENTS, blocks=Unit.EVENTS),
+    record_of_counts(JournalWrites, others=Unit.EVENTS),
     group="journals",
     export_name="journal_writer",
     row_title="a process that writes to a journal",
