@@ -674,3 +674,17 @@ def test_a_journal_that_threads_wait_for_has_its_size(host, monkeypatch):
 
 def at_once_named(_name, call):
     return at_once(call)
+
+
+def test_threads_that_wait_for_a_lock_and_have_it_in_turn(host):
+    """One that had waited before was not seen to have the lock."""
+    for pid in (7, 9):
+        host.file(pid, 4, 44, path="/srv/db/log", inode=131)
+
+    def change(second):
+        for pid in (7, 9):
+            functions = READ_LOCKED if (second + pid) // 2 % 2 else WRITES_UNDER_LOCK
+            host.thread(pid, pid, functions, "18 0x4 0x7f", switches=second)
+
+    tables = host.tables(16, change)
+    assert {row.process for row in tables[LOCK_HOLDERS]} == {"postgres/7", "postgres/9"}

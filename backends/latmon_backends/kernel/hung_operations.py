@@ -391,7 +391,7 @@ def look(proc: Path, sys: Path, mount_table: MountTable, mono_us: int, before: L
         if switches is not None:
             operation = was.operation._replace(row=None, file=None)
             waits[thread] = _Wait(b"", switches, operation, mono_us, was.looks_since + 1)
-    holders = frozenset(_holders(proc, waits, mounts)) if is_walk else frozenset()
+    holders = frozenset(_holders(proc, functions, waits, mounts)) if is_walk else frozenset()
     journals = mounts.journals(wait.operation.sleep for wait in waits.values() if not wait.looks_since)
     spent_us = (time.thread_time_ns() - begun_ns - walked_ns) // 1000
     servers, servers_due_us = _file_servers(proc, mount_table, mono_us, before, waits)
@@ -411,8 +411,13 @@ def look(proc: Path, sys: Path, mount_table: MountTable, mono_us: int, before: L
     )
 
 
-def _holders(proc: Path, waits: Mapping[_Thread, _Wait], mounts: _MountsOfThreads) -> Iterator[LockHolder]:
-    """Yield the processes in an operation on a file whose lock other threads wait for."""
+def _holders(
+    proc: Path, threads: Iterable[_Thread], waits: Mapping[_Thread, _Wait], mounts: _MountsOfThreads
+) -> Iterator[LockHolder]:
+    """Yield the processes in an operation on a file whose lock other threads wait for.
+
+    `threads`: those that sleep in a function of interest.
+    """
     locked = {
         wait.operation.file: wait.operation.sleep
         for wait in waits.values()
@@ -420,8 +425,9 @@ def _holders(proc: Path, waits: Mapping[_Thread, _Wait], mounts: _MountsOfThread
     }
     if not locked:
         return
-    for (pid, tid), wait in waits.items():
-        if wait.operation.file is not None or wait.looks_since:
+    for pid, tid in threads:
+        wait = waits.get((pid, tid))
+        if wait is None or wait.operation.file is not None:
             continue
         call = call_of(content(f"{proc}/{pid}/task/{tid}/syscall"))
         if call is None or not call.has_file or call.descriptor is None:
