@@ -29,7 +29,7 @@ from latmon.findings.rule import Settings
 from latmon.model.coverage import NONE
 from latmon.model.frame import Device, Frame, Origin, Series
 from latmon.model.histogram import Histogram, bucket_bounds
-from latmon.model.measurements import ABOVE, ERRORS, KERNEL, LATENCIES, TRACED_LATENCIES
+from latmon.model.measurements import ABOVE, ERRORS, FILE_SYSTEM_ERRORS, KERNEL, LATENCIES, TRACED_LATENCIES
 from latmon.model.packed_frame import COVERAGE, PackedFrame, pack_table
 from latmon.support.process import own_cost
 
@@ -263,7 +263,7 @@ class HostMetrics:
         self._origin, self._stages = origin, stages
         self._engine = RuleEngine(origin, (), settings)
         wanted = {} if stages else {LATENCIES: _is_total}
-        self._sums = Sum((LATENCIES, KERNEL, COVERAGE, ERRORS), peaks=False, wanted=wanted)
+        self._sums = Sum((LATENCIES, KERNEL, COVERAGE, ERRORS, FILE_SYSTEM_ERRORS), peaks=False, wanted=wanted)
         self._traced = Sum((TRACED_LATENCIES,), peaks=False)
         self._outliers = Counter[str]()
         self._counters = Counter[str]()
@@ -366,6 +366,13 @@ class HostMetrics:
             if row.device in self._devices
         )
         yield Family("latmon_failed_ios", COUNTER, "I/Os that failed; no latency has them.", failed)
+        found = tuple(
+            MetricSample(row._asdict(), events)
+            for row, events in sorted(self._sums[FILE_SYSTEM_ERRORS].items())
+            if row.device in self._devices
+        )
+        text = "Errors that file systems found on the device, also in what it returned with success."
+        yield Family("latmon_file_system_errors", COUNTER, text, found)
         kernel = Counter[str]()
         for flow, done in self._sums[KERNEL].items():
             if flow.device in self._devices:

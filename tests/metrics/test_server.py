@@ -40,8 +40,9 @@ from latmon.metrics.server import Server, wants_protobuf
 from latmon.metrics.web_config import WebConfig
 from latmon.model.frame import Completed, Device, Flow, Frame, Limit, Origin, Outstanding, Series, Traced
 from latmon.model.histogram import Histogram
-from latmon.model.measurements import ABOVE, ERRORS
+from latmon.model.measurements import ABOVE, ERRORS, FILE_SYSTEM_ERRORS
 from latmon.model.measurements.errors import FailedIO
+from latmon.model.measurements.file_system_errors import WRONG_CHECKSUM, FileSystemError
 from latmon.support import privileges
 from latmon.support.errors import UnavailableError
 from latmon.support.process import Cost
@@ -185,7 +186,11 @@ def test_a_device_that_gets_the_name_of_a_removed_one_begins_at_0():
         tables = {
             "seen": done,
             "kernel": done,
-            "tables": {ABOVE: dict.fromkeys(done, ios), ERRORS: {FailedIO("sda", "read", "time-out"): ios}},
+            "tables": {
+                ABOVE: dict.fromkeys(done, ios),
+                ERRORS: {FailedIO("sda", "read", "time-out"): ios},
+                FILE_SYSTEM_ERRORS: {FileSystemError("sda", "btrfs", WRONG_CHECKSUM): ios},
+            },
             "thresholds_us": {"sda": 1},
         }
         traced = Traced(histograms=one)
@@ -202,6 +207,7 @@ def test_a_device_that_gets_the_name_of_a_removed_one_begins_at_0():
             "kernel_completed_ios",
             "outliers",
             "failed_ios",
+            "file_system_errors",
         )
         families = {one.name.removeprefix("latmon_"): one.samples for one in metrics.families()}
         values = [one.value for name in names for one in families.get(name, ())]
@@ -209,18 +215,20 @@ def test_a_device_that_gets_the_name_of_a_removed_one_begins_at_0():
 
     first, second = (Device("sda", 8, 0, "disk", "sd", model=model) for model in "MN")
     add(0, 1000, devices=(first,))
-    assert counts() == [1000] * 6
+    assert counts() == [1000] * 7
     add(1, 0, removed=("sda",))
     add(2, 5)  # ended after the removal
     assert counts() == []
     add(3, 7, devices=(second,))
-    assert counts() == [7] * 6
+    assert counts() == [7] * 7
     add(4, 2, devices=(first,), removed=("sda",))
-    assert counts() == [2] * 6
+    assert counts() == [2] * 7
     (failed,) = next(family.samples for family in metrics.families() if family.name == "latmon_failed_ios")
     assert failed.labels == {"device": "sda", "op": "read", "status": "time-out"}
+    (found,) = next(family.samples for family in metrics.families() if family.name == "latmon_file_system_errors")
+    assert found.labels == {"device": "sda", "finder": "btrfs", "error": "wrong checksum"}
     add(5, 2, devices=(replace(first, label="x"),))
-    assert counts() == [4] * 6
+    assert counts() == [4] * 7
 
 
 def test_gzip(port):
