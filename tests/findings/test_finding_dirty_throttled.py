@@ -138,3 +138,6 @@ def test_who_dirties_little_of_what_is_written_does_not_fill_the_limit():
         "cgroup; maildrop (pid 7) dirties 6.6 kB/s, which is little of what sda writes, such as metadata"
     )
     assert "dirties the most" not in finding.short
+    strict = {"device sda": {"bdi strict_limit": "1"}}
+    (finding,) = found(ID, frames, [disk()], counted=COUNTED, settings=strict)
+    assert "because dirty pages are near a limit of sda's own (strict_limit); maildrop" in finding.summary

@@ -60,6 +60,12 @@ def test_a_disk_s_queue_its_firmware_and_its_adapter_s(sys):
     }
 
 
+@pytest.mark.parametrize(("strict", "settings"), [("1", {"bdi strict_limit": "1"}), ("0", {})])
+def test_a_limit_of_dirty_pages_of_the_device_s_own(sys, strict, settings):
+    put(sys / "class/block/sda/bdi", strict_limit=strict)
+    assert {name: value for name, value in queue("sda", sys) if name.startswith("bdi")} == settings
+
+
 def test_a_device_that_is_gone_has_no_settings(sys):
     assert dict(queue("sdz", sys)) == {}
 

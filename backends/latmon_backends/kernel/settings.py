@@ -246,7 +246,10 @@ def module(name: str, sys: Path) -> dict[str, str]:
 
 
 def queue(name: str, sys: Path) -> Iterator[tuple[str, str]]:
-    """Yield the settings of a block device's queue, its model and firmware, and its host adapter's."""
+    """Yield the settings of a block device's queue, its model and firmware, and its host adapter's.
+
+    With `strict_limit`, which nobody sets by default, a share of the dirty pages is a limit of the device's own.
+    """
     block = sys / "class/block" / name
     scheduler = block_devices.attribute(block / "queue/scheduler")
     bracketed = _BRACKETED.search(scheduler)
@@ -255,6 +258,8 @@ def queue(name: str, sys: Path) -> Iterator[tuple[str, str]]:
         yield from _reported((file, block_devices.attribute(block / "queue" / file)))
     for file in _DEVICE:
         yield from _reported((file, block_devices.attribute(block / "device" / file)))
+    if block_devices.attribute(block / "bdi/strict_limit") == "1":
+        yield "bdi strict_limit", "1"
     for adapter in _adapters(block, sys):
         for file in block_devices.names(adapter):
             if _FIRMWARE.fullmatch(file):

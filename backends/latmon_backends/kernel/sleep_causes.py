@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 
 from latmon.model.frame import JOURNAL, LOCK
 from latmon.model.measurements.file_sleeps import LOG_SPACE
@@ -60,8 +61,12 @@ _FRAME = re.compile(rb"^\[<\w+>\] ([\w.]+)\+", re.MULTILINE)
 _KIND = re.compile(rb"_*(ext4|xfs|btrfs|f2fs|ocfs2)_")
 
 
+@lru_cache(maxsize=1024)
 def may_be_in_operation(function: bytes) -> bool:
-    """Return whether a thread that sleeps in a function may wait for a lock, a journal or I/O of a file."""
+    """Return whether a thread that sleeps in a function may wait for a lock, a journal or I/O of a file.
+
+    A host has thousands of threads, and few functions in which they sleep.
+    """
     return function in _JOURNALS or _LOCKS.fullmatch(function) is not None or _IO.fullmatch(function) is not None
 
 

@@ -115,7 +115,11 @@ def _finding(facts: Facts, limits: Thresholds, device: str, programs: list[_Writ
     is_small = limit is not None and limit < limits["small_bytes"] and not is_own
     longest = victim or waiters[0]
     share = longest.dirtied.paused_us / facts.span_us
-    near = f"near a limit of {device}'s own, or of a cgroup" if is_own else "near their limit"
+    near = "near their limit"
+    if is_own and _is_strict(facts, device):
+        near = f"near a limit of {device}'s own (strict_limit)"
+    elif is_own:
+        near = f"near a limit of {device}'s own, or of a cgroup"
     return Finding(
         ID,
         WARNING if victim or is_small else NOTICE,
@@ -215,6 +219,11 @@ def _is_own(facts: Facts, device: str) -> bool:
     """Return whether the host's dirty pages were low: then the limit is the device's, or that of a cgroup."""
     contexts = [_of(host_before(facts, device), block.host_context) for block in facts.window]
     return any(DIRTY_LIMIT in context for context in contexts) and not any(map(_is_throttling, contexts))
+
+
+def _is_strict(facts: Facts, device: str) -> bool:
+    """Return whether the device has a limit of its own (/sys/block/DEVICE/bdi/strict_limit)."""
+    return facts.origin.settings.get(f"device {device}", {}).get("bdi strict_limit") == "1"
 
 
 def _steps(most: _Writer | None, device: str, *, is_small: bool, is_own: bool) -> Iterator[Step]:
