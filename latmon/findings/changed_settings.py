@@ -12,9 +12,7 @@ from typing import NamedTuple
 
 from latmon.findings.facts import WINDOW_US, Block
 from latmon.findings.latency_history import DeviceChange
-from latmon.findings.span_load import load_of
-from latmon.model.frame import Completed
-from latmon.model.histogram import merge
+from latmon.findings.op_load import OpLoad, op_load
 
 OPS = ("read", "write")
 LEAST_BLOCKS = 2
@@ -28,40 +26,6 @@ _UNREAD_US = 11_000_000
 _KEPT_US = 3600_000_000
 _APART_US = 60_000_000
 """Where several changes lie within this time, it is not known which one did it."""
-
-
-class OpLoad(NamedTuple):
-    """I/Os of one op over a time."""
-
-    ios: int
-    bytes: int
-    us: int
-    mean_us: float
-
-    @property
-    def bytes_per_s(self) -> float:
-        return self.bytes * 1e6 / self.us
-
-    @property
-    def iops(self) -> float:
-        return self.ios * 1e6 / self.us
-
-    @property
-    def size(self) -> float:
-        return self.bytes / self.ios
-
-    @property
-    def in_flight(self) -> float:
-        """Return the mean number of I/Os in flight, by Little's law."""
-        return self.ios * self.mean_us / self.us
-
-
-def op_load(blocks: Sequence[Block], device: str, op: str) -> OpLoad:
-    """Return the I/Os of an op in these blocks."""
-    load = load_of(device, blocks)
-    done = load.done.get(op, Completed(0, 0))
-    latency = merge(block.stage("total", device, op) for block in blocks)
-    return OpLoad(done.count, done.bytes, load.us, latency.mean or 0.0)
 
 
 class BestMinute(NamedTuple):
@@ -93,7 +57,7 @@ class ChangedSetting(NamedTuple):
         minute = [block for block in blocks if block.begin_us >= since_us]
         if len(minute) < LEAST_BLOCKS:
             return self._replace(last={})
-        last = {op: op_load(minute, self.change.device, op) for op in self.before}
+        last = _by_op(minute, self.change.device)
         best = dict(self.best)
         for op, load in last.items():
             if load.ios >= LEAST_IOS:
@@ -147,4 +111,9 @@ def _before(change: DeviceChange, blocks: Sequence[Block]) -> Mapping[str, OpLoa
     before = [block for block in blocks if block.end_us <= change.mono_us - _UNREAD_US]
     if len(before) < LEAST_BLOCKS:
         return {}
-    return {op: op_load(before, change.device, op) for op in OPS}
+    return _by_op(before, change.device)
+
+
+def _by_op(blocks: Sequence[Block], device: str) -> dict[str, OpLoad]:
+    loads = {op: op_load(blocks, device, op) for op in OPS}
+    return {op: load for op, load in loads.items() if load is not None}

@@ -12,7 +12,8 @@ from statistics import median
 from typing import NamedTuple
 
 from latmon.aggregate.rates import BlockRate, FrameRate, RateKind, variation
-from latmon.findings.facts import Block, Facts, mean_time_of
+from latmon.findings.facts import Block, Facts
+from latmon.findings.op_load import OpLoad, op_load
 from latmon.findings.rule import Thresholds
 from latmon.model.frame import Device, Flow
 from latmon.model.inflight import busy_share, mean_depth
@@ -65,11 +66,8 @@ class Stream(NamedTuple):
         name = self.device.name
         if not self.op:
             return block.rate_of(name)
-        done, times = block.counted(Flow(name, self.op)).every, mean_time_of((block,), name, self.op)
-        if done is None or times is None or not block.span_us:
-            return None
-        per_s = 1e6 / block.span_us
-        return BlockRate(block.end_us, done.count * per_s, done.bytes * per_s, times.mean_us, 1.0)
+        load = op_load((block,), name, self.op)
+        return None if load is None else BlockRate(block.end_us, load.iops, load.bytes_per_s, load.mean_us, 1.0)
 
 
 class Level(NamedTuple):
@@ -219,10 +217,9 @@ class PassingOp(NamedTuple):
     """Another op of the device, which is not held."""
 
     op: str
-    per_s: float
-    latency_us: float
-    before_us: float | None
-    """What its I/Os took before; None where there were none."""
+    load: OpLoad
+    before: OpLoad | None
+    """None where there were none."""
 
 
 def streams_of(facts: Facts, device: Device) -> Iterator[Stream]:
@@ -266,15 +263,13 @@ def passing_ops(facts: Facts, plateau: Plateau) -> list[PassingOp]:
     name, since_us = plateau.device.name, facts.end_us - plateau.lasted_us
     blocks = [block for block in facts.window if block.end_us > since_us]
     earlier = [block for block in facts.window if block.end_us <= since_us]
-    span_us = sum(block.span_us for block in blocks)
     passing: list[PassingOp] = []
     for op in OPS:
-        times, before = mean_time_of(blocks, name, op), mean_time_of(earlier, name, op)
-        if op == plateau.stream.op or times is None or times.ios < _FEWEST:
+        load, before = op_load(blocks, name, op), op_load(earlier, name, op)
+        if op == plateau.stream.op or load is None or load.ios < _FEWEST:
             continue
-        if _PASSES * times.mean_us <= plateau.mean_us:
-            before_us = None if before is None else before.mean_us
-            passing.append(PassingOp(op, times.ios * 1e6 / span_us, times.mean_us, before_us))
+        if _PASSES * load.mean_us <= plateau.mean_us:
+            passing.append(PassingOp(op, load, before))
     return passing
 
 

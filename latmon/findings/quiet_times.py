@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from latmon.findings.facts import Block, mean_time_of
 from latmon.findings.maintenance_threads import QUIET_SHARE, WORKS, share_in, shares
-from latmon.model.frame import Device, Flow
+from latmon.findings.op_load import OpLoad, op_load
+from latmon.model.frame import Device
 from latmon.model.measurements import KERNEL, MAINTENANCE, SEEN
 from latmon.model.measurements.maintenance import Maintenance
 
@@ -27,37 +28,13 @@ _DISCARDS_US = 3600_000_000
 """Time for which a discard now and then doesn't end what was before the first one."""
 
 
-class OpTimes(NamedTuple):
-    """I/Os of an op over a time: number, mean latency and mean size."""
-
-    ios: int
-    mean_us: float
-    mean_bytes: float
-    span_us: int
-
-    @property
-    def per_us(self) -> float:
-        return self.ios / self.span_us
-
-
 class QuietTime(NamedTuple):
     """I/Os of a device, and of the devices below it, before work on it began."""
 
     end_us: int
     """CLOCK_MONOTONIC of the end of the last block without it."""
-    times: Mapping[tuple[str, str], OpTimes]
+    loads: Mapping[tuple[str, str], OpLoad]
     """(device, op) -> its I/Os."""
-
-
-def op_times(blocks: Sequence[Block], device: str, op: str) -> OpTimes | None:
-    """Return the I/Os of an op in these blocks; None where there are none, or their time isn't known."""
-    times = mean_time_of(blocks, device, op)
-    if times is None:
-        return None
-    counts = [done for block in blocks if (done := block.counted(Flow(device, op)).every) is not None]
-    ios = sum(done.count for done in counts)
-    mean_bytes = sum(done.bytes for done in counts) / ios if ios else 0.0
-    return OpTimes(times.ios, times.mean_us, mean_bytes, sum(block.span_us for block in blocks))
 
 
 def time_of(block: Block, work: Maintenance) -> int:
@@ -137,16 +114,16 @@ def _before(work: Maintenance, blocks: Sequence[Block], devices: Mapping[str, De
     quiet = [block for block in blocks if is_quiet(block)]
     device = devices.get(work.device)
     names = (work.device, *(device.members if device is not None else ()))
-    times = dict(_times_of(quiet, names))
-    return QuietTime(quiet[-1].end_us, times) if times else None
+    loads = dict(_loads_of(quiet, names))
+    return QuietTime(quiet[-1].end_us, loads) if loads else None
 
 
-def _times_of(blocks: Sequence[Block], devices: Iterable[str]) -> Iterator[tuple[tuple[str, str], OpTimes]]:
+def _loads_of(blocks: Sequence[Block], devices: Iterable[str]) -> Iterator[tuple[tuple[str, str], OpLoad]]:
     for device in devices:
         for op in OPS:
-            times = op_times(blocks, device, op)
-            if times is not None:
-                yield (device, op), times
+            load = op_load(blocks, device, op)
+            if load is not None:
+                yield (device, op), load
 
 
 def _is_over(work: Maintenance, kept: _Kept, now_us: int) -> bool:

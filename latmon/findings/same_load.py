@@ -7,12 +7,12 @@ wait longer leave that rate as it was, and a lower one is the device's.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 
 from latmon.analysis.level_shift import LevelShift
 from latmon.findings.evidence import hardware_steps
-from latmon.findings.facts import Block, Facts, mean_time_of
+from latmon.findings.facts import Block, Facts
+from latmon.findings.op_load import op_load
 from latmon.findings.rule import Fact, Step, Threshold, Thresholds, plain
 from latmon.findings.span_load import SpanLoad, load_of
 from latmon.model.histogram import Histogram, bucket_bounds
@@ -79,17 +79,14 @@ def times_slower(device: str, op: str, before: Sequence[Block], now: Sequence[Bl
 
     More I/Os than before are the same load where the device completes fewer of them per second of its busy time.
     """
-    sides = before, now
-    before_us, now_us = (mean_time_of(blocks, device, op) for blocks in sides)
-    load, load_now = (load_of(device, blocks) for blocks in sides)
-    if before_us is None or now_us is None or op not in load.done or op not in load_now.done:
+    was, load = op_load(before, device, op), op_load(now, device, op)
+    if was is None or load is None or max(was.size, load.size) > _DEFAULTS["size"] * min(was.size, load.size):
         return None
-    times = now_us.mean_us / max(before_us.mean_us, 1)
-    its, its_now = (replace(whole, done={op: whole.done[op]}) for whole in (load, load_now))
-    if not is_same_kind(its, its_now, _DEFAULTS) or is_fewer(its, its_now, times, _DEFAULTS):
+    times, most = load.mean_us / max(was.mean_us, 1), _DEFAULTS["load"]
+    if load.iops * times * most < was.iops:
         return None
-    is_more = its_now.iops > _DEFAULTS["load"] * its.iops
-    return None if is_more and not does_fewer_while_busy(load, load_now, _DEFAULTS) else times
+    is_more = load.iops > most * was.iops
+    return None if is_more and not _does_fewer(load_of(device, before), load_of(device, now), _DEFAULTS) else times
 
 
 def were_quick(facts: Facts, device: str, op: str) -> bool:
@@ -101,27 +98,20 @@ def were_quick(facts: Facts, device: str, op: str) -> bool:
 
 def is_same_load(before: SpanLoad, after: SpanLoad, limits: Thresholds) -> bool:
     """Return whether the I/Os are of the same mean size and kinds, and no more per second."""
-    return is_same_kind(before, after, limits) and after.iops <= limits["load"] * before.iops
-
-
-def is_same_kind(before: SpanLoad, after: SpanLoad, limits: Thresholds) -> bool:
-    """Return whether the I/Os are of the same mean size and kinds."""
     ops = before.done.keys() | after.done.keys()
     if any(abs(before.share(op) - after.share(op)) > limits["mix"] for op in ops):
         return False
     sizes = before.mean_bytes, after.mean_bytes
-    return not all(sizes) or max(sizes) <= limits["size"] * min(sizes)
+    if all(sizes) and max(sizes) > limits["size"] * min(sizes):
+        return False
+    return after.iops <= limits["load"] * before.iops
 
 
 def is_far_less(shift: LevelShift, before: SpanLoad, after: SpanLoad, limits: Thresholds) -> bool:
     """Return whether the IOPS fell by more than the latency rose, and thus not only because of it."""
     means = [side.nearest_sum / side.count for side in (shift.before, shift.after)]
-    return is_fewer(before, after, max(shift.ratio.high, means[1] / max(means[0], 1)), limits)
-
-
-def is_fewer(before: SpanLoad, after: SpanLoad, times: float, limits: Thresholds) -> bool:
-    """Return whether the IOPS fell by more than latencies that are `times` as long explain."""
-    return after.iops * times * limits["load"] < before.iops
+    factor = max(shift.ratio.high, means[1] / max(means[0], 1))
+    return after.iops * factor * limits["load"] < before.iops
 
 
 def order_of(before: SpanLoad, after: SpanLoad, limits: Thresholds) -> str:
@@ -183,13 +173,13 @@ def order_steps(order: str) -> Iterator[Step]:
 def is_slower_device(shift: LevelShift, before: SpanLoad, after: SpanLoad, limits: Thresholds) -> bool:
     """Return whether the device does fewer I/Os per second of its busy time than before."""
     if before.busy and after.busy:
-        return does_fewer_while_busy(before, after, limits)
+        return _does_fewer(before, after, limits)
     mean_us = shift.before.nearest_sum / shift.before.count
     quick = _share_below(shift.after, shift.before.quantile(0.9) or 0)
     return before.iops * mean_us / 1e6 <= _ROOM and quick <= _QUICK
 
 
-def does_fewer_while_busy(before: SpanLoad, after: SpanLoad, limits: Thresholds) -> bool:
+def _does_fewer(before: SpanLoad, after: SpanLoad, limits: Thresholds) -> bool:
     """Return whether a device does fewer I/Os per second of its busy time than before; not where that is unknown."""
     if not before.busy or not after.busy:
         return False

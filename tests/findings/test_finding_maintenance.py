@@ -92,7 +92,7 @@ def test_what_was_before_work_that_is_over_is_dropped():
     times.add_blocks(blocks[:4], devices)
     before = times.before(work)
     assert before is not None
-    assert before.times["md0", "read"].ios == 1_500
+    assert before.loads["md0", "read"].ios == 1_500
     times.add_blocks(blocks[:10], devices)
     assert times.before(work) == before
     times.add_blocks(blocks, devices)

@@ -23,7 +23,8 @@ from typing import NamedTuple
 
 from latmon.findings import same_load
 from latmon.findings.evidence import host_before, many
-from latmon.findings.facts import Block, Facts, mean_time_of
+from latmon.findings.facts import Block, Facts
+from latmon.findings.op_load import op_load
 from latmon.findings.program_ios import ProgramIos, ios_by_program
 from latmon.findings.programs import most_buffered, writes_for_programs
 from latmon.findings.rule import (
@@ -175,6 +176,7 @@ def _busy(facts: Facts, device: str, limits: Thresholds) -> _Busy | None:
     written = most_buffered(facts, device) if named.ios.is_writeback else None
     earlier = [block for block in facts.window if block.end_us <= blocks[0].begin_us]
     before, times_slower = _load(earlier, device), same_load.times_slower(device, holder.ios.op, earlier, blocks)
+    before_op, now_op = op_load(earlier, device, holder.ios.op), op_load(blocks, device, holder.ios.op)
     return _Busy(
         device=device,
         load=load,
@@ -185,17 +187,11 @@ def _busy(facts: Facts, device: str, limits: Thresholds) -> _Busy | None:
         writer="" if written is None else written[0].name,
         share=holder.share,
         before=before,
-        op_us=_mean_us(blocks, device, holder.ios.op) or 0.0,
-        before_us=_mean_us(earlier, device, holder.ios.op),
+        op_us=0.0 if now_op is None else now_op.mean_us,
+        before_us=None if before_op is None else before_op.mean_us,
         change=_change(before, load, times_slower, limits),
         waiters=tuple(_waiters((_settled(earlier), blocks), named, (device, *above), limits)),
     )
-
-
-def _mean_us(blocks: Sequence[Block], device: str, op: str) -> float | None:
-    """Return the mean time of an op's I/Os; None where there are none."""
-    mean_time = mean_time_of(blocks, device, op)
-    return None if mean_time is None else mean_time.mean_us
 
 
 def _busy_blocks(facts: Facts, device: str, limits: Thresholds) -> Sequence[Block]:
@@ -337,21 +333,14 @@ def _waiters(
             continue
         if ios.latency.count < limits["ios"] or ios.mean_us < limits["others_us"]:
             continue
-        before_us = _mean_us(earlier, waiter.device, ios.op)
-        if before_us is None or ios.mean_us < limits["slower"] * before_us:
+        before = op_load(earlier, waiter.device, ios.op)
+        if before is None or ios.mean_us < limits["slower"] * before.mean_us:
             continue
-        is_same_load = ios.per_s <= _SAME_RATE * _per_s(earlier, waiter.device, ios.op)
-        waits_far_longer = ios.mean_us >= _FAR_LONGER * before_us
+        is_same_load = ios.per_s <= _SAME_RATE * before.iops
+        waits_far_longer = ios.mean_us >= _FAR_LONGER * before.mean_us
         if ios.in_flight <= _AS_DEEP * holder.in_flight or (is_same_load and waits_far_longer):
             names.add(ios.name)
             yield waiter
-
-
-def _per_s(blocks: Sequence[Block], device: str, op: str) -> float:
-    """Return the rate of an op's I/Os."""
-    mean_time = mean_time_of(blocks, device, op)
-    span_us = sum(block.span_us for block in blocks)
-    return mean_time.ios * 1e6 / span_us if mean_time is not None and span_us else 0.0
 
 
 def _finding(facts: Facts, busy: _Busy) -> Finding:

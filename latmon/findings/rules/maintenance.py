@@ -21,8 +21,9 @@ from latmon.findings import maintenance_threads
 from latmon.findings.evidence import maintenance_of
 from latmon.findings.facts import Block, Facts, mean_time_of
 from latmon.findings.maintenance_threads import WORKS
+from latmon.findings.op_load import OpLoad, op_load
 from latmon.findings.program_ios import ios_by_program
-from latmon.findings.quiet_times import DISCARDS, OpTimes, discard_share, is_without, op_times, time_of
+from latmon.findings.quiet_times import DISCARDS, discard_share, is_without, time_of
 from latmon.findings.quiet_times import OPS as OPS_OF_PROGRAMS
 from latmon.findings.rule import (
     LATENCIES,
@@ -272,25 +273,25 @@ def _effect(
     flows = [Flow(name, op) for name in ((device.name,) if is_timed else device.members) for op in ops]
     during = [block for block in facts.blocks if runs(block)]
     otherwise = [block for block in facts.blocks if is_without(work)(block)]
-    beside = [_effect_on(flow, op_times(otherwise, *flow), None, during, limits) for flow in flows]
+    beside = [_effect_on(flow, op_load(otherwise, *flow), None, during, limits) for flow in flows]
     before = None if facts.quiet is None else facts.quiet.before(work)
     if before is not None and not any(beside):
-        beside = [_effect_on(flow, before.times.get(flow), before.end_us, during, limits) for flow in flows]
+        beside = [_effect_on(flow, before.loads.get(flow), before.end_us, during, limits) for flow in flows]
     effects = [effect for effect in beside if effect is not None]
     return max(effects, key=lambda effect: effect.added_us, default=None)
 
 
 def _effect_on(
-    flow: Flow, quick: OpTimes | None, until_us: int | None, during: list[Block], limits: Thresholds
+    flow: Flow, quick: OpLoad | None, until_us: int | None, during: list[Block], limits: Thresholds
 ) -> _Effect | None:
     """Return how much longer the I/Os of an op take than `quick`; None where that isn't due to the work, or unknown."""
-    slow = op_times(during, *flow)
+    slow = op_load(during, *flow)
     if slow is None or quick is None or min(slow.ios, quick.ios) < limits["ios"]:
         return None
-    if slow.per_us > _MORE * quick.per_us:
+    if slow.iops > _MORE * quick.iops:
         return None
     # What was before is older: programs may issue other I/Os by now.
-    if until_us is not None and not 1 / _MORE <= (slow.mean_bytes or 1) / (quick.mean_bytes or 1) <= _MORE:
+    if until_us is not None and not 1 / _MORE <= (slow.size or 1) / (quick.size or 1) <= _MORE:
         return None
     if slow.mean_us < limits["times"] * quick.mean_us or slow.mean_us - quick.mean_us < limits["more_us"]:
         return None

@@ -128,7 +128,7 @@ class _Held(NamedTuple):
         known += [plateau.before.latency_us] if plateau.before else []
         least_us = min(known, default=plateau.mean_us)
         depth = sum(frame.depth for frame in plateau.frames) / len(plateau.frames)
-        passing = sum(op.per_s * op.latency_us for op in self.passing) / 1e6
+        passing = sum(op.load.in_flight for op in self.passing)
         return max(0.0, 1 - least_us / plateau.mean_us) * depth / (depth + passing)
 
 
@@ -231,7 +231,7 @@ def _finding(facts: Facts, held: _Held) -> Finding:
     """Return the finding: a warning where two kinds of evidence agree."""
     plateau = held.plateau
     name = plateau.device.name
-    passing = "".join(f"; {plural_of_op(op.op)} take {spelled(op.latency_us)} meanwhile" for op in held.passing)
+    passing = "".join(f"; {plural_of_op(op.op)} take {spelled(op.load.mean_us)} meanwhile" for op in held.passing)
     return Finding(
         ID,
         WARNING if held.is_known or held.passing else NOTICE,
@@ -285,9 +285,9 @@ def _evidence(facts: Facts, held: _Held) -> Iterator[Fact]:
 def _passing_facts(facts: Facts, held: _Held) -> Iterator[Fact]:
     """Yield the ops that are not held, and how many of the device's I/Os in flight are of the one that is."""
     for op in held.passing:
-        before = "" if op.before_us is None else f", {spelled(op.before_us)} before"
-        text = f"{plural_of_op(op.op)} are not held: {rate(op.per_s)} a second take {spelled(op.latency_us)}{before}"
-        yield Fact(f"{op.op}_us", round(op.latency_us), text, "us")
+        before = "" if op.before is None else f", {spelled(op.before.mean_us)} before"
+        text = f"{rate(op.load.iops)} a second take {spelled(op.load.mean_us)}{before}"
+        yield Fact(f"{op.op}_us", round(op.load.mean_us), f"{plural_of_op(op.op)} are not held: {text}", "us")
     plateau, name = held.plateau, held.plateau.device.name
     whole = [frame for block in facts.window for frame in block.rates.get(name, ())][-len(plateau.frames) :]
     if held.passing:

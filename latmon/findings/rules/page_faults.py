@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from latmon.findings.evidence import WHOLE, host_before, swap_of
 from latmon.findings.facts import Block, Facts, mean_time_of
+from latmon.findings.op_load import op_load
 from latmon.findings.programs import Program, by_program
 from latmon.findings.rule import (
     FAULTS,
@@ -90,14 +91,10 @@ def _faulting(facts: Facts, host: str, device: str, limits: Thresholds) -> _Faul
     if not blocks or not facts.lasts(lasted_us, limits["lasting_us"]):
         return None
     faults = sum(_faults(block, host) for block in blocks)
-    reads = [done for block in blocks if (done := block.counted(Flow(device, "read")).every) is not None]
-    count = sum(done.count for done in reads)
-    mean = mean_time_of(blocks, device, "read")
-    if mean is None or not count:
+    reads = op_load(blocks, device, "read")
+    if reads is None or not reads.bytes:
         return None
-    return _Faulting(
-        device, lasted_us, faults * 1e6 / lasted_us, mean.mean_us, sum(done.bytes for done in reads) / count
-    )
+    return _Faulting(device, lasted_us, faults * 1e6 / lasted_us, reads.mean_us, reads.size)
 
 
 def _waiting(block: Block, host: str, device: str) -> float:

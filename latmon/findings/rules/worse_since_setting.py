@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from latmon.findings.changed_settings import LEAST_IOS, BestMinute, ChangedSetting, OpLoad
+from latmon.findings.changed_settings import LEAST_IOS, BestMinute, ChangedSetting
 from latmon.findings.facts import Facts
 from latmon.findings.latency_history import DeviceChange
+from latmon.findings.op_load import OpLoad
 from latmon.findings.rule import (
     LATENCIES,
     WARNING,
