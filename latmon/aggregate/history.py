@@ -11,10 +11,11 @@ newest 10,000 outliers are kept. Depths older than a minute are sums of five sec
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, ClassVar, Generic, TypeVar
 
 from latmon.aggregate.accumulator import COUNTERS, counted
@@ -166,15 +167,15 @@ def _pressed_sum(parts: Sequence[LogEntry[OnDemandValues]]) -> OnDemandValues:
     return Pressed(sums.packed)
 
 
+_stamp = itemgetter(0)
+
+
 def _between(log: deque[tuple[int, V]], after_us: int, until_us: int) -> tuple[V, ...]:
     """Return what has a stamp in (after_us, until_us], oldest first: the log may be ten times as long as a window."""
-    newest_first: list[V] = []
-    for stamp, value in reversed(log):
-        if stamp <= after_us:
-            break
-        if stamp <= until_us:
-            newest_first.append(value)
-    return tuple(reversed(newest_first))
+    entries = list(log)  # a search in a list is quicker than a loop over the few of a window in a deque
+    begin = bisect_right(entries, after_us, key=_stamp)
+    end = bisect_right(entries, until_us, begin, key=_stamp)
+    return tuple([value for _, value in entries[begin:end]])
 
 
 class OnDemandLog(EntryLog[OnDemandValues]):

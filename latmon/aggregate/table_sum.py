@@ -512,20 +512,23 @@ def rows_of(packed: PackedFrame, table: Table[Row, V]) -> Mapping[Row, V]:
     return busy if rows.idle is None else WithIdle(busy, rows.idle)
 
 
+def state_of(state: Traced, counters: Sum) -> Traced:
+    """Return the state of the tracer with the rates, and the frames without it, of all frames."""
+    rates = [rate.one_in for rate in counters[RATES]]
+    return replace(state, off=counters.counter(OFF), rates=(min(rates), max(rates)) if rates else (0, 0))
+
+
 def traced_of(state: Traced, sums: Sum, counters: Sum) -> Traced:
     """Return the sum of traced requests with the state of the tracer; `rates` are those of all frames.
 
     `counters`: the sum that has the tables COUNTERS and RATES.
     """
-    rates = [rate.one_in for rate in counters[RATES]]
     return replace(
-        state,
+        state_of(state, counters),
         histograms=sums[TRACED_LATENCIES],
         by_total=sums[STAGE_TIMES],
         unfollowed=sums[UNFOLLOWED],
         paths=sums[PATHS],
-        off=counters.counter(OFF),
-        rates=(min(rates), max(rates)) if rates else (0, 0),
         admission_causes=sums[ADMISSION_CAUSES],
         completers=sums[COMPLETERS],
         raisers=sums[RAISERS],

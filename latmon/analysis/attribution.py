@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from latmon.analysis.threshold import Slower
+from latmon.analysis.threshold import Slower, slower
 from latmon.model.devices import HOST_SEPARATOR, host_and_device, is_behind_tcp
 from latmon.model.frame import (
     FILE_OPS,
@@ -138,24 +138,26 @@ def of_threshold_bucket(
     wanted, threshold_us = frozenset(ops), above.bound_us
     total = total_of(traced, device, wanted)
     cut_us = tail_cut(traced, device, wanted, threshold_us) or 0
-    first = bucket_index(cut_us)
-    beyond = sum(n for index, n in total.buckets if bucket_bounds(index, total.bits)[0] >= cut_us)
+    beyond = slower(total, cut_us).ios
     found = []
     for outlier in outliers:
         completed_us = outlier.total_us - outlier.stages_us.get("resume", 0)
-        is_known = outlier.device == device and outlier.op in wanted and outlier.stages_us and not outlier.status
-        if is_known and completed_us > threshold_us and bucket_index(completed_us) < first:
+        if not threshold_us < completed_us < cut_us:
+            continue
+        if outlier.device == device and outlier.op in wanted and outlier.stages_us and not outlier.status:
             found.append(outlier)
     return tuple(found) if beyond + len(found) == above.ios else None
 
 
 def parts_us(outliers: Iterable[Outlier]) -> Counter[str]:
     """Return stage (and `unaccounted`) -> us of recorded I/Os to their completion."""
-    sums = Counter[str]()
-    for outlier in outliers:
-        sums[UNACCOUNTED] += outlier.unaccounted_us
-        sums.update({stage: us for stage, us in outlier.stages_us.items() if stage != "resume"})
-    return sums
+    sums: dict[str, int] = {}
+    for outlier in outliers:  # hundreds for a picture: Counter.update takes thrice the time
+        sums[UNACCOUNTED] = sums.get(UNACCOUNTED, 0) + outlier.unaccounted_us
+        for stage, us in outlier.stages_us.items():
+            sums[stage] = sums.get(stage, 0) + us
+    sums.pop("resume", None)
+    return Counter(sums)
 
 
 def tail(traced: Traced, device: str, ops: Iterable[str] = OPS, cut_us: int = 0) -> Tail:

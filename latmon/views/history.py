@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from functools import cached_property
 from itertools import chain
 from typing import Any, Generic, TypeVar
@@ -31,14 +32,21 @@ from latmon.aggregate.history import (
     rows_of,
 )
 from latmon.aggregate.request_age import Waiting
-from latmon.aggregate.table_sum import Sum, traced_of
+from latmon.aggregate.table_sum import Sum, state_of, traced_of
 from latmon.analysis.attribution import Folded, fold
 from latmon.analysis.peers import INTERVALS, unlike
 from latmon.model.devices import busy_rows
 from latmon.model.frame import FILES, OPS, Device, FileOperation, Frame, Outlier, Series, Traced
 from latmon.model.histogram import Histogram, merge
 from latmon.model.inflight import Ages, Issue
-from latmon.model.measurements import LATENCIES, SOFTIRQS, TRACED_LATENCIES
+from latmon.model.measurements import (
+    LATENCIES,
+    PATHS,
+    SOFTIRQS,
+    STAGE_TIMES,
+    TRACED_LATENCIES,
+    UNFOLLOWED,
+)
 from latmon.model.packed_frame import FILES_LEFT_OUT, SUMMED, SUPPRESSED, PackedFrame
 from latmon.model.table import AnyTable, Row, Table
 from latmon.recording.archive import Before, Past, Stamp, TimelineEvent, moments
@@ -56,6 +64,14 @@ K = TypeVar("K")
 S = TypeVar("S")
 V = TypeVar("V")
 T = TypeVar("T")
+
+
+def _moved_in(frame: Frame) -> frozenset[str]:
+    """Return the devices of which a frame has a completed I/O."""
+    devices = {series.device for series in frame.histograms}
+    for table in (frame.kernel, frame.seen):
+        devices.update(flow.device for flow, done in busy_rows(table).items() if done.count)
+    return frozenset(devices)
 
 
 class RunningSums(ABC, Generic[K, S, V]):
@@ -191,15 +207,23 @@ class RunningWindow(ABC, Generic[K, S, V]):
         self._until_us = -1
 
 
+TAILS = "tails"
+"""A group with a part of the traced tables: what is known of slow I/Os, without the histograms of their stages."""
+
+
 def _groups() -> Mapping[str, tuple[AnyTable, ...]]:
     groups: dict[str, tuple[AnyTable, ...]] = {}
     for table in SUMMED:
         groups[table.group] = (*groups.get(table.group, ()), table)
-    return groups
+    return {**groups, TAILS: (TRACED_LATENCIES, STAGE_TIMES, UNFOLLOWED, PATHS)}
 
 
 _GROUPS = _groups()
 """Group -> its tables."""
+_WANTED: Mapping[str, Mapping[AnyTable, Callable[[Any], bool]]] = {
+    TAILS: {TRACED_LATENCIES: lambda series: series.stage == "total"}
+}
+"""Group -> of a table the rows that it has; those of the others are all."""
 
 
 class _GroupSums(RunningSums[str, Sum, OnDemandValues]):
@@ -213,7 +237,7 @@ class _GroupSums(RunningSums[str, Sum, OnDemandValues]):
         return other
 
     def _begin(self, key: str) -> Sum:
-        return Sum(_GROUPS[key])
+        return Sum(_GROUPS[key], wanted=_WANTED.get(key, {}))
 
     def _account(self, entry: LogEntry[OnDemandValues], sums: Mapping[str, Sum], sign: int) -> None:
         packed = packed_of(entry)
@@ -281,6 +305,18 @@ class OnDemandWindow(RunningWindow[str, Sum, OnDemandValues]):
         """Sum of traced requests; `one_in` and `devices` are the latest ones: `one_in` 0 if the tracer doesn't run."""
         always = self._sums.read("always")
         return traced_of(always.latest.traced, self._sums.read(TRACED_LATENCIES.group), always)
+
+    @cached_property
+    def tails(self) -> Traced:
+        """Sum of traced requests as `traced`, with the histograms of their totals alone."""
+        always, tails = self._sums.read("always"), self._sums.read(TAILS)
+        return replace(
+            state_of(always.latest.traced, always),
+            histograms=tails[TRACED_LATENCIES],
+            by_total=tails[STAGE_TIMES],
+            unfollowed=tails[UNFOLLOWED],
+            paths=tails[PATHS],
+        )
 
     @cached_property
     def traced_stages(self) -> frozenset[str]:
@@ -480,6 +516,8 @@ class History:
         self.why_no_files = ""
         """Why the newest frame has no operations on files although the tracer ran."""
         self._made: dict[Hashable, Any] = {}
+        self._moved: dict[int, frozenset[str]] = {}
+        """End of each of the last frames -> the devices with an I/O in it."""
         self._on_demand_until_us = 0
         self._waiting = waiting or Waiting()
         self.ages = Ages()
@@ -722,13 +760,14 @@ class History:
         if last is None:
             return frozenset()
         busy = {name for name, now in busy_rows(last.outstanding).items() if now.known}
+        moved: dict[int, frozenset[str]] = {}
         for frame in reversed(self.window.frames):
             if last.mono_us - frame.mono_us >= _BUSY_US:
                 break
-            for table in (frame.kernel, frame.seen):
-                busy.update(flow.device for flow, done in busy_rows(table).items() if done.count)
-            busy.update(series.device for series in frame.histograms)
-        return frozenset(busy)
+            devices = self._moved.get(frame.mono_us)
+            moved[frame.mono_us] = _moved_in(frame) if devices is None else devices
+        self._moved = moved
+        return frozenset(busy.union(*moved.values()))
 
     def _remembers(self, name: str) -> bool:
         return any((c := self.window.completed(name, op)) and c.count for op in OPS)

@@ -605,7 +605,8 @@ class Scene:
         starting = self.starting(self.selection.stages)
         if starting or not self.history.any_traced:
             return status.Tracing(requested=requested, starting=starting)
-        traced = self.history.on_demand.traced
+        on_demand = self.history.on_demand
+        traced = on_demand.tails if self.selection.screen == "overview" else on_demand.traced
         lost = self.history.made("not followed", lambda: untraced_share(traced))
         share = self.history.made("traced", lambda: traced_share(traced, self.history.window, self.store.devices))
         return status.Tracing(traced.one_in, traced.devices, share, lost, requested)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from latmon.analysis.attribution import of_threshold_bucket, parts_us, tail_cut, tail_us, total_of
+from latmon.analysis.threshold import slower
 from latmon.model.frame import Outlier, Series
 from latmon.model.stages import by_column
 from latmon.views.context import ViewState
@@ -53,7 +54,7 @@ Includes = Mapping[str, tuple[str, ...]]
 
 def _completed(view: ViewState, subject: Subject) -> tuple[Counter[str], Includes]:
     """Return stage -> us of the slow I/Os that completed, and the stages that include others."""
-    traced, device = view.history.on_demand.traced, subject.device.name
+    traced, device = view.history.on_demand.tails, subject.device.name
     ops, threshold_us = view.selection.ops, view.selection.threshold_us
     us = Counter[str]()
     cut_us = tail_cut(traced, device, ops, threshold_us)
@@ -73,8 +74,11 @@ def of_bucket(view: ViewState, subject: Subject) -> Sequence[Outlier] | None:
     name, ops, above = subject.device.name, view.selection.ops, view.above(subject)
     if above is None or above.bound_us != view.selection.threshold_us:
         return None
-    outliers = view.outliers_of(name)
-    return of_threshold_bucket(view.history.on_demand.traced, name, ops, above, outliers)
+    traced = view.history.on_demand.tails
+    cut_us = tail_cut(traced, name, ops, above.bound_us) or 0
+    if slower(total_of(traced, name, ops), cut_us).ios == above.ios:
+        return ()  # of most devices none is slow, and their recorded I/Os need not be looked at
+    return of_threshold_bucket(traced, name, ops, above, view.outliers_of(name))
 
 
 def slow_in_flight(view: ViewState, subject: Subject) -> SlowInFlight:

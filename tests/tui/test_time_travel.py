@@ -34,6 +34,7 @@ from latmon.tui import time_travel
 from latmon.tui.app import LatmonApp
 from latmon.tui.canvas import Canvas
 from latmon.views.heatmap import LABEL, RAMP
+from latmon.views.history import TAILS
 from latmon.views.lines import plain
 from latmon.views.past_view import strip
 from latmon.views.screen import Scene, screen_lines
@@ -312,7 +313,7 @@ def test_other_ops_need_no_sum_and_the_overview_only_those_of_the_tracer():
     assert (made.history.window, made.history.on_demand) == (window, traced)
     assert "hba" in traced.traced_stages <= {"total", *STAGES, UNACCOUNTED}
     assert made.known is not None
-    assert set(traced.groups) == {"traced", "always"}
+    assert set(traced.groups) == {TAILS, "always"}
 
 
 def test_a_step_shows_the_neighbouring_window_before_anything_is_read():

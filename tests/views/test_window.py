@@ -91,6 +91,24 @@ def test_a_new_window_merges_nothing_and_an_old_one_what_the_log_has_merged(monk
     assert values(window) == values(OnDemandWindow(300 * SECOND, log))
 
 
+@settings(max_examples=settings.default.max_examples // 4)
+@given(st.lists(ON_DEMAND_FRAMES, min_size=1, max_size=5))
+def test_what_is_known_of_slow_ios_needs_no_histograms_of_their_stages(frames):
+    log, window = OnDemandLog(), None
+    for second, one in enumerate(frames, 1):
+        log.append(at(second, one))
+        window = OnDemandWindow(2 * SECOND, log) if window is None else window
+        window.advance(second * SECOND)
+    tails, traced = window.tails, window.traced
+    totals = {series: histogram for series, histogram in traced.histograms.items() if series.stage == "total"}
+    assert dict(tails.histograms) == totals
+    assert dict(tails.by_total) == dict(traced.by_total)
+    assert (tails.rates, tails.off, tails.devices) == (traced.rates, traced.off, traced.devices)
+    for device in {series.device for series in totals}:
+        assert untraced_share(tails, device) == untraced_share(traced, device)
+        assert tails.includes_of(device) == traced.includes_of(device)
+
+
 def test_bytes_of_a_request_that_has_not_completed_are_its_cgroup_s():
     issuer = Issuer("sda", "read", "/a")
     part, whole = IssuedIO(0, 4096), IssuedIO(1, 512, Histogram.record([9]))
