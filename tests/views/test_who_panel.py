@@ -8,6 +8,8 @@ from frames import CONTAINER, ODD, ORIGIN, Lazy, frame, host, on_demand_host
 from panels import inside
 
 from latmon.analysis.attribution import issuer_rows
+from latmon.findings.episodes import Episode
+from latmon.findings.rule import Finding, Where
 from latmon.model import measurements
 from latmon.model.frame import ISSUERS, PROCESSES, Missing, Outlier, Traced
 from latmon.model.histogram import Histogram
@@ -16,8 +18,10 @@ from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import OTHERS, Issuer
 from latmon.support.text import is_clean
 from latmon.tui.commands import STEPS
-from latmon.views.lines import width
+from latmon.views.findings_state import CurrentFindings
+from latmon.views.lines import BLANK, plain, width
 from latmon.views.panels.outliers import log
+from latmon.views.panels.who import who_panel
 from latmon.views.screen import Scene, screen_lines
 from latmon.views.selection import Selection
 
@@ -136,12 +140,39 @@ def test_cgroups_and_the_devices_of_the_selected_one():
     shown = text(scene(FRAMES))
     lines = shown.splitlines()
     assert lines[1].startswith("─ who  2 cgroups with I/O")
-    assert "▸web-1" in lines[3]
-    assert "postgresql.service" in lines[4]
-    assert "others, or no cgroup" in lines[5]
+    assert re.match(r" (web-1|postgresql.service) has \d+% of the time of I/Os", lines[2])
+    assert "▸web-1" in lines[4]
+    assert "postgresql.service" in lines[5]
+    assert "others, or no cgroup" in lines[6]
     assert "─ web-1  its devices" in shown
     assert f" cgroup {CONTAINER[:40]}" in shown
     assert f" {ODD} " in shown
+
+
+def test_a_row_with_little_is_dim_and_a_single_one_has_no_sentence():
+    little = {Issuer(ODD, "read", "/small"): of(10), Issuer(ODD, "read", "/large"): of(*[9_000] * 40)}
+    rows = screen_lines(scene([one.with_tables({measurements.ISSUERS: little}) for one in FRAMES]), BLANK, 80, 24)
+    small = next(line for line in rows if plain(line).startswith(" /small"))
+    large = next(line for line in rows if plain(line)[1:].startswith("/large"))
+    roles = {span.role for span in small if span.text.strip() and "▏" not in span.text}
+    assert roles <= {"dim", "area"}
+    assert "strong" in {span.role.partition("/")[0] for span in large}
+    assert any(plain(line).startswith(" /large has >99% of the time of I/Os") for line in rows)
+    alone = {Issuer(ODD, "read", "/large"): of(*[9_000] * 40)}
+    shown = text(scene([one.with_tables({measurements.ISSUERS: alone}) for one in FRAMES]))
+    assert "of the time of I/Os" not in shown
+
+
+def test_the_finding_on_an_issuer_is_the_first_row():
+    made = scene(FRAMES)
+    finding = Finding(
+        "noisy-neighbour", "warning", ODD, "x", (), Where("who", ODD), (), "", short=f"{ODD}: /a delays /b"
+    )
+    episode = Episode(worst=finding, last=finding, begin_us=0, end_us=0, begin_wall=0.0, end_wall=0.0)
+    view = replace(made.view, found=CurrentFindings((episode,), evaluated=True))
+    lines = [plain(line) for line in who_panel(view, 80, 20)]
+    assert lines[0].startswith(f" ! {ODD}: /a delays /b")
+    assert lines[1].startswith(" who ")
 
 
 def test_keys_select_and_open_a_cgroup():
@@ -368,7 +399,8 @@ def test_processes_are_listed_where_no_io_is_timed_by_cgroup():
     assert "I/Os and bytes of processes only: to time I/Os of a process needs tier A, bpftrace 0.19 or newer" in shown
     heads = next(one for one in shown.splitlines() if one.startswith(" process"))
     assert heads.split() == ["process", "I/Os", "MB", "on"]
-    first, second = (next(one for one in shown.splitlines() if name in one) for name in ("fio 7", "dd 8"))
+    assert " dd 8 moves 83% of the bytes; most I/Os: fio 7, 75%" in shown
+    first, second = (next(one for one in shown.splitlines() if one[1:].startswith(name)) for name in ("fio 7", "dd 8"))
     assert first.count("▆") > second.count("▆") / 2
     made.choose(STEPS["processes"](made.view, 0))
     shown = text(made, (100, 30))

@@ -88,12 +88,12 @@ def short_now(finding: Finding, view: ViewState) -> str:
     return finding.short_at(max([*ages, finding.age_us]))
 
 
-def in_flight_finding(view: ViewState, width: int) -> list[Line]:
-    """Return the short text of the most urgent finding on I/Os in flight: stuck ones, or a limit of their number.
+def finding_of_screen(view: ViewState, screen: str, width: int) -> list[Line]:
+    """Return the short text of the most urgent finding whose evidence a screen shows.
 
-    It is above their list, under a heading where panels have frames.
+    It is the first on the screen, under a heading where panels have frames.
     """
-    finding = next((finding for finding in view.found.shown if finding.where.screen == "outstanding"), None)
+    finding = next((finding for finding in view.found.shown if finding.where.screen == screen), None)
     if finding is None:
         return []
     remark = view.found.remarks.get(finding.key)

@@ -51,7 +51,7 @@ from latmon.views.lines import (
     width,
     wrap,
 )
-from latmon.views.panels.findings import in_flight_finding
+from latmon.views.panels.findings import finding_of_screen
 from latmon.views.panels.inflight import age_list
 from latmon.views.units import count, rounded, size, span
 
@@ -751,7 +751,7 @@ def outstanding_panel(view: ViewState, width: int, room: int) -> list[Line]:
         return order_aside(view, chosen, width, room)
     shown = depth_view(view, chosen)
     ages, age_lines = age_list(view, shown.name)
-    found = in_flight_finding(view, width)
+    found = finding_of_screen(view, "outstanding", width)
     below = outstanding(
         shown,
         width,

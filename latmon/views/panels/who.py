@@ -26,6 +26,7 @@ from latmon.views.lines import (
     Target,
     around,
     cell_len,
+    dimmed,
     empty_panel,
     fit,
     heading,
@@ -36,7 +37,8 @@ from latmon.views.lines import (
     targeted,
 )
 from latmon.views.lines import table as slow_table
-from latmon.views.panels.findings import beside_nothing
+from latmon.views.lines import width as line_width
+from latmon.views.panels.findings import beside_nothing, finding_of_screen
 from latmon.views.panels.outliers import issuer
 from latmon.views.selection import Picked, issued_by, shown
 from latmon.views.units import count, maximum, quantile, sampled_as, span
@@ -55,6 +57,10 @@ _UNCOUNTED = (
 )
 """Live, and in a recording."""
 _OTHERS = "others, or no cgroup"
+_ROOMY = 12
+"""Lines from which on there is room for what the rows show in a sentence."""
+_MATTERS = 0.05
+"""Share of the time, the I/Os or the bytes below which a row is dim."""
 
 
 class _IssuerLine:
@@ -219,7 +225,8 @@ def who_panel(view: ViewState, width: int, room: int) -> list[Line]:
         return _opened(view, some[at], selection.top, width, room)
     seconds = _seconds(view)
     rows = [_IssuerLine(one, _name(one), seconds) for one in some]
-    lines = [_heading(view, some, width)]
+    above = [] if room < _ROOMY else finding_of_screen(view, "who", width)
+    lines = [*above, _heading(view, some, width), *(_claim(some, width) if room >= _ROOMY else ())]
     why = _why_untimed(view, view.origin) if not any(one.latency for one in some) else ""
     lines += paragraph(why, width, "dim") if why else []
     lines += _issuer_table(_columns(rows, processes=view.lists_processes), rows, at, width, room - len(lines))
@@ -287,8 +294,43 @@ def _issuer_table(
 ) -> list[Line]:
     """Return the table of the rows that can be selected."""
     head, *lines = _table(fields, rows, at, width, room) or [BLANK]
-    seen = around(len(rows), at, room - 1)
-    return [head, *(targeted(line, Target(ROW, rows[i].of.key)) for i, line in zip(seen, lines, strict=False))]
+    shown_rows = [head]
+    issued = _Sums(sum(each.of.ios for each in rows), sum(each.of.bytes for each in rows))
+    for i, line in zip(around(len(rows), at, room - 1), lines, strict=False):
+        is_dim = i != at and not _matters(rows[i].of, issued)
+        shown_rows.append(targeted(dimmed(line) if is_dim else line, Target(ROW, rows[i].of.key)))
+    return shown_rows
+
+
+class _Sums(NamedTuple):
+    """The I/Os and bytes of all rows."""
+
+    ios: int
+    bytes: int
+
+
+def _matters(issuer_row: IssuerRow, sums: _Sums) -> bool:
+    of_ios, of_bytes = issuer_row.ios / max(sums.ios, 1), issuer_row.bytes / max(sums.bytes, 1)
+    return max(issuer_row.share or 0.0, of_ios, of_bytes) >= _MATTERS
+
+
+def _claim(rows: Sequence[IssuerRow], width: int) -> list[Line]:
+    """Return which row has most of the time, else of the bytes, and which one most of the I/Os; nothing for one row."""
+    named = [each for each in rows if not _is_others(each)]
+    if len(named) < 2:  # noqa: PLR2004  a single one has everything
+        return []
+    sums = _Sums(sum(each.ios for each in rows), sum(each.bytes for each in rows))
+    first = max(named, key=lambda each: each.share or 0.0)
+    said = f" has {part(first.share or 0.0)} of the time of I/Os"
+    if not first.share:
+        first = max(named, key=lambda each: each.bytes)
+        if not first.bytes:
+            return []
+        said = f" moves {part(first.bytes / sums.bytes)} of the bytes"
+    most = max(named, key=lambda each: each.ios)
+    other = f"; most I/Os: {_name(most)}, {part(most.ios / sums.ios)}" if most is not first and sums.ios else ""
+    line: Line = (Span(f" {_name(first)}", "strong"), Span(said))
+    return [fit((*line, Span(other)) if line_width(line) + cell_len(other) < width else line, width)]
 
 
 def _opened(view: ViewState, one: IssuerRow, top: int, width: int, room: int, *, selected: bool = True) -> list[Line]:
