@@ -159,6 +159,7 @@ def mapped(blocks=3, *, us=6300, reloads=75, faults=75, others=400, begin=0):
     tables = {
         MEMORY_LIMITS: {SEARCHPOD: ReachedLimit(5 * 75, 5 * reloads), MemoryLimit("/b", "max", 9): ReachedLimit(5000)},
         MAJOR_FAULTS: {ELASTIC: 5 * faults, OTHER: 5000},
+        MEMORY_USERS: {MemoryUser("/searchpod", "elasticsearch/7"): UsedMemory(2, 2 * 139 * MB)},  # four mappings
     }
     before = lasting(begin, host_context=context(reloads=others), kernel=done("vda", 5 * 380))
     frames = lasting(blocks, host_context=context(reloads=others + reloads), tables=tables, kernel=load)

@@ -209,7 +209,10 @@ def _steps(errors: _Errors) -> Iterator[Step]:
             "its programs have to stop; a repair changes it: make an image of it first where there is no backup",
             (check.format(name),),
         )
-    yield Step("restore what is damaged from a backup or a replica, after it is known what damages it")
+    yield Step(
+        "restore what is damaged from a backup or a replica, after it is known what damages it",
+        "what was written since is lost",
+    )
     yield Step(
         "find out what changes data between program and disk: memory (errors of ECC), cable, adapter, firmware, the "
         "disk; of a virtual disk, or a volume of an array, what it lies on",

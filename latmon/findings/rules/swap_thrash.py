@@ -267,14 +267,18 @@ def _faults_for_reloads(hit: _Limit | None, faulting: Mapping[str, int]) -> bool
 
 
 def _largest_user(facts: Facts, hit: _Limit | None) -> _User | None:
-    """Return the process with most memory in the cgroup at its limit; None where that isn't known."""
+    """Return the process with most memory in the cgroup at its limit; None where that isn't known.
+
+    A page that is mapped several times is in its resident set as often: above the limit that says nothing.
+    """
     if hit is None:
         return None
     rows = {row: used for row, used in facts[measurements.MEMORY_USERS].items() if row.cgroup == hit.limit.cgroup}
     if not rows:
         return None
     row = max(rows, key=lambda row: rows[row].resident_bytes)
-    return _User(program_of(row.process), rows[row])
+    user = _User(program_of(row.process), rows[row])
+    return user if user.resident_bytes <= hit.limit.limit_bytes else None
 
 
 def _swap_devices(facts: Facts, host: str) -> list[str]:
