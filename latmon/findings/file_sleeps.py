@@ -90,7 +90,7 @@ def sleepers(
 def _sleepers(facts: Facts, causes: tuple[str, ...], waiting: float, left_out: frozenset[str]) -> list[Sleeper]:
     table = facts[measurements.FILE_SLEEPS]
     rows = [row for row in table if row.cause in causes and row.op not in left_out]
-    places = {row: _place(row, table) for row in rows}
+    places = _places(table)
     groups: dict[FileSystem, list[FileSleep]] = {}
     for row in rows:
         groups.setdefault(places[row], []).append(row)
@@ -102,18 +102,36 @@ def _sleepers(facts: Facts, causes: tuple[str, ...], waiting: float, left_out: f
     return sorted(found, key=lambda sleeper: (-sleeper.waited_us, sleeper.program))
 
 
+def _places(rows: Iterable[FileSleep]) -> dict[FileSleep, FileSystem]:
+    """Return the file system of each row: of a call that waits for a directory's lock not even the type is known."""
+    places = {row: _place(row, rows) for row in rows}
+    of_programs: dict[str, set[FileSystem]] = {}
+    for row, place in places.items():
+        if is_known_mount(place.mount):
+            of_programs.setdefault(_name(row), set()).add(place)
+    for row in rows:
+        others = of_programs.get(_name(row), set())
+        if not row.kind and not is_known_mount(places[row].mount) and len(others) == 1:
+            places[row] = next(iter(others))
+    return places
+
+
+def _name(row: FileSleep) -> str:
+    return row.process.rpartition("/")[0]
+
+
 def _place(row: FileSleep, rows: Iterable[FileSleep]) -> FileSystem:
-    """Return the file system of a row, or of a call with a path that of other calls."""
+    """Return the file system of a row, or of a call with a path that of other calls on the same type."""
     own = FileSystem(row.mount, row.kind, row.device)
-    if is_known_mount(row.mount):
+    if is_known_mount(row.mount) or not row.kind:
         return own
-    host, name = row.mount, row.process.rpartition("/")[0]
+    host, name = row.mount, _name(row)
     alike = [
         other
         for other in rows
         if is_known_mount(other.mount) and other.kind == row.kind and other.mount.startswith(host)
     ]
-    of_program = {_file_system(other) for other in alike if other.process.rpartition("/")[0] == name}
+    of_program = {_file_system(other) for other in alike if _name(other) == name}
     places = of_program or {_file_system(other) for other in alike}
     return places.pop() if len(places) == 1 else own
 

@@ -21,7 +21,7 @@ MOUNT = "/srv/a.fs"
 PUPPET = FileSleep("loop0", MOUNT, "ext4", "log space", "chown", "", "puppet/9")
 MAILDROP = FileSleep("", "", "ext4", "log space", "create", "", "maildrop/7")
 """Its calls have paths. The other thread waits for the lock of the directory that the first one has."""
-BEHIND = MAILDROP._replace(cause="lock")
+BEHIND = MAILDROP._replace(cause="lock", kind="")
 SIZE = {JournalOf("loop0", MOUNT): JournalLooks(5, 10 * MB)}
 SEEN = {
     PUPPET: WaitedTime(4_500_000, 900),

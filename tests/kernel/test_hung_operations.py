@@ -172,7 +172,7 @@ def test_operations_that_overlap_begin_anew_where_the_oldest_has_ended(host):
 
 def test_waits_are_looked_at_as_seldom_as_that_takes_long(host, monkeypatch):
     looks = []
-    times_ns = iter(range(0, 10**12, 15_000_000))  # between two calls
+    times_ns = iter(range(0, 10**12, 7_500_000))  # between two calls, of which a walk has two
     monkeypatch.setattr(hung_operations, "time", SimpleNamespace(thread_time_ns=times_ns.__next__))
     look = hung_operations.look
     monkeypatch.setattr(hung_operations, "look", lambda *words: looks.append(words[3]) or look(*words))
@@ -688,3 +688,18 @@ def test_threads_that_wait_for_a_lock_and_have_it_in_turn(host):
 
     tables = host.tables(16, change)
     assert {row.process for row in tables[LOCK_HOLDERS]} == {"postgres/7", "postgres/9"}
+
+
+def test_a_thread_that_goes_on_while_it_is_looked_at_is_left_out(host, monkeypatch):
+    """The call of a thread that had got its lock was nanosleep, whose first argument was taken to be a file."""
+    host.file(7, 4, 44)
+    host.thread(7, 7, READ_LOCKED, "17 0x4 0x7f")
+    read = hung_operations.call_of
+
+    def call_of(text):
+        host.thread(7, 7, ("hrtimer_nanosleep",), switches=2)
+        return read(text)
+
+    monkeypatch.setattr(hung_operations, "call_of", call_of)
+    (wait,) = hung_operations.look(host.proc, host.sys, host.mounts, 0).waits.values()
+    assert not wait.operation.is_of_interest

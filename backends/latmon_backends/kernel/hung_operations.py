@@ -362,28 +362,20 @@ def look(proc: Path, sys: Path, mount_table: MountTable, mono_us: int, before: L
     known = before.waits if before is not None else {}
     walk_due_us = before.walk_due_us if before is not None else 0
     walked_to = before.walked_to if before is not None else 0
+    mounts = _MountsOfThreads(proc, sys, mount_table, before)
+    # They are looked at one after the other at once: a wait of milliseconds is over when all threads have been.
+    functions = _functions(proc, known)
+    waits = _waits(proc, functions, known, mounts, mono_us)
     walked_ns = 0
     is_walk = mono_us >= walk_due_us
     if is_walk:
+        walk_begun_ns = time.thread_time_ns()
         threads, walked_to = _threads(proc, walked_to)
-        functions = _functions(proc, dict.fromkeys((*known, *threads)))
-        walked_ns = time.thread_time_ns() - begun_ns
+        others = _functions(proc, dict.fromkeys(thread for thread in threads if thread not in known))
+        walked_ns = time.thread_time_ns() - walk_begun_ns
         walk_due_us = mono_us + max(LEAST_US, _WALK_SHARE * walked_ns // 1000)
-    else:
-        functions = _functions(proc, known)
-    mounts = _MountsOfThreads(proc, sys, mount_table, before)
-    waits: dict[_Thread, _Wait] = {}
-    for thread, function in functions.items():
-        switches = _switches(proc, thread)
-        if switches is None:
-            continue
-        was = known.get(thread)
-        is_same = was is not None and (was.function, was.switches) == (function, switches)
-        if was is not None and is_same and not was.operation.is_unknown_mount:
-            waits[thread] = was
-        else:
-            since_us = was.since_us if was is not None and is_same else mono_us
-            waits[thread] = _Wait(function, switches, _operation(proc, thread, function, mounts), since_us)
+        functions |= others
+        waits |= _waits(proc, others, known, mounts, mono_us)
     for thread, was in known.items():
         is_watched = was.is_watched and was.looks_since < _WATCHED_LOOKS and len(waits) < _MOST_WAITS
         has_wait = thread in waits and waits[thread].operation.is_of_interest
@@ -409,6 +401,38 @@ def look(proc: Path, sys: Path, mount_table: MountTable, mono_us: int, before: L
         sizes=mounts.sizes,
         journals=journals,
     )
+
+
+def _waits(
+    proc: Path,
+    functions: Mapping[_Thread, bytes],
+    known: Mapping[_Thread, _Wait],
+    mounts: _MountsOfThreads,
+    mono_us: int,
+) -> dict[_Thread, _Wait]:
+    """Return the waits of threads that sleep in functions of interest."""
+    waits: dict[_Thread, _Wait] = {}
+    for thread, function in functions.items():
+        switches = _switches(proc, thread)
+        if switches is None:
+            continue
+        was = known.get(thread)
+        is_same = was is not None and (was.function, was.switches) == (function, switches)
+        if was is not None and is_same and not was.operation.is_unknown_mount:
+            waits[thread] = was
+            continue
+        operation = _operation(proc, thread, function, mounts)
+        if not _sleeps_on(proc, thread, function, switches):
+            operation = _NO_OPERATION
+        since_us = was.since_us if was is not None and is_same else mono_us
+        waits[thread] = _Wait(function, switches, operation, since_us)
+    return waits
+
+
+def _sleeps_on(proc: Path, thread: _Thread, function: bytes, switches: int) -> bool:
+    """Return whether a thread is in the same sleep as before: else its call is another one, such as a nanosleep."""
+    pid, tid = thread
+    return content(f"{proc}/{pid}/task/{tid}/wchan") == function and _switches(proc, thread) == switches
 
 
 def _holders(
