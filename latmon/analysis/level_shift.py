@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 from latmon.analysis import statistics
@@ -45,7 +46,7 @@ Unit = Mapping[int, int]
 ALL_BUT = 0.01
 """Share of the I/Os before that may be as slow as the slow part's fastest."""
 _APART, _TIMES = 2.0, 3.0
-"""The slow part's fastest I/O, and its mean, in multiples of what all but ALL_BUT took before."""
+"""The slow part's fastest I/O, and its median, in multiples of what all but ALL_BUT took before."""
 _AS_BEFORE = 1.5
 """Factor on the p50 from which on all I/Os became slower, not only a part."""
 _LEAST_SHARE = 0.04
@@ -58,7 +59,7 @@ class SlowPart(NamedTuple):
     from_us: int
     """The fastest one's latency, by its bucket."""
     us: int
-    """Their mean, by buckets."""
+    """Their median: the middle of its bucket. A few I/Os between both parts move the mean by far more."""
     share: float
     """Share of the I/Os."""
     before_us: int
@@ -120,11 +121,17 @@ def slow_part_between(
 def slow_part(latencies: Histogram, before_us: int) -> SlowPart | None:
     """Return the I/Os that take far longer than `before_us`; None where they are few, or hardly slower."""
     first = bucket_index(round(_APART * before_us), latencies.bits) + 1
-    slow = Histogram.of({index: ios for index, ios in latencies.buckets if index >= first}, bits=latencies.bits)
-    if slow.count < _LEAST_SHARE * latencies.count or slow.nearest_sum < _TIMES * before_us * max(1, slow.count):
+    slow = {index: ios for index, ios in latencies.buckets if index >= first}
+    share = sum(slow.values()) / latencies.count if latencies.count else 0.0
+    if share < _LEAST_SHARE:
         return None
-    mean_us = round(slow.nearest_sum / slow.count)
-    return SlowPart(bucket_bounds(first, latencies.bits)[0], mean_us, slow.count / latencies.count, before_us)
+    half = sum(slow.values()) / 2
+    passed = accumulate(slow.values())
+    median_bucket = next(index for index, ios in zip(slow, passed, strict=True) if ios >= half)
+    us = sum(bucket_bounds(median_bucket, latencies.bits)) // 2
+    if us < _TIMES * before_us:
+        return None
+    return SlowPart(bucket_bounds(first, latencies.bits)[0], us, share, before_us)
 
 
 def _most_us(latencies: Histogram) -> int:

@@ -222,6 +222,11 @@ class LatencyHistory:
                 by_device.setdefault(change.device, []).append(change)
         return {name: tuple(sorted(rows, key=_time_of)) for name, rows in by_device.items()}
 
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """Return the newest blocks, of five minutes, with only what a load is made of."""
+        return tuple(self._blocks)
+
     def device_changes(self, begin_us: int, end_us: int) -> list[DeviceChange]:
         """Return the changes of settings and reports in a time."""
         return [change for change in self._changes if begin_us <= change.mono_us <= end_us]

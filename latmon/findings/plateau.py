@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from latmon.aggregate.rates import BlockRate, FrameRate, RateKind, variation
 from latmon.findings.facts import Block, Facts
+from latmon.findings.latency_history import LatencyHistory
 from latmon.findings.op_load import OpLoad, op_load
 from latmon.findings.rule import Thresholds
 from latmon.model.frame import Device, Flow
@@ -33,6 +34,10 @@ _LAW = 0.25
 """Greatest difference, in parts, of the depth from rate x latency, and of the latency's growth from the depth's."""
 _NEWEST = 5
 """Intervals, the newest ones, whose highest rate is compared with those before."""
+_LATE = 3
+"""Consecutive intervals with other rates that end a plateau: one that ends late has more, the next one less."""
+_ONE_IN = 12
+"""Intervals of which one may have a higher rate, after one that ended late."""
 _SMALL = 32_768
 """Mean bytes of an I/O up to which a limit is more likely of IOPS, where both rates are constant."""
 _PASSES, _FEWEST = 3.0, 10
@@ -230,13 +235,23 @@ def streams_of(facts: Facts, device: Device) -> Iterator[Stream]:
 
 
 def full_frames(facts: Facts, stream: Stream, limits: Thresholds) -> list[FrameRate]:
-    """Return the last intervals of the window in which a stream always had I/Os in flight."""
+    """Return the last intervals of the window in which a stream always had I/Os in flight.
+
+    A single interval without is left out: a busy host's frames may end late, and have too few I/Os or too many.
+    """
     frames: list[FrameRate] = []
+    was_full = True
     for block in reversed(facts.window):
-        full = _full(_frames(facts, block, stream), limits)
-        frames[:0] = full
-        if not full or len(full) < len(block.rates.get(stream.key, full)):
+        rates = _frames(facts, block, stream)
+        if not rates:
             break
+        for frame in reversed(rates):
+            is_full = frame.busy >= limits["busy"] and frame.depth >= limits["depth"]
+            if not is_full and not was_full:
+                return frames
+            if is_full:
+                frames.insert(0, frame)
+            was_full = is_full
     return frames
 
 
@@ -276,16 +291,16 @@ def passing_ops(facts: Facts, plateau: Plateau) -> list[PassingOp]:
 def _earlier_rates(facts: Facts, plateau: Plateau) -> list[BlockRate]:
     """Return blocks of the time before, those with the highest rate first.
 
-    Of an op they are those of the window, and what its latency was before it changed for good.
+    Of an op they are those of five minutes, and what its latency was before it changed for good.
     """
     stream, kind = plateau.stream, plateau.kind
     if not stream.op:
         return facts.highest.of(stream.device.name, kind, facts.end_us)
     since_us = facts.end_us - plateau.lasted_us
-    earlier = [stream.rate_in(block) for block in facts.window if block.end_us <= since_us]
+    history = facts.history or LatencyHistory()
+    earlier = [stream.rate_in(block) for block in history.blocks or facts.window if block.end_us <= since_us]
     rates = [rate for rate in earlier if rate is not None]
-    changes = () if facts.history is None else facts.history.changes.get(stream.device.name, ())
-    for change in changes:
+    for change in history.changes.get(stream.device.name, ()):
         load, latencies = change.before, change.shift.before
         if change.op == stream.op and load is not None and load.iops_of(stream.op):
             per_s, size = load.iops_of(stream.op), load.done[stream.op].bytes / load.done[stream.op].count
@@ -323,24 +338,17 @@ def _frames(facts: Facts, block: Block, stream: Stream) -> tuple[FrameRate, ...]
     return (FrameRate(block.span_us, rates.ios_per_s, rates.bytes_per_s, depth, busy, rates.latency_us),)
 
 
-def _full(frames: Sequence[FrameRate], limits: Thresholds) -> list[FrameRate]:
-    """Return the last of these intervals in which the device always had I/Os in flight."""
-    full: list[FrameRate] = []
-    for frame in reversed(frames):
-        if frame.busy < limits["busy"] or frame.depth < limits["depth"]:
-            break
-        full.insert(0, frame)
-    return full
-
-
 def _flat(stream: Stream, kind: RateKind, frames: Sequence[FrameRate], most: float) -> Plateau | None:
     """Return the longest plateau at the end of these intervals; None where there is none of two or more."""
-    # The highest of the last rates is near the limit: what is far above or below it is before the plateau.
-    limit = max((frame.per_s(kind) for frame in frames[-_NEWEST:]), default=0.0)
+    # The second highest of the last rates is near the limit: what is far above or below it is before the plateau.
+    newest = sorted(frame.per_s(kind) for frame in frames[-_NEWEST:])
+    limit = newest[-2] if len(newest) > 1 else 0.0
+    near = [bool(limit) and abs(frame.per_s(kind) / limit - 1) <= 1.5 * _LESS for frame in frames]
     first = len(frames)
-    while first and abs(frames[first - 1].per_s(kind) / limit - 1 if limit else 1.0) <= 1.5 * _LESS:
+    while first and any(near[max(0, first - _LATE) : first]):
         first -= 1
-    for begin in range(first, len(frames) - 1):
+    frames = [frame for frame, is_near in zip(frames[first:], near[first:], strict=True) if is_near]
+    for begin in range(len(frames) - 1):
         plateau = Plateau(stream, kind, tuple(frames[begin:]))
         if _is_flat(plateau, most):
             return plateau
@@ -357,7 +365,8 @@ def _is_flat(plateau: Plateau, most: float) -> bool:
     if not limit or plateau.near(most) < _NEAR * len(plateau.deep):
         return False
     ratios = [frame.per_s(plateau.kind) / limit for frame in plateau.frames]
-    return sum(ratios) / len(ratios) >= 1 - _LESS and max(ratios) <= 1 + 2 * most
+    highest = sorted(ratios)[-1 - len(ratios) // _ONE_IN]
+    return sum(ratios) / len(ratios) >= 1 - _LESS and highest <= 1 + 2 * most
 
 
 def _level(frames: Sequence[FrameRate]) -> Level | None:

@@ -325,10 +325,20 @@ def test_a_limit_of_writes_is_named_while_reads_pass_within_30_s_of_it():
     assert one.share == pytest.approx(1 - 1.15 / 158, abs=0.01)
 
 
-def test_a_limit_of_writes_stays_known_after_the_time_before_it_has_left_the_window():
-    (one,) = after(limited_writes(120, begin=25), LOOP)
+@pytest.mark.parametrize(("begin", "seconds"), [(25, 400), (9, 100)])
+def test_a_limit_of_writes_stays_known_after_the_time_before_it_has_left_the_window(begin, seconds):
+    """By the change of their latency, or by the blocks of five minutes where too little is known before it."""
+    (one,) = after(limited_writes(seconds, begin), LOOP)
     assert "holds it at 50 writes/s for 60 s" in one.summary
-    assert re.search(r"and it did 150 writes/s at 1.[01]\d ms before", one.summary)
+    assert re.search(r"and it did 15[01] writes/s at 1.[01]\d ms before", one.summary)
+
+
+@pytest.mark.parametrize("writes", [[(20, 158_000), (80, 158_000)], [(8, 158_000), (50, 158_000)]])
+def test_a_frame_that_ends_late_on_a_busy_host_ends_no_finding(writes):
+    frames = [*limited_writes(43)]
+    frames[-4:-2] = [mixed(39 + at, read_rates(at), (*row, 16_384)) for at, row in enumerate(writes)]
+    (one,) = after(frames, LOOP)
+    assert "holds it at 50 writes/s" in one.summary
 
 
 def test_latency_that_follows_the_writes_in_flight_is_a_limit_outside():

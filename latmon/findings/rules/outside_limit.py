@@ -26,7 +26,6 @@ from typing import NamedTuple
 from latmon.aggregate.rates import FrameRate, RateKind, variation
 from latmon.analysis.hardware_place import Place, place_of
 from latmon.analysis.limits import ceiling
-from latmon.analysis.usual_limits import BY_CHANCE, NEAR, usual_limit
 from latmon.findings.evidence import many
 from latmon.findings.facts import GROWN_US, Facts
 from latmon.findings.plateau import (
@@ -55,6 +54,7 @@ from latmon.findings.rule import (
     plain,
     short_text,
 )
+from latmon.findings.usual_limits import BY_CHANCE, NEAR, usual_limit
 from latmon.model import measurements
 from latmon.model.devices import thread_of
 from latmon.model.frame import Device

@@ -319,7 +319,7 @@ def _evidence(
         )
         yield Fact("further_steps", len(later), f"in further steps: {words}")
     if first.hour_us > 0:
-        what = "medians" if first.shift.slow is None else "the p95"
+        what = "medians" if first.shift.slow is None else "p95 of blocks"
         text = f"in the {spelled(first.hour_us)} before, {what} of {plural_of_op(first.op)} were {bounds_text(first)}"
         yield Fact("hour_before", round(2 ** first.hour[1]), text, "us")
     yield from _load_facts(rows, first, limits)
@@ -334,7 +334,8 @@ def _row_fact(row: _Slower) -> Fact:
         quick = max(row.first.shift.before.quantile(0.5) or 1, 1)
         text = (
             f"{row.op}: {part(row.slow.share)} of them take {spelled(row.slow.from_us)} or more {when}, "
-            f"{spelled(row.slow.us)} on average; before 99% took up to {spelled(row.before_us)}, half {spelled(quick)}"
+            f"half of these {spelled(row.slow.us)} or more; before, 99% took up to {spelled(row.before_us)} "
+            f"and half {spelled(quick)}"
         )
         return Fact(f"{row.op}_slow_share", round(row.slow.share, 3), text, "share", ios)
     ratio = row.last.shift.ratio if len(row.steps) == 1 else None
