@@ -180,7 +180,7 @@ class ProbeBackend(ABC):
         return {
             "tool": {self.name: self._tool.version, "latmon": __version__},
             "probe always-on": kernel_settings.probe(self._always.program.text(), (self._always.script.name,)),
-            "probe deep": kernel_settings.probe(on_demand.text(), (one.name for one in on_demand.scripts)),
+            "probe deep": kernel_settings.probe(on_demand.text(), (script.name for script in on_demand.scripts)),
         }
 
     def _join(
@@ -280,9 +280,9 @@ class ProbeBackend(ABC):
         finally:
             ending.cancel()
             await asyncio.wait({ending})
-        windows = [one for one in (self._waiting, window) if one is not None]
+        windows = [probe_window for probe_window in (self._waiting, window) if probe_window is not None]
         self._waiting = None
-        return tuple(self._frame(one, None, ending=one is window) for one in windows)
+        return tuple(self._frame(probe_window, None, ending=probe_window is window) for probe_window in windows)
 
     def _frame(self, window: ProbeWindow, skipped: int | None, *, ending: bool = False) -> Frame:
         queues, undecoded = self._task_queues()
@@ -312,15 +312,15 @@ class ReportedLimits:
 
     def take(self, records: Iterable[Record]) -> None:
         """Take `limit` records; ignore others."""
-        for one in records:
-            value = one.get("value")
-            name = self._device_name(one.get("dev") or 0) if one.kind == "limit" else None
+        for record in records:
+            value = record.get("value")
+            name = self._device_name(record.get("dev") or 0) if record.kind == "limit" else None
             if name is None or value is None:
                 continue
             limits = self._reported.setdefault(name, {})
-            limit = Limit(one.text, value, one.probe)
-            if limits.get(one.text) != limit and (one.text in limits or len(limits) < _MOST):
-                limits[one.text] = limit
+            limit = Limit(record.text, value, record.probe)
+            if limits.get(record.text) != limit and (record.text in limits or len(limits) < _MOST):
+                limits[record.text] = limit
                 self._changed.add(name)
 
     def put(self, devices: tuple[Device, ...], known: Mapping[str, Device]) -> tuple[Device, ...]:
@@ -439,17 +439,21 @@ def with_probe(
     """
     if not reported:
         return sampled
-    found = dict(busy_rows(sampled))
-    for name, one in reported.items():
-        if one.corrected:
-            found[name] = replace(sampled.get(name, Depths()), corrected=one.corrected)
-        elif 2 * sum(one.in_driver.values()) * sample_us >= span_us:
-            found[name] = replace(one, in_driver=_in_ms(one.in_driver, span_us), queued=_in_ms(one.queued, span_us))
+    all_depths = dict(busy_rows(sampled))
+    for name, depths in reported.items():
+        if depths.corrected:
+            all_depths[name] = replace(sampled.get(name, Depths()), corrected=depths.corrected)
+        elif 2 * sum(depths.in_driver.values()) * sample_us >= span_us:
+            all_depths[name] = replace(
+                depths, in_driver=_in_ms(depths.in_driver, span_us), queued=_in_ms(depths.queued, span_us)
+            )
         elif name in sampled:
-            found[name] = replace(one, in_driver=sampled[name].in_driver, queued=sampled[name].queued, source=SYSFS)
+            all_depths[name] = replace(
+                depths, in_driver=sampled[name].in_driver, queued=sampled[name].queued, source=SYSFS
+            )
         else:
-            found[name] = replace(one, in_driver={}, queued={})
-    return WithIdle(found, sampled.idle) if isinstance(sampled, WithIdle) else found
+            all_depths[name] = replace(depths, in_driver={}, queued={})
+    return WithIdle(all_depths, sampled.idle) if isinstance(sampled, WithIdle) else all_depths
 
 
 def _in_ms(samples: Mapping[int, int], span_us: int) -> dict[int, int]:
@@ -487,16 +491,16 @@ def always(stage: str, origin: Origin | None) -> str:
         return f"yes{interval}, with {', '.join(inside)} in it" if inside else "yes"
     holder = next((outer for outer, inside in origin.measured.items() if stage in inside), "")
     otherwise = f"its time is in {holder}" if holder else "not measured by this probe"
-    return NO + next((one.reason for one in origin.absent if one.name == stage), otherwise)
+    return NO + next((missing.reason for missing in origin.absent if missing.name == stage), otherwise)
 
 
 def traced(stage: str, manifests: Sequence[Manifest]) -> str:
     """Return the tracer's scripts that measure a stage, and the stages that it includes; empty where none does."""
-    feeding = [one for one in manifests if one.group != "bios" and stage in one.stages]
-    inside = tuple(dict.fromkeys(into for one in feeding for into in one.includes.get(stage, ())))
-    return ", ".join(one.name for one in feeding) + (f", with {', '.join(inside)} in it" if inside else "")
+    feeding = [manifest for manifest in manifests if manifest.group != "bios" and stage in manifest.stages]
+    inside = tuple(dict.fromkeys(into for manifest in feeding for into in manifest.includes.get(stage, ())))
+    return ", ".join(manifest.name for manifest in feeding) + (f", with {', '.join(inside)} in it" if inside else "")
 
 
 def following(manifests: Sequence[Manifest], why_not: str) -> str:
     """Return the scripts that follow each I/O in flight; NO and the reason where none does."""
-    return ", ".join(one.name for one in manifests if "waiting" in one.records) or f"{NO}{why_not}"
+    return ", ".join(manifest.name for manifest in manifests if "waiting" in manifest.records) or f"{NO}{why_not}"

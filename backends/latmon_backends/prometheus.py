@@ -439,22 +439,22 @@ class PrometheusStore:
         Without any latencies that both ends of a frame have, its time is not covered: no exporter was scraped.
         """
         length = length_s or self.step_s
-        found = {begin + length * (number + 1): _Tables() for number in range(int(end - begin) // length)}
+        all_tables = {begin + length * (number + 1): _Tables() for number in range(int(end - begin) // length)}
         before, after, in_flight = self._queries(length)
-        for tables, name, labels, value in self._values(before, found, length):
-            if (one := read_back(value)) is not None:
-                tables.earlier[_series(name, labels)] = one
-        for tables, name, labels, value in self._values(after, found, length):
-            if (one := read_back(value)) is None:
+        for tables, name, labels, value in self._values(before, all_tables, length):
+            if (histogram := read_back(value)) is not None:
+                tables.earlier[_series(name, labels)] = histogram
+        for tables, name, labels, value in self._values(after, all_tables, length):
+            if (histogram := read_back(value)) is None:
                 tables.unread += 1
             else:
-                tables.later[_series(name, labels)] = one
-        for tables, name, labels, value in self._values(in_flight, found, length):
+                tables.later[_series(name, labels)] = histogram
+        for tables, name, labels, value in self._values(in_flight, all_tables, length):
             if not isinstance(value, dict):
                 n = float(value)
                 if 0 <= n <= _MOST_IOS:
                     tables.waiting[name][labels.get("where", "")] = int(n)
-        return tuple(self._frame(when, one, length) for when, one in found.items() if one.later)
+        return tuple(self._frame(when, one, length) for when, one in all_tables.items() if one.later)
 
     def _values(
         self, query: str, found: Mapping[float, _Tables], length_s: int
@@ -472,22 +472,22 @@ class PrometheusStore:
                     yield found[when], name, labels, value
 
     def _frame(self, when: float, tables: _Tables, length_s: int) -> Frame:
-        found: dict[Series, Histogram] = {}
-        for series, one in tables.later.items():
+        histograms: dict[Series, Histogram] = {}
+        for series, histogram in tables.later.items():
             try:
-                more = one.difference(tables.earlier[series])
+                more = histogram.difference(tables.earlier[series])
             except (KeyError, ValueError):  # an exporter was started again: its first interval is not known
                 continue
             if more:
                 total = None if more.sum is None else more.within(more.sum)
-                found[series] = replace(more, sum=total)
+                histograms[series] = replace(more, sum=total)
         return Frame(
             seq=round(when) // self.step_s,
             wall=when,
             mono_us=round(when * 1e6),
             dt_us=length_s * 1_000_000,
-            histograms=MappingProxyType(found),
-            seen={Flow(one.device, one.op): Completed(more.count, 0) for one, more in found.items()},
+            histograms=MappingProxyType(histograms),
+            seen={Flow(one.device, one.op): Completed(more.count, 0) for one, more in histograms.items()},
             outstanding=MappingProxyType(
                 {name: Outstanding(one.get("driver"), one.get("queue")) for name, one in tables.waiting.items()}
             ),
@@ -630,9 +630,9 @@ class PrometheusBackend:
     async def _aside(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return the call's result, from a thread that the end of the process does not wait for."""
         thread = SideThread("prometheus")
-        made = asyncio.get_running_loop().run_in_executor(thread, partial(call, *args, **kwargs))
+        future = asyncio.get_running_loop().run_in_executor(thread, partial(call, *args, **kwargs))
         thread.shutdown()
-        return await made
+        return await future
 
     def _read(self, now: float) -> None:
         """Choose rows, and read their last 10 min."""
@@ -730,7 +730,7 @@ class PrometheusBackend:
 
     def _show(self, rows: Rows, when: float) -> None:
         self._store = PrometheusStore(self._client, rows, self._step_s)
-        self._devices = {one.name: one for one in (self._of_host(rows, when) if rows.host else _hosts(rows))}
+        self._devices = {device.name: device for device in (self._of_host(rows, when) if rows.host else _hosts(rows))}
 
     def _of_host(self, rows: Rows, when: float) -> Iterator[Device]:
         """Yield the devices of a host."""
@@ -739,7 +739,7 @@ class PrometheusBackend:
             name, driver, model, controller = (
                 labels.get(key, "") for key in ("device", "driver", "model", "controller")
             )
-            if not self._globs or any(fnmatchcase(name, one) for one in self._globs):
+            if not self._globs or any(fnmatchcase(name, glob) for glob in self._globs):
                 yield Device(name, 0, number, driver=driver, model=model, controller=controller)
 
     async def frames(self) -> AsyncIterator[Frame]:
@@ -799,18 +799,18 @@ class PrometheusBackend:
 
     def _choose_again(self, when: float) -> tuple[tuple[Device, ...], tuple[str, ...]]:
         """Choose the rows again; return the new devices and the names of those that are gone."""
-        had = self._devices
+        earlier_devices = self._devices
         self._show(self._choose(when), when)
         if self._past is not None:
             self._past.change(self._brief(self._rows_store().rows), tuple(self._devices.values()))
-        added = tuple(one for name, one in self._devices.items() if had.get(name) != one)
-        return added, tuple(name for name in had if name not in self._devices)
+        added = tuple(device for name, device in self._devices.items() if earlier_devices.get(name) != device)
+        return added, tuple(name for name in earlier_devices if name not in self._devices)
 
     def _sent(self, frame: Frame, devices: tuple[Device, ...], removed: tuple[str, ...], notice: str) -> Frame:
         """Return the frame of rows that are shown, with their changes and the notice."""
         if self._past is not None:
             self._past.add(frame)
-        shown = {series: one for series, one in frame.histograms.items() if series.device in self._devices}
+        shown = {series: histogram for series, histogram in frame.histograms.items() if series.device in self._devices}
         health = replace(frame.health, notice=notice)
         return replace(frame, histograms=shown, devices=devices, removed=removed, health=health)
 

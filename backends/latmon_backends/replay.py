@@ -80,11 +80,11 @@ def open_several(paths: Sequence[Path]) -> Recording | Parts | Several:
     opened = [(one, part_of(one.origin)) for one in map(open_recording, paths)]
     several = {part.capture for _, part in opened if part}
     captures: dict[str, list[Recording]] = {}
-    for at, (one, part) in enumerate(opened):
+    for at, (recording, part) in enumerate(opened):
         # one without a header may be a part
-        alone = next(iter(several)) if len(several) == 1 and is_nameless(one) else f" {at}"
-        captures.setdefault(part.capture if part else alone, []).append(one)
-    joined = [some[0] if len(some) == 1 else Parts(some) for some in captures.values()]
+        alone = next(iter(several)) if len(several) == 1 and is_nameless(recording) else f" {at}"
+        captures.setdefault(part.capture if part else alone, []).append(recording)
+    joined = [recordings[0] if len(recordings) == 1 else Parts(recordings) for recordings in captures.values()]
     return joined[0] if len(joined) == 1 else Several(joined)
 
 
@@ -121,11 +121,11 @@ class Recorded:
     def frames(self, after_us: int, until_us: int, *, totals: bool = False) -> Iterator[Frame]:
         """See Past; the last frame has the recording's end as notice."""
         if self._is_end(until_us):
-            found = self.play(after_us, totals=totals)
+            found_frames = self.play(after_us, totals=totals)
         else:
             items = self._recording.between(max(after_us + 1, 0), until_us, totals=totals)
-            found = frames_of(items, lambda: self._recording.damage)
-        for frame in found:
+            found_frames = frames_of(items, lambda: self._recording.damage)
+        for frame in found_frames:
             if frame.mono_us > until_us:
                 return
             yield frame

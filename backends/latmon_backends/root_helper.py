@@ -67,7 +67,7 @@ class Starter:
     ) -> None:
         """`known`: pid of the probe that latmon started as root. Manifests of other tools are left out."""
         self._tool, self._proc = tool, proc
-        self._manifests = {name: one for name, one in manifests.items() if one.tool == tool.name}
+        self._manifests = {name: manifest for name, manifest in manifests.items() if manifest.tool == tool.name}
         self._stats = -1
         self._readable = {known}
         self.children: dict[int, subprocess.Popen[bytes]] = {}
@@ -123,7 +123,7 @@ class Starter:
                 raise MalformedError
         if not KEYS[0] <= keys <= KEYS[1] or not 0 < len(scripts) <= MAX_SCRIPTS:
             raise MalformedError
-        chosen = tuple(Script(*self._script(one)) for one in scripts)
+        chosen = tuple(Script(*self._script(script)) for script in scripts)
         is_dtrace = isinstance(self._tool, dtrace_program.DtraceTool)
         program: AnyProgram = DtraceProgram(chosen) if is_dtrace else BpftraceProgram(chosen, keys, joined)
         try:
@@ -142,8 +142,8 @@ class Starter:
         if isinstance(pid, bool) or not isinstance(pid, int):
             raise MalformedError
         # The caller may not know yet that a child has ended.
-        found = totals(pid, self._proc) if pid in self._readable else ProgramTotals()
-        return {"totals": [found.run_ns, found.runs, found.skipped]}, ()
+        program_totals = totals(pid, self._proc) if pid in self._readable else ProgramTotals()
+        return {"totals": [program_totals.run_ns, program_totals.runs, program_totals.skipped]}, ()
 
     def _count(self, on: Any) -> tuple[dict[str, Any], tuple[int, ...]]:
         if not isinstance(on, bool):
@@ -163,8 +163,8 @@ class Starter:
             case _:
                 raise MalformedError
         traced: dict[int, int] = {}
-        for one in changes:
-            match one:
+        for change in changes:
+            match change:
                 case [int(number), bool(on)] if not isinstance(number, bool) and 0 <= number < 1 << 32:
                     traced[number] = on
                 case [launcher.SAMPLE, int(mask)] if not isinstance(mask, bool) and 0 <= mask <= MAX_MASK:
@@ -228,7 +228,7 @@ def main(arguments: list[str]) -> int:
     """Run the helper. The arguments `FD TOOL PID` come from latmon while it was root."""
     os.umask(0o077)
     fd, tool, known = arguments
-    manifests = {one.name: one for one in load_all(data_dir("probes"))}
+    manifests = {manifest.name: manifest for manifest in load_all(data_dir("probes"))}
     name, fields = json.loads(tool)
     starter = Starter(TOOLS[name](**fields), int(known), manifests)
     with contextlib.suppress(MalformedError, BrokenPipeError, ConnectionResetError):

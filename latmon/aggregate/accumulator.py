@@ -72,13 +72,13 @@ class CgroupSums:
         if reading is None:
             return
         self.read_us += dt_us
-        for one in reading:
-            key = (*one.key, *one.limits)
-            had = self._found.get(key)
-            if had is None and len(self._found) >= MAX_LIMITS:
+        for cgroup_limit in reading:
+            key = (*cgroup_limit.key, *cgroup_limit.limits)
+            earlier_cgroup_limit = self._found.get(key)
+            if earlier_cgroup_limit is None and len(self._found) >= MAX_LIMITS:
                 self.left_out += 1
                 continue
-            self._found[key] = one if had is None else had.plus(one)
+            self._found[key] = cgroup_limit if earlier_cgroup_limit is None else earlier_cgroup_limit.plus(cgroup_limit)
 
     @property
     def rows(self) -> tuple[CgroupLimit, ...] | None:
@@ -125,26 +125,26 @@ class TaskqSums:
         if reading is None:
             return
         self.read = True
-        for one in reading:
-            key = (one.name, one.instance)
-            had = self._found.get(key)
-            if had is None and len(self._found) >= MAX_QUEUES:
-                self.left_out += one.executed
+        for taskq in reading:
+            key = (taskq.name, taskq.instance)
+            taskq_sum = self._found.get(key)
+            if taskq_sum is None and len(self._found) >= MAX_QUEUES:
+                self.left_out += taskq.executed
             else:
-                self._found[key] = _added(had, one)
+                self._found[key] = _added(taskq_sum, taskq)
 
     def merge(self, sums: Iterable[TaskqSum] | None) -> None:
         """Add sums of later readings; None: there were none."""
         if sums is None:
             return
         self.read = True
-        for one in sums:
-            key = (one.last.name, one.last.instance)
-            had = self._found.get(key)
-            if had is None and len(self._found) >= MAX_QUEUES:
-                self.left_out += one.executed
+        for taskq_sum in sums:
+            key = (taskq_sum.last.name, taskq_sum.last.instance)
+            earlier_taskq_sum = self._found.get(key)
+            if earlier_taskq_sum is None and len(self._found) >= MAX_QUEUES:
+                self.left_out += taskq_sum.executed
             else:
-                self._found[key] = one if had is None else _both(had, one)
+                self._found[key] = taskq_sum if earlier_taskq_sum is None else _both(earlier_taskq_sum, taskq_sum)
 
     @property
     def in_order(self) -> tuple[TaskqSum, ...]:
@@ -165,25 +165,25 @@ class TaskqSums:
 def summed(readings: Iterable[Iterable[Taskq] | None]) -> tuple[TaskqSum, ...] | None:
     """Return the rows of all readings; None without any."""
     sums = TaskqSums()
-    for one in readings:
-        sums.add(one)
+    for taskqs in readings:
+        sums.add(taskqs)
     return sums.rows if sums.read else None
 
 
-def _added(had: TaskqSum | None, one: Taskq) -> TaskqSum:
+def _added(taskq_sum: TaskqSum | None, one: Taskq) -> TaskqSum:
     now = TaskqSum(one, one.active, one.waiting, one.tasks, one.executed, _time(one), one.span_us)
-    return now if had is None else _both(had, now)
+    return now if taskq_sum is None else _both(taskq_sum, now)
 
 
-def _both(had: TaskqSum, now: TaskqSum) -> TaskqSum:
+def _both(taskq_sum: TaskqSum, now: TaskqSum) -> TaskqSum:
     return TaskqSum(
         now.last,
-        max(had.active, now.active),
-        max(had.waiting, now.waiting),
-        had.tasks + now.tasks,
-        had.executed + now.executed,
-        None if had.time_us is None or now.time_us is None else had.time_us + now.time_us,
-        had.span_us + now.span_us,
+        max(taskq_sum.active, now.active),
+        max(taskq_sum.waiting, now.waiting),
+        taskq_sum.tasks + now.tasks,
+        taskq_sum.executed + now.executed,
+        None if taskq_sum.time_us is None or now.time_us is None else taskq_sum.time_us + now.time_us,
+        taskq_sum.span_us + now.span_us,
     )
 
 
@@ -337,13 +337,13 @@ class IdleTime:
 
     def filled(self, busy: Mapping[str, DepthTimes], names: Iterable[str]) -> dict[str, DepthTimes]:
         """Return `busy` with the idle time of these devices."""
-        found = dict(busy)
+        depth_times = dict(busy)
         for name in names:
             if idle := self._of(name):
-                found[name] = DepthTimes()
-                found[name].merge(busy.get(name, DepthTimes()))
-                _add_idle(found[name], idle)
-        return found
+                depth_times[name] = DepthTimes()
+                depth_times[name].merge(busy.get(name, DepthTimes()))
+                _add_idle(depth_times[name], idle)
+        return depth_times
 
     def add_to(self, sums: DepthTimes, name: str) -> None:
         """Add a device's idle time to its depths."""

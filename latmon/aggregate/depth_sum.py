@@ -154,9 +154,9 @@ def _add(sums: dict[int, int], counts: tuple[array[int], array[int]], sign: int)
 
 
 def _add_times(sums: dict[int, Took], depth: int, ios: int, time_us: int) -> None:
-    had = sums.get(depth, Took(0, 0))
-    if had.ios + ios:
-        sums[depth] = Took(had.ios + ios, had.time_us + time_us)
+    took = sums.get(depth, Took(0, 0))
+    if took.ios + ios:
+        sums[depth] = Took(took.ios + ios, took.time_us + time_us)
     else:
         sums.pop(depth, None)
 

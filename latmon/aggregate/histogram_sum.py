@@ -127,8 +127,8 @@ class Peak:
 
 def maximum_of(peaks: Sequence[Peak]) -> int | None:
     """Return the exact maximum of several peaks in us; None as of `Peak.maximum`."""
-    known = max((one.known[0][1] for one in peaks if one.known), default=-1)
-    bound = max((one.bounds[0][1] for one in peaks if one.bounds), default=-1)
+    known = max((peak.known[0][1] for peak in peaks if peak.known), default=-1)
+    bound = max((peak.bounds[0][1] for peak in peaks if peak.bounds), default=-1)
     return known if known >= max(bound, 0) else None
 
 
@@ -240,11 +240,11 @@ class HistogramSums(Mapping[K, Histogram]):
         return not any(row.peak is not None and row.peak.is_mixed for row in self.sums.values())
 
     def __getitem__(self, key: K) -> Histogram:
-        made = self._made.get(key)
-        if made is None:
+        histogram = self._made.get(key)
+        if histogram is None:
             row = self.sums[key]
-            made = self._made[key] = row.histogram(row.maximum)
-        return made
+            histogram = self._made[key] = row.histogram(row.maximum)
+        return histogram
 
     @property
     def packed(self) -> Packed[K]:

@@ -108,8 +108,8 @@ class EntryLog(Generic[V]):
             self._old.popleft()
 
     def clear(self) -> None:
-        for one in (self.entries, self._ageing, self._old):
-            one.clear()
+        for log_entries in (self.entries, self._ageing, self._old):
+            log_entries.clear()
 
     @property
     def coarse_until_us(self) -> int:
@@ -122,8 +122,8 @@ class EntryLog(Generic[V]):
 
     def between(self, after_us: int, until_us: int) -> list[LogEntry[V]]:
         """Return the entries that end in (after_us, until_us], oldest first; the first may begin earlier."""
-        every = self.entries if self.entries and after_us >= self.entries[0].mono_us else self.every()
-        return [one for one in every if after_us < one.mono_us <= until_us]
+        log_entries = self.entries if self.entries and after_us >= self.entries[0].mono_us else self.every()
+        return [log_entry for log_entry in log_entries if after_us < log_entry.mono_us <= until_us]
 
     def _copy_to(self, other: EntryLog[V]) -> None:
         other.entries, other._ageing, other._old = self.entries.copy(), self._ageing.copy(), self._old.copy()
@@ -131,11 +131,11 @@ class EntryLog(Generic[V]):
     def _age(self, now_us: int) -> None:
         """Merge entries that are no longer recent."""
         while self.entries and self.entries[0].mono_us <= now_us - self.fine_us:
-            one = self.entries.popleft()
-            if self._ageing and not one.continues(self._ageing[-1], self.coarse_us):
+            log_entry = self.entries.popleft()
+            if self._ageing and not log_entry.continues(self._ageing[-1], self.coarse_us):
                 self._old.append(combined(self._ageing, self.combine))
                 self._ageing = []
-            self._ageing.append(one)
+            self._ageing.append(log_entry)
 
 
 OnDemandValues = PackedFrame | Pressed | Frame
@@ -333,17 +333,17 @@ class IdleDepths(Mapping[str, PackedDepths]):
 
 
 def _depth_sums(parts: Sequence[DepthEntry]) -> DepthValues:
-    tables = [one.reported.idle for one in parts if isinstance(one.reported, WithIdle)]
+    tables = [part.reported.idle for part in parts if isinstance(part.reported, WithIdle)]
     idle = [one for one in tables if isinstance(one, IdleDepths)]
-    named = [name for one in parts for name in busy_rows(one.reported)]
-    for some in idle:
-        if some.queued is not idle[-1].queued:  # devices came or went: they were there for a part of the time
-            named += (name for name, _ in some.queued.items() ^ idle[-1].queued.items())
+    named = [name for part in parts for name in busy_rows(part.reported)]
+    for idle_depths in idle:
+        if idle_depths.queued is not idle[-1].queued:  # devices came or went: they were there for a part of the time
+            named += (name for name, _ in idle_depths.queued.items() ^ idle[-1].queued.items())
     sums = {name: DepthSum() for name in named}
-    for one in parts:
-        for name, whole in sums.items():
-            if name in one.reported:
-                whole.add(one.reported[name], one.mono_us)
+    for log_entry in parts:
+        for name, depth_sum in sums.items():
+            if name in log_entry.reported:
+                depth_sum.add(log_entry.reported[name], log_entry.mono_us)
     busy = {name: one.packed for name, one in sums.items()}
     return WithIdle(busy, idle[-1].of(sum(one.us for one in idle))) if idle else busy
 
@@ -360,7 +360,9 @@ class DepthLog(EntryLog[DepthValues]):
 
     def append(self, frame: Frame) -> None:
         if frame.depths:
-            reported: DepthValues = {name: packed(one, frame.dt_us) for name, one in busy_rows(frame.depths).items()}
+            reported: DepthValues = {
+                name: packed(depths, frame.dt_us) for name, depths in busy_rows(frame.depths).items()
+            }
             if (queued := idle_devices(frame.depths)) is not None:
                 reported = WithIdle(reported, IdleDepths(queued, frame.dt_us))
             self.entries.append(LogEntry(frame.mono_us - frame.dt_us, frame.mono_us, reported))
@@ -388,11 +390,11 @@ class DepthLog(EntryLog[DepthValues]):
 
     def burst(self, device: str, until_us: int) -> tuple[Issue, ...]:
         """Return a device's last issues in a frame that ends at `until_us` or before."""
-        return next((some for us, some in reversed(self._bursts.get(device, ())) if us <= until_us), ())
+        return next((issues for us, issues in reversed(self._bursts.get(device, ())) if us <= until_us), ())
 
     def bursts(self, device: str, after_us: int, until_us: int) -> list[tuple[Issue, ...]]:
         """Return a device's bursts in frames that end in (after_us, until_us], as far as they are kept."""
-        return [some for us, some in self._bursts.get(device, ()) if after_us < us <= until_us]
+        return [issues for us, issues in self._bursts.get(device, ()) if after_us < us <= until_us]
 
 
 KEEP_US = 11 * 60 * 1_000_000
@@ -501,8 +503,8 @@ class Store:
             self.devices.pop(name, None)
 
     def _wanted(self, frame: Frame) -> dict[Series, Histogram]:
-        found = frame.histograms  # unpacked only where needed
-        return {s: self._share(found[s]) for s in found if s.stage in self._stages}
+        histograms = frame.histograms  # unpacked only where needed
+        return {s: self._share(histograms[s]) for s in histograms if s.stage in self._stages}
 
     def _waiting(self, in_flight: InFlightList | None) -> InFlightList | None:
         """Return what a heat map needs: device, op and begin of each I/O; an I/O is one object in all frames."""
@@ -510,8 +512,8 @@ class Store:
             return in_flight
         if len(self._in_flight) > _MAX_IN_FLIGHT:
             self._in_flight.clear()
-        every = (InFlight(one.device, one.op, one.began_us) for one in in_flight.oldest)
-        return InFlightList(tuple(self._in_flight.setdefault(one, one) for one in every), at_us=in_flight.at_us)
+        in_flight_ios = (InFlight(one.device, one.op, one.began_us) for one in in_flight.oldest)
+        return InFlightList(tuple(self._in_flight.setdefault(one, one) for one in in_flight_ios), at_us=in_flight.at_us)
 
     def _share(self, histogram: Histogram) -> Histogram:
         """Return the histogram with (index, count) objects shared with other frames: a third of the memory."""
@@ -584,9 +586,9 @@ class Window:
 
     def move(self, frames: Iterable[Frame]) -> None:
         """Move to the end of these frames, forward or back; only frames that enter or leave are added or subtracted."""
-        every = list(frames)
-        begin = every[-1].mono_us - self.length_us if every else 0
-        wanted = {one.mono_us: one for one in every if one.mono_us > begin}
+        all_frames = list(frames)
+        begin = all_frames[-1].mono_us - self.length_us if all_frames else 0
+        wanted = {one.mono_us: one for one in all_frames if one.mono_us > begin}
         here = {one.mono_us: one for one in self.frames}
         for us, one in here.items():
             if us not in wanted:
@@ -603,10 +605,10 @@ class Window:
 
     def resized(self, length_us: int, frames: Iterable[Frame]) -> Window:
         """Return a window of another length at the end of these frames, for which this one may be used."""
-        found = self if length_us > self.length_us else Window(length_us)
-        found.length_us = length_us
-        found.move(frames)
-        return found
+        window = self if length_us > self.length_us else Window(length_us)
+        window.length_us = length_us
+        window.move(frames)
+        return window
 
     def latency(self, device: str, ops: tuple[str, ...]) -> Histogram:
         """Return the latency of a device's ops over the window, with the exact maximum where every frame has one."""
@@ -637,10 +639,10 @@ class Window:
     def counted(self, device: str, op: str) -> Counted:
         """Return `completed` and `timed`; each is read some 10 times for a picture, of thousands of devices."""
         key = device, op
-        found = self._completed.get(key)
-        if found is None:
-            found = self._completed[key] = counted(self._sums, Flow(device, op))
-        return found
+        found_counted = self._completed.get(key)
+        if found_counted is None:
+            found_counted = self._completed[key] = counted(self._sums, Flow(device, op))
+        return found_counted
 
     def __getitem__(self, table: Table[Row, V]) -> Mapping[Row, V]:
         """Return the sums of one of COMPLETION_TABLES."""
@@ -664,12 +666,16 @@ class Window:
         The two are read in turn: a few I/Os at the window's ends are no sign that the probe counts twice, nor, where
         there are hardly any, that it misses some.
         """
-        found = total(self._sums[COVERAGE], devices)
-        few = _AT_ENDS if found.seen else _NONE_SEEN
-        if not self._sums[SEEN] or found.ratio is None or found.seen < found.kernel <= few:
+        found_coverage = total(self._sums[COVERAGE], devices)
+        few = _AT_ENDS if found_coverage.seen else _NONE_SEEN
+        if not self._sums[SEEN] or found_coverage.ratio is None or found_coverage.seen < found_coverage.kernel <= few:
             return None
-        at_ends = max(_BURST_IOS, found.kernel * _ENDS_US / max(self.covered_us, 1))
-        return found.ratio if found.seen - found.kernel > at_ends else min(found.ratio, 1.0)
+        at_ends = max(_BURST_IOS, found_coverage.kernel * _ENDS_US / max(self.covered_us, 1))
+        return (
+            found_coverage.ratio
+            if found_coverage.seen - found_coverage.kernel > at_ends
+            else min(found_coverage.ratio, 1.0)
+        )
 
     def health(self) -> Health:
         """Return the last frame's health with the counters of the whole window."""
@@ -679,8 +685,8 @@ class Window:
 
     def _merged(self, device: str, ops: tuple[str, ...]) -> Histogram:
         table = self._sums.histograms(LATENCIES)
-        every = [series for op in ops if (series := Series(device, op, "total")) in table]
-        return table.merged(every, maximum_of([self._peak(one) for one in every]))
+        all_series = [series for op in ops if (series := Series(device, op, "total")) in table]
+        return table.merged(all_series, maximum_of([self._peak(one) for one in all_series]))
 
     def _peak(self, series: Series) -> Peak:
         peak = self._peaks.get(series)

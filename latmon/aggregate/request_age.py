@@ -164,10 +164,10 @@ class Waiting:
 
     def _least_above(self, least: list[Aged], known: list[Aged], in_flight: InFlightList, age_s: int) -> int:
         """Return the I/Os with a least age above this, without those of volumes whose disks count them."""
-        listed, found = _by_device(known, age_s), _by_device(least, age_s)
+        listed, counts = _by_device(known, age_s), _by_device(least, age_s)
         if in_flight.older.get(age_s, 0) > listed.total():  # those without a row may be of any disk
             listed.update(self._now)
-        return sum(found[name] for name in self._uncounted(listed + found))
+        return sum(counts[name] for name in self._uncounted(listed + counts))
 
     def oldest_at(self, frame: Frame) -> Iterator[AgedAt]:
         """Yield the rows of the latest frame with its time, the oldest last."""
@@ -179,7 +179,7 @@ class Waiting:
         The probe has one count for all devices, and lists the oldest 64. A device has at least the count minus all
         unlisted I/Os of the other devices. The age is the lower bound of the class that counts them.
         """
-        listed = Counter(one.device for one in known)
+        listed = Counter(aged.device for aged in known)
         room = {name: max(0, n - listed[name]) for name, n in self._now.items() if in_flight.follows(name)}
         whole, reported = sum(room.values()), Counter[str]()
         for age_s in sorted(in_flight.older, reverse=True):
@@ -193,9 +193,9 @@ class Waiting:
     def _unknown(self, rows: list[Aged]) -> dict[str, int]:
         """Return the I/Os in flight without a row; of a followed device only those that may be older than the probe."""
         reported, least = Counter[str](), Counter[str]()
-        for one in rows:
-            reported[one.device] += one.count
-            least[one.device] += one.count if one.at_least else 0
+        for aged in rows:
+            reported[aged.device] += aged.count
+            least[aged.device] += aged.count if aged.at_least else 0
         found = {}
         for device, now in self._now.items():
             rest = now - reported[device]
@@ -237,7 +237,7 @@ def _continued(claims: tuple[_Since, ...], now: int, completed: int | None, mono
 
 
 def _ios(claims: tuple[_Since, ...]) -> int:
-    return sum(one.ios for one in claims)
+    return sum(since.ios for since in claims)
 
 
 def _few(claims: tuple[_Since, ...]) -> tuple[_Since, ...]:
@@ -249,26 +249,26 @@ def _few(claims: tuple[_Since, ...]) -> tuple[_Since, ...]:
 
 def note_longest(longest: dict[str, AgedAt], seen: Iterable[AgedAt], most: int) -> None:
     """Keep each device's I/O longest in flight, of equal ones the latest, for at most so many devices."""
-    for one in seen:
-        had = longest.get(one.row.device)
-        if one.row.age_us >= had.row.age_us if had is not None else len(longest) < most:
-            longest[one.row.device] = one
+    for aged_at in seen:
+        earlier_io = longest.get(aged_at.row.device)
+        if aged_at.row.age_us >= earlier_io.row.age_us if earlier_io is not None else len(longest) < most:
+            longest[aged_at.row.device] = aged_at
 
 
 def _summed(claims: tuple[_Since, ...]) -> Iterator[tuple[int, int]]:
     """Yield points in time and the I/Os that are in flight since then or longer."""
     whole = 0
-    for one in claims:
-        whole += one.ios
-        yield one.mono_us, whole
+    for since in claims:
+        whole += since.ios
+        yield since.mono_us, whole
 
 
 def _completed(frame: Frame) -> Counter[str]:
     """Return the completions of each device that the kernel counts."""
-    found = Counter[str]()
+    counts = Counter[str]()
     for flow, done in busy_rows(frame.kernel).items():
-        found[flow.device] += done.count
-    return found
+        counts[flow.device] += done.count
+    return counts
 
 
 def _is_missing(before_us: int, frame: Frame) -> bool:
@@ -282,7 +282,7 @@ def _sum_above(rows: list[Aged], age_s: int) -> int:
 
 def _by_device(rows: list[Aged], age_s: int) -> Counter[str]:
     """Return the I/Os of each device above an age."""
-    found = Counter[str]()
-    for one in rows:
-        found[one.device] += one.count * (one.age_us > age_s * 1_000_000)
-    return found
+    counts = Counter[str]()
+    for aged in rows:
+        counts[aged.device] += aged.count * (aged.age_us > age_s * 1_000_000)
+    return counts

@@ -365,10 +365,10 @@ class ExactTimes(Mapping[Series, Histogram]):
         self._made: dict[Series, Histogram] = {}
 
     def __getitem__(self, series: Series) -> Histogram:
-        made = self._made.get(series)
-        if made is None:
-            made = self._made[series] = self._with_time(series, self._sums[series])
-        return made
+        new_histogram = self._made.get(series)
+        if new_histogram is None:
+            new_histogram = self._made[series] = self._with_time(series, self._sums[series])
+        return new_histogram
 
     def __contains__(self, series: object) -> bool:
         return series in self._sums

@@ -85,13 +85,13 @@ def stages_of(traced: Traced, device: str, ops: Iterable[str] = OPS) -> dict[str
     if not traced.histograms:  # every rule calls it for some thousand devices
         return {}
     wanted = tuple(ops)
-    found = {part: _merged(traced, device, wanted, part) for part in PARTS}
-    return {part: one for part, one in found.items() if one}
+    histograms = {part: _merged(traced, device, wanted, part) for part in PARTS}
+    return {part: histogram for part, histogram in histograms.items() if histogram}
 
 
 def parts_of(stages: Mapping[str, Histogram], whole: Histogram) -> dict[str, Histogram]:
     """Return the stages with bounds that the total allows; `resume` comes after it."""
-    return {stage: one if stage == "resume" else part_of(one, whole) for stage, one in stages.items()}
+    return {stage: histogram if stage == "resume" else part_of(histogram, whole) for stage, histogram in stages.items()}
 
 
 class Submission(NamedTuple):
@@ -139,14 +139,14 @@ def of_threshold_bucket(
     total = total_of(traced, device, wanted)
     cut_us = tail_cut(traced, device, wanted, threshold_us) or 0
     beyond = slower(total, cut_us).ios
-    found = []
+    found_outliers = []
     for outlier in outliers:
         completed_us = outlier.total_us - outlier.stages_us.get("resume", 0)
         if not threshold_us < completed_us < cut_us:
             continue
         if outlier.device == device and outlier.op in wanted and outlier.stages_us and not outlier.status:
-            found.append(outlier)
-    return tuple(found) if beyond + len(found) == above.ios else None
+            found_outliers.append(outlier)
+    return tuple(found_outliers) if beyond + len(found_outliers) == above.ios else None
 
 
 def parts_us(outliers: Iterable[Outlier]) -> Counter[str]:
@@ -218,7 +218,11 @@ def vectors_in(table: Collection[str], paths: Collection[str], device: str) -> t
     NET_RX completes requests, too, but it runs on every host: where a path is of a softirq that it doesn't name, it is
     one only where none of the others ran.
     """
-    keys = tuple(key for one in completing_vectors(paths) if (key := in_table(one, device, table)) in table)
+    keys = tuple(
+        key
+        for completing_vector in completing_vectors(paths)
+        if (key := in_table(completing_vector, device, table)) in table
+    )
     network = () if _UNNAMED.isdisjoint(paths) else (in_table(_NET_RX, device, table),)
     return keys or tuple(key for key in network if key in table)
 
@@ -269,17 +273,17 @@ def fold(outliers: Sequence[Outlier]) -> list[Folded]:
     """
     groups: list[list[Outlier]] = []
     still_open: dict[tuple[str, str, str, str, bool], deque[list[Outlier]]] = {}
-    for one in sorted(outliers, key=lambda o: o.mono_us):
-        kind = (one.device, one.op, one.path, one.status, one.own)
+    for outlier in sorted(outliers, key=lambda o: o.mono_us):
+        kind = (outlier.device, outlier.op, outlier.path, outlier.status, outlier.own)
         near = still_open.setdefault(kind, deque(maxlen=_OPEN_GROUPS))
-        while near and near[0][-1].mono_us + near[0][-1].total_us < one.mono_us:
+        while near and near[0][-1].mono_us + near[0][-1].total_us < outlier.mono_us:
             near.popleft()
-        group = next((group for group in near if _same(group[-1], one)), None)
+        group = next((group for group in near if _same(group[-1], outlier)), None)
         if group is None:
             group = []
             groups.append(group)
             near.append(group)
-        group.append(one)
+        group.append(outlier)
     return [Folded(max(group, key=lambda o: o.total_us), len(group)) for group in groups]
 
 
@@ -306,7 +310,7 @@ def _woken(one: Outlier) -> set[tuple[int, int]]:
 
 def _merged(traced: Traced, device: str, ops: tuple[str, ...], stage: str) -> Histogram:
     table = traced.histograms
-    parts = [table[one] for op in ops if (one := Series(device, op, stage)) in table]
+    parts = [table[series] for op in ops if (series := Series(device, op, stage)) in table]
     return parts[0] if len(parts) == 1 else merge(parts) if parts else EMPTY
 
 
@@ -330,17 +334,17 @@ SIZES = (4096, 16_384, 65_536, 262_144, 0)
 
 def by_size(sizes: Mapping[SizeClass, IssuedIO]) -> dict[int, IssuedIO]:
     """Return the I/Os of one device and op by the sizes that were counted, the largest last; keys as SizeClass has."""
-    found = {one.upto: done for one, done in sizes.items()}
-    return dict(sorted(found.items(), key=lambda item: item[0] or math.inf))
+    issued_ios = {size_class.upto: done for size_class, done in sizes.items()}
+    return dict(sorted(issued_ios.items(), key=lambda item: item[0] or math.inf))
 
 
 def latency_by_size(counted: Mapping[int, IssuedIO]) -> dict[int, IssuedIO]:
     """Return the I/Os of `by_size` by the sizes of SIZES."""
-    found: dict[int, IssuedIO] = {}
+    issued_ios: dict[int, IssuedIO] = {}
     for upto, done in counted.items():
         size = next((one for one in SIZES if one and 0 < upto <= one), 0)
-        found[size] = ISSUED_IO.add(found[size], done) if size in found else done
-    return found
+        issued_ios[size] = ISSUED_IO.add(issued_ios[size], done) if size in issued_ios else done
+    return issued_ios
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,10 +389,15 @@ def issuer_rows(
     for pair, us in behind.items():
         waits.setdefault(pair.cgroup, {}).setdefault(pair.device, {})[pair.other] = us
     found: dict[tuple[str, int, str], dict[str, list[tuple[Issuer, IssuedIO]]]] = {}
-    for one, done in issuers.items():
-        if one.device in devices and one.op in ops and one.is_process is processes and (done.count or done.bytes):
-            key = _process(one) if by_pid and one.pid else (one.cgroup, one.pid, one.comm)
-            found.setdefault(key, {}).setdefault(one.device, []).append((one, done))
+    for issuer, done in issuers.items():
+        if (
+            issuer.device in devices
+            and issuer.op in ops
+            and issuer.is_process is processes
+            and (done.count or done.bytes)
+        ):
+            key = _process(issuer) if by_pid and issuer.pid else (issuer.cgroup, issuer.pid, issuer.comm)
+            found.setdefault(key, {}).setdefault(issuer.device, []).append((issuer, done))
     of_device: dict[str, float] = {}
     for parts in found.values():
         for device, some in parts.items():
@@ -422,7 +431,7 @@ def _behind(row: IssuerRow, waits: Mapping[str, Mapping[str, int]]) -> dict[str,
 def _one_row(some: list[tuple[Issuer, IssuedIO]], time_us: float, devices: Mapping[str, IssuerRow]) -> IssuerRow:
     latency = merge(done.latency for _, done in some)
     by_ios = sorted(some, key=lambda pair: -pair[1].count)  # of two names of a process that with most I/Os
-    named = next((one for one, _ in by_ios if one.container), by_ios[0][0])
+    named = next((issuer for issuer, _ in by_ios if issuer.container), by_ios[0][0])
     share = _time_us(latency) / time_us if latency and time_us else None
     ios, size = sum(done.count for _, done in some), sum(done.bytes for _, done in some)
     return IssuerRow(named, ios, size, latency, share, devices)
@@ -494,12 +503,14 @@ def file_rows(
     for key, us in times.items():
         parts.setdefault((FileSystem(key.mount, key.kind, key.device), key.op), {})[key.part] = us
     found: dict[tuple[FileSystem, str], dict[str, Histogram]] = {}
-    for one, latency in files.items():
-        waits = found.setdefault((FileSystem(one.mount, one.kind, one.device), one.op), {})
-        waits[one.wait] = merge((waits[one.wait], latency)) if one.wait in waits else latency
+    for file_series, latency in files.items():
+        waits = found.setdefault(
+            (FileSystem(file_series.mount, file_series.kind, file_series.device), file_series.op), {}
+        )
+        waits[file_series.wait] = merge((waits[file_series.wait], latency)) if file_series.wait in waits else latency
     times_us: dict[FileSystem, int] = {}
     for (its, _), waits in found.items():
-        times_us[its] = times_us.get(its, 0) + sum(one.sum or 0 for one in waits.values())
+        times_us[its] = times_us.get(its, 0) + sum(histogram.sum or 0 for histogram in waits.values())
     rows = [
         FileRow(
             its,
@@ -522,8 +533,8 @@ def whole_path(mount: str, path: str) -> str:
 def by_process(outliers: Iterable[Outlier]) -> Requests:
     """Return the outliers for `requests_of`, so that many operations need not look at all of them."""
     found: dict[tuple[str, int | None], list[Outlier]] = {}
-    for one in outliers:
-        found.setdefault((one.device, one.pid), []).append(one)
+    for outlier in outliers:
+        found.setdefault((outlier.device, outlier.pid), []).append(outlier)
     return found
 
 
@@ -536,12 +547,12 @@ def requests_of(operation: FileOperation, outliers: Requests) -> list[Outlier]:
     if operation.pid is None or operation.sectors is None:
         return []
     first, end = operation.sectors
-    found = [
-        one
-        for one in outliers.get((operation.disk, operation.pid), ())
-        if operation.mono_us - _SLACK_US <= one.mono_us <= operation.until_us and _overlaps(one, first, end)
+    found_outliers = [
+        outlier
+        for outlier in outliers.get((operation.disk, operation.pid), ())
+        if operation.mono_us - _SLACK_US <= outlier.mono_us <= operation.until_us and _overlaps(outlier, first, end)
     ]
-    return sorted(found, key=lambda one: -one.total_us)
+    return sorted(found_outliers, key=lambda one: -one.total_us)
 
 
 def _overlaps(one: Outlier, first: int, end: int) -> bool:

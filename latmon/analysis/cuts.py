@@ -130,15 +130,15 @@ def cuts_between(totals: Sequence[Histogram]) -> tuple[Cut, ...]:
             edges.append((index, left))
         left -= n
     usable = [(i, n) for i, n in edges if n >= FEWEST and count - n >= FEWEST]
-    found: dict[int, Cut] = {}
+    cuts: dict[int, Cut] = {}
     for q in (*BODY, *TAIL):
         near = min(usable, key=lambda edge: abs(math.log(edge[1] / (count * (1 - q)))), default=None)
         if near is not None:
             share = near[1] / count
             part = "body" if BODY_WITHIN[0] <= share <= BODY_WITHIN[1] else "tail" if share < BODY_WITHIN[0] else ""
             if part:
-                found[near[0]] = Cut(near[0], part)
-    return tuple(found.values())
+                cuts[near[0]] = Cut(near[0], part)
+    return tuple(cuts.values())
 
 
 def least_difference(cut: Cut, both: Sequence[Survival], bits: int) -> float:
@@ -156,20 +156,20 @@ def least_difference(cut: Cut, both: Sequence[Survival], bits: int) -> float:
 
 def length(series: Sequence[SeriesCuts], part: str, units_a: int, units_b: int) -> BlockCounts:
     """Return the most blocks whose neighbours don't correlate more than by chance."""
-    some = [one for one in series if one.of(part)]
-    some = sorted(some, key=lambda one: -min(sum(one.a.sizes), sum(one.b.sizes)))[:_TUNED_BY]
+    all_cuts = [one for one in series if one.of(part)]
+    all_cuts = sorted(all_cuts, key=lambda one: -min(sum(one.a.sizes), sum(one.b.sizes)))[:_TUNED_BY]
     tried_a, tried_b = halvings(units_a), halvings(units_b)
-    found = BlockCounts()
-    for number in range(max(len(tried_a), len(tried_b)) if some else 0):
+    block_counts = BlockCounts()
+    for number in range(max(len(tried_a), len(tried_b)) if all_cuts else 0):
         in_a, in_b = (tried[min(number, len(tried) - 1)] for tried in (tried_a, tried_b))
-        found = BlockCounts(in_a, in_b)
-        rows = [one.rows(found, [_typical(one.of(part))])[0] for one in some]
+        block_counts = BlockCounts(in_a, in_b)
+        rows = [one.rows(block_counts, [_typical(one.of(part))])[0] for one in all_cuts]
         correlation = median(neighbours.correlation(*statistics.own_residuals(row)) for row in rows)
         # with few series the median is uncertain, so it is reduced
-        found = BlockCounts(in_a, in_b, max(correlation, 0.0) * len(rows) / (len(rows) + 1))
+        block_counts = BlockCounts(in_a, in_b, max(correlation, 0.0) * len(rows) / (len(rows) + 1))
         if correlation <= neighbours.MAX_CORRELATION + 1 / math.sqrt((in_a + in_b) * len(rows)):
             break
-    return found
+    return block_counts
 
 
 def _typical(cuts: Sequence[Cut]) -> Cut:
@@ -197,11 +197,11 @@ def quantile_ratios(
     """Return the ratio of each quantile that both sides have."""
     sides = []
     for at, (total, counted) in enumerate(zip(pair, (cuts.a, cuts.b), strict=True)):
-        survival, made = Survival(total), {}
+        survival, intervals = Survival(total), {}
         for name, index in own(total):
             how = lengths["body" if name == "p50" else "tail"]
             count = (how.in_a, how.in_b)[at] or min(len(counted.sizes), neighbours.MOST)
             error = statistics.error_of(join(counted.above[index], count), join(counted.sizes, count), how.correlation)
-            made[name] = statistics.interval(survival, 1 - QUANTILES[name], error, count - 1)
-        sides.append(made)
+            intervals[name] = statistics.interval(survival, 1 - QUANTILES[name], error, count - 1)
+        sides.append(intervals)
     return {name: statistics.ratio(sides[0][name], sides[1][name]) for name in sides[0] if name in sides[1]}

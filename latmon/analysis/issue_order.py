@@ -71,8 +71,8 @@ def overtaken(issues: Sequence[Issue]) -> tuple[int, ...]:
     """Return for each issue the number of later arrivals that were issued before it."""
     before: list[int] = []
     found = []
-    for one in issues:
-        came = arrived_us(one)
+    for issue in issues:
+        came = arrived_us(issue)
         found.append(len(before) - bisect_left(before, came + _SAME_US))
         insort(before, came)
     return tuple(found)
@@ -166,8 +166,8 @@ def _longest(order: LbaOrder) -> str:
 def _by_op(issues: Sequence[Issue]) -> list[list[Issue]]:
     """Group issues by op, because schedulers sort reads and writes separately."""
     found: dict[str, list[Issue]] = {}
-    for one in issues:
-        found.setdefault(one.op, []).append(one)
+    for issue in issues:
+        found.setdefault(issue.op, []).append(issue)
     return list(found.values())
 
 
@@ -178,18 +178,18 @@ def _as_they_came(issues: Iterable[Issue]) -> list[Issue]:
 
 def _moments(issues: Sequence[Issue]) -> Iterator[list[Issue]]:
     some: list[Issue] = []
-    for one in issues:
-        if some and arrived_us(one) - arrived_us(some[0]) >= _SAME_US:
+    for issue in issues:
+        if some and arrived_us(issue) - arrived_us(some[0]) >= _SAME_US:
             yield some
             some = []
-        some.append(one)
+        some.append(issue)
     if some:
         yield some
 
 
 def _compared(sequences: Iterable[Sequence[Issue]]) -> tuple[int, int]:
     """Return (pairs, ascending pairs), without pairs at the same sector."""
-    gaps = [b.sector - a.sector for some in sequences for a, b in pairwise(some) if a.sector != b.sector]
+    gaps = [b.sector - a.sector for issues in sequences for a, b in pairwise(issues) if a.sector != b.sector]
     return len(gaps), sum(gap > 0 for gap in gaps)
 
 

@@ -54,10 +54,10 @@ def ceiling(limits: Iterable[Limit]) -> Limit | None:
     (a driver's parameter poll_queues) get no ordinary I/O. `cmd_per_lun` is the initial queue_depth. On Solaris
     `un_throttle` limits the commands that sd has in transport (sd.c, sd_start_cmds); others wait in sd's queue.
     """
-    some = (one for one in limits if one.name in _OF_CEILING or one.name.endswith(_POLLED))
-    known = {one.name: one._replace(value=n) for one in some if (n := number(one.value)) is not None}
+    some = (limit for limit in limits if limit.name in _OF_CEILING or limit.name.endswith(_POLLED))
+    known = {limit.name: limit._replace(value=n) for limit in some if (n := number(limit.value)) is not None}
     shared = known["host_tagset"].value == 1 if "host_tagset" in known else False
-    polled = sum(int(one.value) for name, one in known.items() if name.endswith(_POLLED))
+    polled = sum(int(limit.value) for name, limit in known.items() if name.endswith(_POLLED))
     bounds = []
     for name, queues in _BOUNDS.items():
         if name in known and (name != "nr_requests" or "nr_tags" in known):  # a dm of bios has one without meaning
@@ -94,16 +94,18 @@ def wall(depths: Depths, bound: Limit | None = None, waiting: float | None = Non
     `bound` where that lies in the bucket. At nr_requests there is no proof: I/Os that wait for one of these requests
     aren't counted (at_limit). Above it neither function states anything: the setting was changed and not read since.
     """
-    most = _usual(depths)
-    if most is None or (bound is not None and bound.name == "nr_requests" and within(most, bound) >= int(bound.value)):
+    usual = _usual(depths)
+    if usual is None or (
+        bound is not None and bound.name == "nr_requests" and within(usual, bound) >= int(bound.value)
+    ):
         return None
     if not depths.queued:
-        return within(most, bound) if waiting is not None and waiting > most else None
-    whole, busy, at = _with_any(depths), _busy(depths), depths.in_driver[most]
+        return within(usual, bound) if waiting is not None and waiting > usual else None
+    whole, busy, at = _with_any(depths), _busy(depths), depths.in_driver[usual]
     queued = sum(n for depth, n in depths.queued.items() if depth)
-    beyond = sum(n for depth, n in depths.queued.items() if depth > most)
+    beyond = sum(n for depth, n in depths.queued.items() if depth > usual)
     waited = max(at + queued - whole, beyond)
-    return within(most, bound) if waited >= _MOSTLY * busy else None
+    return within(usual, bound) if waited >= _MOSTLY * busy else None
 
 
 def at_limit(
@@ -114,8 +116,8 @@ def at_limit(
     I/Os that wait for a tag, without a scheduler or for one of the scheduler's, have no request and are not counted.
     `scheduler` is the setting, None where it isn't known; `waiting` as for `wall`.
     """
-    most = _usual(depths)
-    if bound is None or most is None or within(most, bound) != int(bound.value):
+    usual = _usual(depths)
+    if bound is None or usual is None or within(usual, bound) != int(bound.value):
         return False  # a greater depth: the setting was changed and not read since, or isn't the limit
     if wall(depths, bound, waiting) is not None:
         return False
@@ -157,7 +159,7 @@ def _of_all(one: Limit, queues: Limit | None, polled: int) -> Limit:
 
 def elevator(limits: Iterable[Limit]) -> str | None:
     """Return the name of the device's scheduler, `none` without one; None where it isn't known."""
-    return next((str(one.value) for one in limits if one.name == "scheduler"), None)
+    return next((str(limit.value) for limit in limits if limit.name == "scheduler"), None)
 
 
 def sorter(device: Device) -> str | None:
@@ -212,7 +214,7 @@ class DeviceGroup:
 
     @cached_property
     def depths(self) -> tuple[int | str, ...]:
-        return tuple(one.value for device in self.devices for one in device.limits if one.name == "queue_depth")
+        return tuple(limit.value for device in self.devices for limit in device.limits if limit.name == "queue_depth")
 
     @cached_property
     def wanted(self) -> int:
@@ -375,12 +377,12 @@ def _nr_requests(seen: Tuning) -> Advice | None:
     requests = seen.number("nr_requests")
     if requests is None or requests >= _DEFAULT_REQUESTS:
         return None
-    whole = ceiling(seen.device.limits)
+    limit = ceiling(seen.device.limits)
     others = ceiling(one for one in seen.device.limits if one.name != "nr_requests")
-    if whole is None or others is None:
+    if limit is None or others is None:
         return None
     bound = int(others.value)
-    if int(whole.value) >= bound:
+    if int(limit.value) >= bound:
         return None
     return Advice(REQUESTS, f"{requests} can't fill the {bound:,} that the driver takes")
 
@@ -487,13 +489,15 @@ class Audited:
         """Return whether it is full at nr_requests, a setting that is too low."""
         if not self.at_limit or self.bound is None:
             return False
-        wrong = (one.limit.name for one in self.settings for remark in one.remarks if remark.id == REQUESTS)
+        wrong = (setting.limit.name for setting in self.settings for remark in setting.remarks if remark.id == REQUESTS)
         return self.bound.name in wrong
 
     @property
     def off(self) -> tuple[Advice, ...]:
         """All remarks that are more than a note."""
-        return tuple(one for one in (*self.remarks, *(r for s in self.settings for r in s.remarks)) if not one.note)
+        return tuple(
+            advice for advice in (*self.remarks, *(r for s in self.settings for r in s.remarks)) if not advice.note
+        )
 
 
 class AuditGroups:
@@ -506,9 +510,9 @@ class AuditGroups:
         self.each = sorted(limited, key=lambda one: one.name)
         hosts: dict[str, list[Device]] = {}
         alike: dict[tuple[str, str, str], list[Device]] = {}
-        for one in self.each:
-            hosts.setdefault(host_of(one), []).append(one)
-            alike.setdefault(_sort(one), []).append(one)
+        for device in self.each:
+            hosts.setdefault(host_of(device), []).append(device)
+            alike.setdefault(_sort(device), []).append(device)
         self._hosted = {host: DeviceGroup(tuple(some)) for host, some in hosts.items()}
         self._alike = {sort: DeviceGroup(tuple(some)) for sort, some in alike.items()}
         self.idle: dict[str, Audited] = {}
@@ -545,16 +549,16 @@ def audit(
         if one.name in depths
     }
     idle = groups.idle if had is None and not any(n is not None for n in walls.values()) else {}
-    found: list[Audited] = []
-    for one in groups.each:
-        made = None if one.name in depths else idle.get(one.name)
-        if made is None:
-            seen = groups.seen(one, (had or {}).get(one.name))
-            made = _audited(seen, depths.get(one.name, Depths()), walls, waiting.get(one.name))
-            if one.name not in depths:
-                idle[one.name] = made
-        found.append(made)
-    return tuple(found)
+    audited_rows: list[Audited] = []
+    for device in groups.each:
+        audited = None if device.name in depths else idle.get(device.name)
+        if audited is None:
+            seen = groups.seen(device, (had or {}).get(device.name))
+            audited = _audited(seen, depths.get(device.name, Depths()), walls, waiting.get(device.name))
+            if device.name not in depths:
+                idle[device.name] = audited
+        audited_rows.append(audited)
+    return tuple(audited_rows)
 
 
 def _with_global(device: Device, settings: Settings) -> Device:
@@ -570,7 +574,7 @@ def _with_global(device: Device, settings: Settings) -> Device:
 def _seen(device: Device, neighbours: DeviceGroup, alike: DeviceGroup, had: int | None) -> Tuning:
     shared = neighbours if host_of(device) else DeviceGroup((device,))
     peers = alike if device.model else DeviceGroup()
-    return Tuning(device, {one.name: one.value for one in device.limits}, shared, peers, had)
+    return Tuning(device, {limit.name: limit.value for limit in device.limits}, shared, peers, had)
 
 
 def _audited(seen: Tuning, depths: Depths, walls: Mapping[str, int | None], waiting: float | None) -> Audited:
@@ -580,7 +584,7 @@ def _audited(seen: Tuning, depths: Depths, walls: Mapping[str, int | None], wait
     busy = {depth: n for depth, n in depths.in_driver.items() if depth and n}
     return Audited(
         device.name,
-        tuple(Setting(one, tuple(remarks(one.name, seen, walls))) for one in device.limits),
+        tuple(Setting(limit, tuple(remarks(limit.name, seen, walls))) for limit in device.limits),
         bound,
         within(depths.highest, bound) if depths.in_driver or depths.at_issue else None,
         within(max(busy, key=lambda depth: busy[depth]), bound) if busy else None,
@@ -627,4 +631,4 @@ def _sort(device: Device) -> tuple[str, str, str]:
 
 def host_of(device: Device) -> str:
     """Return the host whose can_queue a device shares: `host0` of `host0/can_queue`; empty where there is none."""
-    return next((one.source.partition("/")[0] for one in device.limits if one.name == "can_queue"), "")
+    return next((limit.source.partition("/")[0] for limit in device.limits if limit.name == "can_queue"), "")

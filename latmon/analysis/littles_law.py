@@ -140,8 +140,8 @@ def times(
     the kernel's times. A probe's depths belong to its times; if there are flushes, whose empty writes its histograms
     lack, to its times by depth.
     """
-    found = [done[op] for op in COUNTED if op in done]
-    ios, kernel_us = sum(one.every.count for one in found if one.every), kernel_mean_us(found)
+    counted_rows = [done[op] for op in COUNTED if op in done]
+    ios, kernel_us = sum(counted.every.count for counted in counted_rows if counted.every), kernel_mean_us(counted_rows)
     kernel = None if kernel_us is None else MeanTimes(ios, kernel_us, longest_us)
     if depths.source != PROBE or not ios:
         return kernel or probe
@@ -156,9 +156,9 @@ def times(
 
 def kernel_mean_us(found: Iterable[Counted]) -> float | None:
     """Return the mean of the kernel's times; None where it doesn't time each op."""
-    timed = [one.timed for one in found if one.timed and one.timed.count]
-    some = [one.time_us for one in timed if one.time_us is not None]
-    return sum(some) / sum(one.count for one in timed) if some and len(some) == len(timed) else None
+    timed = [counted.timed for counted in found if counted.timed and counted.timed.count]
+    some = [completed.time_us for completed in timed if completed.time_us is not None]
+    return sum(some) / sum(completed.count for completed in timed) if some and len(some) == len(timed) else None
 
 
 def of(
@@ -184,15 +184,17 @@ def of(
     rows = tuple(waiting)
     of_all = _law(None if queued is None else in_driver + queued, whole, time_us, rows, left)
     name: LawScope = "all" if of_all else "driver"
-    found = of_all or _law(in_driver, driver, time_us, _issued(rows), left)
-    unknown = max(0, left - sum(one.count for one in rows))
-    found = found and found._replace(error=_error(depths, span_us, with_queue=name == "all"), unknown_age=unknown)
-    if found is None or not (found.agrees or time_us >= _ENOUGH_US):
+    device_law = of_all or _law(in_driver, driver, time_us, _issued(rows), left)
+    unknown = max(0, left - sum(aged.count for aged in rows))
+    device_law = device_law and device_law._replace(
+        error=_error(depths, span_us, with_queue=name == "all"), unknown_age=unknown
+    )
+    if device_law is None or not (device_law.agrees or time_us >= _ENOUGH_US):
         return None
     limit = wall(depths, bound)
     above = _mean({depth: n for depth, n in depths.queued.items() if depth}) or 0
-    lifted = lift(limit, (limit or 0) + round(above), in_driver * 1e6 / found.iops) if found.agrees else None
-    return LawCheck(name, found, lifted)
+    lifted = lift(limit, (limit or 0) + round(above), in_driver * 1e6 / device_law.iops) if device_law.agrees else None
+    return LawCheck(name, device_law, lifted)
 
 
 def mean_waiting(traced: Mapping[Series, Histogram], device: str, ios: int, span_us: int) -> float | None:
@@ -202,7 +204,8 @@ def mean_waiting(traced: Mapping[Series, Histogram], device: str, ios: int, span
     traced, or without the sum of the waits.
     """
     waits, total = (
-        merge(one for op in COUNTED if (one := traced.get(Series(device, op, stage)))) for stage in ("queue", "total")
+        merge(histogram for op in COUNTED if (histogram := traced.get(Series(device, op, stage))))
+        for stage in ("queue", "total")
     )
     if not total.count or not span_us or (waits and waits.sum is None):
         return None
@@ -253,8 +256,8 @@ def _difference(found: Law, place: str) -> str:
 
 
 def _stuck(found: Law) -> str:
-    least, most = _few(found.stuck), _few(max(found.stuck, found.stuck_most))
-    return "" if most == "0" else f" + {most} stuck" if least == most else f" + {least} to {most} stuck"
+    least, few = _few(found.stuck), _few(max(found.stuck, found.stuck_most))
+    return "" if few == "0" else f" + {few} stuck" if least == few else f" + {least} to {few} stuck"
 
 
 def _why(found: Law) -> str:
@@ -277,19 +280,21 @@ def _law(
 ) -> Law | None:
     if times is None or times.ios < _MIN_IOS or not time_us:
         return None
-    stuck = [one for one in waiting if one.age_us > times.usual_us * (1 if times.longest_us is not None else _LENGTHS)]
-    moving = left - sum(one.count for one in stuck)
+    stuck = [
+        aged for aged in waiting if aged.age_us > times.usual_us * (1 if times.longest_us is not None else _LENGTHS)
+    ]
+    moving = left - sum(aged.count for aged in stuck)
     if time_us < _LENGTHS * times.usual_us or moving > _AGREE * times.ios:
         return None
-    found = law(outstanding, times.mean_us, times.ios * 1e6 / time_us)
-    least = sum(one.count * min(one.age_us, time_us) for one in stuck) / time_us
-    most = sum(one.count * (time_us if one.at_least else min(one.age_us, time_us)) for one in stuck) / time_us
-    return found and found._replace(stuck=least, stuck_most=most)
+    device_law = law(outstanding, times.mean_us, times.ios * 1e6 / time_us)
+    least = sum(aged.count * min(aged.age_us, time_us) for aged in stuck) / time_us
+    most = sum(aged.count * (time_us if aged.at_least else min(aged.age_us, time_us)) for aged in stuck) / time_us
+    return device_law and device_law._replace(stuck=least, stuck_most=most)
 
 
 def _issued(rows: Iterable[Aged]) -> Iterable[Aged]:
     """Return the rows that may be in the driver."""
-    return tuple(one for one in rows if one.request is None or one.request.issued is not False)
+    return tuple(aged for aged in rows if aged.request is None or aged.request.issued is not False)
 
 
 def _mean(counts: Mapping[int, int]) -> float | None:

@@ -66,8 +66,8 @@ class Beyond:
 def like(devices: Iterable[Device]) -> list[list[str]]:
     """Group the names of devices of the same kind, driver and model."""
     groups: dict[tuple[str, str, str], list[str]] = {}
-    for one in devices:
-        groups.setdefault((one.kind, one.driver, one.model), []).append(one.name)
+    for device in devices:
+        groups.setdefault((device.kind, device.driver, device.model), []).append(device.name)
     return list(groups.values())
 
 
@@ -78,7 +78,7 @@ def beyond(tails: Mapping[str, float | None], measure: Measure) -> dict[str, Bey
     if peers < max(measure.peers, 1):
         return {}
     ordered, scattered = sorted(known.values()), dict[float, list[float]]()
-    found: dict[str, Beyond] = {}
+    ios_beyond: dict[str, Beyond] = {}
     for name, own in known.items():
         middle = median_without(ordered, own)
         if own <= middle + measure.octaves:
@@ -88,8 +88,8 @@ def beyond(tails: Mapping[str, float | None], measure: Measure) -> dict[str, Bey
         scatter = median_without(scattered[middle], abs(own - middle))
         bar = middle + max(measure.octaves, measure.scatters * scatter)
         if own > bar:
-            found[name] = Beyond(own, middle, bar, peers)
-    return found
+            ios_beyond[name] = Beyond(own, middle, bar, peers)
+    return ios_beyond
 
 
 def median_without(ordered: Sequence[float], one: float) -> float:
@@ -114,13 +114,13 @@ def chance(above: int, total: int, share: float) -> float:
 def counts_of(some: Iterable[Histogram]) -> Counts:
     """Add histograms at the scale of BITS."""
     found: Counts = {}
-    for one in some:
-        fine = one.bits == BITS
+    for histogram in some:
+        fine = histogram.bits == BITS
         if fine and not found:
-            found.update(one.buckets)
+            found.update(histogram.buckets)
             continue
-        for index, n in one.buckets:
-            here = index if fine else at_scale(index, one)
+        for index, n in histogram.buckets:
+            here = index if fine else at_scale(index, histogram)
             found[here] = found.get(here, 0) + n
     return found
 
@@ -255,10 +255,10 @@ def _timed(frames: Iterable[Frame], length_us: int, ops: frozenset[str]) -> dict
 def _slowest(some: Timed) -> Counts:
     """Return the slowest I/Os of each part, sufficient for the tail."""
     found: Counts = {}
-    for _, one in some:
-        left, fine = RANK, one.bits == BITS
-        for index, n in reversed(one.buckets):
-            here = index if fine else at_scale(index, one)
+    for _, histogram in some:
+        left, fine = RANK, histogram.bits == BITS
+        for index, n in reversed(histogram.buckets):
+            here = index if fine else at_scale(index, histogram)
             found[here] = found.get(here, 0) + n
             left -= n
             if left <= 0:
@@ -268,7 +268,9 @@ def _slowest(some: Timed) -> Counts:
 
 def _parts_above(some: Timed, bar: float) -> int:
     """Return the number of parts with an I/O above the bar."""
-    return len({part for part, one in some if one and octaves(at_scale(one.buckets[-1][0], one)) > bar})
+    return len(
+        {part for part, histogram in some if histogram and octaves(at_scale(histogram.buckets[-1][0], histogram)) > bar}
+    )
 
 
 class Rank(NamedTuple):  # of thousands of devices in each second: a frozen dataclass takes thrice the time
@@ -306,13 +308,13 @@ class Order:
         """
         if waits or (keep and self._last):
             place = {name: at for at, name in enumerate(self._last)}
-            return sorted((one.name for one in some), key=lambda name: (place.get(name, len(place)), by_name(name)))
-        busiest_us = max((one.busy_us for one in some), default=0.0)
-        self._steps = {one.name: self._step(one, busiest_us) for one in some if one.busy_us > 0}
-        self._slow_steps = {one.name: self._slow_step(one) for one in some if one.slow > 0}
-        self._small = {one.name for one in some if self._is_small(one)}
+            return sorted((rank.name for rank in some), key=lambda name: (place.get(name, len(place)), by_name(name)))
+        busiest_us = max((rank.busy_us for rank in some), default=0.0)
+        self._steps = {rank.name: self._step(rank, busiest_us) for rank in some if rank.busy_us > 0}
+        self._slow_steps = {rank.name: self._slow_step(rank) for rank in some if rank.slow > 0}
+        self._small = {rank.name for rank in some if self._is_small(rank)}
         in_order = sorted(some, key=lambda one: by_name(one.name))
-        self._last = [one.name for one in sorted(in_order, key=self._place)]
+        self._last = [rank.name for rank in sorted(in_order, key=self._place)]
         return self._last
 
     def _place(self, one: Rank) -> tuple[object, ...]:
@@ -359,8 +361,8 @@ def shares(ios: Iterable[tuple[str, float]], busy_us: Iterable[tuple[str, float]
 def in_flight_us(some: Iterable[Aged], window_us: int) -> dict[str, int]:
     """Return for each device how long its I/Os in flight have waited in the window, together, in us."""
     found: dict[str, int] = {}
-    for one in some:
-        found[one.device] = found.get(one.device, 0) + one.count * min(one.age_us, window_us)
+    for aged in some:
+        found[aged.device] = found.get(aged.device, 0) + aged.count * min(aged.age_us, window_us)
     return found
 
 

@@ -117,8 +117,8 @@ def weigh(rows: Sequence[CutRow], r: float = 0.0, families: int = 1) -> TestResu
     ranked = sorted(most)
     at = math.ceil((1 - ALPHA / families) * (len(ranked) + 1)) - 1
     critical = ranked[at] if at < len(ranked) else math.inf
-    made = tuple(RowResult(t, error, min(families * _p(ranked, abs(t)), 1.0)) for t, error in seen)
-    return TestResults(made, critical)
+    row_results = tuple(RowResult(t, error, min(families * _p(ranked, abs(t)), 1.0)) for t, error in seen)
+    return TestResults(row_results, critical)
 
 
 def _p(ranked: Sequence[float], t: float) -> float:

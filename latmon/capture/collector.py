@@ -172,8 +172,8 @@ async def _first(
         await asyncio.wait(waiting, timeout=within, return_when=asyncio.FIRST_COMPLETED)
         return finishing.result() if finishing.done() else ()
     finally:
-        for one in waiting:
-            one.cancel()
+        for task in waiting:
+            task.cancel()
         await asyncio.wait(waiting)
 
 
@@ -478,10 +478,10 @@ class Capture:
         """
         ready = [one for one in self._marks if last or one.is_ready]
         self._marks = [one for one in self._marks if one not in ready]
-        for one in ready:
-            at = min(max(one.mono_us, frame.mono_us - frame.dt_us), frame.mono_us)
-            wall = frame.wall - (frame.mono_us - at) / 1e6 if at != one.mono_us else one.wall
-            yield Mark(one.text, at, wall, one.changed)
+        for noted in ready:
+            at = min(max(noted.mono_us, frame.mono_us - frame.dt_us), frame.mono_us)
+            wall = frame.wall - (frame.mono_us - at) / 1e6 if at != noted.mono_us else noted.wall
+            yield Mark(noted.text, at, wall, noted.changed)
 
     def _remarks(self, path: Path) -> str:
         options = self._request.options
@@ -527,7 +527,8 @@ def _reported(frame: Frame, news: str) -> Frame:
 def _with_own_io(frame: Frame, family: OwnProcesses) -> Frame:
     """Return the frame with latmon's own I/Os marked, in outliers and requests in flight."""
     outliers = tuple(
-        replace(one, own=True) if family.has(one.pid, one.comm, one.mono_us) else one for one in frame.outliers
+        replace(outlier, own=True) if family.has(outlier.pid, outlier.comm, outlier.mono_us) else outlier
+        for outlier in frame.outliers
     )
     in_flight = frame.in_flight
     if in_flight is not None:

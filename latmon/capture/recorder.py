@@ -499,8 +499,8 @@ _REASON = "saved after the event"
 def save(frames: Iterable[Frame], origin: Origin, path: Path, *, redaction: Redaction | None = None) -> int:
     """Save frames as a recording, and return their number; UnavailableError leaves no file."""
     target.refuse(path)
-    rest = iter(frames)
-    first = next(rest, None)
+    other_frames = iter(frames)
+    first = next(other_frames, None)
     if first is None:
         return 0
     begun = replace(origin, start_mono_us=first.mono_us - first.dt_us, start_wall=first.wall - first.dt_us / 1e6)
@@ -508,7 +508,7 @@ def save(frames: Iterable[Frame], origin: Origin, path: Path, *, redaction: Reda
     inode = writer.hold()
     many = 0
     try:
-        for frame in chain((first,), rest):
+        for frame in chain((first,), other_frames):
             writer.append_whole(frame)
             many += 1
         writer.close_whole(_REASON)

@@ -343,8 +343,8 @@ def details(origin: Origin) -> Iterator[str]:
     """Yield what a capture measures, and what it can't, in sentences for a verbose log; no host, for `--redact`."""
     tier = f", tier {origin.tier}" if origin.tier else ""
     yield f"latmon {origin.latmon}, kernel {origin.kernel}: {origin.backend}{tier}"
-    for one in (*origin.probes_missing, *origin.untraced):
-        yield f"not measured: {one.name}: {one.reason}"
+    for missing in (*origin.probes_missing, *origin.untraced):
+        yield f"not measured: {missing.name}: {missing.reason}"
 
 
 async def followed(feed: Feed, log: Log, *, redaction: Redaction | None = None) -> AsyncIterator[Frame]:

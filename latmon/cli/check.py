@@ -70,9 +70,9 @@ class RollUpCheck:
     ) -> int | None:
         """Return the place of a wrong roll-up before this part; None if there is none."""
         roll_up, self._roll_up = self._roll_up, None
-        made = self._rolling.due(windows, part.begin if roll_up is None else roll_up.begin)
+        due = self._rolling.due(windows, part.begin if roll_up is None else roll_up.begin)
         self._rolling.took(windows, part.begin, marks, plain=plain)
-        return roll_up.begin if roll_up is not None and made and not _same(roll_up, made) else None
+        return roll_up.begin if roll_up is not None and due and not _same(roll_up, due) else None
 
     def missed(self) -> None:
         """Note that something can't be read here."""
@@ -313,12 +313,12 @@ _COARSE = tuple(table for table in TABLES if table.histogram_places and table is
 
 def _compare(frame: Frame) -> None:
     """Raise RecordingError where a sum or a maximum contradicts the buckets beside it."""
-    if found := Packed.of(frame.histograms).contradiction():
-        raise RecordingError(f"{' '.join(found[0])} has {found[1]}")
+    if contradiction := Packed.of(frame.histograms).contradiction():
+        raise RecordingError(f"{' '.join(contradiction[0])} has {contradiction[1]}")
     for table, rows in pack(frame, _COARSE).tables.items():
         for histograms in rows.histograms.values():
-            if found := histograms.contradiction(coarse=True):
-                raise RecordingError(f"{table.row_title} has {found[1]}")
+            if contradiction := histograms.contradiction(coarse=True):
+                raise RecordingError(f"{table.row_title} has {contradiction[1]}")
     _compare_counts(frame)
 
 

@@ -530,7 +530,7 @@ def _chosen(args: argparse.Namespace, defaults: config.Config, setting: Option[T
 
 def _first(*values: Any) -> Any:
     """Return the first value that is set; None where none is."""
-    return next((one for one in values if one is not None), None)
+    return next((value for value in values if value is not None), None)
 
 
 def _saved_view(args: argparse.Namespace, defaults: config.Config) -> Mapping[str, Any]:
@@ -575,12 +575,12 @@ def _runs(files: Sequence[Path], args: argparse.Namespace, settings: Settings) -
 
     if len(files) > 1:
         raise UsageError("report --runs compares the runs of one file; latmon diff compares several")
-    made = partial(compared, runs_of(files[0]), (), "", settings)
+    new_partial = partial(compared, runs_of(files[0]), (), "", settings)
     if args.html is None:
-        return print_compared(made(), as_json=args.json)
+        return print_compared(new_partial(), as_json=args.json)
     from latmon.report.html import write_diff
 
-    return write_diff(made, args.html)
+    return write_diff(new_partial, args.html)
 
 
 def _check(args: argparse.Namespace) -> int:
@@ -604,12 +604,12 @@ def _diff(args: argparse.Namespace) -> int:
 
     sides = (args.a, args.b) if args.a else ()
     settings = config.load(os.environ).findings
-    made = partial(compared, args.files, sides, args.sweep or "", settings)
+    new_partial = partial(compared, args.files, sides, args.sweep or "", settings)
     if args.html is None:
-        return print_compared(made(), as_json=args.json)
+        return print_compared(new_partial(), as_json=args.json)
     from latmon.report.html import write_diff
 
-    return write_diff(made, args.html)
+    return write_diff(new_partial, args.html)
 
 
 def _import(args: argparse.Namespace) -> int:
@@ -835,10 +835,13 @@ def _config(args: argparse.Namespace) -> int:
     if args.action == "edit":
         config.edit_config(own, os.environ)
     for file in files:
-        found, exists = config.load_file(file), bool(paths.mode(file))  # load_file reports one that can't be examined
+        found_config, exists = (
+            config.load_file(file),
+            bool(paths.mode(file)),
+        )  # load_file reports one that can't be examined
         if file == args.file and not exists:
             raise UsageError(f"{file}: No such file")
-        _check_names(found)
+        _check_names(found_config)
         print(f"{file}: {'no mistake' if exists else 'there is none'}")
     return EXIT_DONE
 
@@ -888,7 +891,7 @@ def _user() -> privileges.Invoker | None:
 
 
 def _readable(files: list[Path]) -> list[Path]:
-    return [streams.readable(one) for one in files]
+    return [streams.readable(path) for path in files]
 
 
 def _settle() -> None:

@@ -191,7 +191,9 @@ def _line_of(raw: bytes, key: Any, value: object, sentence: str) -> int:
 
     keys, left = [key], sentence.partition(f"{key}: ")[2]
     while isinstance(value, Mapping):
-        named = [(one.start(), inner) for inner in value if (one := re.search(rf"\b{re.escape(str(inner))}\b", left))]
+        named = [
+            (match.start(), inner) for inner in value if (match := re.search(rf"\b{re.escape(str(inner))}\b", left))
+        ]
         if not named:
             break
         at, inner = min(named, key=lambda one: (one[0], -len(str(one[1]))))
@@ -302,16 +304,16 @@ def _rules(path: Path, value: object, known: Settings) -> Settings:
 
 def list_rules(rules: Sequence[Rule], settings: Settings) -> int:
     """Print one line per rule; return the exit code."""
-    print("\n".join(aligned([(one.id, "off" if one.id in settings.off else "on", one.fires) for one in rules])))
+    print("\n".join(aligned([(rule.id, "off" if rule.id in settings.off else "on", rule.fires) for rule in rules])))
     return EXIT_DONE
 
 
 def show_rule(name: str | None, rules: Sequence[Rule], settings: Settings) -> int:
     """Print one rule, or all without a name; return the exit code. Raises UsageError for an unknown name."""
-    found = [one for one in rules if name in (None, one.id)]
-    if not found:
-        raise UsageError(f"there is no rule {name!r}; the rules are {', '.join(one.id for one in rules)}")
-    print("\n\n".join("\n".join(_rule_lines(one, settings)) for one in found))
+    found_rules = [rule for rule in rules if name in (None, rule.id)]
+    if not found_rules:
+        raise UsageError(f"there is no rule {name!r}; the rules are {', '.join(rule.id for rule in rules)}")
+    print("\n\n".join("\n".join(_rule_lines(rule, settings)) for rule in found_rules))
     return EXIT_DONE
 
 
@@ -325,8 +327,8 @@ def _rule_lines(rule: Rule, settings: Settings) -> list[str]:
         *(("" if n else "left out", f"where {name} explains it") for n, name in enumerate(rule.explained_by)),
     ]
     rows = [
-        (key, _number(values[key]), one.unit, _range(one), _meaning(one, values[key]))
-        for key, one in rule.thresholds.items()
+        (key, _number(values[key]), threshold.unit, _range(threshold), _meaning(threshold, values[key]))
+        for key, threshold in rule.thresholds.items()
     ]
     return [*aligned(head), "", *aligned([("threshold", "value", "unit", "range", "meaning"), *rows])]
 

@@ -100,12 +100,12 @@ class FindingReporter:
         if not self._watch.take(frame):
             return
         yield from self._failures(self._watch)
-        for one in self._watch.current:
-            begun = (*one.key, *one.state)
-            if one.severity != NOTICE and begun not in self._reported and len(self._reported) < MAX_FINDINGS:
+        for finding in self._watch.current:
+            begun = (*finding.key, *finding.state)
+            if finding.severity != NOTICE and begun not in self._reported and len(self._reported) < MAX_FINDINGS:
                 self._reported.add(begun)
                 after = _in_seconds(max(1.0, (frame.mono_us - self._begun_us) / 1e6))
-                yield LEVELS[one.severity], f"finding after {after}: {_named(one)}"
+                yield LEVELS[finding.severity], f"finding after {after}: {_named(finding)}"
 
     def all_reported(self) -> Iterator[tuple[int, str]]:
         """Yield all findings, the most urgent first, and which rules were evaluated unless none was."""
@@ -113,17 +113,17 @@ class FindingReporter:
             return
         long_enough = self._watch.evaluated > 0
         self._watch.finish()
-        found = summarise_episodes(self._watch.episodes)
+        summaries = summarise_episodes(self._watch.episodes)
         yield from self._failures(self._watch)
         who, why = self._evaluated(self._watch)
         others = "`latmon report` names the others and why"
-        if not found and long_enough:
+        if not summaries and long_enough:
             yield LOG_INFO, f"no finding; {who}, {others}" if why else f"no finding, by {who}"
-        for one in found[:MAX_FINDINGS]:
-            yield LEVELS[one.finding.severity], f"finding, {_long(one)}: {_named(one.finding)}"
-        if len(found) > MAX_FINDINGS:
-            yield LOG_WARNING, f"and {len(found) - MAX_FINDINGS:,} more findings, which `latmon report` lists"
-        if found and why:
+        for summary in summaries[:MAX_FINDINGS]:
+            yield LEVELS[summary.finding.severity], f"finding, {_long(summary)}: {_named(summary.finding)}"
+        if len(summaries) > MAX_FINDINGS:
+            yield LOG_WARNING, f"and {len(summaries) - MAX_FINDINGS:,} more findings, which `latmon report` lists"
+        if summaries and why:
             yield LOG_INFO, f"{who}, {others}"
 
     def _failures(self, watch: RuleEngine) -> Iterator[tuple[int, str]]:
@@ -250,7 +250,7 @@ class RecordingProgress:
             self._write(LOG_INFO, f"recorded {self._progress_line()}")
         rows = self._waiting.ages.oldest
         if waits := not_completed(
-            in_flight_by_device((one.device, one.count, one.age_us, one.at_least) for one in rows)
+            in_flight_by_device((aged.device, aged.count, aged.age_us, aged.at_least) for aged in rows)
         ):
             self._write(LOG_NOTICE, waits)
         for level, found in self._findings.all_reported() if self._line else ():
@@ -642,9 +642,9 @@ class StandingFindings:
     def update(self, current: tuple[Finding, ...], mono_us: int) -> Iterator[tuple[str, Finding]]:
         """Yield BEGAN or ENDED and the finding, for each one that is reported now."""
         least = SEVERITIES.index(self._actions.severity)
-        for one in current:
-            if SEVERITIES.index(one.severity) >= least and self._begins(one, mono_us):
-                yield BEGAN, one
+        for finding in current:
+            if SEVERITIES.index(finding.severity) >= least and self._begins(finding, mono_us):
+                yield BEGAN, finding
         for key, standing in tuple(self._standing.items()):
             if mono_us - standing.last_us >= self._actions.gone_us:
                 del self._standing[key]
@@ -808,10 +808,10 @@ async def _watch(
                 before = frame.health
                 # log and command get the names that a finding has: of cgroups, mount points, threads
                 if engine.take(frame):
-                    for what, one in standing.update(engine.current, frame.mono_us):
-                        log(LEVELS[one.severity], f"{one.severity}, {one.id} {what}: {one.summary}")
+                    for what, finding in standing.update(engine.current, frame.mono_us):
+                        log(LEVELS[finding.severity], f"{finding.severity}, {finding.id} {what}: {finding.summary}")
                         if what == BEGAN:
-                            actor.add(one, frame.wall)
+                            actor.add(finding, frame.wall)
         finally:
             acting.cancel()
             await asyncio.wait({acting})

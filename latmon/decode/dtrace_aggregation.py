@@ -63,10 +63,10 @@ class PrintedRow:
         return self._take(_BARE, text)
 
     def _take(self, row: re.Pattern[str], text: str) -> bool:
-        found = row.fullmatch(text) if len(self.counts) < MAX_ROWS else None
-        if found is None:
+        match = row.fullmatch(text) if len(self.counts) < MAX_ROWS else None
+        if match is None:
             return False
-        sign, label, count = found.groups()
+        sign, label, count = match.groups()
         if sign:
             self.signs[len(self.counts)] = sign
         self.labels.append(int(label))

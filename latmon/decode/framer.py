@@ -256,13 +256,13 @@ class Framer:
         """Add what a map of all I/Os counts for each slot of a device: the counts, sums and maxima of `total`."""
         if spec.role == "histogram" and "total" in spec.stages:
             for key, counts in by_bucket(spec, gained).items():
-                if (one := self._issuer(spec, key)) is not None:
-                    sums.counts[one].update(counts)
+                if (issuer := self._issuer(spec, key)) is not None:
+                    sums.counts[issuer].update(counts)
         elif spec.role in ("bytes", "started") or (spec.role == "sum" and "total" in spec.stages):
             table = {"bytes": sums.bytes, "started": sums.started}.get(spec.role, sums.us)
             for key, n in gained.items():
-                if (one := self._issuer(spec, key)) is not None:
-                    table[one] += n
+                if (issuer := self._issuer(spec, key)) is not None:
+                    table[issuer] += n
 
     def _issuer(self, spec: MapSpec, key: int) -> Issuer | None:
         """Return the cgroup of a key's slot; None for a device without a name."""
@@ -308,19 +308,19 @@ class Framer:
         return bool(self._cgroups) or self._has_processes
 
     def _issued(self, sums: _IssuerSums) -> dict[Issuer, IssuedIO]:
-        found: dict[Issuer, IssuedIO] = {}
+        issued_ios: dict[Issuer, IssuedIO] = {}
         sums.us.update(self._issuers_owed)
         self._issuers_owed = Counter()
-        for one in {**sums.counts, **sums.started, **sums.bytes, **sums.us}:
-            latency = self._scaled(sums.counts[one])
-            us = latency.within(sums.us[one]) if latency else 0
-            if owed := sums.us[one] - us:
-                self._issuers_owed[one] = owed
-            maximum = latency.within_top(sums.maxima[one]) if latency else None
+        for issuer in {**sums.counts, **sums.started, **sums.bytes, **sums.us}:
+            latency = self._scaled(sums.counts[issuer])
+            us = latency.within(sums.us[issuer]) if latency else 0
+            if owed := sums.us[issuer] - us:
+                self._issuers_owed[issuer] = owed
+            maximum = latency.within_top(sums.maxima[issuer]) if latency else None
             latency = replace(latency, sum=us, max=maximum) if latency else latency
-            if latency or sums.bytes[one] or sums.started[one]:
-                found[one] = IssuedIO(latency.count + sums.started[one], sums.bytes[one], latency)
-        return found
+            if latency or sums.bytes[issuer] or sums.started[issuer]:
+                issued_ios[issuer] = IssuedIO(latency.count + sums.started[issuer], sums.bytes[issuer], latency)
+        return issued_ios
 
     def times(self, flow: Flow) -> bool:
         """Return False for flushes that can't be timed one by one."""
@@ -385,16 +385,16 @@ class Framer:
             else:
                 for stage in spec.stages:
                     series = Series(*flow, stage)
-                    had = sums.buckets.get(series)
-                    sums.buckets[series] = counts if had is None else _sum_of(had, counts)
+                    bucket = sums.buckets.get(series)
+                    sums.buckets[series] = counts if bucket is None else _sum_of(bucket, counts)
 
     def _maxima(
         self, spec: MapSpec, values: Iterable[tuple[int, int]], sums: _IntervalSums, issuers: _IssuerSums
     ) -> None:
         for key, us in values:
             flow = self._flow(spec, key)
-            if self._counts_issuers and "total" in spec.stages and (one := self._issuer(spec, key)) is not None:
-                issuers.maxima[one].append(us)
+            if self._counts_issuers and "total" in spec.stages and (issuer := self._issuer(spec, key)) is not None:
+                issuers.maxima[issuer].append(us)
             if flow is not None:
                 for stage in spec.stages:
                     sums.maxima[Series(*flow, stage)].append(us)
@@ -419,18 +419,18 @@ class Framer:
 
     def _histograms(self, sums: _IntervalSums) -> dict[Series, Histogram]:
         """Make histograms; the part of a sum beyond what its I/Os can take waits for the interval that counts those."""
-        made: dict[int, Histogram] = {}
+        new_histograms: dict[int, Histogram] = {}
         """By the identity of their counts, which series of the same I/Os share."""
         for counts in sums.buckets.values():
-            if id(counts) not in made:
-                made[id(counts)] = self._scaled(counts)
-        counted = {series: one for series, counts in sums.buckets.items() if (one := made[id(counts)])}
+            if id(counts) not in new_histograms:
+                new_histograms[id(counts)] = self._scaled(counts)
+        counted = {series: one for series, counts in sums.buckets.items() if (one := new_histograms[id(counts)])}
         for series, us in self._owed.items():
             sums.sums[series] += us
         self._owed = {series: us for series, us in sums.sums.items() if us and series not in counted}
-        for series, one in counted.items():
+        for series, histogram in counted.items():
             if series.stage in self._has_sum:
-                reported = one.within(sums.sums[series])
+                reported = histogram.within(sums.sums[series])
                 self._owed[series], sums.sums[series] = sums.sums[series] - reported, reported
         return {series: self._histogram(series, one, sums) for series, one in counted.items()}
 
@@ -458,8 +458,8 @@ class Framer:
 
 def _flow_place(spec: MapSpec) -> tuple[int, int]:
     """Return the bits of a map's keys that are its device and its op, and where the device's begin."""
-    some = [part for part in spec.key if part.name in ("dev", "op")]
-    return sum((1 << part.bits) - 1 << part.shift for part in some), next((part.shift for part in some), 0)
+    key_parts = [part for part in spec.key if part.name in ("dev", "op")]
+    return sum((1 << part.bits) - 1 << part.shift for part in key_parts), next((part.shift for part in key_parts), 0)
 
 
 def _sum_of(one: Counts, other: Counts) -> Counts:
@@ -575,8 +575,8 @@ class TracerFramer:
             return
         key = number & ((1 << self._bits) - 1)
         if key in self._handlers or len(self._handlers) < _MAX_HANDLERS:
-            self._handlers[key] = found = Handler(UNKNOWN_IRQ if irq is None else irq, record.text)
-            self._callers[found] = UNKNOWN_IRQ if caller is None or caller == irq else caller
+            self._handlers[key] = found_handler = Handler(UNKNOWN_IRQ if irq is None else irq, record.text)
+            self._callers[found_handler] = UNKNOWN_IRQ if caller is None or caller == irq else caller
         else:
             self._left_out += 1
 
@@ -591,10 +591,14 @@ class TracerFramer:
     def interval(self, tick: int | None, thread: Callable[[int], Thread]) -> TracerInterval:
         """Close an interval; `tick` as Framer.interval takes it."""
         series = self._framer.interval(tick)
-        most = [(one, self._maps.latest(one.name)) for one in self._specs if one.role == "depth_most"]
-        gains = [(one, self._maps.gained(one.name)) for one in self._specs if one.role not in AS_IS]
-        maxima = [(one, self._maps.latest(one.name)) for one in self._specs if one.role == "file_max"]
-        unreported = sum(n for one, gained in gains if one.role == "file_suppressed" for n in gained.values())
+        most = [
+            (map_spec, self._maps.latest(map_spec.name)) for map_spec in self._specs if map_spec.role == "depth_most"
+        ]
+        gains = [(map_spec, self._maps.gained(map_spec.name)) for map_spec in self._specs if map_spec.role not in AS_IS]
+        maxima = [
+            (map_spec, self._maps.latest(map_spec.name)) for map_spec in self._specs if map_spec.role == "file_max"
+        ]
+        unreported = sum(n for map_spec, gained in gains if map_spec.role == "file_suppressed" for n in gained.values())
         undecoded = series.undecoded + self._maps.close() + self._left_out
         self._left_out = 0
         if self._manifest.group == PROCESSES:
@@ -668,7 +672,7 @@ class TracerFramer:
         have = Counter({series: sum(us.values()) for series, us in by_total.items()})
         have.update(self._owed)
         self._owed = {series: us for series, us in have.items() if us and series not in histograms}
-        return {series: self._with_sum(series, one, have.get(series)) for series, one in histograms.items()}
+        return {series: self._with_sum(series, histogram, have.get(series)) for series, histogram in histograms.items()}
 
     def _with_sum(self, series: Series, one: Histogram, us: int | None) -> Histogram:
         """Add its sum; where the map was not printed only that of an empty time is known."""
@@ -684,27 +688,27 @@ class TracerFramer:
 
 def joined(intervals: Iterable[TracerInterval], manifests: Iterable[Manifest]) -> TracerInterval:
     """Merge the intervals of the scripts of a process; a stage is absent where no script measures it."""
-    each, known = list(intervals), [one for one in manifests if one.group != PROCESSES]
-    measured = {stage for one in known for stage in one.stages}
-    by_request = [one for one in known if one.group == "stages"]
-    reasons = {stage: why for one in by_request for stage, why in one.absent.items()}
+    each, known = list(intervals), [manifest for manifest in manifests if manifest.group != PROCESSES]
+    measured = {stage for manifest in known for stage in manifest.stages}
+    by_request = [manifest for manifest in known if manifest.group == "stages"]
+    reasons = {stage: why for manifest in by_request for stage, why in manifest.absent.items()}
     includes = _includes(by_request)
     traced = replace(
-        _merge_traced([one.traced for one in each]),
+        _merge_traced([interval.traced for interval in each]),
         includes=includes,
-        bio_includes=_includes(one for one in known if one.group == "bios"),
+        bio_includes=_includes(manifest for manifest in known if manifest.group == "bios"),
         absent=missing_stages(measured, reasons, includes) if by_request else (),
     )
     return TracerInterval(
         traced,
-        sum(one.suppressed for one in each),
-        sum(one.undecoded for one in each),
-        {device: us for one in each for device, us in one.thresholds_us.items()},
-        {device: depths for one in each for device, depths in one.depths.items()},
-        all_waiting(one.in_flight for one in each),
-        tuple(dict.fromkeys(group for one in each for group in one.ages_of)),
-        sum_tables(one.tables for one in each),
-        sum(one.files_left_out for one in each),
+        sum(interval.suppressed for interval in each),
+        sum(interval.undecoded for interval in each),
+        {device: us for interval in each for device, us in interval.thresholds_us.items()},
+        {device: depths for interval in each for device, depths in interval.depths.items()},
+        all_waiting(interval.in_flight for interval in each),
+        tuple(dict.fromkeys(group for interval in each for group in interval.ages_of)),
+        sum_tables(interval.tables for interval in each),
+        sum(interval.files_left_out for interval in each),
     )
 
 
@@ -737,9 +741,9 @@ def with_earlier(later: TracerInterval, earlier: TracerInterval) -> TracerInterv
 def _includes(manifests: Iterable[Manifest]) -> dict[str, tuple[str, ...]]:
     """Return stage -> stages included in it by each script that measures it; for other devices it may be fewer."""
     found: dict[str, tuple[str, ...]] = {}
-    for one in manifests:
-        for stage in {*one.stages, *one.includes}:
-            into = one.includes.get(stage, ())
+    for manifest in manifests:
+        for stage in {*manifest.stages, *manifest.includes}:
+            into = manifest.includes.get(stage, ())
             found[stage] = tuple(name for name in into if stage not in found or name in found[stage])
     return {stage: into for stage, into in found.items() if into}
 
@@ -753,7 +757,10 @@ def _merge_traced(parts: list[Traced]) -> Traced:
         for series, sums in part.by_total.items():
             by_total[series].update(sums)
     return Traced(
-        {series: merge(several) if len(several) > 1 else several[0] for series, several in histograms.items()},
+        {
+            series: merge(several_histograms) if len(several_histograms) > 1 else several_histograms[0]
+            for series, several_histograms in histograms.items()
+        },
         {series: dict(sums) for series, sums in by_total.items()},
         _added(part.unfollowed for part in parts),
         _added(part.paths for part in parts),
@@ -765,11 +772,11 @@ def _merge_traced(parts: list[Traced]) -> Traced:
 
 
 def _added(tables: Iterable[Paths]) -> dict[str, dict[str, int]]:
-    found: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    all_counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for table in tables:
         for device, counts in table.items():
-            found[device].update(counts)
-    return _plain(found)
+            all_counts[device].update(counts)
+    return _plain(all_counts)
 
 
 def _plain(table: Mapping[str, Counter[str]]) -> dict[str, dict[str, int]]:

@@ -138,7 +138,7 @@ def by_stack(spec: MapSpec, values: Mapping[str, object], chains: list[str]) -> 
     """
     codes = {name: code for code, name in enumerate(spec.contexts)}
     number_at = min(part.shift for part in spec.key if part.name != "context")
-    found: Counter[int] = Counter()
+    counts: Counter[int] = Counter()
     for key, n in values.items():
         number, _, stack = key.partition(",")
         if isinstance(n, int) and number.isdecimal() and len(number) < _NUMBER_DIGITS:
@@ -147,8 +147,8 @@ def by_stack(spec: MapSpec, values: Mapping[str, object], chains: list[str]) -> 
                 continue
             named = codes.get(wait_name(functions, spec.functions), _UNKNOWN_CONTEXT)
             code = named if spec.functions else _place(_chain(functions, spec.skips), chains)
-            found[int(number) << number_at | code] += n
-    return dict(found)
+            counts[int(number) << number_at | code] += n
+    return dict(counts)
 
 
 def wait_name(stack: Iterable[str], names: Mapping[str, str]) -> str:
@@ -177,19 +177,19 @@ def sleep_chain(functions: Sequence[str]) -> str:
 
 def _chain(functions: Sequence[str], skips: Collection[str]) -> str:
     """Return `function < caller < its caller`; empty where no function has a name."""
-    own = [one for one in functions if not _TRACING.match(one)]
+    own = [function for function in functions if not _TRACING.match(function)]
     first = next((at for at, one in enumerate(own) if one not in skips), 0)
     return " < ".join(one[:_MAX_FUNCTION] for one in own[first : first + _CALLERS])
 
 
 def folded(values: Mapping[str, object]) -> dict[str, int]:
     """Return a map whose keys are kernel stacks as `outermost;...;innermost` -> count."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for stack, n in values.items():
         own = [one for one in _FUNCTION.findall(stack) if not _TRACING.match(one)]
         if isinstance(n, int):
-            found[";".join(one[:_MAX_FUNCTION] for one in reversed(own)) or "unknown"] += n
-    return dict(found)
+            counts[";".join(one[:_MAX_FUNCTION] for one in reversed(own)) or "unknown"] += n
+    return dict(counts)
 
 
 def folded_with_user(values: Mapping[str, object]) -> dict[tuple[int, str], int]:
@@ -197,7 +197,7 @@ def folded_with_user(values: Mapping[str, object]) -> dict[tuple[int, str], int]
 
     A name of the user's may be any text, because its program chooses it.
     """
-    found: Counter[tuple[int, str]] = Counter()
+    counts: Counter[tuple[int, str]] = Counter()
     for key, n in values.items():
         pid, _, stacks = key.partition(",")
         kernel, _, user = stacks.partition(",\n")
@@ -205,8 +205,8 @@ def folded_with_user(values: Mapping[str, object]) -> dict[tuple[int, str], int]
             ((folded_kernel, _),) = folded({kernel: n}).items()
             names = filter(None, map(_user_function, reversed(user.split("\n"))))
             frames = [name for name, _ in groupby(names)]
-            found[int(pid), ";".join([*frames, folded_kernel])] += n
-    return dict(found)
+            counts[int(pid), ";".join([*frames, folded_kernel])] += n
+    return dict(counts)
 
 
 def _user_function(line: str) -> str:
@@ -376,14 +376,14 @@ def _timed(table: Table[Row, V], row_cells: Mapping[str, _CellCounts]) -> int:
 
 def patterns(gains: Gains, device_name: Callable[[int], str | None]) -> dict[Flow, Pattern]:
     """Return where the issued I/Os lay and how they were flagged; a code has a bit for each field after the first."""
-    found: dict[Flow, Pattern] = {}
+    found_patterns: dict[Flow, Pattern] = {}
     for spec, key, gained in by_key(gains, "pattern"):
         device, code, n = device_name(spec.part("dev").read(key)), spec.part("pattern").read(key), sum(gained.values())
         if device is not None:
             flow = Flow(device, op_name(spec.part("op").read(key)))
             flagged = Pattern(n, *(n * (code >> bit & 1) for bit in range(len(PATTERN) - 1)))
-            found[flow] = PATTERNS.value.add(found.get(flow, Pattern()), flagged)
-    return found
+            found_patterns[flow] = PATTERNS.value.add(found_patterns.get(flow, Pattern()), flagged)
+    return found_patterns
 
 
 def wakeups(gains: Gains, thread: Callable[[int], Thread], bits: int = BITS) -> dict[ThreadNumber, Wakeups]:
@@ -407,7 +407,11 @@ def wakeups(gains: Gains, thread: Callable[[int], Thread], bits: int = BITS) -> 
         else:
             delays[pid].update(counts)
     return by_thread(
-        Wakeups(thread(pid), _histogram(counts, sums[pid], bits), *(dict(one.get(pid, {})) for one in others.values()))
+        Wakeups(
+            thread(pid),
+            _histogram(counts, sums[pid], bits),
+            *(dict(all_counts.get(pid, {})) for all_counts in others.values()),
+        )
         for pid, counts in sorted(delays.items())
     )
 
@@ -416,9 +420,9 @@ def thread_label(thread: Callable[[int], Thread], pid: int, priority: int | None
     """Return `comm (prio N)`; empty for the idle task, the pid where no name is known."""
     if pid == 0:
         return ""
-    found = thread(pid)
-    prio = found.priority if priority is None else priority
-    return f"{found.comm or f'pid {pid}'} (prio {prio})" if prio >= 0 else found.comm or f"pid {pid}"
+    found_thread = thread(pid)
+    prio = found_thread.priority if priority is None else priority
+    return f"{found_thread.comm or f'pid {pid}'} (prio {prio})" if prio >= 0 else found_thread.comm or f"pid {pid}"
 
 
 def by_key(gains: Gains, role: str = "") -> Iterator[tuple[MapSpec, int, Counts]]:
@@ -449,8 +453,12 @@ def files(
         for key, us in values.items():
             if (series := _file_series(spec, key, file_system)) is not None:
                 highest[series].append(us)
-    found = {one: _histogram(counts, sums[one], bits) for one, counts in counted.items()}
-    return {one: replace(latency, max=latency.within_top(highest[one])) for one, latency in found.items() if latency}
+    histograms = {file_series: _histogram(counts, sums[file_series], bits) for file_series, counts in counted.items()}
+    return {
+        file_series: replace(latency, max=latency.within_top(highest[file_series]))
+        for file_series, latency in histograms.items()
+        if latency
+    }
 
 
 def _file_series(spec: MapSpec, key: int, file_system: Callable[[int], FileSystem]) -> FileSeries | None:
@@ -466,7 +474,7 @@ def _file_series(spec: MapSpec, key: int, file_system: Callable[[int], FileSyste
 
 def file_times(gains: Gains, file_system: Callable[[int], FileSystem]) -> dict[FilePart, int]:
     """Return the parts of the time of operations on files."""
-    found: Counter[FilePart] = Counter()
+    counter: Counter[FilePart] = Counter()
     for spec, key, counts in by_key(gains, "file_"):
         if spec.role not in _FILE_TIMES:
             continue
@@ -475,8 +483,8 @@ def file_times(gains: Gains, file_system: Callable[[int], FileSystem]) -> dict[F
         if call < len(FILE_OPS) and us:
             its = file_system(spec.part("dev").read(key))
             name = part if part in FILE_PARTS else ASLEEP
-            found[FilePart(its.device, FILE_OPS[call], its.mount, its.kind, name)] += us
-    return dict(found)
+            counter[FilePart(its.device, FILE_OPS[call], its.mount, its.kind, name)] += us
+    return dict(counter)
 
 
 _FILE_TIMES = {"file_own_io": OWN_IO, "file_cpu": FOR_CPU, "file_asleep": ""}
@@ -485,8 +493,8 @@ _FILE_TIMES = {"file_own_io": OWN_IO, "file_cpu": FOR_CPU, "file_asleep": ""}
 
 def _histogram(counts: Counts, us: int, bits: int = BITS) -> Histogram:
     """Return a histogram with its sum; a map of sums is printed after that of its runs and may be ahead of them."""
-    found = Histogram.of(counts).coarsen(bits)
-    return replace(found, sum=found.within(us))
+    histogram = Histogram.of(counts).coarsen(bits)
+    return replace(histogram, sum=histogram.within(us))
 
 
 def context_name(spec: MapSpec, key: int, chains: Sequence[str] = ()) -> str:
@@ -638,28 +646,28 @@ class _DepthCounts:
 
 def depths(gains: Maps, most: Mapping[int, int], device_name: Name) -> dict[str, Depths]:
     """Return the depths of each device that had I/O. `most`: dev_t -> the largest depth, where it was above EXACT."""
-    found: defaultdict[int, _DepthCounts] = defaultdict(_DepthCounts)
+    all_counts: defaultdict[int, _DepthCounts] = defaultdict(_DepthCounts)
     for spec, counts in gains:
         if not spec.role.startswith("depth_"):
             continue
         dev, depth = spec.part("dev"), None if spec.role == "depth_corrected" else spec.part("depth")
         for key, n in counts.items():
-            one = found[dev.read(key)]
+            depth_counts = all_counts[dev.read(key)]
             if depth is None:
-                one.corrected += n
+                depth_counts.corrected += n
             else:
-                one.counts[spec.role][depth_of(depth.read(key))] += n
-    named = {number: name for number in found if (name := device_name(number)) is not None}
-    return {name: found[number].depths(most.get(number)) for number, name in named.items()}
+                depth_counts.counts[spec.role][depth_of(depth.read(key))] += n
+    named = {number: name for number in all_counts if (name := device_name(number)) is not None}
+    return {name: all_counts[number].depths(most.get(number)) for number, name in named.items()}
 
 
 def _latency(ios: Mapping[int, int], times: Mapping[int, int]) -> dict[int, Took]:
-    found: dict[int, Took] = {}
+    times_taken: dict[int, Took] = {}
     for depth, n in ios.items():
         end = coarse_end(depth)
-        had = found.get(end, Took(0, 0))
-        found[end] = Took(had.ios + n, had.time_us + times.get(depth, 0))
-    return found
+        took = times_taken.get(end, Took(0, 0))
+        times_taken[end] = Took(took.ios + n, took.time_us + times.get(depth, 0))
+    return times_taken
 
 
 def most_of(maps: Maps, tick: int | None) -> dict[int, int]:
@@ -688,7 +696,7 @@ class NewestAges:
         each = list(maps)
         since_ns = max((n for spec, values in each if spec.role == "depth_since" for n in values.values()), default=0)
         if since_ns:
-            waiting = [one for record in records if (one := self._in_flight(record)) is not None]
+            waiting = [in_flight for record in records if (in_flight := self._in_flight(record)) is not None]
             older = self._older((spec, values) for spec, values in each if spec.role == "depth_older")
             counted = dict.fromkeys(AGES_S, 0) | older
             since_us, at_us = ((stamp_ns - ahead_ns) // 1000 for stamp_ns in (since_ns, at_ns))
@@ -700,13 +708,13 @@ class NewestAges:
         return newest
 
     def _older(self, maps: Maps) -> dict[int, int]:
-        found: Counter[int] = Counter()
+        counts: Counter[int] = Counter()
         for spec, values in maps:
             for key, n in values.items():
                 age = spec.part("age").read(key)
                 if age < len(AGES_S) and self._device_name(spec.part("dev").read(key)) is not None:
-                    found[AGES_S[age]] += n
-        return dict(found)
+                    counts[AGES_S[age]] += n
+        return dict(counts)
 
     def _in_flight(self, record: Record) -> InFlight | None:
         number, begun = record.get("dev"), record.get("begun_ns")
@@ -730,12 +738,12 @@ class NewestAges:
 
 def all_waiting(parts: Iterable[InFlightList | None]) -> InFlightList | None:
     """Merge the lists of scripts that follow different devices; all are known since the latest of their begins."""
-    reported = [one for one in parts if one is not None]
+    reported = [part for part in parts if part is not None]
     if not reported:
         return None
     older: Counter[int] = Counter()
-    for one in reported:
-        older.update(one.older)
+    for in_flight_list in reported:
+        older.update(in_flight_list.older)
     waiting = [each for one in reported for each in one.oldest]
     since_us, at_us = max(one.since_us for one in reported), min(one.at_us for one in reported)
     return InFlightList(_oldest(waiting), dict(older), since_us, at_us, _all_devices(reported))
@@ -755,7 +763,7 @@ def followed(in_flight: InFlightList, groups: Collection[str], timed: Mapping[st
 
 def _all_devices(reported: list[InFlightList]) -> tuple[str, ...]:
     """Return the devices that the scripts follow together; empty, for all, if one of them follows all devices."""
-    each = [one.devices for one in reported]
+    each = [in_flight_list.devices for in_flight_list in reported]
     return tuple(dict.fromkeys(name for some in each for name in some)) if all(each) else ()
 
 

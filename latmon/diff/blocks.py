@@ -264,7 +264,7 @@ class CaptureSpan:
     @property
     def assumed_lengths(self) -> list[str]:
         """Return what an import assumed of the length of windows, of each run; empty: the length was measured."""
-        return [text for one in self.runs or (self,) if (text := one.origin.assumed_length)]
+        return [text for capture_span in self.runs or (self,) if (text := capture_span.origin.assumed_length)]
 
     @property
     def seconds(self) -> float | None:
@@ -274,7 +274,7 @@ class CaptureSpan:
     @property
     def ages(self) -> tuple[Ages, ...]:
         """Return the ages of the I/Os in flight at the end, of several runs at the end of each."""
-        return tuple(one.waiting.ages for one in self.runs or (self,))
+        return tuple(capture_span.waiting.ages for capture_span in self.runs or (self,))
 
     def series(self) -> list[Series]:
         return list(self.bits)
@@ -285,8 +285,10 @@ class CaptureSpan:
         for unit in self.units:
             add(counts, unit.counts.get(series, {}).items())
         known, bound = self._known.get(series, -1), self._bounds.get(series, -1)
-        whole = Histogram.of(counts, None, known if known >= max(bound, 0) else None, self.bits.get(series, bits))
-        return whole.coarsen(bits) if whole.bits > bits else whole
+        whole_histogram = Histogram.of(
+            counts, None, known if known >= max(bound, 0) else None, self.bits.get(series, bits)
+        )
+        return whole_histogram.coarsen(bits) if whole_histogram.bits > bits else whole_histogram
 
     def _open(self) -> None:
         """Begin a unit; merge pairs first if there are too many, or too many buckets in them."""
@@ -333,10 +335,10 @@ class CaptureSpan:
 
 def period_of(name: str, origin: Origin, devices: Iterable[Device], frames: Iterable[Frame]) -> CaptureSpan:
     """Return the span of these frames."""
-    made = CaptureSpan(name, origin, origin.settings, {one.name: one for one in devices})
+    capture_span = CaptureSpan(name, origin, origin.settings, {device.name: device for device in devices})
     for frame in frames:
-        made.add(frame)
-    return made
+        capture_span.add(frame)
+    return capture_span
 
 
 def of_runs(runs: Sequence[CaptureSpan]) -> CaptureSpan:
@@ -348,28 +350,28 @@ def of_runs(runs: Sequence[CaptureSpan]) -> CaptureSpan:
     first = runs[0]
     if len(runs) == 1:
         return first
-    made = CaptureSpan(", ".join(one.name for one in runs), first.origin, first.settings, runs=tuple(runs))
+    capture_span = CaptureSpan(", ".join(one.name for one in runs), first.origin, first.settings, runs=tuple(runs))
     weigh_alike(runs)
     for run in runs:
-        made.absorb(run)
+        capture_span.absorb(run)
         for series, bits in run.bits.items():
-            if series in made.bits or len(made.bits) < MAX_SERIES:
-                made.bits[series] = min(bits, made.bits.get(series, bits))
+            if series in capture_span.bits or len(capture_span.bits) < MAX_SERIES:
+                capture_span.bits[series] = min(bits, capture_span.bits.get(series, bits))
     least_us = max(*(one.us / len(one.units) for one in runs), sum(one.us for one in runs) / MAX_UNITS)
-    made.units = [unit for run in runs for unit in _even(run, least_us, made.bits)]
+    capture_span.units = [unit for run in runs for unit in _even(run, least_us, capture_span.bits)]
     if all(one.findings is not None for one in runs):
-        made.findings = {key: text for one in reversed(runs) for key, text in (one.findings or {}).items()}
-        made.not_evaluated = frozenset.intersection(*(one.not_evaluated for one in runs))
-    return made
+        capture_span.findings = {key: text for one in reversed(runs) for key, text in (one.findings or {}).items()}
+        capture_span.not_evaluated = frozenset.intersection(*(one.not_evaluated for one in runs))
+    return capture_span
 
 
 def weigh_alike(runs: Iterable[CaptureSpan]) -> None:
     """Bring what is of the tracer's sample to one weight in all spans."""
-    every = list(runs)
+    capture_spans = list(runs)
     rates = SampleRates()
-    for run in every:
+    for run in capture_spans:
         rates.add(run.sums.rates.frames)
-    for run in every:
+    for run in capture_spans:
         run.weigh_as(rates.one_in)
 
 
@@ -415,7 +417,7 @@ def _put(into: dict[K, tuple[int, int]], key: K, pair: tuple[int, int]) -> None:
 
 def _done(frame: Frame) -> Mapping[Flow, Completed]:
     """Return completions as the kernel counts them, else as the probe saw them."""
-    return {**frame.seen, **{flow: one for flow, one in frame.kernel.items() if one.count}}
+    return {**frame.seen, **{flow: completed for flow, completed in frame.kernel.items() if completed.count}}
 
 
 def exceedances(period: CaptureSpan, series: Series, bits: int, cuts: Sequence[int]) -> Exceedances:

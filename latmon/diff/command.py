@@ -53,13 +53,13 @@ def read(argument: str, settings: Settings = DEFAULT) -> CaptureSpan:
     with streams.Progress(f"reading {streams.named(path)}") as recording.progress:
         fill = _before_mark(recording, path, before, argument) if before else _from_mark(recording, path, note)
         # 20 minutes are enough units; of less than that reading each window is as quick
-        made = _filled(*fill(True), settings)
-        if len(made.units) < ENOUGH_MINUTES:
-            made = _filled(*fill(False), settings)
-    made.damage, made.is_live = tuple(recording.damage), recording.is_live
-    if not made.units:
+        capture_span = _filled(*fill(True), settings)
+        if len(capture_span.units) < ENOUGH_MINUTES:
+            capture_span = _filled(*fill(False), settings)
+    capture_span.damage, capture_span.is_live = tuple(recording.damage), recording.is_live
+    if not capture_span.units:
         raise RecordingError(f"{clean(argument, 200)} contains no window: there is nothing to compare.")
-    return made
+    return capture_span
 
 
 def _before_mark(recording: Recording, path: Path, wanted: re.Match[str], argument: str) -> Fill:
@@ -87,11 +87,11 @@ def _before_mark(recording: Recording, path: Path, wanted: re.Match[str], argume
             raise UsageError(f"{clean(argument, 200)!r}: {error}") from None
 
     def fill(by_minutes: bool) -> tuple[CaptureSpan, Iterable[Item | Minute]]:
-        made = _empty(recording, name, by_minutes)
-        made.settings = with_marks(made.settings, noted)
+        capture_span = _empty(recording, name, by_minutes)
+        capture_span.settings = with_marks(capture_span.settings, noted)
         items = recording.summed(since_us + 1, until_us) if by_minutes else recording.between(since_us + 1, until_us)
         whole = (one for one in items if not isinstance(one, Frame | Minute) or one.mono_us - one.dt_us >= mark_us)
-        return made, whole
+        return capture_span, whole
 
     return fill
 
@@ -102,36 +102,36 @@ def _from_mark(recording: Recording, path: Path, note: str) -> Fill:
     name = note or path.name.removesuffix(".gz").removesuffix(".jsonl").removesuffix(".latmon")
 
     def fill(by_minutes: bool) -> tuple[CaptureSpan, Iterable[Item | Minute]]:
-        made = _empty(recording, name, by_minutes)
+        capture_span = _empty(recording, name, by_minutes)
         items: Iterable[Item | Minute] = recording.summed() if by_minutes else recording
-        return made, _after(made, items, note) if note else items
+        return capture_span, _after(capture_span, items, note) if note else items
 
     return fill
 
 
 def _empty(recording: Recording, name: str, by_minutes: bool) -> CaptureSpan:
-    devices = {one.name: one for one in recording.devices}
-    made = CaptureSpan(clean(name, 40), recording.origin, recording.origin.settings, devices)
+    devices = {device.name: device for device in recording.devices}
+    capture_span = CaptureSpan(clean(name, 40), recording.origin, recording.origin.settings, devices)
     if by_minutes:
-        made.by_minutes()
-    return made
+        capture_span.by_minutes()
+    return capture_span
 
 
-def _filled(made: CaptureSpan, items: Iterable[Item | Minute], settings: Settings) -> CaptureSpan:
+def _filled(capture_span: CaptureSpan, items: Iterable[Item | Minute], settings: Settings) -> CaptureSpan:
     engine: RuleEngine | None = None
     for item in items:
         if isinstance(item, Frame | Minute):
             # only now: the devices that came before the first window of the span are known
-            engine = engine or RuleEngine(made.origin, tuple(made.devices.values()), settings)
-            made.add(item)
+            engine = engine or RuleEngine(capture_span.origin, tuple(capture_span.devices.values()), settings)
+            capture_span.add(item)
             engine.take(item)
         elif isinstance(item, Gap):
-            made.add(item)
+            capture_span.add(item)
     if engine is not None:
         engine.finish()
-        made.findings = {one.worst.key: one.worst.summary for one in engine.episodes}
-        made.not_evaluated = engine.silent
-    return made
+        capture_span.findings = {episode.worst.key: episode.worst.summary for episode in engine.episodes}
+        capture_span.not_evaluated = engine.silent
+    return capture_span
 
 
 def _noted(recording: Recording, path: Path, note: str) -> str:
@@ -139,7 +139,7 @@ def _noted(recording: Recording, path: Path, note: str) -> str:
     texts: dict[str, None] = {}
     for item in recording.summed():
         texts.update((mark.text, None) for mark in _marks(item) if len(texts) < _MAX_NOTES)
-    fitting = [note] if note in texts else [one for one in texts if one.startswith(note)]
+    fitting = [note] if note in texts else [text for text in texts if text.startswith(note)]
     if len(fitting) == 1:
         return fitting[0]
     known = ", ".join(repr(clean(one)) for one in (fitting or list(texts))[-_SHOWN:])
@@ -164,9 +164,9 @@ def runs_of(path: Path) -> list[str]:
 
 def _parted(argument: str) -> tuple[Path, str]:
     """Return path and note; an existing file with @ in its name has no note."""
-    whole = Path(argument)
-    if "@" not in argument or paths.mode(whole):
-        return whole, ""
+    path = Path(argument)
+    if "@" not in argument or paths.mode(path):
+        return path, ""
     file, _, note = argument.rpartition("@")
     while "@" in file and not paths.mode(Path(file)):
         file, _, more = file.rpartition("@")
@@ -176,7 +176,7 @@ def _parted(argument: str) -> tuple[Path, str]:
     return Path(file), note
 
 
-def _after(made: CaptureSpan, items: Iterable[Item | Minute], note: str) -> Iterator[Item | Minute]:
+def _after(capture_span: CaptureSpan, items: Iterable[Item | Minute], note: str) -> Iterator[Item | Minute]:
     """Yield the items between the mark and the next one, without the windows that contain the marks."""
     marks: list[Mark] = []
     inside = False
@@ -187,10 +187,10 @@ def _after(made: CaptureSpan, items: Iterable[Item | Minute], note: str) -> Iter
             return
         if put and put[-1].text == note:
             inside = True
-            made.settings = with_marks(made.settings, marks)
+            capture_span.settings = with_marks(capture_span.settings, marks)
         if isinstance(item, Frame | Minute):
             frame = item if isinstance(item, Frame) else item.frame
-            made.devices.update((one.name, one) for one in frame.devices)
+            capture_span.devices.update((device.name, device) for device in frame.devices)
             if inside and item.mono_us - item.dt_us >= marks[-1].mono_us:
                 yield item
         elif inside:
@@ -215,7 +215,7 @@ def compared(
     if sides:
         a, b = (of_runs([read(one, rules) for one in some]) for some in sides)
         return pair_report(compare(a, b))
-    periods = [read(one, rules) for one in arguments]
+    periods = [read(argument, rules) for argument in arguments]
     if len(periods) == _PAIR and not setting:
         return pair_report(compare(*periods))
     return sweep_report(sweep_of(periods, setting))

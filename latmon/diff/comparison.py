@@ -146,7 +146,7 @@ class Comparison:
     @property
     def correlation(self) -> float:
         """Return the correlation of neighbouring blocks that is left: above 0.3 the spans are too short."""
-        return max(one.correlation for one in self.lengths.values())
+        return max(block_counts.correlation for block_counts in self.lengths.values())
 
 
 def compare(a: CaptureSpan, b: CaptureSpan) -> Comparison:
@@ -170,7 +170,7 @@ def compare(a: CaptureSpan, b: CaptureSpan) -> Comparison:
             for s, pair in pairs.items()
         ),
         lengths,
-        sum(len(some) for some in results.values()),
+        sum(len(cut_results) for cut_results in results.values()),
         _only(a, b),
         _only(b, a),
         unlike,
@@ -194,7 +194,7 @@ def _comparable(a: CaptureSpan, b: CaptureSpan) -> list[Series]:
 
 
 def _enough_traced(series: Series, *sides: CaptureSpan) -> bool:
-    return all(one.total(series, one.bits[series]).count >= TRACED_FEWEST for one in sides)
+    return all(capture_span.total(series, capture_span.bits[series]).count >= TRACED_FEWEST for capture_span in sides)
 
 
 def _is_unlike(series: Series, a: CaptureSpan, b: CaptureSpan) -> bool:
@@ -209,29 +209,35 @@ def _only(one: CaptureSpan, other: CaptureSpan) -> tuple[Series, ...]:
 def _led(change: SeriesChange, a: CaptureSpan, b: CaptureSpan, *, tested: bool) -> SeriesChange:
     """Return the change with its very long I/Os and cause, and with the plain name of its series."""
     series = plain(change.series)
-    made = replace(change, series=series, traced=series != change.series, includes=a.includes.get(change.series, ()))
+    series_change = replace(
+        change, series=series, traced=series != change.series, includes=a.includes.get(change.series, ())
+    )
     if series.stage != "total":
-        return made
-    found = extreme(a, b, series, (change.a, change.b))
+        return series_change
+    other_extreme = extreme(a, b, series, (change.a, change.b))
     if not (change.changed or not tested):
-        return replace(made, extreme=found)
+        return replace(series_change, extreme=other_extreme)
     tail = change.where == "tail"
-    low, high = (change.tail.cut_us, None) if tail else (0, found.above_us if found else None)
+    low, high = (change.tail.cut_us, None) if tail else (0, other_extreme.above_us if other_extreme else None)
     moved = change.tail.direction if tail else change.body.direction or change.tail.direction
     slower = None if not moved else int(moved > 0)
-    return replace(made, extreme=found, cause=cause(a, b, series, low, high, slower=slower))
+    return replace(series_change, extreme=other_extreme, cause=cause(a, b, series, low, high, slower=slower))
 
 
 def _enough(*sides: CaptureSpan) -> bool:
-    return all(len(one.units) >= neighbours.UNITS and one.us >= neighbours.UNITS_US for one in sides)
+    return all(
+        len(capture_span.units) >= neighbours.UNITS and capture_span.us >= neighbours.UNITS_US for capture_span in sides
+    )
 
 
 def _is_total(series: Series, *sides: CaptureSpan) -> bool:
     """Return whether a stage has the same counts as the total in each of them."""
     total = series._replace(stage="total")
     return all(
-        total in one.bits and one.total(total, one.bits[total]).buckets == one.total(series, one.bits[series]).buckets
-        for one in sides
+        total in capture_span.bits
+        and capture_span.total(total, capture_span.bits[total]).buckets
+        == capture_span.total(series, capture_span.bits[series]).buckets
+        for capture_span in sides
     )
 
 
@@ -249,8 +255,8 @@ def _test_part(series: Sequence[SeriesCuts], part: str, how: BlockCounts, into: 
     cuts = [(one, cut) for one in series for cut in one.of(part)]
     rows = [row for one in series for row in one.rows(how, one.of(part))]
     weighed = statistics.weigh(rows, how.correlation, len(PARTS))
-    for (one, cut), row, found in zip(cuts, rows, weighed.found, strict=True):
-        into.setdefault(one.series, []).append(_CutResult(cut, row, found, weighed.critical))
+    for (series_cuts, cut), row, row_result in zip(cuts, rows, weighed.found, strict=True):
+        into.setdefault(series_cuts.series, []).append(_CutResult(cut, row, row_result, weighed.critical))
 
 
 def _pair(a: CaptureSpan, b: CaptureSpan, series: Series) -> tuple[Histogram, Histogram]:
@@ -275,21 +281,24 @@ def _change(
         shifts.append(Shift(name, a.bounded(a.quantile(q)), b.bounded(b.quantile(q)), value, interval, tops))
     shifts.append(Shift("max", a.bounded(a.max_bound), b.bounded(b.max_bound), tops=tops))
     body, tail = (
-        _moved([one for one in results if one.cut.part == q], pair, _why(pair, cuts, q, lengths[q])) for q in PARTS
+        _moved(
+            [cut_result for cut_result in results if cut_result.cut.part == q], pair, _why(pair, cuts, q, lengths[q])
+        )
+        for q in PARTS
     )
     reported = [
         hypotheses.DetectionLimit(
-            bucket_bounds(one.cut.bucket, a.bits)[0],
-            one.cut.part,
-            one.row.least,
-            one.found.error,
-            one.critical,
-            statistics.internal_difference(one.row),
-            sum(one.row.shares) / 2,
-            one.row.factor,
-            math.sqrt(statistics.least_variance(one.row)),
+            bucket_bounds(cut_result.cut.bucket, a.bits)[0],
+            cut_result.cut.part,
+            cut_result.row.least,
+            cut_result.found.error,
+            cut_result.critical,
+            statistics.internal_difference(cut_result.row),
+            sum(cut_result.row.shares) / 2,
+            cut_result.row.factor,
+            math.sqrt(statistics.least_variance(cut_result.row)),
         )
-        for one in results
+        for cut_result in results
     ]
     return SeriesChange(series, a, b, tuple(shifts), body, tail, hypotheses.seen(merge([a, b]), reported))
 
@@ -300,7 +309,7 @@ def _why(pair: tuple[Histogram, Histogram], cuts: SeriesCuts | None, part: str, 
         return "too few windows"
     if how.correlation > DRIFT:
         return DRIFTS
-    count = sum(one.count for one in pair)
+    count = sum(histogram.count for histogram in pair)
     need = FEWEST * (4 if part == "body" else 100)
     return f"{count} I/Os" if count < need else "all in one bucket"
 
@@ -308,9 +317,11 @@ def _why(pair: tuple[Histogram, Histogram], cuts: SeriesCuts | None, part: str, 
 def _moved(results: Sequence[_CutResult], pair: tuple[Histogram, Histogram], why: str) -> PartChange:
     if not results:
         return PartChange(None, why=why)
-    sure = [one for one in results if one.found.p <= statistics.ALPHA]
+    sure = [cut_result for cut_result in results if cut_result.found.p <= statistics.ALPHA]
     steady = [
-        one for one in sure if abs(one.row.shares[1] - one.row.shares[0]) > statistics.internal_difference(one.row)
+        cut_result
+        for cut_result in sure
+        if abs(cut_result.row.shares[1] - cut_result.row.shares[0]) > statistics.internal_difference(cut_result.row)
     ]
     if sure and not steady:
         return PartChange(None, why=VARIES)
@@ -328,7 +339,7 @@ def _order(series: Series) -> tuple[object, ...]:
 
 def devices_of(some: Iterable[Series]) -> list[str]:
     """Return the devices, each once."""
-    return list(dict.fromkeys(one.device for one in some))
+    return list(dict.fromkeys(series.device for series in some))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -424,10 +435,10 @@ def sweep_of(periods: Sequence[CaptureSpan], wanted: str = "") -> Sweep:
     """
     setting, values = (wanted, values_of(periods, wanted)) if wanted else swept(periods)
     if not setting:
-        return Sweep("", tuple(one.name for one in periods), tuple(periods), tuple(periods))
+        return Sweep("", tuple(period.name for period in periods), tuple(periods), tuple(periods))
     groups: dict[str, list[CaptureSpan]] = {}
-    for value, one in zip(values, periods, strict=True):
-        groups.setdefault(value, []).append(one)
+    for value, capture_span in zip(values, periods, strict=True):
+        groups.setdefault(value, []).append(capture_span)
     ranked = sorted(groups, key=_rank)
     return Sweep(setting, tuple(ranked), tuple(of_runs(groups[one]) for one in ranked), tuple(periods))
 
@@ -458,10 +469,13 @@ def runs_of(a: CaptureSpan, b: CaptureSpan) -> tuple[tuple[SweepTable, ...], tup
     """Return a table of runs of each side, of all devices, and their ranges; nothing if neither has several runs."""
     if not (a.runs or b.runs):
         return (), ()
-    sides = [one.runs or (one,) for one in (a, b)]
-    whole = sweep(Sweep("", tuple(run.name for side in sides for run in side), (*sides[0], *sides[1])))
+    sides = [capture_span.runs or (capture_span,) for capture_span in (a, b)]
+    sweep_table = sweep(Sweep("", tuple(run.name for side in sides for run in side), (*sides[0], *sides[1])))
     first = len(sides[0])
-    tables = replace(whole, rows=whole.rows[:first], trends=()), replace(whole, rows=whole.rows[first:], trends=())
+    tables = (
+        replace(sweep_table, rows=sweep_table.rows[:first], trends=()),
+        replace(sweep_table, rows=sweep_table.rows[first:], trends=()),
+    )
     spreads = (_spread(column, *tables) for column in COLUMNS)
     return tables, tuple(spread for spread in spreads if spread is not None)
 
@@ -482,19 +496,19 @@ def _spread(column: str, a: SweepTable, b: SweepTable) -> Spread | None:
 
 def devices(periods: Iterable[CaptureSpan]) -> list[str]:
     """Return the devices of which all captures have I/O."""
-    found = [{flow.device for unit in one.units for flow in unit.done} for one in periods]
+    found = [{flow.device for unit in capture_span.units for flow in unit.done} for capture_span in periods]
     return sorted(set.intersection(*found), key=by_name) if found else []
 
 
 def swept(periods: Sequence[CaptureSpan]) -> tuple[str, list[str]]:
     """Return the one setting that differs in all captures, with its values; empty if there is none or several."""
-    every = [differing(periods[0], one) for one in periods[1:]]
-    shared = {(one.section, one.name) for one in every[0]} if every else set()
-    for some in every[1:]:
-        shared &= {(one.section, one.name) for one in some}
+    every = [differing(periods[0], capture_span) for capture_span in periods[1:]]
+    shared = {(difference.section, difference.name) for difference in every[0]} if every else set()
+    for differences in every[1:]:
+        shared &= {(difference.section, difference.name) for difference in differences}
     found: dict[tuple[str, str], list[str]] = {}
     for key in sorted(shared):
-        first = next(one.a for one in every[0] if (one.section, one.name) == key)
+        first = next(difference.a for difference in every[0] if (difference.section, difference.name) == key)
         values = [first, *(_value(some, key) for some in every)]
         if len(set(values)) == len(values) and all(values):
             found[key] = values
@@ -506,7 +520,7 @@ def swept(periods: Sequence[CaptureSpan]) -> tuple[str, list[str]]:
 
 
 def _value(some: Sequence[Difference], key: tuple[str, str]) -> str:
-    return next(one.b for one in some if (one.section, one.name) == key)
+    return next(difference.b for difference in some if (difference.section, difference.name) == key)
 
 
 def _rank(value: str) -> tuple[int, float, str]:
@@ -538,9 +552,9 @@ def _row(period: CaptureSpan, name: str, device: str, view: UserView) -> SweepRo
 
 def _latency(period: CaptureSpan, device: str) -> Histogram:
     totals = (one for one in period.series() if one.stage == "total" and device in ("", one.device))
-    some = without_volumes(period, totals)
-    bits = min((period.bits[one] for one in some), default=0)
-    return merge(period.total(one, bits) for one in some)
+    series = without_volumes(period, totals)
+    bits = min((period.bits[one] for one in series), default=0)
+    return merge(period.total(one, bits) for one in series)
 
 
 def _trend(column: str, rows: Sequence[SweepRow]) -> Trend | None:

@@ -131,12 +131,13 @@ def user_views(periods: Sequence[CaptureSpan], device: str = "") -> tuple[UserVi
     Of all, a volume whose disks are measured too is not counted again.
     """
     totals = [
-        [one for one in period.series() if one.stage == "total" and device in ("", one.device)] for period in periods
+        [series for series in period.series() if series.stage == "total" and device in ("", series.device)]
+        for period in periods
     ]
-    timed = [without_volumes(period, some) for period, some in zip(periods, totals, strict=True)]
-    bars = {period.threshold_us(one.device) for period, some in zip(periods, timed, strict=True) for one in some}
+    timed = [without_volumes(period, series) for period, series in zip(periods, totals, strict=True)]
+    bars = {period.threshold_us(series.device) for period, some in zip(periods, timed, strict=True) for series in some}
     common = bars.pop() if len(bars) == 1 else None
-    return tuple(_user_view(period, some, common, device) for period, some in zip(periods, timed, strict=True))
+    return tuple(_user_view(period, series, common, device) for period, series in zip(periods, timed, strict=True))
 
 
 def without_volumes(period: CaptureSpan, keys: Iterable[_Key]) -> list[_Key]:
@@ -147,13 +148,15 @@ def without_volumes(period: CaptureSpan, keys: Iterable[_Key]) -> list[_Key]:
 
 
 def _user_view(period: CaptureSpan, timed: Sequence[Series], common: int | None, device: str) -> UserView:
-    totals = [period.total(one, period.bits[one]) for one in timed]
+    totals = [period.total(series, period.bits[series]) for series in timed]
     if common is not None:
-        names = {one.device for one in timed}
+        names = {series.device for series in timed}
         above = sum(count for flow, count in period.above.items() if flow.device in names)
     else:
-        above = sum(n for one in totals for at, n in one.buckets if bucket_bounds(at, one.bits)[0] >= _BAR_US)
-    longest = max((one for one in totals if one), key=lambda one: one.max_bound or 0, default=None)
+        above = sum(
+            n for histogram in totals for at, n in histogram.buckets if bucket_bounds(at, histogram.bits)[0] >= _BAR_US
+        )
+    longest = max((histogram for histogram in totals if histogram), key=lambda one: one.max_bound or 0, default=None)
     done_by = {flow for unit in period.units for flow in unit.done if device in ("", flow.device)}
     flows = without_volumes(period, done_by)
     done = sum(unit.done[flow][0] for unit in period.units for flow in flows if flow in unit.done)
@@ -190,7 +193,7 @@ def unlike(a: CaptureSpan, b: CaptureSpan) -> tuple[LoadDifference, ...]:
     """Return the devices whose load differs between the spans; none where the length of one was not measured."""
     if a.seconds is None or b.seconds is None:
         return ()
-    found = []
+    differences = []
     for device in sorted(_busy(a) & _busy(b)):
         one, other = device_load(a, device), device_load(b, device)
         what: list[Literal["IOPS", "mix", "size"]] = []
@@ -201,8 +204,8 @@ def unlike(a: CaptureSpan, b: CaptureSpan) -> tuple[LoadDifference, ...]:
         if _far(one.size, other.size):
             what.append("size")
         if what:
-            found.append(LoadDifference(device, one, other, tuple(what)))
-    return tuple(found)
+            differences.append(LoadDifference(device, one, other, tuple(what)))
+    return tuple(differences)
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,8 +349,8 @@ def _far(one: float, other: float) -> bool:
 def _sure(a: CaptureSpan, b: CaptureSpan, device: str) -> bool:
     """Return whether the rates differ by more than within each span; True with too few units."""
     means, errors = [], []
-    for one in (a, b):
-        rates = [_rate(unit.done, device) / max(unit.us / 1e6, 1e-9) for unit in one.units]
+    for capture_span in (a, b):
+        rates = [_rate(unit.done, device) / max(unit.us / 1e6, 1e-9) for unit in capture_span.units]
         count = min(len(rates), neighbours.MOST)
         if count < neighbours.LEAST:
             return True
@@ -381,11 +384,15 @@ def findings_change(a: CaptureSpan, b: CaptureSpan) -> FindingsChange | None:
         return None
     sides: list[list[str]] = []
     unknown: list[str] = []
-    for one, other, name in ((a, b, "B"), (b, a, "A")):
-        alone = [(rule, device) for rule, device in one.findings or {} if (rule, device) not in (other.findings or {})]
+    for capture_span, other, name in ((a, b, "B"), (b, a, "A")):
+        alone = [
+            (rule, device)
+            for rule, device in capture_span.findings or {}
+            if (rule, device) not in (other.findings or {})
+        ]
         missing = {key: f"not evaluated in {name}" for key in alone if key[0] in other.not_evaluated}
         missing |= {key: f"which {name} did not record" for key in alone if key[1] and key[1] not in other.devices}
-        sides.append([f"{(one.findings or {})[key]} ({key[0]})" for key in alone if key not in missing])
+        sides.append([f"{(capture_span.findings or {})[key]} ({key[0]})" for key in alone if key not in missing])
         unknown += [f"{device or 'the host'} ({rule}), {why}" for (rule, device), why in missing.items()]
     both = [f"{device or 'the host'} ({rule})" for rule, device in a.findings if (rule, device) in b.findings]
     return FindingsChange(*map(tuple, (*sides, both, unknown)))
@@ -408,8 +415,10 @@ def differing(a: CaptureSpan, b: CaptureSpan) -> tuple[Difference, ...]:
     one, other = _reported(a, headers=headers), _reported(b, headers=headers)
     alone = {section for section, _ in one} ^ {section for section, _ in other}
     names = sorted(key for key in {*one, *other} if not (key[0] in alone and key[0].startswith(_DEVICE)))
-    found = [Difference(*key, one.get(key, ""), other.get(key, "")) for key in names if one.get(key) != other.get(key)]
-    return tuple(found[:MOST])
+    differences = [
+        Difference(*key, one.get(key, ""), other.get(key, "")) for key in names if one.get(key) != other.get(key)
+    ]
+    return tuple(differences[:MOST])
 
 
 def raised_limits(a: CaptureSpan, b: CaptureSpan) -> tuple[Difference, ...]:
@@ -447,7 +456,7 @@ def values_of(periods: Sequence[CaptureSpan], wanted: str) -> list[str]:
 
 def with_marks(settings: Settings, marks: list[Mark]) -> Settings:
     """Return the settings after these marks: the last mark with settings lists all changes since the begin."""
-    changed = next((one.changed for one in reversed(marks) if one.changed is not None), None)
+    changed = next((mark.changed for mark in reversed(marks) if mark.changed is not None), None)
     return settings if changed is None else _changed(settings, changed)
 
 

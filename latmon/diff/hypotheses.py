@@ -99,11 +99,11 @@ class DetectionLimit(NamedTuple):
 def seen(pooled: Histogram, limits: Sequence[DetectionLimit]) -> Detectable:
     """Return the smallest factors that at least one row would have found."""
     survival = Survival(pooled)
-    body = [one for one in limits if one.part == "body"]
-    tail = [one for one in limits if one.part == "tail"]
+    body = [limit for limit in limits if limit.part == "body"]
+    tail = [limit for limit in limits if limit.part == "tail"]
     return Detectable(
-        next((f for f in _FACTORS if any(one.passed(_gain(survival, one.us, f)) for one in body)), None),
-        next((f for f in _FACTORS if any(one.passed(_gain_of_tail(survival, one.us, f)) for one in tail)), None),
+        next((f for f in _FACTORS if any(limit.passed(_gain(survival, limit.us, f)) for limit in body)), None),
+        next((f for f in _FACTORS if any(limit.passed(_gain_of_tail(survival, limit.us, f)) for limit in tail)), None),
     )
 
 
@@ -210,7 +210,7 @@ def cause(
     Where one side alone was traced it is the stage with the most of its time, if that side is the `slower` one.
     """
     flow = Flow(series.device, series.op)
-    sides = [_per_io(one, flow, low_us, high_us) for one in (a, b)]
+    sides = [_per_io(capture_span, flow, low_us, high_us) for capture_span in (a, b)]
     before, after = sides
     if before is not None and after is not None:
         gaps = {stage: after[stage] - us for stage, us in before.items()}

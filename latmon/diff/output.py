@@ -155,9 +155,11 @@ def _no_difference(users: Sequence[UserView]) -> str:
 
 def _longest_of_one_side(totals: Sequence[Change], device: str) -> Change | None:
     """Return the change with the longest of the I/Os that one side alone has; None without any."""
-    several = [one for one in totals if one.extreme and one.extreme.count[one.extreme.slower] >= FEWEST_EXTREME]
+    changes = [
+        change for change in totals if change.extreme and change.extreme.count[change.extreme.slower] >= FEWEST_EXTREME
+    ]
     return max(
-        several,
+        changes,
         key=lambda one: (one.series.device == device, max(one.extreme.max_us) if one.extreme else 0),
         default=None,
     )

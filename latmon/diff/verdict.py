@@ -49,12 +49,16 @@ def lead(comparison: Comparison) -> list[str]:
 
 def _extremes(comparison: Comparison) -> list[str]:
     """Return a sentence per common threshold, or per series without one; the longest I/Os first."""
-    found = [(one, one.extreme) for one in comparison.changes if one.extreme is not None]
+    found = [
+        (series_change, series_change.extreme)
+        for series_change in comparison.changes
+        if series_change.extreme is not None
+    ]
     counted: dict[tuple[int, int], list[tuple[SeriesChange, Extreme]]] = {}
-    for change, one in found:
+    for change, extreme in found:
         # without a common threshold each series has its own bound
-        key = (one.above_us, one.slower) if one.exact else (-len(counted) - 1, 0)
-        counted.setdefault(key, []).append((change, one))
+        key = (extreme.above_us, extreme.slower) if extreme.exact else (-len(counted) - 1, 0)
+        counted.setdefault(key, []).append((change, extreme))
     several = [group for group in counted.values() if sum(one.count[one.slower] for _, one in group) >= FEWEST_EXTREME]
     groups = sorted(several, key=lambda group: -max(max(one.max_us) for _, one in group))
     return [_extreme(group) for group in groups[:_MOST_EXTREMES]] + _left_out(groups[_MOST_EXTREMES:])
@@ -67,16 +71,16 @@ def _left_out(groups: Sequence[Sequence[tuple[SeriesChange, Extreme]]]) -> list[
 
 def _extreme(group: Sequence[tuple[SeriesChange, Extreme]]) -> str:
     """Return `I/Os above 500 ms: 40 -> 0 (sd0 write 20 -> 0)`, or `sd1 write: 302 I/Os took 537 s to 10 min in A`."""
-    change, one = group[0]
+    change, extreme = group[0]
     stages = _stage_clause([each for _, each in group])
     longest = [max(each.max_us[side] for _, each in group) for side in (0, 1)]
-    if not one.exact:
-        slow, other = "AB"[one.slower], "AB"[1 - one.slower]
-        known = (change.a, change.b)[one.slower].max is not None
-        least = f"{spelled(one.above_us)} {f'to {spelled(longest[one.slower])}' if known else 'or more'}"
+    if not extreme.exact:
+        slow, other = "AB"[extreme.slower], "AB"[1 - extreme.slower]
+        known = (change.a, change.b)[extreme.slower].max is not None
+        least = f"{spelled(extreme.above_us)} {f'to {spelled(longest[extreme.slower])}' if known else 'or more'}"
         return (
-            f"{subject(change)}: {one.count[one.slower]:,} I/Os took {least} in {slow}, none of {other}'s took more "
-            f"than {spelled(longest[1 - one.slower])}{stages}"
+            f"{subject(change)}: {extreme.count[extreme.slower]:,} I/Os took {least} in {slow}, none of {other}'s took "
+            f"more than {spelled(longest[1 - extreme.slower])}{stages}"
         )
     sums = [sum(each.count[side] for _, each in group) for side in (0, 1)]
     by = _several([f"{subject(c)} {each.count[0]:,} -> {each.count[1]:,}" for c, each in group])
@@ -84,15 +88,15 @@ def _extreme(group: Sequence[tuple[SeriesChange, Extreme]]) -> str:
     who = "" if len(group) > 1 else f"{subject(change)}: "
     # of several series it is not that of any of them
     most = "" if len(group) > 1 else f"; the longest {spelled(longest[0])} -> {spelled(longest[1])}"
-    return f"{who}I/Os above {spelled(one.above_us)}: {sums[0]:,} -> {sums[1]:,}{of}{most}{stages}"
+    return f"{who}I/Os above {spelled(extreme.above_us)}: {sums[0]:,} -> {sums[1]:,}{of}{most}{stages}"
 
 
 def _stage_clause(some: Sequence[Extreme]) -> str:
     """Return a clause on the stage with most of their time, if they were traced."""
     shares: dict[str, float] = {}
-    for one in some:
-        for stage, share in one.stages.items():
-            shares[stage] = shares.get(stage, 0.0) + share * one.count[one.slower]
+    for extreme in some:
+        for stage, share in extreme.stages.items():
+            shares[stage] = shares.get(stage, 0.0) + share * extreme.count[extreme.slower]
     whole = sum(shares.values())
     if not whole:
         return ""
@@ -248,7 +252,11 @@ def _body(change: SeriesChange) -> str:
 
 def _none(change: SeriesChange) -> str:
     parts = [(name, _of(change, name)) for name in ("body", "tail")]
-    missing = [f"the {name}: not enough data ({one.why})" for name, one in parts if one.direction is None]
+    missing = [
+        f"the {name}: not enough data ({part_change.why})"
+        for name, part_change in parts
+        if part_change.direction is None
+    ]
     return "; ".join(["no difference found", seen(change.seen), *missing])
 
 

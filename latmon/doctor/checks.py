@@ -148,15 +148,15 @@ def bpftrace(place: Place) -> Check:
     except UnavailableError as error:
         return Check("bpftrace", Status.MISSING, str(error), remedy)
     code, text = place.run([str(path), "--version"])
-    found = _VERSION.search(text)
-    if code != 0 or found is None:
+    match = _VERSION.search(text)
+    if code != 0 or match is None:
         printed = clean(text.strip().partition("\n")[0], 80)
         what = "doesn't run" if code or not printed else "is not bpftrace"
         return Check("bpftrace", Status.MISSING, f"{path} {what}: {printed or f'exit code {code}'}", remedy)
-    if tuple(map(int, found.groups()[:2])) < _TESTED:
-        what = f"{found.group()} ({path}) is older than 0.17, the oldest that latmon is tested with"
+    if tuple(map(int, match.groups()[:2])) < _TESTED:
+        what = f"{match.group()} ({path}) is older than 0.17, the oldest that latmon is tested with"
         return Check("bpftrace", Status.DEGRADED, what, "install a newer one and name it in LATMON_BPFTRACE")
-    return Check("bpftrace", Status.OK, f"{found.group()} ({path})")
+    return Check("bpftrace", Status.OK, f"{match.group()} ({path})")
 
 
 _TRACEFS = ("kernel/tracing", "kernel/debug/tracing")
@@ -249,10 +249,10 @@ def jit(place: Place) -> Check:
 
 def lockdown(place: Place) -> Check:
     """Check for the lockdown confidentiality, which forbids BPF to read kernel memory."""
-    found = _LOCKDOWN.search(place.read(place.sys / "kernel/security/lockdown"))
-    if found is None:
+    match = _LOCKDOWN.search(place.read(place.sys / "kernel/security/lockdown"))
+    if match is None:
         return _without_lockdown(place)
-    level = found.group(1).decode()
+    level = match.group(1).decode()
     if level != "confidentiality":
         return Check("lockdown", Status.OK, level)
     remedy = "boot without lockdown=confidentiality (lockdown=integrity allows probes)"

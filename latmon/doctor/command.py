@@ -71,7 +71,7 @@ class SelfTest:
     @property
     def passed(self) -> bool:
         """Return whether it ran and no panel showed a wrong value."""
-        return not self.refused and all(one.verdict is not Verdict.FAILED for one in self.checks)
+        return not self.refused and all(panel_check.verdict is not Verdict.FAILED for panel_check in self.checks)
 
 
 MARKS = {Verdict.OK: "ok", Verdict.FAILED: "FAILED", Verdict.UNMEASURED: "-"}
@@ -81,14 +81,17 @@ def lines(found: SelfTest) -> list[str]:
     """Return the self-test's report: one line per check, then the result."""
     if found.refused:
         return [f"self-test  MISSING   {found.refused}"]
-    width = max(len(one.name) for one in found.checks)
-    failed = sum(one.verdict is Verdict.FAILED for one in found.checks)
-    missing = sum(one.verdict is Verdict.UNMEASURED for one in found.checks)
+    width = max(len(panel_check.name) for panel_check in found.checks)
+    failed = sum(panel_check.verdict is Verdict.FAILED for panel_check in found.checks)
+    missing = sum(panel_check.verdict is Verdict.UNMEASURED for panel_check in found.checks)
     not_here = f"; {missing} could not be checked" if missing else ""
     ending = f"self-test: {failed} of {len(found.checks)} checks FAILED" if failed else "self-test: passed"
     return [
         f"self-test on {found.device} with {found.measured_with}",
-        *(f"{one.name:<{width}}  {MARKS[one.verdict]:<8}  {one.what}" for one in found.checks),
+        *(
+            f"{panel_check.name:<{width}}  {MARKS[panel_check.verdict]:<8}  {panel_check.what}"
+            for panel_check in found.checks
+        ),
         f"{ending}{not_here}.",
     ]
 
@@ -97,7 +100,10 @@ def values(found: SelfTest) -> dict[str, Any]:
     """Return the self-test's result for JSON."""
     if found.refused:
         return {"ran": False, "refused": found.refused}
-    checks = [{"name": one.name, "status": one.verdict.value, "what": one.what} for one in found.checks]
+    checks = [
+        {"name": panel_check.name, "status": panel_check.verdict.value, "what": panel_check.what}
+        for panel_check in found.checks
+    ]
     return {
         "ran": True,
         "passed": found.passed,
@@ -173,7 +179,7 @@ async def _untraced(frames: AsyncIterator[Frame]) -> str:
     async for frame in frames:
         if frame.traced.one_in:
             return ""
-        why = next((one.reason for one in frame.traced.absent), "no script of the tracer runs here")
+        why = next((missing.reason for missing in frame.traced.absent), "no script of the tracer runs here")
         if time.monotonic() > deadline or not (why.startswith(TRACER_STARTING) or not frame.traced.absent):
             break
     return why
@@ -191,7 +197,11 @@ def overhead_lines(found: Overhead) -> list[str]:
         f"overhead of {found.measured_with}, for the I/O of this host now, {os.cpu_count()} CPUs",
         *aligned(rows),
         *([f"with stages: not measured: {found.untraced}"] if found.untraced else []),
-        *([] if all(one.ios for one in found.alone) else ["ns/IO is not known: no I/O was completed meanwhile"]),
+        *(
+            []
+            if all(probe_cost.ios for probe_cost in found.alone)
+            else ["ns/IO is not known: no I/O was completed meanwhile"]
+        ),
         "programs: run time of a probe's programs, as the kernel counts it; ns/IO: this",
         "time for each completed I/O, the tracer's also that for interrupts and context",
         "switches. calls: an estimate of the time to call programs, which the kernel does",
@@ -224,8 +234,8 @@ def overhead_values(found: Overhead) -> dict[str, Any]:
         "measured": True,
         "measured_with": found.measured_with,
         "cpus": os.cpu_count(),
-        "without_stages": [asdict(one) for one in found.alone],
-        "with_stages": [asdict(one) for one in found.traced],
+        "without_stages": [asdict(probe_cost) for probe_cost in found.alone],
+        "with_stages": [asdict(probe_cost) for probe_cost in found.traced],
         **({"untraced": found.untraced} if found.untraced else {}),
     }
 
@@ -252,27 +262,27 @@ _OTHERS: tuple[Callable[[Place], Check], ...] = (
 _MARKS = {Status.OK: "ok", Status.REMARK: "remark", Status.DEGRADED: "degraded", Status.MISSING: "MISSING"}
 
 
-def all_checks(here: Place, explained: ProbeReport) -> list[Check]:
+def all_checks(place: Place, explained: ProbeReport) -> list[Check]:
     """Return every check, in the order of their lines."""
-    host_s = (check(here) for check in _of(here))
+    host_s = (check(place) for check in _of(place))
     return [
-        *(doctor_checks.python(here), *doctor_checks.packages(here), *host_s),
-        *(doctor_checks.terminal(here), tier_check(explained)),
+        *(doctor_checks.python(place), *doctor_checks.packages(place), *host_s),
+        *(doctor_checks.terminal(place), tier_check(explained)),
         *((Check("probe cache", Status.OK, explained.kept),) if explained.kept else ()),
     ]
 
 
-def _of(here: Place) -> tuple[Callable[[Place], Check], ...]:
+def _of(place: Place) -> tuple[Callable[[Place], Check], ...]:
     """Return the checks of this system; on Linux bpftrace is checked, and dtrace only where it is installed."""
-    if here.platform == "linux":
+    if place.platform == "linux":
         return (
             doctor_checks.bpftrace,
-            *((doctor_checks.dtrace_tool,) if doctor_checks.has_dtrace(here) else ()),
+            *((doctor_checks.dtrace_tool,) if doctor_checks.has_dtrace(place) else ()),
             *_LINUX,
         )
-    if here.platform.startswith("sunos"):
+    if place.platform.startswith("sunos"):
         return (*_OTHERS, doctor_checks.dtrace_zone)
-    return (*_OTHERS, *((doctor_checks.dtrace_modules,) if here.platform.startswith("freebsd") else ()))
+    return (*_OTHERS, *((doctor_checks.dtrace_modules,) if place.platform.startswith("freebsd") else ()))
 
 
 def usable(found: Sequence[Check]) -> bool:
@@ -350,18 +360,18 @@ def doctor_command(
     `backend` is the requested one. `test` runs the self-test, `measure` measures the cost: the exit code is then that
     of this. `ignored` is the sentence on ignored keys of the config, `tools` has its paths of tools by variable.
     """
-    here = Place(environ=trust.with_tools(tools))
-    explained = report(here, backend=backend)
-    found = [*all_checks(here, explained), *beside(here, explained)]
-    found += [Check("config", Status.DEGRADED, clean(ignored, MAX_CHARS))] if ignored else []
+    place = Place(environ=trust.with_tools(tools))
+    explained = report(place, backend=backend)
+    checks = [*all_checks(place, explained), *beside(place, explained)]
+    checks += [Check("config", Status.DEGRADED, clean(ignored, MAX_CHARS))] if ignored else []
     if not as_json:
         columns = terminal_size(sys.stdout).columns if sys.stdout.isatty() else 0
-        print_text(lambda: render_text(found, explained, columns) + "\n")
+        print_text(lambda: render_text(checks, explained, columns) + "\n")
         sys.stdout.flush()
     tested = test() if test is not None else None
     overhead = measure() if measure is not None else None
     if as_json:
-        print(render_json(found, explained, tested, overhead))
+        print(render_json(checks, explained, tested, overhead))
     elif tested is not None:
         print("\n".join(["", *lines(tested)]))
     elif overhead is not None:
@@ -370,7 +380,7 @@ def doctor_command(
         return exit_code(tested)
     if overhead is not None:
         return EXIT_UNAVAILABLE if overhead.refused else EXIT_DONE
-    return EXIT_DONE if usable(found) else EXIT_UNAVAILABLE
+    return EXIT_DONE if usable(checks) else EXIT_UNAVAILABLE
 
 
 _EXPLAIN = {
@@ -395,11 +405,11 @@ def report(place: Place, load: Load = registry.load_target, backend: str = "") -
     """
     if place.platform != "linux" or backend == "dtrace":
         return _asked("dtrace", load, place)
-    found = _asked("bpftrace", load, place)
-    if found.tier in _NONE and doctor_checks.has_dtrace(place):
-        other = _asked("dtrace", load, place, reason=found.why)
-        return found if other.tier in _NONE else other
-    return found
+    probe_report = _asked("bpftrace", load, place)
+    if probe_report.tier in _NONE and doctor_checks.has_dtrace(place):
+        other = _asked("dtrace", load, place, reason=probe_report.why)
+        return probe_report if other.tier in _NONE else other
+    return probe_report
 
 
 def _asked(backend: str, load: Load, place: Place, **why: str) -> ProbeReport:
@@ -430,9 +440,11 @@ def _lacking(found: ProbeReport) -> list[str]:
         return tier in by_tier and not by_tier[tier].startswith(NO)
 
     stages = [
-        one.stage
-        for one in found.stages
-        if is_measured(one.traced, _BEST) and not is_measured(one.traced, tracer) and one.always.startswith(NO)
+        coverage.stage
+        for coverage in found.stages
+        if is_measured(coverage.traced, _BEST)
+        and not is_measured(coverage.traced, tracer)
+        and coverage.always.startswith(NO)
     ]
     with_ages = is_measured(found.ages, _BEST) and not is_measured(found.ages, tracer)
     return [*stages, *(["exact ages of I/Os in flight"] if with_ages else [])]
@@ -440,7 +452,7 @@ def _lacking(found: ProbeReport) -> list[str]:
 
 def beside(place: Place, found: ProbeReport, load: Load = registry.load_target) -> tuple[Check, ...]:
     """Check the tier of `--backend dtrace` where bpftrace measures and the user named a dtrace."""
-    asked = any("dtrace" in one.traced for one in found.stages)
+    asked = any("dtrace" in coverage.traced for coverage in found.stages)
     if (
         place.platform != "linux"
         or not place.environ.get(doctor_checks.DTRACE_VARIABLE)
@@ -466,9 +478,14 @@ def matrix(found: ProbeReport) -> list[str]:
     ]
     rows = [
         head,
-        *([one.stage, _cell(one.always), *(_cell(one.traced[name]) for name in tiers)] for one in found.stages),
+        *(
+            [coverage.stage, _cell(coverage.always), *(_cell(coverage.traced[name]) for name in tiers)]
+            for coverage in found.stages
+        ),
     ]
-    inside = [f"{one.stage} always: {text}" for one in found.stages if (text := _measured_as(one.always))]
+    inside = [
+        f"{coverage.stage} always: {text}" for coverage in found.stages if (text := _measured_as(coverage.always))
+    ]
     drivers = [f"{name} completes: {how}" for name, how in found.drivers.items()]
     return [*aligned(rows), *inside, *_reasons(found), f"in flight: {in_flight(found)}", *drivers]
 
@@ -484,8 +501,8 @@ def in_flight(found: ProbeReport) -> str:
 def as_values(found: ProbeReport) -> list[dict[str, Any]]:
     """Return the stage matrix for JSON."""
     return [
-        {"stage": one.stage, "always": one.always, "traced": dict(one.traced), "here": _here(found)}
-        for one in found.stages
+        {"stage": coverage.stage, "always": coverage.always, "traced": dict(coverage.traced), "here": _here(found)}
+        for coverage in found.stages
     ]
 
 
@@ -502,9 +519,9 @@ def _reasons(found: ProbeReport) -> list[str]:
     """Return each reason why stages are not traced on this host, with its stages."""
     here = _here(found)
     reasons: dict[str, list[str]] = {}
-    for one in found.stages:
-        if here and one.traced.get(here, "").startswith(NO):
-            reasons.setdefault(f"not traced: {one.traced[here].removeprefix(NO)}", []).append(one.stage)
+    for coverage in found.stages:
+        if here and coverage.traced.get(here, "").startswith(NO):
+            reasons.setdefault(f"not traced: {coverage.traced[here].removeprefix(NO)}", []).append(coverage.stage)
     return [f"{', '.join(stages)} {why}" for why, stages in reasons.items()]
 
 
@@ -557,7 +574,7 @@ _REPORTED = {
 def list_probes() -> int:
     """Print one line per probe; return the exit code."""
     manifests = load_all(data_dir("probes"))
-    rows = [(one.name, one.platform, one.cost, one.purpose) for one in manifests]
+    rows = [(manifest.name, manifest.platform, manifest.cost, manifest.purpose) for manifest in manifests]
     print("\n".join(aligned(rows)))
     return EXIT_DONE
 
@@ -565,11 +582,17 @@ def list_probes() -> int:
 def show_probe(name: str | None) -> int:
     """Print a probe's manifest, or those of a group; return the exit code. Raises UsageError for an unknown name."""
     manifests = load_all(data_dir("probes"))
-    found = [one for one in manifests if one.name == name] or [one for one in manifests if name in _groups(one)]
-    if not found:
+    found_manifests = [manifest for manifest in manifests if manifest.name == name] or [
+        manifest for manifest in manifests if name in _groups(manifest)
+    ]
+    if not found_manifests:
         wanted = f"there is no probe {name!r}" if name else "probes show needs a NAME"
-        raise UsageError(f"{wanted}; the probes are {', '.join(one.name for one in manifests)}")
-    print("\n\n".join("\n".join(f"{key:<9} {text}" for key, text in _probe_lines(one)) for one in found))
+        raise UsageError(f"{wanted}; the probes are {', '.join(manifest.name for manifest in manifests)}")
+    print(
+        "\n\n".join(
+            "\n".join(f"{key:<9} {text}" for key, text in _probe_lines(manifest)) for manifest in found_manifests
+        )
+    )
     return EXIT_DONE
 
 
@@ -613,11 +636,13 @@ def _partners(probe: Manifest) -> tuple[str, ...]:
 
 
 def _stages(probe: Manifest) -> list[str]:
-    return list(dict.fromkeys(stage for one in probe.maps if one.role == "histogram" for stage in one.stages))
+    return list(
+        dict.fromkeys(stage for map_spec in probe.maps if map_spec.role == "histogram" for stage in map_spec.stages)
+    )
 
 
 def _tables(probe: Manifest) -> list[str]:
-    roles = {one.role for one in probe.maps}
+    roles = {map_spec.role for map_spec in probe.maps}
     return [what for role, what in _TABLES.items() if role in roles]
 
 

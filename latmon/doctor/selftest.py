@@ -448,7 +448,7 @@ class _WorkloadCapture:
             results = await asyncio.gather(beside, return_exceptions=True)
         if self._interrupted:
             raise LatmonError(f"the self-test was ended by {self._interrupted}")
-        failed = next((one for one in results if isinstance(one, Exception)), None)
+        failed = next((result for result in results if isinstance(result, Exception)), None)
         if isinstance(failed, OSError):
             raise UnavailableError(_refused(self._device, "write to", failed)) from failed
         if failed is not None:
@@ -490,7 +490,7 @@ class _WorkloadCapture:
         """Return whether the tracer runs, or never will."""
         assert self._origin is not None  # noqa: S101  opened before the first frame
         last = self._frames[-1]
-        starting = any(one.reason.startswith(TRACER_STARTING) for one in last.traced.absent)
+        starting = any(missing.reason.startswith(TRACER_STARTING) for missing in last.traced.absent)
         if last.traced.one_in or not self._probes():
             return True
         return bool(last.traced.absent) and not starting
@@ -509,7 +509,7 @@ class _WorkloadCapture:
         last = self._frames[-1]
         if last.traced.one_in:
             return ""
-        if reported := next((one.reason for one in last.traced.absent), ""):
+        if reported := next((missing.reason for missing in last.traced.absent), ""):
             return reported
         if self._probes():
             return f"the tracer did not start within {_STARTING_S:.0f} s"
@@ -520,8 +520,13 @@ class _WorkloadCapture:
         """Return whether each delayed write has its outlier, where outliers are reported."""
         if self._origin is None or "total" not in self._origin.measured:
             return True
-        reported = {one.sector for frame in self._frames for one in frame.outliers if one.device == self._device.name}
-        return self._done is None or reported >= {one.sector for one in self._done.delayed}
+        reported = {
+            outlier.sector
+            for frame in self._frames
+            for outlier in frame.outliers
+            if outlier.device == self._device.name
+        }
+        return self._done is None or reported >= {delayed_write.sector for delayed_write in self._done.delayed}
 
 
 def check_backend(name: str) -> None:
@@ -580,7 +585,7 @@ def evaluate(captured: Captured) -> tuple[PanelCheck, ...]:
     if not captured.done.delayed:
         why = "no delay was made: the host has no mkfs.ext4, mkfs.xfs or mkfs.btrfs, or no fsfreeze; only counts were"
         return (*first, PanelCheck("delay", Verdict.UNMEASURED, f"{why} checked"))
-    if not all(one.was_delayed for one in captured.done.delayed):
+    if not all(delayed_write.was_delayed for delayed_write in captured.done.delayed):
         why = "this kernel doesn't let a loop device wait for its frozen file system, so no delay was made"
         return (*first, PanelCheck("delay", Verdict.UNMEASURED, why))
     checks: Iterable[Callable[[_Replayed], Iterator[PanelCheck]]] = (
@@ -597,13 +602,13 @@ def _replay(captured: Captured) -> _Replayed:
     oldest_us = 0
     for frame in captured.frames:
         scene.append(frame)
-        here = (one.age_us for one in ages(scene.view) if one.device == captured.device)
+        here = (aged.age_us for aged in ages(scene.view) if aged.device == captured.device)
         oldest_us = max(oldest_us, *here, 0)
     return _Replayed(captured, scene, oldest_us)
 
 
 def _listed(seen: _Replayed) -> PanelCheck:
-    found = any(one.device.name == seen.device for one in seen.scene.view.subjects())
+    found = any(subject.device.name == seen.device for subject in seen.scene.view.subjects())
     return _reported("device", f"{seen.device} is {'' if found else 'not '}listed", passed=found)
 
 
@@ -612,7 +617,7 @@ def _counts(seen: _Replayed) -> Iterator[PanelCheck]:
     done = seen.captured.done
     writes = Flow(seen.device, "write")
     for name, flows in (("counts", [f.seen for f in seen.frames]), ("diskstats", [f.kernel for f in seen.frames])):
-        found = sum(one[writes].count for one in flows if writes in one)
+        found = sum(completions[writes].count for completions in flows if writes in completions)
         if name == "counts" and no_distribution(seen.origin):
             yield _unmeasured(name, seen)
             continue
@@ -626,9 +631,9 @@ def _map(seen: _Replayed) -> Iterator[PanelCheck]:
         return
     timeline = Timeline(INTERVAL_US, len(seen.frames) * 2, OPS, seen.frames)
     counts = timeline.counts(seen.device)
-    for one in seen.delayed:
-        inside = [i for i, n in counts.items() if n and _fits(one, *bucket_bounds(i))]
-        made = f"a write of {_ms(one.asked_us)} was made, {_ms(one.took_us)} as its thread saw it"
+    for delayed_write in seen.delayed:
+        inside = [i for i, n in counts.items() if n and _fits(delayed_write, *bucket_bounds(i))]
+        made = f"a write of {_ms(delayed_write.asked_us)} was made, {_ms(delayed_write.took_us)} as its thread saw it"
         if inside:
             low, high = bucket_bounds(inside[0])
             yield _reported("latency map", f"an I/O from {_ms(low)} to {_ms(high)}; {made}", passed=True)
@@ -653,7 +658,7 @@ def _stages(seen: _Replayed) -> Iterator[PanelCheck]:
         )
         return
     top = largest(tail.parts)
-    us, made = round(tail.parts.get(top, 0)), sum(one.took_us for one in seen.delayed)
+    us, made = round(tail.parts.get(top, 0)), sum(delayed_write.took_us for delayed_write in seen.delayed)
     holds = on_demand.includes_of(seen.device).get(top, ())
     with_others = f" with {', '.join(holds)} in it" if holds else ""
     in_driver = top == "hba" or "hba" in holds
@@ -672,7 +677,7 @@ def _depths(seen: _Replayed) -> Iterator[PanelCheck]:
         )
         return
     busy = sum(n for depth, n in depths.in_driver.items() if depth) / sum(depths.in_driver.values())
-    us, made = round(busy * facts.covered_us), sum(one.took_us for one in seen.delayed)
+    us, made = round(busy * facts.covered_us), sum(delayed_write.took_us for delayed_write in seen.delayed)
     text = f"an I/O in the driver for {_ms(us)}, {_ms(made)} were made"
     yield _reported("depths", text, passed=_near(us, made, _SHARE, INTERVAL_US // 5))
 
@@ -686,7 +691,7 @@ def _in_flight(seen: _Replayed) -> Iterator[PanelCheck]:
         yield _reported(
             "in flight", f"the oldest waited for {_ms(seen.oldest_us)} at a frame's end; {made}", passed=passed
         )
-    elif any(one.in_flight is not None and one.in_flight.follows(seen.device) for one in seen.frames):
+    elif any(frame.in_flight is not None and frame.in_flight.follows(seen.device) for frame in seen.frames):
         yield _reported("in flight", f"nothing was listed as waiting; {made}", passed=False)
     else:
         why = f"not measured with {_backend(seen)}"
@@ -701,17 +706,21 @@ def _outliers(seen: _Replayed) -> Iterator[PanelCheck]:
         yield _unmeasured("outliers", seen)
         return
     rows = [row.outlier for row in log(seen.scene.view).rows if row.outlier.device == seen.device]
-    for one in seen.delayed:
-        found = next((row for row in rows if row.sector == one.sector), None)
-        if found is None:
-            reported = f"{len(rows):,} are listed, none at sector {one.sector:,}; {_ms(one.asked_us)} was made there"
+    for delayed_write in seen.delayed:
+        outlier = next((row for row in rows if row.sector == delayed_write.sector), None)
+        if outlier is None:
+            reported = (
+                f"{len(rows):,} are listed, none at sector {delayed_write.sector:,}; "
+                f"{_ms(delayed_write.asked_us)} was made there"
+            )
             yield _reported("outliers", reported, passed=False)
             continue
-        wrong = _wrong_fields(found, one)
-        who = f" by {found.comm}" if found.comm else ""
+        wrong = _wrong_fields(outlier, delayed_write)
+        who = f" by {outlier.comm}" if outlier.comm else ""
         text = (
-            f"{found.op} of {show_size(found.bytes or 0)} at sector {one.sector:,}{who} took {_ms(found.total_us)}, "
-            f"{_ms(one.asked_us)} was made{'; wrong: ' + ', '.join(wrong) if wrong else ''}"
+            f"{outlier.op} of {show_size(outlier.bytes or 0)} at sector {delayed_write.sector:,}{who} "
+            f"took {_ms(outlier.total_us)}, "
+            f"{_ms(delayed_write.asked_us)} was made{'; wrong: ' + ', '.join(wrong) if wrong else ''}"
         )
         yield _reported("outliers", text, passed=not wrong)
 
@@ -751,7 +760,7 @@ def _interrupts(seen: _Replayed) -> Iterator[PanelCheck]:
 
 def _findings(seen: _Replayed) -> Iterator[PanelCheck]:
     """Report that the delay is too short for any rule."""
-    longest = max(one.asked_us for one in seen.delayed)
+    longest = max(delayed_write.asked_us for delayed_write in seen.delayed)
     yield PanelCheck("findings", Verdict.UNMEASURED, f"no rule fires for a single wait of {_ms(longest)}")
 
 

@@ -96,7 +96,7 @@ def _kind(one: Outlier) -> tuple[str, int]:
 def write_text(source: Source, out: BinaryIO, _options: ExportOptions) -> None:
     """Write blkparse's default text, a line an event."""
     out.write(f"  0,0    0        0     0.000000000     0  m   N {_message(source)}\n".encode())
-    out.writelines(_line(one, number, us).encode() for one, number, us in _numbered(source))
+    out.writelines(_line(block_event, number, us).encode() for block_event, number, us in _numbered(source))
 
 
 def _message(source: Source) -> str:
@@ -124,14 +124,28 @@ def write_binary(source: Source, out: BinaryIO, _options: ExportOptions) -> None
     message = _message(source).encode()
     out.write(_EVENT.pack(_MAGIC, 0, 0, 0, 0, _MESSAGE, 0, 0, 0, 0, len(message)) + message)
     named: set[tuple[int, str]] = set()
-    for one, number, us in _numbered(source):
-        device = one.device[0] << 20 | one.device[1]
-        if one.pid and (one.pid, one.comm) not in named:
-            named.add((one.pid, one.comm))
-            name = one.comm.encode("utf-8", "replace")[:15].ljust(16, b"\0")
-            out.write(_EVENT.pack(_MAGIC, 0, us * 1000, 0, 0, _NAME, one.pid, device, one.cpu, 0, len(name)) + name)
-        action = _ACTIONS[one.action] | (_CATEGORIES[one.action] | one.category) << 16
-        numbers = (number, us * 1000, one.sector, one.bytes, action, one.pid, device, one.cpu, _unsigned(one.error), 0)
+    for block_event, number, us in _numbered(source):
+        device = block_event.device[0] << 20 | block_event.device[1]
+        if block_event.pid and (block_event.pid, block_event.comm) not in named:
+            named.add((block_event.pid, block_event.comm))
+            name = block_event.comm.encode("utf-8", "replace")[:15].ljust(16, b"\0")
+            out.write(
+                _EVENT.pack(_MAGIC, 0, us * 1000, 0, 0, _NAME, block_event.pid, device, block_event.cpu, 0, len(name))
+                + name
+            )
+        action = _ACTIONS[block_event.action] | (_CATEGORIES[block_event.action] | block_event.category) << 16
+        numbers = (
+            number,
+            us * 1000,
+            block_event.sector,
+            block_event.bytes,
+            action,
+            block_event.pid,
+            device,
+            block_event.cpu,
+            _unsigned(block_event.error),
+            0,
+        )
         out.write(_EVENT.pack(_MAGIC, *numbers))
 
 
@@ -144,8 +158,8 @@ def _numbered(source: Source) -> Iterator[tuple[BlockEvent, int, int]]:
     for item in source.reported():
         if not isinstance(item, Frame):
             continue
-        for one in item.outliers:
-            for event in events(one, _number_of(one.device, source.devices.get(one.device), unnumbered)):
+        for outlier in item.outliers:
+            for event in events(outlier, _number_of(outlier.device, source.devices.get(outlier.device), unnumbered)):
                 heapq.heappush(waiting, event)
         until = item.mono_us - first.longest_us - _SLACK_US
         while waiting and waiting[0].mono_us < until:
@@ -176,11 +190,11 @@ class _FirstPass:
 
 
 def _first_pass(source: Source) -> _FirstPass:
-    found = _FirstPass()
+    first_pass = _FirstPass()
     for item in source.reported():
-        for one in item.outliers if isinstance(item, Frame) else ():
-            found.add(one)
-    return found
+        for outlier in item.outliers if isinstance(item, Frame) else ():
+            first_pass.add(outlier)
+    return first_pass
 
 
 def _number(

@@ -55,9 +55,9 @@ def _lines(item: Reported, start_us: int) -> Iterator[str]:
     if isinstance(item, Frame):
         at = f"{max(item.mono_us - item.dt_us - start_us, 0) / 1e6:.6f},{item.dt_us / 1e6:.6f}"
         for histograms, last in ((item.histograms, ""), (item.traced.histograms, "/traced")):
-            for series, one in histograms.items():
-                if one:
-                    yield f"Tag={tag(series)}{last},{at},{one.max_bound:.3f},{encode(one)}\n"
+            for series, histogram in histograms.items():
+                if histogram:
+                    yield f"Tag={tag(series)}{last},{at},{histogram.max_bound:.3f},{encode(histogram)}\n"
     elif isinstance(item, Gap):
         yield f"#[Gap: {item.seconds:.6f} s behind {(item.mono_us - start_us) / 1e6:.6f}: {_comment(item.reason)}]\n"
     elif isinstance(item, Mark):

@@ -103,32 +103,44 @@ def _window(frame: Frame, origin: Origin) -> Iterator[bytes]:
     reported = False
     flows = dict.fromkeys((*frame.seen, *frame.kernel, *(Flow(s.device, s.op) for s in frame.histograms)))
     idle = (name for name, now in frame.outstanding.items() if now.known and not any(f.device == name for f in flows))
-    rest = [series for series in frame.histograms if series.stage != "total"]
+    other_series = [series for series in frame.histograms if series.stage != "total"]
     failed: Counter[Flow] = Counter()
     for key, ios in frame[ERRORS].items():
         failed[Flow(key.device, key.op)] += ios
     counts_failed = ERRORS.name in origin.counted
     for flow in (*flows, *(Flow(name, "") for name in idle)):
-        one = frame.histograms.get(Series(*flow, "total"), EMPTY)
+        histogram = frame.histograms.get(Series(*flow, "total"), EMPTY)
         done = frame.kernel.get(flow) or frame.seen.get(flow)
         now = frame.outstanding.get(flow.device, _UNKNOWN)
-        time_us = one.sum if one else done.time_us if done else None
+        time_us = histogram.sum if histogram else done.time_us if done else None
         yield row(
             (
-                *begin, *flow, "total", "all", one.count, time_us, *_figures(one),
+                *begin, *flow, "total", "all", histogram.count, time_us, *_figures(histogram),
                 done.count if done else None, done.bytes if done else None, frame[ABOVE].get(flow),
                 now.in_driver, now.queued, lost, frame.health.notice if not reported else None, None,
                 failed[flow] if flow.op and (counts_failed or flow in failed) else None,
             )
         )  # fmt: skip
         reported = True
-    parts = [(series, frame.histograms[series], "all", origin.measured) for series in rest]
+    parts = [(series, frame.histograms[series], "all", origin.measured) for series in other_series]
     traced = frame.traced
     parts += [(series, one, "traced", traced.includes_of(series.device)) for series, one in traced.histograms.items()]
-    for series, one, population, includes in parts:
+    for series, histogram, population, includes in parts:
         inside = names(includes.get(series.stage, ()))
         yield row(
-            (*begin, *series, population, one.count, one.sum, *_figures(one), *(None,) * 5, lost, None, inside, None)
+            (
+                *begin,
+                *series,
+                population,
+                histogram.count,
+                histogram.sum,
+                *_figures(histogram),
+                *(None,) * 5,
+                lost,
+                None,
+                inside,
+                None,
+            )
         )
     if not reported:
         yield row((*begin, *(None,) * (_BEHIND_TIME - 1), lost, frame.health.notice or None, None, None))
@@ -166,11 +178,11 @@ def _bucket_note(time: str | None, mono_us: int | None, dt_us: int | None, text:
 def _counts(frame: Frame, origin: Origin) -> Iterator[bytes]:
     begin = (stamp(frame.wall), frame.mono_us, frame.dt_us)
     for histograms, before in ((frame.histograms, ""), (frame.traced.histograms, TRACED)):
-        for series, one in histograms.items():
+        for series, histogram in histograms.items():
             includes = frame.traced.includes_of(series.device) if before else origin.measured
             inside = names(includes.get(series.stage, ()))
-            for index, n in one.buckets:
-                low, high = bucket_bounds(index, one.bits)
+            for index, n in histogram.buckets:
+                low, high = bucket_bounds(index, histogram.bits)
                 yield row((*begin, series.device, series.op, before + series.stage, low, high, n, inside))
 
 
@@ -201,9 +213,11 @@ def _who_rows(item: Reported) -> Iterator[bytes]:
         return
     begin = (stamp(item.wall), item.mono_us, item.dt_us)
     yield _who_note(*begin, item.health.notice)
-    for *about, one, sum_us in _who_cells(item):
-        time_us = one.sum if one else sum_us
-        yield row((*begin, *about, time_us, *(_figures(one) if one else (None,) * (1 + len(QUANTILES))), None))
+    for *about, histogram, sum_us in _who_cells(item):
+        time_us = histogram.sum if histogram else sum_us
+        yield row(
+            (*begin, *about, time_us, *(_figures(histogram) if histogram else (None,) * (1 + len(QUANTILES))), None)
+        )
 
 
 _OF_IOS = tuple(table for table in TABLES if table.counts_ios)
@@ -243,7 +257,7 @@ def _about(table: AnyTable, key: Any) -> tuple[str, str, str | None]:
 def write_jsonl(source: Source, out: BinaryIO, _options: ExportOptions) -> None:
     """Write all lines of all readable members; if devices are selected, windows have only those."""
     source.windows = source.gaps = source.damaged = 0
-    source.devices = {one.name: one for one in source.recording.devices}
+    source.devices = {device.name: device for device in source.recording.devices}
     unreported = UnreportedGaps(source.origin.interval_us)
     noted = others = 0
     for line, item in source.recording.reported():
@@ -270,7 +284,7 @@ def _line(line: bytes, item: Item | None, source: Source) -> bytes:
     """Return a line as it is exported; empty for a sum over devices that are not selected."""
     value = parse(line)
     if source.globs and isinstance(item, Frame):
-        source.devices.update((one.name, one) for one in item.devices)
+        source.devices.update((device.name, device) for device in item.devices)
         value = codec.encode_frame(source.only(item))
     elif source.globs and value.get("type") == KIND:  # it can be made again from its windows
         return b""

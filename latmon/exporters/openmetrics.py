@@ -86,9 +86,9 @@ def _families(source: Source, totals: Totals, missing: Counter[str]) -> Iterator
     for name in COUNTERS:
         help_text = f"Total of the capture: {name.replace('_', ' ')}."
         yield Family(f"latmon_{name}", COUNTER, help_text, (MetricSample({}, totals.counters[name]),))
-    some = tuple(MetricSample({"reason": why}, us / 1e6) for why, us in missing.items())
+    samples = tuple(MetricSample({"reason": why}, us / 1e6) for why, us in missing.items())
     help_text = "Time without a complete measurement, by reason."
-    yield Family("latmon_missing_seconds", COUNTER, help_text, some, "seconds")
+    yield Family("latmon_missing_seconds", COUNTER, help_text, samples, "seconds")
     measured = (MetricSample({}, totals.measured_us / 1e6),)
     yield Family("latmon_measured_seconds", COUNTER, "Sum of the windows' lengths.", measured, "seconds")
     damaged = (MetricSample({}, source.damaged),)
@@ -99,8 +99,8 @@ def _histograms(
     name: str, help_text: str, found: Mapping[Series, Histogram], includes_of: Includes
 ) -> Iterator[Family]:
     if found:
-        some = tuple(latency(series, one, includes_of) for series, one in sorted(found.items()))
-        yield Family(f"{name}_seconds", HISTOGRAM, help_text, some, "seconds")
+        samples = tuple(latency(series, histogram, includes_of) for series, histogram in sorted(found.items()))
+        yield Family(f"{name}_seconds", HISTOGRAM, help_text, samples, "seconds")
 
 
 def _completed(source_of: str, done: Mapping[Flow, Completed]) -> Iterator[Family]:
@@ -109,22 +109,27 @@ def _completed(source_of: str, done: Mapping[Flow, Completed]) -> Iterator[Famil
         return
     name = f"latmon_{source_of}_completed"
     origin_text = "the kernel's own counters" if source_of == "kernel" else "what the probe saw"
-    rows = [(flow._asdict(), one) for flow, one in sorted(done.items())]
+    rows = [(flow._asdict(), completed) for flow, completed in sorted(done.items())]
     ios, size = f"I/Os completed, by {origin_text}.", f"Bytes of them, by {origin_text}."
-    yield Family(f"{name}_ios", COUNTER, ios, tuple(MetricSample(flow, one.count) for flow, one in rows))
-    yield Family(f"{name}_bytes", COUNTER, size, tuple(MetricSample(flow, one.bytes) for flow, one in rows), "bytes")
+    yield Family(f"{name}_ios", COUNTER, ios, tuple(MetricSample(flow, completed.count) for flow, completed in rows))
+    yield Family(
+        f"{name}_bytes", COUNTER, size, tuple(MetricSample(flow, completed.bytes) for flow, completed in rows), "bytes"
+    )
 
 
 def _who(sums: Totals) -> Iterator[Family]:
     """Yield I/Os by cgroup and by size, their order, and operations on files, as far as they were measured."""
-    cgroups = [(one, done) for one, done in sorted(sums[ISSUERS].items()) if not one.is_process]
-    by_cgroup = [({**_about(one), "cgroup": one.cgroup, "name": one.name}, done) for one, done in cgroups]
+    cgroups = [(issuer, done) for issuer, done in sorted(sums[ISSUERS].items()) if not issuer.is_process]
+    by_cgroup = [({**_about(issuer), "cgroup": issuer.cgroup, "name": issuer.name}, done) for issuer, done in cgroups]
     yield from _issued("latmon_cgroup", "by the cgroup that issued them", by_cgroup)
     served = tuple(MetricSample(pair._asdict(), us / 1e6) for pair, us in sorted(sums[BEHIND].items()))
     if served:
         text = "Time of traced I/Os of a cgroup in which the device served those of another one, or its own."
         yield Family("latmon_cgroup_behind_seconds", COUNTER, text, served, "seconds")
-    by_size = [({**_about(one), "upto": str(one.upto or "+Inf")}, done) for one, done in sorted(sums[SIZES].items())]
+    by_size = [
+        ({**_about(size_class), "upto": str(size_class.upto or "+Inf")}, done)
+        for size_class, done in sorted(sums[SIZES].items())
+    ]
     yield from _issued("latmon_size", "by the power of two up to which their size is, in bytes", by_size)
     order = tuple(
         MetricSample({**flow._asdict(), "pattern": name}, getattr(pattern, name))
@@ -134,14 +139,14 @@ def _who(sums: Totals) -> Iterator[Family]:
     if order:
         text = "I/Os that went to a device (issued), and how many of them lay or were flagged so."
         yield Family("latmon_pattern_ios", COUNTER, text, order)
-    files = tuple(MetricSample(one._asdict(), latency) for one, latency in sorted(sums[FILES].items()))
+    files = tuple(MetricSample(file_series._asdict(), latency) for file_series, latency in sorted(sums[FILES].items()))
     if files:
         text = (
             "Time of operations on files in the system call. wait: cached (no sleep), device (I/O issued and slept, "
             "for locks and a CPU too), unknown."
         )
         yield Family("latmon_file_latency_seconds", HISTOGRAM, text, files, "seconds")
-    times = tuple(MetricSample(one._asdict(), us / 1e6) for one, us in sorted(sums[FILE_TIMES].items()))
+    times = tuple(MetricSample(file_part._asdict(), us / 1e6) for file_part, us in sorted(sums[FILE_TIMES].items()))
     if times:
         text = "Time of operations on files in which their threads were off the CPU, by what they waited for (part)."
         yield Family("latmon_file_time_seconds", COUNTER, text, times, "seconds")
@@ -207,10 +212,15 @@ def _about(one: Issuer | SizeClass) -> dict[str, str]:
 def _issued(name: str, how: str, rows: Sequence[tuple[Labels, IssuedIO]]) -> Iterator[Family]:
     if not rows:
         return
-    yield Family(f"{name}_ios", COUNTER, f"I/Os {how}.", tuple(MetricSample(labels, one.count) for labels, one in rows))
-    size = tuple(MetricSample(labels, one.bytes) for labels, one in rows)
+    yield Family(
+        f"{name}_ios",
+        COUNTER,
+        f"I/Os {how}.",
+        tuple(MetricSample(labels, issued_io.count) for labels, issued_io in rows),
+    )
+    size = tuple(MetricSample(labels, issued_io.bytes) for labels, issued_io in rows)
     yield Family(f"{name}_bytes", COUNTER, f"Bytes of I/Os {how}.", size, "bytes")
-    timed = tuple(MetricSample(labels, one.latency) for labels, one in rows if one.latency)
+    timed = tuple(MetricSample(labels, issued_io.latency) for labels, issued_io in rows if issued_io.latency)
     if timed:
         yield Family(f"{name}_latency_seconds", HISTOGRAM, f"Latency of I/Os {how}.", timed, "seconds")
 

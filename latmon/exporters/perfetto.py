@@ -83,9 +83,9 @@ class _Tracks:
             yield _instant(begin, "lost events", {"count": frame.health.lost_events})
         if frame.health.notice:
             yield _instant(frame.mono_us, frame.health.notice, {})
-        for one in frame.outliers:
-            yield from self._named(one.device)
-            yield from self._outlier(one)
+        for outlier in frame.outliers:
+            yield from self._named(outlier.device)
+            yield from self._outlier(outlier)
         now = {(device, name): args for device, reported in _counters(frame).items() for name, args in reported.items()}
         for at in dict.fromkeys((*now, *self._last)):
             yield from self._named(at[0])
@@ -135,9 +135,9 @@ def _counters(frame: Frame) -> dict[str, dict[str, dict[str, float]]]:
     for flow, done in (frame.kernel or frame.seen).items():
         found.setdefault(flow.device, {}).setdefault("IOPS", {})[flow.op] = round(done.count / seconds, 3)
     total: dict[str, list[Histogram]] = {}
-    for series, one in frame.histograms.items():
+    for series, histogram in frame.histograms.items():
         if series.stage == "total":
-            total.setdefault(series.device, []).append(one)
+            total.setdefault(series.device, []).append(histogram)
     for device, histograms in total.items():
         p99_us = _p99_us(merge(histograms))
         if p99_us is not None:

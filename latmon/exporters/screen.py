@@ -123,9 +123,9 @@ def palette(theme: Theme) -> Palette:
     """Return a theme's colours; for one without any, black on white."""
     if not theme.colours:
         return Palette(_WHITE, _BLACK, {"background": _WHITE}, {}, RAMP)
-    some = role_colours(theme, [one.colour for one in FACTS])
-    rgb = {role: one.rgb for role, one in some.items()}
-    ansi = {role: one.xterm for role, one in some.items()}
+    colours = role_colours(theme, [stage_facts.colour for stage_facts in FACTS])
+    rgb = {role: colour.rgb for role, colour in colours.items()}
+    ansi = {role: colour.xterm for role, colour in colours.items()}
     return Palette(rgb["background"], rgb["text"], rgb, ansi, solid(len(theme.ramp.steps)))
 
 

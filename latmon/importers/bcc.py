@@ -122,9 +122,9 @@ _TITLE = 200
 def tracer_of(line: str, before: Tracer | None) -> Tracer | None:
     """Return the tool that a line names, by what it prints first or by its command; else the one named `before`."""
     if line.startswith("Tracing "):
-        for one in TRACERS:
-            if found := one.begins.match(line):
-                return one if one.device or one.no_latency else one._replace(device=clean(found[1], 100))
+        for tracer in TRACERS:
+            if match := tracer.begins.match(line):
+                return tracer if tracer.device or tracer.no_latency else tracer._replace(device=clean(match[1], 100))
     if (command := _COMMAND.fullmatch(line)) is None:
         return before
     if file_system := FILE_SYSTEM.fullmatch(command[2]):
@@ -194,12 +194,12 @@ class _Histogram:
     def take(self, at: int, line: str) -> bool:
         """Add a row; return whether the line is one, damaged or not."""
         row = _ROW.fullmatch(line)
-        one = None if row else _ONE.fullmatch(line)
+        match = None if row else _ONE.fullmatch(line)
         if row:
             self.printed.append(Row(int(row[1]), int(row[2]), int(row[3])))
             self.is_log2 = True
-        elif one:
-            self.printed.append(Row(int(one[1]), int(one[1]), int(one[2])))
+        elif match:
+            self.printed.append(Row(int(match[1]), int(match[1]), int(match[2])))
         elif line.strip() and _LIKE_ROW.match(line) and not _SECTION.fullmatch(line) and not _HEAD.fullmatch(line):
             self.torn = self.torn or at
         else:
@@ -226,9 +226,9 @@ def sniff(head: str) -> bool:
 
 def read(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     """Yield each histogram as a table; a time above them is theirs."""
-    found = _tables(lines, options)
+    tables = _tables(lines, options)
     begins = {at: bool(_CUMULATIVE.match(line)) for at, line in enumerate(lines, 1) if line.startswith("Tracing ")}
-    yield from _differences(found, begins) if any(begins.values()) else found
+    yield from _differences(tables, begins) if any(begins.values()) else tables
 
 
 def _tables(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
@@ -254,7 +254,7 @@ def _differences(found: Iterable[Found], begins: Mapping[int, bool]) -> Iterator
         above = [at for at in begins if tables and at <= tables[0].where.first]
         pairs = list(pairwise(tables)) if above and begins[above[-1]] else []
         grown = {id(new): _minus(new, old) for old, new in pairs}
-        is_cumulative = bool(pairs) and all(row.count >= 0 for one in grown.values() for row in one.rows)
+        is_cumulative = bool(pairs) and all(row.count >= 0 for table in grown.values() for row in table.rows)
         for one in run:
             yield grown.get(id(one), one) if is_cumulative and isinstance(one, ImportedTable) else one
         if is_cumulative:
@@ -264,9 +264,12 @@ def _differences(found: Iterable[Found], begins: Mapping[int, bool]) -> Iterator
 
 def _minus(one: ImportedTable, other: ImportedTable) -> ImportedTable:
     """Return a table without the counts of an earlier one; rows that only the earlier one has are below 0."""
-    had = {row.low: row for row in other.rows}
-    rows = [row._replace(count=row.count - (had.pop(row.low).count if row.low in had else 0)) for row in one.rows]
-    return replace(one, rows=(*rows, *(row._replace(count=-row.count) for row in had.values())), sum_us=None)
+    earlier_rows = {row.low: row for row in other.rows}
+    rows = [
+        row._replace(count=row.count - (earlier_rows.pop(row.low).count if row.low in earlier_rows else 0))
+        for row in one.rows
+    ]
+    return replace(one, rows=(*rows, *(row._replace(count=-row.count) for row in earlier_rows.values())), sum_us=None)
 
 
 @dataclass(slots=True)
@@ -306,7 +309,7 @@ class _BccReader:
         yield from self._end_of_print()
 
     def _begin(self, table: _Histogram) -> Iterator[Found]:
-        if any(one.section == table.section for one in self.print):
+        if any(histogram.section == table.section for histogram in self.print):
             yield from self._end_of_print()
         self.now = table
         self.section, self.section_at = (), 0
@@ -319,16 +322,16 @@ class _BccReader:
     def _end_of_print(self) -> Iterator[Found]:
         tables, self.print = self.print, []
         merged: dict[Series, ImportedTable] = {}
-        for one in tables:
-            found = self._found(one)
+        for histogram in tables:
+            found = self._found(histogram)
             if not isinstance(found, ImportedTable) or found.series is None:
                 yield found
-            elif (had := merged.get(found.series)) is None or not _same_edges(had, found):
-                yield from (merged.pop(found.series),) if had else ()
+            elif (imported_table := merged.get(found.series)) is None or not _same_edges(imported_table, found):
+                yield from (merged.pop(found.series),) if imported_table else ()
                 merged[found.series] = found
             else:
-                merged[found.series] = _added(had, found)
-                text = f"added to the table in line {had.where.first}, of the same device and op"
+                merged[found.series] = _added(imported_table, found)
+                text = f"added to the table in line {imported_table.where.first}, of the same device and op"
                 yield Remark(TextSpan(found.where.first, found.where.first), text)
                 yield Passed(found.where)
         yield from merged.values()
@@ -403,10 +406,10 @@ class _BccReader:
         if len(self.print) == 1 and self.print[0].count == count and unit:
             self.print[0].total_us = int(mean[3]) * UNITS[unit] // 1000
             yield Passed(where)
-        elif sum(one.count for one in self.print) == count:
+        elif sum(histogram.count for histogram in self.print) == count:
             yield Remark(where, f"the mean of the tables above together: {int(mean[1]):,} {mean[2]}")
         else:
-            tables = sum(one.count for one in self.print)
+            tables = sum(histogram.count for histogram in self.print)
             text = f"the mean is of {count:,} values, and the tables above have {tables:,}: it is left out"
             yield Remark(where, text, 1)
 
@@ -420,7 +423,7 @@ class _BccReader:
         key = (table[4] or "").lower()
         section = ((key, clean(table[5], _TITLE)),) if key else ()
         wall = self.clock.wall(table[1])
-        if any(one.section == section for one in self.print):
+        if any(histogram.section == section for histogram in self.print):
             yield from self._end_of_print()
         if wall is not None and not self.print:
             yield TimeLine(TextSpan(at, at, wall))
@@ -429,11 +432,11 @@ class _BccReader:
 
 
 def _section(line: str) -> tuple[tuple[str, str], ...]:
-    found = _SECTION.fullmatch(line) if " = " in line and not line.startswith("avg = ") else None
-    if found is None:
+    match = _SECTION.fullmatch(line) if " = " in line and not line.startswith("avg = ") else None
+    if match is None:
         return ()
-    some = ((found[1].lower(), clean(found[2] or found[3] or "", _TITLE)),)
-    return (*some, ("flags", found[4])) if found[4] else some
+    some = ((match[1].lower(), clean(match[2] or match[3] or "", _TITLE)),)
+    return (*some, ("flags", match[4])) if match[4] else some
 
 
 def _json_rows(text: str) -> list[Row] | None:
@@ -559,12 +562,12 @@ def head_of(line: str) -> Head | None:
     if len(names) < _LEAST or not all(name in COLUMNS for name in names):
         return None
     columns = tuple(COLUMNS[word] for word in names)
-    roles = [one.role for one in columns]
+    roles = [event_column.role for event_column in columns]
     if roles.count("latency") != 1 or len({*filter(None, roles)}) < len([*filter(None, roles)]):
         return None
     gap = "," if comma else r"\s+"
     rest = r"(?:\s+.{0,60})?" if previous else ""
-    pattern = gap.join(f"({one.pattern})" for one in columns)
+    pattern = gap.join(f"({event_column.pattern})" for event_column in columns)
     return Head(columns, re.compile(rf"\s*{pattern}{rest}\s*"), comma)
 
 
@@ -674,7 +677,11 @@ class _EventReader:
 
     def _row(self, at: int, head: Head, row: re.Match[str]) -> Iterator[Found]:
         where = TextSpan(at, at)
-        found = {one.role: (text, one.unit) for one, text in zip(head.columns, row.groups(), strict=True) if one.role}
+        found = {
+            event_column.role: (text, event_column.unit)
+            for event_column, text in zip(head.columns, row.groups(), strict=True)
+            if event_column.role
+        }
         latency = _us(found["latency"])
         if latency is None:
             yield Remark(where, "a row without a latency: its I/O is left out", 1, is_incomplete=True)
@@ -692,9 +699,9 @@ class _EventReader:
         if end is not None:
             self.end_s = max(end, self.end_s if self.end_s is not None else end)
         self.has_rows = True
-        one = self._io(found, latency, queue)
+        outlier = self._io(found, latency, queue)
         yield from self._at(self._layer(head))
-        yield from self.seconds.add(None if self.end_s is None else int(self.end_s), at, at, one)
+        yield from self.seconds.add(None if self.end_s is None else int(self.end_s), at, at, outlier)
 
     def _end(self, found: dict[str, tuple[str, float]]) -> float | None:
         if "end" in found:
@@ -734,7 +741,7 @@ class _EventReader:
     def _oracle(self, at: int, row: re.Match[str]) -> Iterator[Found]:
         us = int(row[1]) * 1000
         self.has_rows = True
-        one = Outlier(
+        outlier = Outlier(
             wall=values.NO_WALL if self.wall is None else max(0.0, self.wall - us / 1e6),
             mono_us=0,
             device=self.options.device or "log writer",
@@ -746,7 +753,7 @@ class _EventReader:
         )
         self.end_s = self.wall
         yield from self._at(APPLICATION)
-        yield from self.seconds.add(None if self.wall is None else int(self.wall), at, at, one)
+        yield from self.seconds.add(None if self.wall is None else int(self.wall), at, at, outlier)
 
 
 def _us(cell: tuple[str, float]) -> int | None:

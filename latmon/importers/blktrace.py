@@ -96,9 +96,9 @@ def read_blkparse(lines: Sequence[str], options: ImportOptions) -> Iterator[Foun
     """Yield a window for the completions of each second of the trace."""
     trace = _Trace(options, Seconds(options.threshold_us))
     for at, line in enumerate(lines, 1):
-        found = _BLKPARSE_LINE.match(line)
-        if found is not None:
-            yield from trace.take(at, found)
+        match = _BLKPARSE_LINE.match(line)
+        if match is not None:
+            yield from trace.take(at, match)
         elif (skips := _SKIPS.match(line)) is not None and int(skips[1]):
             yield Remark(TextSpan(at, at), f"{int(skips[1]):,} events are missing in the trace", lost=int(skips[1]))
         elif _SUMMARY.match(line):
@@ -108,9 +108,9 @@ def read_blkparse(lines: Sequence[str], options: ImportOptions) -> Iterator[Foun
             yield from trace.summary.take(at, line)
         elif _MESSAGE.match(line):
             yield Passed(TextSpan(at, at))
-        elif found is None and _BLKPARSE_EVENT.match(line):
+        elif match is None and _BLKPARSE_EVENT.match(line):
             yield Remark(TextSpan(at, at), "an event can't be read: its I/O may be missing", 1, lost=1)
-        if found is not None or _BLKPARSE_HEADS.match(line):
+        if match is not None or _BLKPARSE_HEADS.match(line):
             yield Passed(TextSpan(at, at))
     yield from trace.end(len(lines))
 
@@ -135,13 +135,15 @@ class _Totals:
         """Add a row of completions; yield all of them at the throughput, with which a summary ends."""
         done, ends = _COMPLETED.fullmatch(line), _THROUGHPUT.fullmatch(line)
         if done is not None and self.name:
-            numbers = [int(one.replace(",", "")) for one in done.groups()]
+            numbers = [int(group.replace(",", "")) for group in done.groups()]
             is_total, had = self.rows.get(self.name, (False, [0] * len(numbers)))
             if self.is_total or not is_total:
                 some = numbers if self.is_total else [a + b for a, b in zip(had, numbers, strict=True)]
                 self.rows[self.name] = self.is_total, some
         elif ends is not None and self.rows:
-            where = TextSpan(self.first, at, dt_us=self._dt_us([int(one.replace(",", "")) for one in ends.groups()]))
+            where = TextSpan(
+                self.first, at, dt_us=self._dt_us([int(group.replace(",", "")) for group in ends.groups()])
+            )
             kernel: dict[Flow, Completed] = {}
             for name, (_, (reads, read, writes, written)) in self.rows.items():
                 for op, count, kib in (("read", reads, read), ("write", writes, written)):
@@ -380,13 +382,13 @@ class _BttRun:
         kernel: dict[Flow, Completed] = {}
         measured = {name: steps for name, steps in self._devices().items() if _WHOLE_TIME in steps}
         for name, steps in measured.items():
-            whole, driver = steps[_WHOLE_TIME], steps.get(_DEVICE_TIME)
-            us = round(whole.mean * whole.number * 1e6)
+            whole_step, driver = steps[_WHOLE_TIME], steps.get(_DEVICE_TIME)
+            us = round(whole_step.mean * whole_step.number * 1e6)
             queue_us = None
-            if driver is not None and driver.number == whole.number:
+            if driver is not None and driver.number == whole_step.number:
                 queue_us = max(0, us - round(driver.mean * driver.number * 1e6))
             size = self._sectors_of(name, measured) * _SECTOR
-            add(kernel, options.flow(name, UNKNOWN_OP), Completed(whole.number, size, us, queue_us))
+            add(kernel, options.flow(name, UNKNOWN_OP), Completed(whole_step.number, size, us, queue_us))
             words = "; ".join(_in_words(name, step) for name, step in steps.items() if name != _BETWEEN)
             yield Remark(where, f"{name}: {words}")
         if kernel:
@@ -481,7 +483,7 @@ class _Line:
 
 def sniff_ftrace(head: str) -> bool:
     """Return whether there are lines with task, CPU, seconds and event."""
-    return any(_line(0, one) is not None for one in head.split("\n"))
+    return any(_line(0, line) is not None for line in head.split("\n"))
 
 
 def read_ftrace(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
@@ -500,10 +502,10 @@ def read_ftrace(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]
 
 
 def _traced_line(pairing: _Pairing, at: int, text: str) -> Iterator[Found]:
-    one, where = _line(at, text), TextSpan(at, at)
-    is_ours = one is not None or _FTRACE_HEADS.match(text)
-    if one is not None:
-        yield from pairing.take(one)
+    line, where = _line(at, text), TextSpan(at, at)
+    is_ours = line is not None or _FTRACE_HEADS.match(text)
+    if line is not None:
+        yield from pairing.take(line)
     elif (lost := _LOST.match(text)) is not None:
         yield from pairing.lost(at, int(lost[2] or lost[3] or 1), f"CPU {lost[1]}")
     elif (lost := _PERF_LOST.match(text)) is not None:
@@ -588,9 +590,9 @@ class _Pairing:
             self.unmatched += 1
             return
         self.pairs += 1
-        one = _ftrace_outlier(_flow(begun, self.options), begun, ended, self.options)
+        outlier = _ftrace_outlier(_flow(begun, self.options), begun, ended, self.options)
         # things are sorted by their first line: a second begins where its first I/O ended, not began
-        yield from self.seconds.add(ended.ns // SECOND, ended.at, ended.at, one)
+        yield from self.seconds.add(ended.ns // SECOND, ended.at, ended.at, outlier)
 
     def end(self, last: int) -> Iterator[Found]:
         """Yield the last second, and remarks on events without their other half."""
@@ -608,12 +610,12 @@ class _Pairing:
 
 
 def _line(at: int, text: str) -> _Line | None:
-    found = _FTRACE_LINE.match(text) or (_PERF_LINE.match(text) if ": " in text else None)
-    if found is None:
+    match = _FTRACE_LINE.match(text) or (_PERF_LINE.match(text) if ": " in text else None)
+    if match is None:
         return None
-    ns = int(found["s"]) * SECOND + int(found["part"].ljust(9, "0"))
-    cpu = found["cpu"] or found.groupdict().get("number") or -1
-    return _Line(at, clean(found["comm"].strip()), int(found["pid"]), int(cpu), ns, found["event"], found["rest"])
+    ns = int(match["s"]) * SECOND + int(match["part"].ljust(9, "0"))
+    cpu = match["cpu"] or match.groupdict().get("number") or -1
+    return _Line(at, clean(match["comm"].strip()), int(match["pid"]), int(cpu), ns, match["event"], match["rest"])
 
 
 def _key(one: _Line, keys: str) -> str | None:
@@ -631,8 +633,8 @@ def _field(one: _Line, key: str) -> str | None:
         # a flush is issued at sector 0 and completes at 2^64 - 1; a device has one at a time (block/blk-flush.c)
         sector = "flush" if block[5] == "0" else block[4]
         return f"{block[1]} {sector} {op_of(block[2])}"
-    found = re.search(rf"\b{re.escape(key)}\s*[=:]\s*([^\s,;]{{1,64}})", one.rest)
-    return found[1] if found else None
+    match = re.search(rf"\b{re.escape(key)}\s*[=:]\s*([^\s,;]{{1,64}})", one.rest)
+    return match[1] if match else None
 
 
 def _flow(begun: _Line, options: ImportOptions) -> Flow:

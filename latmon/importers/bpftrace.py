@@ -121,19 +121,19 @@ def _joined(lines: Sequence[str], names: ShortNames) -> Iterator[tuple[int, int,
 
 def _stack_key(lines: Sequence[str], at: int, names: ShortNames) -> tuple[int, str] | None:
     """Return the last line of a key that begins in this one and has a stack, and all of it as one line."""
-    found = _STACK.fullmatch(lines[at - 1][:_LONGEST_KEY])
-    if found is None:
+    match = _STACK.fullmatch(lines[at - 1][:_LONGEST_KEY])
+    if match is None:
         return None
-    parts = [found[2]]
+    parts = [match[2]]
     for n in range(at, min(len(lines), at + _MAX_FRAMES)):
         text = lines[n][:_LONGEST_KEY]
         if (end := _STACK_END.fullmatch(text)) is not None:
             parts.append(end[1])
-            frames = [one.strip() for one in parts if one.strip() and "," not in one]
-            others = [one.strip(" ,") for one in parts if "," in one and one.strip(" ,")]
+            frames = [part.strip() for part in parts if part.strip() and "," not in part]
+            others = [part.strip(" ,") for part in parts if "," in part and part.strip(" ,")]
             # another stack may share the frames that are shown
             shown = names.short("\n".join(frames), " < ".join(frames[:_SHOWN_FRAMES]), _LONGEST_KEY) if frames else ""
-            return n + 1, f"{found[1]}[{', '.join(filter(None, (shown, *others)))}]: {end[2]}"
+            return n + 1, f"{match[1]}[{', '.join(filter(None, (shown, *others)))}]: {end[2]}"
         if text.strip() and not _FRAME.fullmatch(text):
             return None
         parts.append(text)
@@ -168,7 +168,7 @@ def _table(now: _OpenMap, is_limited: bool) -> ImportedTable | Remark:
 
 def _hole(rows: Sequence[Row]) -> int | None:
     """Return the place of the first row that doesn't begin where the one before it ends; None without one."""
-    return next((n for n, (one, other) in enumerate(pairwise(rows), 1) if one.high != other.low), None)
+    return next((n for n, (row, other) in enumerate(pairwise(rows), 1) if row.high != other.low), None)
 
 
 def kind_of(rows: Sequence[Row]) -> str:
@@ -306,17 +306,17 @@ def _tables(where: TextSpan, data: Mapping[str, Any]) -> Iterator[Found]:
     for name, value in data.items():
         for key, buckets in value.items() if isinstance(value, dict) else [("", value)]:
             title = clean(f"{name}[{key}]" if key else name, _TITLE)
-            rows = [_json_row(one) for one in buckets] if isinstance(buckets, list) else [None]
+            rows = [_json_row(bucket) for bucket in buckets] if isinstance(buckets, list) else [None]
             if not rows:
                 continue
             if None in rows:
                 yield Remark(where, f"{title}: buckets that can't be read", 1, is_incomplete=True)
             else:
-                whole = values.half_open([row for row in rows if row is not None])
-                if _hole(whole) is not None:
+                whole_rows = values.half_open([row for row in rows if row is not None])
+                if _hole(whole_rows) is not None:
                     yield Remark(where, f"{title}: a bucket is missing, left out", 1, is_incomplete=True)
                 else:
-                    yield ImportedTable(where, title, kind_of(whole), whole)
+                    yield ImportedTable(where, title, kind_of(whole_rows), whole_rows)
 
 
 def _json_row(bucket: Any) -> Row | None:

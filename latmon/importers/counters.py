@@ -209,13 +209,15 @@ def _intervals(
 
 def _alone(every: Sequence[Reading], what: str, names: Mapping[CounterDevice, str]) -> Iterator[Remark]:
     """Yield a remark if devices are in one reading only."""
-    number = Tally(device for one in every for device in one.values)
-    only = [(device, one) for one in every for device in one.values if number[device] == 1]
+    number = Tally(device for reading in every for device in reading.values)
+    only = [(device, reading) for reading in every for device in reading.values if number[device] == 1]
     if only:
         where = TextSpan(only[0][1].first, only[0][1].last)
         some = listed([names[device] for device, _ in only])
         text = f"{some}: a single {what} has only sums since the begin: two make an interval"
-        yield Remark(where, clean(text, 300), sum(len(one.values[device]) for device, one in only), is_incomplete=True)
+        yield Remark(
+            where, clean(text, 300), sum(len(reading.values[device]) for device, reading in only), is_incomplete=True
+        )
 
 
 def _growths(
@@ -320,11 +322,11 @@ def _prometheus(line: str) -> tuple[CounterSample | None, str]:
     is_node = metric == _IN_FLIGHT.name or _node(metric) is not None
     if not (is_node or metric.endswith(_BUCKET)) or not text:
         return None, ""  # node_disk_info and others, whose labels name no disk of their own
-    found = _SAMPLE.fullmatch(line)
-    if found is None:
+    match = _SAMPLE.fullmatch(line)
+    if match is None:
         is_ours = is_node or any(f"{name}=" in line for name in _DEVICES)
         return None, "can't be read" if is_ours else ""
-    labels = dict(_LABEL.findall(found[2]))
+    labels = dict(_LABEL.findall(match[2]))
     device = next((labels[name] for name in _DEVICES if name in labels), "")
     if not device:
         return None, ""
@@ -332,11 +334,11 @@ def _prometheus(line: str) -> tuple[CounterSample | None, str]:
     rest = ",".join(f"{name}={value}" for name, value in sorted(labels.items()) if name not in ("le", *_DEVICES, *_OPS))
     edge = labels.get("le", "")
     end = float("inf") if edge == "+Inf" else _number(edge)
-    value, wall = _number(found[3]), int(found[4]) / 1000 if found[4] else None
-    why = _unusable(value, end if found[1].endswith(_BUCKET) else 0.0)
+    value, wall = _number(match[3]), int(match[4]) / 1000 if match[4] else None
+    why = _unusable(value, end if match[1].endswith(_BUCKET) else 0.0)
     if value is None or why:
         return None, why
-    return CounterSample(CounterDevice(device, rest), Counter(found[1], op, end), value, wall), ""
+    return CounterSample(CounterDevice(device, rest), Counter(match[1], op, end), value, wall), ""
 
 
 def _unusable(value: float | None, end: float | None) -> str:
@@ -447,7 +449,7 @@ def sniff_kstat(head: str) -> bool:
 
 def read_kstat(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     """Yield a window for the time between two readings of kstat -p."""
-    in_seconds = {_is_stamp(one) for line in lines if (one := _kstat(line)) is not None and _is_time(one, ".")}
+    in_seconds = {_is_stamp(match) for line in lines if (match := _kstat(line)) is not None and _is_time(match, ".")}
     every = list(readings(lines, lambda line: _kstat_sample(line, in_seconds), Clock(options.start)))
     yield from _intervals(
         every,
@@ -459,8 +461,8 @@ def read_kstat(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
 
 def _kstat(line: str) -> re.Match[str] | None:
     """Return module, instance, name, statistic and value of a line; None for any other line."""
-    found = _KSTAT.fullmatch(line) if ":" in line and len(line) < 300 else None  # noqa: PLR2004
-    return found if found is not None and found[4] in _KSTAT_IO else None
+    match = _KSTAT.fullmatch(line) if ":" in line and len(line) < 300 else None  # noqa: PLR2004
+    return match if match is not None and match[4] in _KSTAT_IO else None
 
 
 def _is_time(found: re.Match[str], part: str = "") -> bool:
@@ -476,13 +478,13 @@ def _kstat_sample(line: str, in_seconds: set[bool]) -> CounterSample | None:
 
     A version of kstat prints seconds with nine digits after the point, another one nanoseconds.
     """
-    found = _kstat(line)
-    if found is None:
+    match = _kstat(line)
+    if match is None:
         return None
-    value = float(found[5])
-    if _is_time(found) and _is_stamp(found) not in in_seconds:
+    value = float(match[5])
+    if _is_time(match) and _is_stamp(match) not in in_seconds:
         value /= 1e9
-    return CounterSample(CounterDevice(found[3], f"{found[1]}:{found[2]}"), Counter(found[4]), value)
+    return CounterSample(CounterDevice(match[3], f"{match[1]}:{match[2]}"), Counter(match[4]), value)
 
 
 def _kstats(growths: Growths, when: TextSpan, names: Mapping[CounterDevice, str]) -> Iterator[Found]:
@@ -548,10 +550,10 @@ def read_smart(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
         elif not device:
             yield _nameless(where, "smart log")
         else:
-            one = Reading(where.first, where.last, where.wall)
+            reading = Reading(where.first, where.last, where.wall)
             for name, number in zip(_SMART, numbers, strict=True):
-                one.take(CounterDevice(device), Counter(name), number or 0, where.last)
-            every.append(one)
+                reading.take(CounterDevice(device), Counter(name), number or 0, where.last)
+            every.append(reading)
     yield from _intervals(every, _smart_counts, ("smart log", "the smart log"), options)
 
 
@@ -654,18 +656,18 @@ def read_ocp(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     before: dict[str, tuple[_Monitor, float | None]] = {}
     for above, where, value, device in _logs(lines, list(documents(lines, _OCP_KEY)), options):
         yield from above
-        one = _monitor(value)
-        if one is None:
+        monitor = _monitor(value)
+        if monitor is None:
             yield Remark(where, "a latency monitor's log can't be read: it is left out", 1, is_incomplete=True)
             continue
         if not device:
             yield _nameless(where, "latency monitor's log")
             continue
         yield Passed(TextSpan(where.first, where.last))
-        text = f"{device}: only I/Os of {one.edges[0]:,} ms or more are counted, by the drive's own clock"
-        yield Remark(TextSpan(where.first, where.first), "; ".join((text, *one.measured)))
-        yield from _monitored(one, before.get(device), where, device, options)
-        before[device] = (one, where.wall)
+        text = f"{device}: only I/Os of {monitor.edges[0]:,} ms or more are counted, by the drive's own clock"
+        yield Remark(TextSpan(where.first, where.first), "; ".join((text, *monitor.measured)))
+        yield from _monitored(monitor, before.get(device), where, device, options)
+        before[device] = (monitor, where.wall)
 
 
 def _monitor(value: Mapping[str, Any]) -> _Monitor | None:
@@ -718,10 +720,12 @@ def _monitored(
     begun = None if where.wall is None else where.wall - one.timer_s
     parts = [] if same else [("the last full period", one.static, begun, one.period_s, None if apart else old)]
     parts.append(("the present period", one.active, where.wall, one.timer_s, old if same else None))
-    for what, counts, wall, seconds, had in parts:
+    for what, counts, wall, seconds, monitor in parts:
         when = TextSpan(where.first, where.last, wall, seconds * 1_000_000 or None)
         for op, numbers in counts.items():
-            grown = [n - was for n, was in zip(numbers, had.active[op] if had else (0,) * _OCP_BUCKETS, strict=True)]
+            grown = [
+                n - was for n, was in zip(numbers, monitor.active[op] if monitor else (0,) * _OCP_BUCKETS, strict=True)
+            ]
             title = f"{device} {op}, {what}"
             if any(n < 0 for n in grown):
                 yield Remark(when, f"{title}: its counters fell, left out", 1, is_incomplete=True)

@@ -148,8 +148,8 @@ class _AggregationReader:
 
     def _is_of_key(self, line: str) -> bool:
         """Return whether a line belongs to a key: non-ASCII strings are dumped as bytes, stacks as lines."""
-        if self.dump is not None and (found := _DUMPED.fullmatch(line)):
-            self.dump += bytes.fromhex(found[1])
+        if self.dump is not None and (match := _DUMPED.fullmatch(line)):
+            self.dump += bytes.fromhex(match[1])
             return True
         if _DUMP_HEAD.fullmatch(line.rstrip()):
             self._end_of_parts()
@@ -253,9 +253,9 @@ def _columns_at(key: str, at: int) -> Iterator[tuple[str, int]]:
     is_string = key[at : at + 2] == "  " and (word[:1].strip() or (not word.strip() and end - at == _STRING))
     if is_string:
         yield word.rstrip(" "), end
-    found = _INT_COLUMN.match(key, at)
-    if found and (found.end() - at in _INT_WIDTHS or (len(found[1]) == 1 and len(found[2]) >= _INT_WIDTHS[-1])):
-        yield found[2], found.end()
+    match = _INT_COLUMN.match(key, at)
+    if match and (match.end() - at in _INT_WIDTHS or (len(match[1]) == 1 and len(match[2]) >= _INT_WIDTHS[-1])):
+        yield match[2], match.end()
 
 
 def _undecoded(text: str, line: int) -> Undecoded:
@@ -277,10 +277,10 @@ def sniff(head: str) -> bool:
 def read(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     """Yield tables in their order, with runs and times between them."""
     del options
-    found = [one for one in tables("\n".join(lines)) if isinstance(one, Distribution | Scalar)]
+    found = [table for table in tables("\n".join(lines)) if isinstance(table, Distribution | Scalar)]
     distributions = [one for one in found if isinstance(one, Distribution)]
-    columns = {line for one in distributions for line in range(one.key_line, one.last + 1)}
-    events: list[tuple[int, Found]] = [(one.line, _table(one)) for one in distributions]
+    columns = {line for distribution in distributions for line in range(distribution.key_line, distribution.last + 1)}
+    events: list[tuple[int, Found]] = [(distribution.line, _table(distribution)) for distribution in distributions]
     for at, line in enumerate(lines, 1):
         if at in columns:
             continue
@@ -373,8 +373,8 @@ def read_emlxs(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
                 else Passed(TextSpan(at, at))
             )
             rows = []
-        elif (row := _ROW.fullmatch(line)) and (one := _outlier(row, options)):
-            rows.append((at, one))
+        elif (row := _ROW.fullmatch(line)) and (outlier := _outlier(row, options)):
+            rows.append((at, outlier))
         elif _LIKE_ROW.fullmatch(line):
             yield Remark(TextSpan(at, at), "a row can't be read: its I/O is left out", 1, is_incomplete=True)
     yield from _windows(rows, options)
@@ -384,7 +384,9 @@ def _windows(rows: list[tuple[int, Outlier]], options: ImportOptions) -> Iterato
     for wall, same in groupby(rows, key=lambda pair: pair[1].wall):
         group = list(same)
         for first, last in _periods([at for at, _ in group]):
-            yield _second(TextSpan(first, last, wall), [one for at, one in group if first <= at <= last], options)
+            yield _second(
+                TextSpan(first, last, wall), [outlier for at, outlier in group if first <= at <= last], options
+            )
 
 
 def _periods(lines: list[int]) -> Iterator[tuple[int, int]]:
@@ -401,7 +403,7 @@ def _periods(lines: list[int]) -> Iterator[tuple[int, int]]:
 def _outlier(row: re.Match[str], options: ImportOptions) -> Outlier | None:
     """Return the I/O of a row; None if its stages are more than their total."""
     wall = values.moment(row[1])
-    total, emlxs, start, intr, queue, done = (int(one) for one in row.groups()[1:])
+    total, emlxs, start, intr, queue, done = (int(group) for group in row.groups()[1:])
     stages = {"queue": start, "hba": total - emlxs, "irq": intr, "completion": queue + done}
     rest = total - sum(stages.values())
     if wall is None or rest < 0 or emlxs > total:
@@ -421,10 +423,10 @@ def _outlier(row: re.Match[str], options: ImportOptions) -> Outlier | None:
 
 def _second(where: TextSpan, group: list[Outlier], options: ImportOptions) -> Times:
     flow = options.flow(_DEVICE, UNKNOWN_OP)
-    histograms = {Series(*flow, "total"): Histogram.record(one.total_us for one in group)}
+    histograms = {Series(*flow, "total"): Histogram.record(outlier.total_us for outlier in group)}
     for stage in group[0].stages_us:
-        histograms[Series(*flow, stage)] = Histogram.record(one.stages_us[stage] for one in group)
-    total = sum(one.total_us for one in group)
+        histograms[Series(*flow, stage)] = Histogram.record(outlier.stages_us[stage] for outlier in group)
+    total = sum(outlier.total_us for outlier in group)
     return Times(where, histograms, tuple(group), {flow: Completed(len(group), 0, total)})
 
 
@@ -475,14 +477,14 @@ def read_scsi(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
             yield Passed(TextSpan(at, at))
             continue
         begun[key] = max(0, begun[key] - 1)
-        one = _returned(start, line, options)
-        if one is None:
+        outlier = _returned(start, line, options)
+        if outlier is None:
             yield Remark(TextSpan(at, at), "a command came back without a time in us", 1, is_incomplete=True)
             continue
         second = int(float(start[1])) if start[1] else second
-        yield from seconds.add(second, at, at, one)
+        yield from seconds.add(second, at, at, outlier)
         if (reason := _REASON.search(line)) and reason[1] != "COMPLETED":
-            yield Remark(TextSpan(at, at), clean(f"{one.device}: {reason[1]}"))
+            yield Remark(TextSpan(at, at), clean(f"{outlier.device}: {reason[1]}"))
     yield from seconds.end()
     yield from _waiting(begun, len(lines))
 
@@ -499,7 +501,7 @@ def _waiting(begun: Mapping[tuple[str, str, str], int], at: int) -> Iterator[Fou
 
 
 def _returned(start: re.Match[str], line: str, options: ImportOptions) -> Outlier | None:
-    time, address, lba, length = (of.search(line) for of in (_TIME, _ADDRESS, _LBA, _LENGTH))
+    time, address, lba, length = (pattern.search(line) for pattern in (_TIME, _ADDRESS, _LBA, _LENGTH))
     command = _COMMAND.match(line, start.end())
     if time is None or address is None:
         return None
@@ -560,8 +562,8 @@ _MOST = 1024
 def sniff_taskq(head: str) -> bool:
     """Return whether there is the class taskq, or a statistic that only task queues have."""
     lines = head.split("\n")
-    return any((name := _NAME.fullmatch(one)) and name[2] == "taskq" for one in lines) or any(
-        (pair := _TASKQ_PAIR.fullmatch(one)) and pair[4] in ("maxtasks", "nactive") for one in lines
+    return any((name := _NAME.fullmatch(line)) and name[2] == "taskq" for line in lines) or any(
+        (pair := _TASKQ_PAIR.fullmatch(line)) and pair[4] in ("maxtasks", "nactive") for line in lines
     )
 
 
@@ -601,10 +603,10 @@ def read_taskq(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
 
 
 def _reading(found: Mapping[tuple[str, int], Mapping[str, str]], first: int, last: int) -> Iterator[Found]:
-    whole = {key: one for key, values in found.items() if (one := _taskq(*key, values)) is not None}
-    if whole:
-        yield Queues(TextSpan(first, last), tuple(whole.values()))
-    for name, _ in found.keys() - whole.keys():
+    taskqs = {key: taskq for key, values in found.items() if (taskq := _taskq(*key, values)) is not None}
+    if taskqs:
+        yield Queues(TextSpan(first, last), tuple(taskqs.values()))
+    for name, _ in found.keys() - taskqs.keys():
         yield Remark(
             TextSpan(first, last), f"task queue {clean(name)}: some of {', '.join(_TASKQ_NEEDED)} is missing", 1
         )
@@ -649,22 +651,22 @@ def read_settings(lines: Sequence[str], options: ImportOptions) -> Iterator[Foun
     adapters = 0
     found: list[tuple[int, str, int]] = []
     for at, line in enumerate(lines, 1):
-        begins, one = _STRUCTURE.fullmatch(line[:_MAX_SETTING]), _setting(line)
-        address = begins[1] if begins else one[0] if one else ""
-        if one and not address and one[1].startswith("m_") is not structure.startswith(_ADAPTER):
-            adapters += one[1].startswith("m_")
-            address = f"{_ADAPTER}{adapters}" if one[1].startswith("m_") else _DISK
+        begins, setting = _STRUCTURE.fullmatch(line[:_MAX_SETTING]), _setting(line)
+        address = begins[1] if begins else setting[0] if setting else ""
+        if setting and not address and setting[1].startswith("m_") is not structure.startswith(_ADAPTER):
+            adapters += setting[1].startswith("m_")
+            address = f"{_ADAPTER}{adapters}" if setting[1].startswith("m_") else _DISK
         if begins or (address and address != structure):
             yield from _limits(structure, found, dump)
             named = _DUMP.search(line) if begins else None
             found, dump = [], named[1] if named else ""
-        if one is not None:
-            found.append((at, *one[1:]))
+        if setting is not None:
+            found.append((at, *setting[1:]))
         elif (priority := _PRIORITY.fullmatch(line)) is not None:
             yield Message(
                 TextSpan(at, at), f"line {at}: prio: {priority[1]}, the priority of a thread", int(priority[1])
             )
-        if begins or one is not None:
+        if begins or setting is not None:
             yield Passed(TextSpan(at, at))
         structure = address or structure
     yield from _limits(structure, found, dump)
@@ -672,8 +674,8 @@ def read_settings(lines: Sequence[str], options: ImportOptions) -> Iterator[Foun
 
 def _setting(line: str) -> tuple[str, str, int] | None:
     """Return address, name and value of a setting; the address is empty where the line has none."""
-    found = _SETTING.fullmatch(line[:_MAX_SETTING]) if " = " in line[:_MAX_SETTING] else None
-    return None if found is None else (found[1] or "", found[2], int(found[3], 0))
+    match = _SETTING.fullmatch(line[:_MAX_SETTING]) if " = " in line[:_MAX_SETTING] else None
+    return None if match is None else (match[1] or "", match[2], int(match[3], 0))
 
 
 def _limits(structure: str, found: Sequence[tuple[int, str, int]], dump: str) -> Iterator[Limits]:

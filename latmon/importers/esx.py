@@ -82,12 +82,12 @@ class _OpenHistogram:
 def sniff_histograms(head: str) -> bool:
     """Return whether there is a title and a count of frequencies."""
     lines = head.split("\n")
-    return any(_TITLE.match(one) for one in lines) and any(_HEAD.fullmatch(o) or _TEXT.fullmatch(o) for o in lines)
+    return any(_TITLE.match(line) for line in lines) and any(_HEAD.fullmatch(o) or _TEXT.fullmatch(o) for o in lines)
 
 
 def read_histograms(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     """Yield all histograms of one print as a window."""
-    every: list[_OpenHistogram] = []
+    histograms: list[_OpenHistogram] = []
     now: _OpenHistogram | None = None
     for at, line in enumerate(lines, 1):
         title = _TITLE.match(line)
@@ -100,7 +100,7 @@ def read_histograms(lines: Sequence[str], options: ImportOptions) -> Iterator[Fo
                 clean(title[1], 120),
                 clean(next((n for n in named if ":" in n), named[-1] if named else "disk")),
             )
-            every.append(now)
+            histograms.append(now)
         elif now is None:
             continue
         elif value := _VALUE.fullmatch(line):
@@ -114,19 +114,19 @@ def read_histograms(lines: Sequence[str], options: ImportOptions) -> Iterator[Fo
             now.damaged = now.damaged or at
         yield Passed(TextSpan(at, at))
         now.last = at
-    one_device(options, list(dict.fromkeys(one.disk for one in every)))
-    apart = _with_directions(every)
-    for one in every:
-        yield from _found(one, apart, options)
+    one_device(options, list(dict.fromkeys(open_histogram.disk for open_histogram in histograms)))
+    apart = _with_directions(histograms)
+    for histogram in histograms:
+        yield from _found(histogram, apart, options)
 
 
 def _with_directions(every: Sequence[_OpenHistogram]) -> set[str]:
     """Return disks whose latencies of reads and of writes add up to those of all."""
     found: dict[str, dict[bool, int]] = {}
-    for one in every:
-        if one.what == "latency" and one.is_whole:
-            counts = found.setdefault(one.disk, {True: 0, False: 0})
-            counts[one.op == UNKNOWN_OP] += sum(row.count for row in one.rows)
+    for histogram in every:
+        if histogram.what == "latency" and histogram.is_whole:
+            counts = found.setdefault(histogram.disk, {True: 0, False: 0})
+            counts[histogram.op == UNKNOWN_OP] += sum(row.count for row in histogram.rows)
     return {disk for disk, counts in found.items() if counts[False] and counts[False] >= counts[True]}
 
 
@@ -239,11 +239,11 @@ def _places(cells: Sequence[str]) -> list[int]:
     kinds: dict[str, int] = {}
     places = [0]
     for at, cell in enumerate(cells):
-        found = _COUNTER.fullmatch(cell)
-        if found is not None and found[1] in _GROUPS:
-            places += [at] if _READ.fullmatch(found[3]) else []
-        elif found is not None and found[1].startswith("Physical Disk"):
-            kinds.setdefault(found[1], at)
+        match = _COUNTER.fullmatch(cell)
+        if match is not None and match[1] in _GROUPS:
+            places += [at] if _READ.fullmatch(match[3]) else []
+        elif match is not None and match[1].startswith("Physical Disk"):
+            kinds.setdefault(match[1], at)
     return sorted({*places, *kinds.values()})
 
 
@@ -273,11 +273,11 @@ def _esxtop_head(line: str, names: ShortNames) -> _Esxtop:
     cells = _cells(line)
     now = _Esxtop(len(cells))
     for place, cell in enumerate(cells):
-        found = _COUNTER.fullmatch(cell)
-        if found is None or found[1] not in _GROUPS or not _READ.fullmatch(found[3]):
+        match = _COUNTER.fullmatch(cell)
+        if match is None or match[1] not in _GROUPS or not _READ.fullmatch(match[3]):
             continue
-        if found[1] != _GROUPS[-1] or ":" in found[2]:
-            now.devices.setdefault(names.short(found[2]), {})[found[3]] = place
+        if match[1] != _GROUPS[-1] or ":" in match[2]:
+            now.devices.setdefault(names.short(match[2]), {})[match[3]] = place
     return now
 
 
@@ -321,7 +321,7 @@ def _esxtop_row(where: TextSpan, now: _Esxtop, line: str, options: ImportOptions
 
 def _esxtop_done(numbers: Mapping[str, float | None], seconds: float) -> dict[str, Completed]:
     """Return the I/Os by op, without an op whose count or bytes can't be read."""
-    found = {}
+    completions = {}
     for op, (rate, size, word) in _RATES.items():
         a_second, mb = numbers.get(rate, 0.0), numbers.get(size, 0.0)
         if a_second is None or mb is None:
@@ -332,8 +332,8 @@ def _esxtop_done(numbers: Mapping[str, float | None], seconds: float) -> dict[st
         guest = numbers.get(f"Average MilliSec/{word}") if guest is None else guest
         inside = _mean(numbers, "Average Kernel MilliSec", word)
         us, queue_us = (None if one is None else round(one * 1000 * count) for one in (guest, inside))
-        found[op] = Completed(count, round(mb * seconds * _MB), us, None if us is None else queue_us)
-    return found
+        completions[op] = Completed(count, round(mb * seconds * _MB), us, None if us is None else queue_us)
+    return completions
 
 
 def _mean(numbers: Mapping[str, float | None], name: str, word: str) -> float | None:
@@ -361,12 +361,12 @@ def read_vmkernel(lines: Sequence[str], options: ImportOptions) -> Iterator[Foun
     """Yield a message for each sentence: its two times are means of periods that it doesn't name, no I/Os."""
     del options
     for at, line in enumerate(lines, 1):
-        found = _VMKERNEL.fullmatch(line[:600]) if " performance has " in line[:600] else None
-        if found is None:
+        match = _VMKERNEL.fullmatch(line[:600]) if " performance has " in line[:600] else None
+        if match is None:
             continue
-        wall = values.moment(found[1])
-        means = f"{int(found[5]):,} us{' on average' if found[4] else ''} to {int(found[6]):,} us"
-        text = clean(f"vmkernel: {found[2]} has {found[3]}: its latency went from {means}", 200)
+        wall = values.moment(match[1])
+        means = f"{int(match[5]):,} us{' on average' if match[4] else ''} to {int(match[6]):,} us"
+        text = clean(f"vmkernel: {match[2]} has {match[3]}: its latency went from {means}", 200)
         yield Message(TextSpan(at, at, wall), text)
         if wall is None:
             yield Remark(TextSpan(at, at), "a warning of the vmkernel without a time")

@@ -126,7 +126,7 @@ class ImportedWindow:
 
     def __bool__(self) -> bool:
         parts = (self.tables, self.depths, self.times, self.kernel, self.outstanding, self.taskqs, self.whole)
-        return bool(self.messages or self.limits or self.failed) or any(bool(one) for one in parts)
+        return bool(self.messages or self.limits or self.failed) or any(bool(part) for part in parts)
 
     def shares(self, other: ImportedWindow) -> bool:
         """Return whether both have I/Os of one series, or values of the same kind of which a window has one."""
@@ -194,7 +194,9 @@ def windows(
     `left`: lines of no format, in order; `sources`: the format that has a device.
     """
     building = _Building(options, names, left)
-    building.built.reports = {name: (DeviceReport(SOURCE, one, "latmon import"),) for name, one in sources.items()}
+    building.built.reports = {
+        name: (DeviceReport(SOURCE, source, "latmon import"),) for name, source in sources.items()
+    }
     for one in found:
         building.add(one)
     building.end()
@@ -207,16 +209,16 @@ def windows(
 def _take_lengths(built: Built, options: ImportOptions) -> None:
     """Make timed windows as long as the others where no time just before them is their begin; count those left."""
     before: float | None = None
-    every = [one for one in built.windows if one.whole is None]
-    usual = None if options.has_interval else interval_us(one.wall for one in every)
-    for one in every:
-        away = None if one.wall is None or before is None else one.wall - before
-        before = before if one.wall is None else one.wall
-        has_ios = one.tables or one.times or one.kernel or one.seen
-        if one.dt_us or not has_ios or (away is not None and 0 < away * 1e6 <= _LONGEST_US):
+    imported_windows = [imported_window for imported_window in built.windows if imported_window.whole is None]
+    usual = None if options.has_interval else interval_us(imported_window.wall for imported_window in imported_windows)
+    for window in imported_windows:
+        away = None if window.wall is None or before is None else window.wall - before
+        before = before if window.wall is None else window.wall
+        has_ios = window.tables or window.times or window.kernel or window.seen
+        if window.dt_us or not has_ios or (away is not None and 0 < away * 1e6 <= _LONGEST_US):
             continue
-        if one.wall is not None and usual is not None and usual <= _LONGEST_US:
-            one.dt_us = usual
+        if window.wall is not None and usual is not None and usual <= _LONGEST_US:
+            window.dt_us = usual
         else:
             built.assumed += not options.has_interval
 
@@ -231,19 +233,19 @@ def _join_waits(built: Built) -> None:
 
     They name no device themselves. With I/Os of several devices the device of the thread is not known.
     """
-    devices = {o.device for one in built.windows for o in one.outliers if _WAITS in o.stages_us}
+    devices = {o.device for imported_window in built.windows for o in imported_window.outliers if _WAITS in o.stages_us}
     if len(devices) != 1:
         return
     (device,) = devices
-    for one in built.windows:
-        for series, placed in list(one.tables.items()):
+    for window in built.windows:
+        for series, placed in list(window.tables.items()):
             joined = series._replace(device=device)
-            if series.stage == _RESUME and placed.table.series is None and joined not in one.tables:
-                one.tables[joined] = replace(one.tables.pop(series), series=joined)
+            if series.stage == _RESUME and placed.table.series is None and joined not in window.tables:
+                window.tables[joined] = replace(window.tables.pop(series), series=joined)
                 title = clean(placed.table.title, _LONGEST_TITLE)
                 where = f"line {placed.table.where.first}: {title}"
-                one.notices.append(f"{where} is of threads that resume, taken with the slow completions of {device}")
-    priorities = [number for one in built.windows for number in one.priorities]
+                window.notices.append(f"{where} is of threads that resume, taken with the slow completions of {device}")
+    priorities = [number for imported_window in built.windows for number in imported_window.priorities]
     if len(priorities) == 1:
         built.reports[device] = (
             *built.reports.get(device, ()),
@@ -403,13 +405,13 @@ def _exactly(table: ImportedTable) -> str:
 
 def _again(now: ImportedWindow, placed: Placed) -> bool:
     """Return whether these I/Os are in the window already, in other buckets."""
-    had = now.tables.get(placed.series)
-    return had is not None and had.table.kind != placed.table.kind and had.table.count == placed.table.count
+    table = now.tables.get(placed.series)
+    return table is not None and table.table.kind != placed.table.kind and table.table.count == placed.table.count
 
 
 def _aside(now: ImportedWindow, placed: Placed) -> None:
-    had = now.tables[placed.series]
-    coarse, fine = (had, placed) if len(had.ranges) < len(placed.ranges) else (placed, had)
+    table = now.tables[placed.series]
+    coarse, fine = (table, placed) if len(table.ranges) < len(placed.ranges) else (placed, table)
     now.tables[placed.series] = fine
     now.aside.append(coarse)
     now.notices.append(
@@ -435,10 +437,10 @@ def _on_one_axis(every: list[ImportedWindow], options: ImportOptions) -> list[Im
     They stay in the order of the text where one has no date, or where they would overlap. I/Os of one series that come
     twice are of different runs and stay apart.
     """
-    walls = [one.wall for one in every]
+    walls = [window.wall for window in every]
     if all(a is not None and b is not None and a < b for a, b in pairwise(walls)) or len(every) < 2:  # noqa: PLR2004
         return every
-    if any(one.wall is None or one.wall < RELATIVE_BELOW or one.whole is not None for one in every):
+    if any(window.wall is None or window.wall < RELATIVE_BELOW or window.whole is not None for window in every):
         return every
     lengths = _lengths(every, options)
     groups: list[list[int]] = []
@@ -461,11 +463,11 @@ def _on_one_axis(every: list[ImportedWindow], options: ImportOptions) -> list[Im
 def _lengths(every: list[ImportedWindow], options: ImportOptions) -> list[int]:
     """Return the length of each window: its own, or the time since the window before it in the text."""
     found: list[int] = []
-    for at, one in enumerate(every):
+    for at, window in enumerate(every):
         before = every[at - 1].wall if at else None
-        away = None if before is None or one.wall is None else round((one.wall - before) * 1e6)
+        away = None if before is None or window.wall is None else round((window.wall - before) * 1e6)
         passed = away if away is not None and 0 < away <= _LONGEST_US else options.interval_us
-        found.append(one.dt_us or passed)
+        found.append(window.dt_us or passed)
     return found
 
 
@@ -486,20 +488,20 @@ def frames(built: Built, options: ImportOptions) -> Iterator[Frame]:
     wall_before = _before_first(built.windows, options)
     mono = 0
     known: set[str] = set()
-    limits = {device: some for one in built.windows for device, some in one.limits.items()}
-    for seq, one in enumerate(built.windows):
-        if one.whole is not None:
-            frame = replace(one.whole, seq=seq, health=_health(one, one.whole.health))
+    limits = {device: some for imported_window in built.windows for device, some in imported_window.limits.items()}
+    for seq, window in enumerate(built.windows):
+        if window.whole is not None:
+            frame = replace(window.whole, seq=seq, health=_health(window, window.whole.health))
             wall_before, mono = frame.wall, frame.mono_us
         else:
-            printed = None if one.wall is None else one.wall + (start if one.wall < RELATIVE_BELOW else 0.0)
+            printed = None if window.wall is None else window.wall + (start if window.wall < RELATIVE_BELOW else 0.0)
             away = None if printed is None or wall_before is None else round((printed - wall_before) * 1e6)
-            passed = away if away is not None and away > 0 else one.dt_us or options.interval_us
-            dt = one.dt_us or (passed if passed <= _LONGEST_US else options.interval_us)
+            passed = away if away is not None and away > 0 else window.dt_us or options.interval_us
+            dt = window.dt_us or (passed if passed <= _LONGEST_US else options.interval_us)
             mono += passed if seq else dt
             wall = printed if printed is not None else (start if wall_before is None else wall_before) + dt / 1e6
-            frame, wall_before = _frame(one, seq, (wall, mono, dt), options), wall
-        new = sorted({*_devices(frame), *one.limits} - known - {device.name for device in frame.devices})
+            frame, wall_before = _frame(window, seq, (wall, mono, dt), options), wall
+        new = sorted({*_devices(frame), *window.limits} - known - {device.name for device in frame.devices})
         known |= {*new, *(device.name for device in frame.devices)}
         added = (_device(name, limits.get(name, ()), built) for name in new)
         yield replace(frame, devices=(*frame.devices, *added))
@@ -507,11 +509,11 @@ def frames(built: Built, options: ImportOptions) -> Iterator[Frame]:
 
 def _before_first(every: Sequence[ImportedWindow], options: ImportOptions) -> float | None:
     """Return when windows ahead of the first time of the text begin; None where there are none, or no time."""
-    first = next((at for at, one in enumerate(every) if one.wall is not None or one.whole is not None), 0)
+    first = next((at for at, window in enumerate(every) if window.wall is not None or window.whole is not None), 0)
     wall = every[first].wall if every else None
     if options.start is not None or not first or wall is None or wall < RELATIVE_BELOW:
         return None
-    return wall - sum(one.dt_us or options.interval_us for one in every[: first + 1]) / 1e6
+    return wall - sum(window.dt_us or options.interval_us for window in every[: first + 1]) / 1e6
 
 
 def _frame(one: ImportedWindow, seq: int, when: tuple[float, int, int], options: ImportOptions) -> Frame:
@@ -560,12 +562,12 @@ def _placed_outlier(outlier: Outlier, when: tuple[float, int, int], options: Imp
 
 def _seen(one: ImportedWindow) -> dict[Flow, Completed]:
     """Return the counts of whole latencies, one for each I/O; bytes are unknown."""
-    whole = {
+    ios_by_device = {
         Flow(series.device, series.op): Completed(placed.table.count, 0, placed.table.sum_us)
         for series, placed in one.tables.items()
         if series.stage == "total"
     }
-    return whole | one.seen
+    return ios_by_device | one.seen
 
 
 def _histogram(placed: Placed) -> Histogram:
@@ -575,8 +577,8 @@ def _histogram(placed: Placed) -> Histogram:
 
 def _above(outliers: Iterable[Outlier]) -> dict[Flow, int]:
     found: dict[Flow, int] = {}
-    for one in outliers:
-        flow = Flow(one.device, one.op)
+    for outlier in outliers:
+        flow = Flow(outlier.device, outlier.op)
         found[flow] = found.get(flow, 0) + 1
     return found
 
@@ -584,8 +586,8 @@ def _above(outliers: Iterable[Outlier]) -> dict[Flow, int]:
 def _thresholds(outliers: Iterable[Outlier], options: ImportOptions) -> dict[str, int]:
     """Return the least listed latency as threshold of a tool that lists slow I/Os only."""
     found: dict[str, int] = {}
-    for one in outliers:
-        found[one.device] = min(found.get(one.device, options.threshold_us), one.total_us)
+    for outlier in outliers:
+        found[outlier.device] = min(found.get(outlier.device, options.threshold_us), outlier.total_us)
     return found
 
 
@@ -601,7 +603,7 @@ def _devices(frame: Frame) -> set[str]:
 
 def _device(name: str, limits: tuple[Limit, ...], built: Built) -> Device:
     """Return a device of which only the name is known, and its settings if the text has them: sd's are a disk's."""
-    kind = "disk" if any(one.name.startswith("un_") for one in limits) else "other"
+    kind = "disk" if any(limit.name.startswith("un_") for limit in limits) else "other"
     members, reports = built.members.get(name, ()), built.reports.get(name, ())
     return Device(name, 0, 0, kind=kind, members=members, limits=limits, reports=reports)
 

@@ -283,8 +283,8 @@ def read_text(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     reader = _IostatReader(Clock(options.start))
     for at, line in enumerate(lines, 1):
         yield from reader.line(at, line)
-    _drop_partial([one for one in reader.reports if one.head])
-    if reader.headless and any(one.begin is not None or not one.rows for one in reader.reports):
+    _drop_partial([report for report in reader.reports if report.head])
+    if reader.headless and any(report.begin is not None or not report.rows for report in reader.reports):
         where = TextSpan(reader.headless[0], reader.headless[-1])
         text = f"rows of sar without a head that has its time: {len(reader.headless):,}, left out"
         yield Remark(where, text, len(reader.headless), is_incomplete=True)
@@ -356,7 +356,7 @@ class _IostatReader:
             return True
         text = line.partition(stamp)[2] if stamp else line
         report, words = self.now, text.split()
-        numbers = sum(_NUMBER.match(one) is not None for one in words)
+        numbers = sum(_NUMBER.match(word) is not None for word in words)
         self.has_heads |= bool(stamp) and not numbers
         if not self._in_sar or report is None:
             is_row = stamp[:1].isdigit() and not self.has_heads and numbers >= _LEAST
@@ -427,8 +427,8 @@ def found(reports: list[Report], options: ImportOptions) -> Iterator[Found]:
     yield from _assumed(reports)
     yield from _without_totals(reports)
     names = ShortNames()
-    for one in reports:
-        one.rows = {names.short(name): row for name, row in one.rows.items()}
+    for report in reports:
+        report.rows = {names.short(name): row for name, row in report.rows.items()}
     disks = list(dict.fromkeys(name for one in reports for name in one.rows))
     one_device(options, disks)
     _begin_where_time_falls(reports)
@@ -457,38 +457,38 @@ def found(reports: list[Report], options: ImportOptions) -> Iterator[Found]:
 def _begin_where_time_falls(reports: list[Report]) -> None:
     """Begin another run at each report whose time is earlier than that of the one before."""
     number, latest, falls = 0, 0.0, 0
-    for one in reports:
-        latest = latest if one.run == number else 0.0
-        number = one.run
-        if one.wall is not None and one.wall < latest:
-            falls, one.begun = falls + 1, one.first
-        latest = latest if one.wall is None else one.wall
-        one.run += falls
+    for report in reports:
+        latest = latest if report.run == number else 0.0
+        number = report.run
+        if report.wall is not None and report.wall < latest:
+            falls, report.begun = falls + 1, report.first
+        latest = latest if report.wall is None else report.wall
+        report.run += falls
 
 
 def _without_totals(reports: list[Report]) -> Iterator[Remark]:
     """Leave out the row of all disks (-g ALL) of each report that has rows of disks beside it."""
     each = [one for one in reports if _ALL in one.rows and len(one.rows) > 1]
-    for one in each:
-        del one.rows[_ALL]
+    for report in each:
+        del report.rows[_ALL]
     if each:
         yield Remark(_where(each[0]), f"{_ALL} is the sum of the other rows: left out")
 
 
 def _missing(run: list[Report]) -> Iterator[Remark]:
     """Yield remarks on rows that are damaged or absent."""
-    for one in run:
-        for at, why in one.damaged.items():
+    for report in run:
+        for at, why in report.damaged.items():
             yield Remark(TextSpan(at, at), why, 1, is_incomplete=True)
-    whole = [one for one in run if not one.damaged]
-    bare = [one for one in whole if _is_idle(one, is_last=one is run[-1])]
-    if run[-1] in whole and not run[-1].rows and run[-1] not in bare and len(run) > 1:
+    reports = [one for one in run if not one.damaged]
+    bare = [one for one in reports if _is_idle(one, is_last=one is run[-1])]
+    if run[-1] in reports and not run[-1].rows and run[-1] not in bare and len(run) > 1:
         yield Remark(_where(run[-1]), "the text ends at the head of a report: it is left out, whether idle or cut off")
     if bare and len(run) > 1:
         yield Remark(
             _where(bare[0]), f"reports without a row: {len(bare):,}; their disks are taken as idle (iostat -z)"
         )
-    each = [one for one in whole if one.rows]
+    each = [one for one in reports if one.rows]
     # -z leaves out idle rows: a text that has one was printed without it
     names = dict.fromkeys(name for one in each for name in one.rows)
     fewer = [one for one in each if len(one.rows) < len(names)]
@@ -506,7 +506,7 @@ def _is_idle(report: Report, *, is_last: bool) -> bool:
 
 def _absent(name: str, each: list[Report]) -> Iterator[Remark]:
     """Yield a remark if some of the reports have no row of the disk, though they print idle disks."""
-    has = [name in one.rows for one in each]
+    has = [name in report.rows for report in each]
     if all(has):
         return
     known = has[has.index(True) : len(has) - has[::-1].index(True)]
@@ -520,20 +520,20 @@ def _absent(name: str, each: list[Report]) -> Iterator[Remark]:
 def _assumed(reports: list[Report]) -> Iterator[Found]:
     """Yield remarks on values that no column has."""
     where = _where(reports[0])
-    queues = any(_outstanding(dict.fromkeys(one.columns, 0.0)) is not None for one in reports)
+    queues = any(_outstanding(dict.fromkeys(report.columns, 0.0)) is not None for report in reports)
     means = "; outstanding I/Os are means" if queues else "; no column of outstanding I/Os: they are not known"
     yield Remark(where, f"counts are rates x the interval, rounded{means}")
-    plain = [one for one in reports if "tps" in one.columns]
+    plain = [report for report in reports if "tps" in report.columns]
     if plain:
-        timed = "timed" if all("await" in one.columns for one in plain) else "nothing is timed"
+        timed = "timed" if all("await" in report.columns for report in plain) else "nothing is timed"
         yield Remark(
             where, f"reads and writes are counted together (tps), as op {UNKNOWN_OP}; {timed}".removesuffix("; timed")
         )
-    if any(one.is_rounded for one in reports):
+    if any(report.is_rounded for report in reports):
         yield Remark(where, "bytes are rounded to a digit after the point (-h)")
-    if any("r_await" not in one.columns and "tps" not in one.columns for one in reports):
+    if any("r_await" not in report.columns and "tps" not in report.columns for report in reports):
         yield Remark(where, "no separate times of reads and writes: the mean of both is taken for each")
-    if any(_bytes(dict.fromkeys(one.columns, 0.0), "r") is None for one in reports):
+    if any(_bytes(dict.fromkeys(report.columns, 0.0), "r") is None for report in reports):
         names = " ".join(reports[0].columns)
         yield Remark(where, clean(f"no column of bytes is known, so bytes are 0; columns: {names}", 300))
 
@@ -541,19 +541,21 @@ def _assumed(reports: list[Report]) -> Iterator[Found]:
 def _windows(run: list[Report], disks: list[str], options: ImportOptions, *, skipped: bool) -> Iterator[Counts]:
     """Yield the reports of a run, without the first one if it is `skipped`."""
     before = run[0].begin
-    for number, one in enumerate(run):
-        passed = None if before is None or one.wall is None else round((one.wall - before) * 1e6)
-        length = length_s(one.rows)
+    for number, report in enumerate(run):
+        passed = None if before is None or report.wall is None else round((report.wall - before) * 1e6)
+        length = length_s(report.rows)
         own = None if length is None else round(length * 1e6)
         dt = next((us for us in (passed, own) if us and 0 < us <= _DAY_US), options.interval_us)
-        if one.wall is None and before is not None:  # a time above the first report alone, as OSWatcher prints it
-            one.wall = before + dt / 1e6
-        before = one.wall
+        if report.wall is None and before is not None:  # a time above the first report alone, as OSWatcher prints it
+            report.wall = before + dt / 1e6
+        before = report.wall
         if number == 0 and skipped:
             continue
-        idle = _is_idle(one, is_last=number == len(run) - 1 > 0)
-        rows = dict.fromkeys(disks, dict.fromkeys(one.columns, 0.0)) if idle else one.rows  # -z prints no idle disk
-        yield _counts(TextSpan(one.first, one.last, one.wall, dt), rows, options)
+        idle = _is_idle(report, is_last=number == len(run) - 1 > 0)
+        rows = (
+            dict.fromkeys(disks, dict.fromkeys(report.columns, 0.0)) if idle else report.rows
+        )  # -z prints no idle disk
+        yield _counts(TextSpan(report.first, report.last, report.wall, dt), rows, options)
 
 
 def _counts(where: TextSpan, rows: Mapping[str, Mapping[str, float]], options: ImportOptions) -> Counts:
@@ -565,9 +567,9 @@ def _counts(where: TextSpan, rows: Mapping[str, Mapping[str, float]], options: I
         gauge = _outstanding(values)
         # a report whose disks are all idle is a window, too
         done = _completed(values, where.dt_us or 0).items()
-        for op, one in done:
-            if one.count or gauge is None:
-                add(kernel, options.flow(device, op), one)
+        for op, completed in done:
+            if completed.count or gauge is None:
+                add(kernel, options.flow(device, op), completed)
         if gauge is not None:
             outstanding[device] = gauge
         if "actv" in values or gauge is not None:
@@ -586,13 +588,13 @@ def _is_solaris(one: Report) -> bool:
 def _columns(line: str) -> list[str]:
     """Return the head's columns; empty for any other line."""
     words = line.split()
-    names = {one.lower() for one in words}
+    names = {word.lower() for word in words}
     known = {"r/s", "w/s"} <= names and names & {"await", "r_await", "svc_t", "asvc_t"}
     is_last = bool(words) and words[-1].lower() in _DEVICES
     named = bool(words) and (is_last or words[0].rstrip(":").lower() in _DEVICES)
     plain = named and "tps" in names and {"kB/s", "MB/s", *dict(_PLAIN_BYTES)} & {*words}
     group = is_last and any(one <= names for one in _GROUPS)
-    return [one.rstrip(":") for one in words] if (known or plain or group) and len(words) >= _LEAST else []
+    return [word.rstrip(":") for word in words] if (known or plain or group) and len(words) >= _LEAST else []
 
 
 def _row(line: str, columns: list[str]) -> tuple[str, dict[str, float]] | None:
@@ -607,10 +609,10 @@ def _row(line: str, columns: list[str]) -> tuple[str, dict[str, float]] | None:
         if len(words) != len(columns):
             return None
         name, numbers, names = words[0], words[1:], columns[1:]
-    if not all(_NUMBER.match(one) for one in numbers):
+    if not all(_NUMBER.match(number) for number in numbers):
         return None
-    values = {column: _value(column, one) for column, one in zip(names, numbers, strict=True)}
-    return (clean(name, _LONGEST), values) if all(0 <= one <= _MAX_RATE for one in values.values()) else None
+    values = {column: _value(column, number) for column, number in zip(names, numbers, strict=True)}
+    return (clean(name, _LONGEST), values) if all(0 <= value <= _MAX_RATE for value in values.values()) else None
 
 
 def _value(column: str, text: str) -> float:
@@ -630,7 +632,7 @@ def _is_damaged_row(line: str, report: Report) -> bool:
         return False  # a table of commas, such as esxtop's
     words = line.split()
     if not report.is_open:
-        return len(words) >= _LEAST and sum(_NUMBER.match(one) is not None for one in words) >= len(words) // 2
+        return len(words) >= _LEAST and sum(_NUMBER.match(word) is not None for word in words) >= len(words) // 2
     if _HEADER.match(line) or _COMMAND.fullmatch(line.rstrip()) or _PROMPT.match(line):
         return False
     return any(one.isdigit() for one in line) or len(words) < _PROSE
@@ -669,7 +671,7 @@ def _bytes(values: Mapping[str, float], name: str) -> float | None:
 def _done(rate: float, size: float, means_ms: tuple[float | None, float | None], seconds: float) -> Completed:
     """Return the completions of an interval; `means_ms`: the whole time and the part of it in the queue."""
     count = round(rate * seconds)
-    whole, queue = (None if one is None else round(one * 1000 * count) for one in means_ms)
+    whole, queue = (None if means_m is None else round(means_m * 1000 * count) for means_m in means_ms)
     return Completed(count, round(size * seconds), whole, queue)
 
 
@@ -722,7 +724,7 @@ def sniff_json(head: str) -> bool:
 
 def read_json(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     """Yield a window for each `statistics` entry with disks."""
-    every: list[Report] = []
+    all_reports: list[Report] = []
     for number, (where, value) in enumerate(documents(lines, "sysstat")):
         yield Passed(where)
         if isinstance(value, str):
@@ -730,8 +732,8 @@ def read_json(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
             continue
         reports = _reports_of(value, where, number)
         _drop_partial(reports)
-        every += (one for one in reports if one.rows or one.damaged)
-    yield from found(every, options)
+        all_reports += (report for report in reports if report.rows or report.damaged)
+    yield from found(all_reports, options)
 
 
 def _reports_of(value: Mapping[str, Any], where: TextSpan, run: int) -> list[Report]:
@@ -762,11 +764,11 @@ def _reports_of(value: Mapping[str, Any], where: TextSpan, run: int) -> list[Rep
 def _drop_partial(reports: list[Report]) -> None:
     """Take out rows that lack a column of the others: sysstat prints the same ones for each disk."""
     columns = {name for one in reports for name in one.columns if name.lower() not in _DEVICES}
-    for one in reports:
-        partial = [name for name, values in one.rows.items() if len(values) < len(columns)]
+    for report in reports:
+        partial = [name for name, values in report.rows.items() if len(values) < len(columns)]
         for name in partial:
-            lacks = ", ".join(sorted(columns - one.rows.pop(name).keys())[:_MAX_NAMED])
-            one.damaged[one.first] = f"the row of {clean(name)} lacks {lacks}: it is left out"
+            lacks = ", ".join(sorted(columns - report.rows.pop(name).keys())[:_MAX_NAMED])
+            report.damaged[report.first] = f"the row of {clean(name)} lacks {lacks}: it is left out"
 
 
 def _values(disk: Mapping[str, Any]) -> dict[str, float]:

@@ -128,7 +128,7 @@ def _row_reader(most: int) -> Callable[[str], _Cells | None]:
             return None
         if max(map(len, numbers)) > _DIGITS:
             return None
-        mono, dt, low, high, count = (int(one) if one else None for one in numbers)
+        mono, dt, low, high, count = (int(number) if number else None for number in numbers)
         if max(mono or 0, dt or 0, low or 0, high or 0, count or 0) > _MAX:
             return None
         device, op, stage = named(row[3], 256), named(row[4], 0), named(row[5], 256)
@@ -187,10 +187,10 @@ def _histogram(counts: dict[tuple[int, int], int]) -> Histogram:
 
 def _whole(now: _Window, last: int) -> Whole:
     reported = {series: _histogram(counts) for series, counts in now.counts.items()}
-    ours = {series: one for series, one in reported.items() if not series.stage.startswith(_TRACED)}
+    ours = {series: histogram for series, histogram in reported.items() if not series.stage.startswith(_TRACED)}
     on_demand = {
-        series._replace(stage=series.stage.removeprefix(_TRACED)): one
-        for series, one in reported.items()
+        series._replace(stage=series.stage.removeprefix(_TRACED)): histogram
+        for series, histogram in reported.items()
         if series.stage.startswith(_TRACED)
     }
     return Whole(

@@ -132,10 +132,10 @@ NAMES = tuple(one.name for one in FORMATS)
 
 def format_named(name: str) -> Format:
     """Return a format; UsageError naming all of them."""
-    found = next((one for one in FORMATS if one.name == name), None)
-    if found is None:
+    found_format = next((one for one in FORMATS if one.name == name), None)
+    if found_format is None:
         raise UsageError(f"--from: there is no format {clean(name)!r}; the formats are {', '.join(NAMES)}")
-    return found
+    return found_format
 
 
 def _has_time(line: str) -> bool:
@@ -148,7 +148,7 @@ def _is_text(text: str) -> bool:
     return any(one.sniff(text) for one in FORMATS)
 
 
-_COMMANDS = ("iostat", "zpool", "sar", *(name for one in bcc.TRACERS for name in one.commands.split()))
+_COMMANDS = ("iostat", "zpool", "sar", *(name for tracer in bcc.TRACERS for name in tracer.commands.split()))
 _TOOLS = unwrap.Tools(
     _is_text, _has_time, re.compile(rf"(?:{'|'.join(_COMMANDS)}|{bcc.FILE_SYSTEM.pattern})(?:-bpfcc|\.py)?")
 )
@@ -160,13 +160,13 @@ def recognised(lines: Sequence[str], name: str) -> tuple[Format, ...]:
     for one in FORMATS:
         if one.whole and one.sniff(text):
             return (one,)
-    found = tuple(one for one in FORMATS if not one.whole and one.sniff(text))
-    if not found:
+    formats = tuple(one for one in FORMATS if not one.whole and one.sniff(text))
+    if not formats:
         raise RecordingError(
             f"no table of a known tool was found in {name} ({source.why_nothing(lines)}): "
             "`latmon import --help` lists the formats, --from names one"
         )
-    return found
+    return formats
 
 
 SHOWN = 20
@@ -217,7 +217,7 @@ class Read:
     def exit_code(self) -> int:
         """Return 4 if events were lost or a distribution of the text is not in the recording."""
         remarks = [one for one in self.found if isinstance(one, Remark)]
-        incomplete = self.distributions or any(one.lost or one.is_incomplete for one in remarks)
+        incomplete = self.distributions or any(remark.lost or remark.is_incomplete for remark in remarks)
         return EXIT_INCOMPLETE if incomplete else EXIT_DONE
 
     def frames(self) -> Iterator[Frame]:
@@ -309,12 +309,12 @@ def import_command(path: Path, out: Path, options: ImportOptions, from_format: s
         raw = source.read(path, {esx.ESXTOP_BEGIN: esx.narrowed}, progress)
         read = read_text(raw, name, options, from_format, progress)
     _validate(read)
-    every = read.frames()
-    first = next(every)
+    all_frames = read.frames()
+    first = next(all_frames)
     writer = Writer.create(out, origin(read, first))
     with Progress(f"writing {named(out)}") as progress:
         try:
-            for done, frame in enumerate(chain((first,), every), 1):
+            for done, frame in enumerate(chain((first,), all_frames), 1):
                 writer.append_whole(frame)
                 progress(done, len(read.built.windows))
             writer.close_whole()
@@ -459,8 +459,8 @@ def _numbers(thing: Found) -> Iterator[int]:
     if isinstance(thing, ImportedTable):
         yield from (thing.count, thing.sum_us or 0, thing.max_us or 0)
     elif isinstance(thing, Times):
-        for one in thing.histograms.values():
-            yield from (one.count, one.sum or 0)
+        for histogram in thing.histograms.values():
+            yield from (histogram.count, histogram.sum or 0)
     if isinstance(thing, Times | Counts):
         for done in (thing.seen if isinstance(thing, Times) else thing.kernel).values():
             yield from (done.count, done.bytes, done.time_us or 0, done.queue_us or 0)
@@ -530,7 +530,9 @@ def origin(read: Read, first: Frame) -> Origin:
         latmon=__version__,
         tool=clean(formats),
         hz=options.hz,
-        interval_us=Counter(one.dt_us or options.interval_us for one in built.windows).most_common(1)[0][0],
+        interval_us=Counter(
+            imported_window.dt_us or options.interval_us for imported_window in built.windows
+        ).most_common(1)[0][0],
         start_wall=max(0.0, first.wall - first.dt_us / 1e6),
         start_mono_us=max(0, first.mono_us - first.dt_us),
         measured={stage: _includes(stage, tools) for stage in sorted(stages)} | built.measured,
@@ -543,8 +545,8 @@ def origin(read: Read, first: Frame) -> Origin:
 
 def _is_sun(read: Read) -> bool:
     """Return whether only Solaris and illumos print such a text: settings that findings name are different there."""
-    depths = (one for window in read.built.windows for one in window.depths.values())
-    by_means = any(one.source == MEANS and one.queued for one in depths)
+    depths = (depth for window in read.built.windows for depth in window.depths.values())
+    by_means = any(depth.source == MEANS and depth.queued for depth in depths)
     return by_means or not _SUN.isdisjoint(one.name for one in read.chosen)
 
 
@@ -557,15 +559,17 @@ def _assumed(read: Read) -> list[str]:
     built, names, options = read.built, read.names, read.options
     sentences = _units(built)[:SHOWN]
     sentences += list(names.assumed.values())[:SHOWN]
-    if options.start is None and any(one.wall is not None and one.wall < RELATIVE_BELOW for one in built.windows):
+    if options.start is None and any(
+        window.wall is not None and window.wall < RELATIVE_BELOW for window in built.windows
+    ):
         sentences.append("its times have no date and are placed in 1970: --start TIME sets their begin")
-    no_time = [one for one in built.windows if one.wall is None and one.whole is None]
+    no_time = [window for window in built.windows if window.wall is None and window.whole is None]
     if no_time:
         unknown = options.start is None and built.windows[0] in no_time
-        dated = any(one.wall is not None and one.wall >= RELATIVE_BELOW for one in built.windows)
+        dated = any(window.wall is not None and window.wall >= RELATIVE_BELOW for window in built.windows)
         begin = ", the first of them just before the first time" if dated else " from 1970 on"
         begin = begin if unknown else ""
-        lengths = sorted({one.dt_us or options.interval_us for one in no_time})
+        lengths = sorted({window.dt_us or options.interval_us for window in no_time})
         some = " to ".join(dict.fromkeys(f"{us / 1e6:g}" for us in (lengths[0], lengths[-1])))
         each = f"each is taken as {some} s{begin}, and its rates depend on that"
         sentences.append(f"{len(no_time):,} of {_windows(read)} without a time: {each} (--interval, --start)")
@@ -574,7 +578,7 @@ def _assumed(read: Read) -> list[str]:
     if built.not_kept:
         sentences.append(f"{built.not_kept:,} more tables whose printed form is not kept")
     sentences += _apart(read)
-    return [clean(one, 200) for one in sentences]
+    return [clean(sentence, 200) for sentence in sentences]
 
 
 def _units(built: Built) -> list[str]:
@@ -605,7 +609,7 @@ _MOST_GAPS = 3
 
 def _apart(read: Read) -> list[str]:
     """Return a sentence on times more than a day apart, as a text of several incidents has them."""
-    ends = [(one.wall, (one.dt_us or 0) / 1e6) for one in read.built.windows if one.wall is not None]
+    ends = [(window.wall, (window.dt_us or 0) / 1e6) for window in read.built.windows if window.wall is not None]
     gaps = [(end, begin - dt) for (end, _), (begin, dt) in pairwise(ends) if begin - dt - end > _APART_S]
     some = [f"{rfc3339(end, 'minutes')} and {rfc3339(begin, 'minutes')}" for end, begin in gaps[:_MOST_GAPS]]
     return [f"{len(gaps) + 1} incidents, because there is nothing between {', '.join(some)}"] if gaps else []
@@ -625,15 +629,21 @@ def _print_summary(read: Read, out: Path) -> None:
     )
     _print_some(
         [
-            f"line {one.where.first}: table {one.title}".rstrip() + f": {one.count:,} in {len(one.rows):,} rows"
-            for one in tables
+            f"line {imported_table.where.first}: table {imported_table.title}".rstrip()
+            + f": {imported_table.count:,} in {len(imported_table.rows):,} rows"
+            for imported_table in tables
         ],
         f"tables more, {sum(table.count for table in tables):,} in all of them",
     )
     for text in _assumed(read):
         _print(f"assumed: {text}")
     _print_some([f"line {one.where.first}: {one.text}" for one in found if isinstance(one, Remark)], "remarks more")
-    beside = {at + off for one in tables for at in (one.where.first, one.where.last) for off in (-2, -1, 1, 2)}
+    beside = {
+        at + off
+        for imported_table in tables
+        for at in (imported_table.where.first, imported_table.where.last)
+        for off in (-2, -1, 1, 2)
+    }
     # lines that may have belonged to a table come before prose
     for at in sorted(sorted(left, key=lambda at: at not in beside)[:SHOWN]):
         _print(f"line {at}: not understood: {clean(lines[at - 1].strip()[:_NAMED], 60)}")

@@ -106,13 +106,13 @@ def _unpacked(raw: bytes, name: str) -> bytes:
     """Return what is compressed. RecordingError for a damaged file, and for a recording."""
     parts, left, is_whole = bytearray(), raw, True
     while left.startswith(_GZIP) and len(parts) <= MAX_BYTES:
-        one = zlib.decompressobj(_WITH_HEADER)
+        decompress = zlib.decompressobj(_WITH_HEADER)
         try:
-            parts += one.decompress(left, MAX_BYTES + 1 - len(parts))
+            parts += decompress.decompress(left, MAX_BYTES + 1 - len(parts))
         except zlib.error:
             is_whole = False
             break
-        left, is_whole = one.unused_data, one.eof
+        left, is_whole = decompress.unused_data, decompress.eof
     if parts.startswith(_HEADER) and raw.startswith(GZIP_WITH_EXTRA):  # not its lines, packed by hand
         raise RecordingError(f"{name} is a recording of latmon, which needs no import: latmon report {name}")
     if len(parts) > MAX_BYTES:
@@ -166,7 +166,7 @@ def _unquote(texts: list[str]) -> None:
         if line.startswith(">"):
             continue
         if at - first >= _QUOTED:
-            texts[first:at] = [_QUOTE.sub("", one, count=1) for one in texts[first:at]]
+            texts[first:at] = [_QUOTE.sub("", text, count=1) for text in texts[first:at]]
         first = at + 1
 
 
@@ -182,9 +182,9 @@ def _unindent(texts: list[str]) -> None:
 
 
 def _dedent(texts: list[str], first: int, end: int) -> None:
-    some = [len(one) - len(one.lstrip(" ")) for one in texts[first:end] if one]
+    some = [len(text) - len(text.lstrip(" ")) for text in texts[first:end] if text]
     if len(some) >= _QUOTED and (common := min(some)):
-        texts[first:end] = [one[common:] for one in texts[first:end]]
+        texts[first:end] = [text[common:] for text in texts[first:end]]
 
 
 def _has_long_lines(texts: list[str]) -> bool:
@@ -298,8 +298,8 @@ class _Block:
 
     def add(self, line: int, row: _Row) -> None:
         if self.rows:
-            signs = [(now > had) - (now < had) for now, had in zip(row.edges, self.edges, strict=True)]
-            kept = [one if self.rows == 1 or one == had else 0 for one, had in zip(signs, self.steps, strict=True)]
+            signs = [(now > edge) - (now < edge) for now, edge in zip(row.edges, self.edges, strict=True)]
+            kept = [sign if self.rows == 1 or sign == step else 0 for sign, step in zip(signs, self.steps, strict=True)]
             self.steps = kept[0], kept[1]
         self.first, self.last, self.edges = self.first or line, line, row.edges
         self.rows, self.is_range = self.rows + 1, self.is_range and row.is_range

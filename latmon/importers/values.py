@@ -284,8 +284,8 @@ _PERIOD = re.compile(r".*?\s(\d{1,6}(?:\.\d{1,3})?)(?:\s+\d{1,9})?\s*")
 
 def period_us(command: str) -> int | None:
     """Return the interval at the end of a command line, with or without the number of reports: `zpool iostat 2 3`."""
-    found = _PERIOD.fullmatch(command)
-    return (round(float(found[1]) * 1e6) or None) if found else None
+    match = _PERIOD.fullmatch(command)
+    return (round(float(match[1]) * 1e6) or None) if match else None
 
 
 def by_command(us: int) -> str:
@@ -476,21 +476,21 @@ class SeriesNames:
 
     def series(self, title: str) -> Series:
         parts = [one for one in _PARTS.split(_UNITS.sub(" ", title)) if one]
-        op = next((_OPS[one.lower()] for one in parts if one.lower() in _OPS), UNKNOWN_OP)
-        stage = next((_STAGES[one.lower()] for one in parts if one.lower() in _STAGES), WHOLE)
+        op = next((_OPS[part.lower()] for part in parts if part.lower() in _OPS), UNKNOWN_OP)
+        stage = next((_STAGES[part.lower()] for part in parts if part.lower() in _STAGES), WHOLE)
         return self._asked.series(self._asked.device or self._device(title, parts), op, stage)
 
     def _device(self, title: str, parts: list[str]) -> str:
         """Return the title without its op; all of it if nothing else is left."""
-        if (address := next((one for one in parts if _POINTER.fullmatch(one)), "")) != "":
+        if (address := next((part for part in parts if _POINTER.fullmatch(part)), "")) != "":
             named = self._addresses.setdefault(address, f"device{len(self._addresses) + 1}")
             self.assumed[address] = f"{address} is an address in a kernel and is called {named}"
             return named
-        if (number := next((one for one in parts if _DEV_T.fullmatch(one)), "")) != "":
+        if (number := next((part for part in parts if _DEV_T.fullmatch(part)), "")) != "":
             major, minor = int(number) >> _MINOR_BITS, int(number) & ((1 << _MINOR_BITS) - 1)
             self.assumed[number] = f"{number} is taken for the device number {major}:{minor}"
             return f"{major}:{minor}"
-        left = [one for one in title.strip().strip("@").split() if one.strip("[](),").lower() not in _OPS]
+        left = [word for word in title.strip().strip("@").split() if word.strip("[](),").lower() not in _OPS]
         return self._names.short(" ".join(left) or title.strip() or "table")
 
 
@@ -605,9 +605,9 @@ def _scripts(lines: Sequence[str]) -> list[tuple[int, str, str]]:
     text = "\n".join(line[:_MAX] for line in lines)
     starts = [0, *(m.end() for m in re.finditer("\n", text))]
     found = []
-    for of in (_SCRIPT, _PLAIN):
-        for m in of.finditer(text):
-            divisor = (m[2] or "").replace("_", "") if of is _SCRIPT else ""
+    for pattern in (_SCRIPT, _PLAIN):
+        for m in pattern.finditer(text):
+            divisor = (m[2] or "").replace("_", "") if pattern is _SCRIPT else ""
             found.append((bisect_right(starts, m.start()), m[1], _DIVISORS.get(divisor, "")))
     return sorted(found)
 

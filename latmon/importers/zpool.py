@@ -105,13 +105,13 @@ def read(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     for at in range(1, len(lines) + 1):
         yield from reader.line(at)
     reports, names = reader.reports, ShortNames()
-    for one in reports:
-        one.name = names.short(one.name) if one.name else ""
-        one.rows = {names.short(name): row for name, row in one.rows.items()}
+    for report in reports:
+        report.name = names.short(report.name) if report.name else ""
+        report.rows = {names.short(name): row for name, row in report.rows.items()}
     for named in ([name for one in reports for name in one.rows], [one.name for one in reports if one.name]):
         one_device(options, list(dict.fromkeys(named)))
-    for one in reports:
-        yield from (Remark(TextSpan(at, at), why, 1, is_incomplete=True) for at, why in one.damaged.items())
+    for report in reports:
+        yield from (Remark(TextSpan(at, at), why, 1, is_incomplete=True) for at, why in report.damaged.items())
     for run, some in groupby(reports, key=lambda one: one.run):
         of_run = list(some)
         later = values.interval_us(one.wall for one in of_run)
@@ -196,7 +196,7 @@ class _ZpoolReader:
             return is_like
         report.is_rounded |= any(cell[-1] in _POWERS and cell[-1] for cell in cells)
         if report.name:
-            return self._bucket(at, report, name, [one or 0.0 for one in numbers])
+            return self._bucket(at, report, name, [number or 0.0 for number in numbers])
         path = self._path(text, name)
         if all(cell == "-" for cell in cells):
             return True  # a heading such as `logs`
@@ -293,17 +293,21 @@ def _rates(run: _ZpoolRun, reports: list[_Report], options: ImportOptions) -> It
     inside = {name: tuple(each for each in names if each.rpartition(" ")[0] == name) for name in names}
     members = {name: vdevs for name, vdevs in inside.items() if vdevs}
     before: float | None = None
-    for number, one in enumerate(reports):
-        passed = None if before is None or one.wall is None else round((one.wall - before) * 1e6)
-        before = one.wall
-        span = TextSpan(one.first, one.last, one.wall, passed if passed and passed > 0 else options.interval_us)
+    for number, report in enumerate(reports):
+        passed = None if before is None or report.wall is None else round((report.wall - before) * 1e6)
+        before = report.wall
+        span = TextSpan(
+            report.first, report.last, report.wall, passed if passed and passed > 0 else options.interval_us
+        )
         if number == 0 and not kept:
-            yield Passed(TextSpan(one.first, one.last))
+            yield Passed(TextSpan(report.first, report.last))
         else:
             kernel: dict[Flow, Completed] = {}
-            for flow, done in _completed(one, span.dt_us or 0, options):
+            for flow, done in _completed(report, span.dt_us or 0, options):
                 add(kernel, flow, done)
-            gauges = {options.device or name: gauge for name, row in one.rows.items() if (gauge := _outstanding(row))}
+            gauges = {
+                options.device or name: gauge for name, row in report.rows.items() if (gauge := _outstanding(row))
+            }
             yield Counts(span, kernel, gauges, members=members)
 
 
@@ -328,16 +332,16 @@ def _histograms(run: _ZpoolRun, reports: list[_Report], options: ImportOptions) 
     kept, why = kept_reports([(one.wall, {}) for one in reports], run.is_y, options, _SINCE, _UNLESS)
     alone = f"a single table counts since {_SINCE}, unless {_UNLESS}"
     yield Remark(TextSpan(reports[0].first, reports[0].last), why if len(reports) > 1 or run.is_y else alone)
-    for number, one in enumerate(reports):
-        where = TextSpan(one.first, one.last)
+    for number, report in enumerate(reports):
+        where = TextSpan(report.first, report.last)
         if number == 0 and not kept:
             yield Passed(where)
-        elif one.damaged or not one.buckets:
+        elif report.damaged or not report.buckets:
             yield Remark(
-                where, f"the table of {clean(one.name, 60)} is damaged: all of it is left out", 1, is_incomplete=True
+                where, f"the table of {clean(report.name, 60)} is damaged: all of it is left out", 1, is_incomplete=True
             )
         else:
-            yield from _tables(one, options)
+            yield from _tables(report, options)
 
 
 def _tables(one: _Report, options: ImportOptions) -> Iterator[Found]:

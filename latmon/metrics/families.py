@@ -112,14 +112,14 @@ def _edges(bounds_us: Iterable[int]) -> _Edges:
 
 def _samples(family: Family, edges: _Edges) -> Iterator[str]:
     name = family.exposed
-    for one in family.samples:
-        if not isinstance(one.value, Histogram):
-            yield _line(name, one.labels, one.value)
+    for metric_sample in family.samples:
+        if not isinstance(metric_sample.value, Histogram):
+            yield _line(name, metric_sample.labels, metric_sample.value)
             continue
-        yield from _buckets(name, one.labels, one.value, edges)
+        yield from _buckets(name, metric_sample.labels, metric_sample.value, edges)
         # The OpenTelemetry Collector takes a missing sum for 0, and OpenMetrics has none without the other.
-        yield _line(f"{name}_sum", one.labels, one.value.nearest_sum / 1e6)
-        yield _line(f"{name}_count", one.labels, one.value.count)
+        yield _line(f"{name}_sum", metric_sample.labels, metric_sample.value.nearest_sum / 1e6)
+        yield _line(f"{name}_count", metric_sample.labels, metric_sample.value.count)
 
 
 def _buckets(name: str, labels: Labels, one: Histogram, edges: _Edges) -> Iterator[str]:
@@ -162,9 +162,13 @@ _FIXED64, _DELIMITED = 1, 2
 def _message(family: Family) -> bytes:
     kind, field = _KINDS[family.kind]
     out = bytearray(_text(1, family.exposed) + _text(2, family.help) + _number(3, kind))
-    for one in family.samples:
-        value = _native(one.value) if isinstance(one.value, Histogram) else _double(1, one.value)
-        labels = b"".join(_nested(1, _text(1, name) + _text(2, text)) for name, text in one.labels.items())
+    for metric_sample in family.samples:
+        value = (
+            _native(metric_sample.value)
+            if isinstance(metric_sample.value, Histogram)
+            else _double(1, metric_sample.value)
+        )
+        labels = b"".join(_nested(1, _text(1, name) + _text(2, text)) for name, text in metric_sample.labels.items())
         out += _nested(4, labels + _nested(field, value))
     return bytes(out)
 
@@ -317,7 +321,7 @@ class HostMetrics:
     def families(self) -> tuple[Family, ...]:
         """Return all metrics as they are now; devices that are gone have none."""
         with self._lock:
-            return tuple(one for one in self._all() if one.samples)
+            return tuple(family for family in self._all() if family.samples)
 
     def _all(self) -> Iterator[Family]:
         origin = self._origin
@@ -336,8 +340,8 @@ class HostMetrics:
 
     def _latencies(self, name: str, text: str, found: Mapping[Series, Histogram], includes: Includes) -> Family:
         there = sorted(one for one in found if one.device in self._devices)
-        some = tuple(latency(series, found[series], includes) for series in there)
-        return Family(f"{name}_seconds", HISTOGRAM, text, some, "seconds")
+        samples = tuple(latency(series, found[series], includes) for series in there)
+        return Family(f"{name}_seconds", HISTOGRAM, text, samples, "seconds")
 
     def _of_devices(self) -> Iterator[Family]:
         if self._last is None:
@@ -350,11 +354,13 @@ class HostMetrics:
         )
         text = "Model, driver and controller of a device: equal models are peers, on all hosts."
         yield Family("latmon_device_info", GAUGE, text, about)
-        now = tuple(one for one in in_flight(self._last) if one.labels["device"] in self._devices)
+        now = tuple(
+            metric_sample for metric_sample in in_flight(self._last) if metric_sample.labels["device"] in self._devices
+        )
         yield Family("latmon_outstanding_ios", GAUGE, "I/Os in flight at the end of the last interval.", now)
         bounds = {name: ceiling(one.limits) for name, one in sorted(self._devices.items())}
         limits = tuple(
-            MetricSample({"device": name}, int(one.value)) for name, one in bounds.items() if one is not None
+            MetricSample({"device": name}, int(limit.value)) for name, limit in bounds.items() if limit is not None
         )
         yield Family("latmon_outstanding_limit", GAUGE, "Lowest limit of the I/Os that a driver has at once.", limits)
         compared = sorted(self._last.thresholds_us.keys() & self._devices.keys())
@@ -377,9 +383,9 @@ class HostMetrics:
         for flow, done in self._sums[KERNEL].items():
             if flow.device in self._devices:
                 kernel[flow.device] += done.count
-        some = tuple(MetricSample({"device": name}, n) for name, n in sorted(kernel.items()))
+        samples = tuple(MetricSample({"device": name}, n) for name, n in sorted(kernel.items()))
         text = "I/Os completed, by the kernel's own counters."
-        yield Family("latmon_kernel_completed_ios", COUNTER, text, some)
+        yield Family("latmon_kernel_completed_ios", COUNTER, text, samples)
         counted = tuple(
             MetricSample({"device": name}, self._sums[COVERAGE].get(name, NONE).seen) for name in sorted(kernel)
         )
@@ -407,13 +413,13 @@ class HostMetrics:
             yield Family("latmon_resident_memory_bytes", GAUGE, text, _one({}, resident), "bytes")
 
     def _findings(self) -> Family:
-        found = self._engine.current[:_MAX_FINDINGS]
-        keys = {(one.id, one.device): one.severity for one in reversed(found)}
-        some = tuple(
+        findings = self._engine.current[:_MAX_FINDINGS]
+        keys = {(finding.id, finding.device): finding.severity for finding in reversed(findings)}
+        samples = tuple(
             MetricSample({"rule": rule, "device": device, "severity": severity}, 1)
             for (rule, device), severity in sorted(keys.items())
         )
-        return Family("latmon_finding", GAUGE, "1 while a finding holds.", some)
+        return Family("latmon_finding", GAUGE, "1 while a finding holds.", samples)
 
 
 def _one(labels: Mapping[str, str], value: float) -> tuple[MetricSample, ...]:

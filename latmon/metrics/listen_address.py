@@ -127,11 +127,11 @@ def _removed(path: Path, gid: int | None) -> bool:
         directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
             there = Path(f"/proc/self/fd/{directory}", path.name)
-            found = there.lstat()
+            stat_result = there.lstat()
             above = os.fstat(directory)
             group = above.st_gid if above.st_mode & stat.S_ISGID else gid
-            is_own = gid is None or (found.st_uid, found.st_gid) == (os.geteuid(), group)
-            if stat.S_ISSOCK(found.st_mode) and is_own and not _has_listener(there):
+            is_own = gid is None or (stat_result.st_uid, stat_result.st_gid) == (os.geteuid(), group)
+            if stat.S_ISSOCK(stat_result.st_mode) and is_own and not _has_listener(there):
                 os.unlink(path.name, dir_fd=directory)
                 return True
         finally:

@@ -46,7 +46,7 @@ class WebConfig:
             values = strict_yaml.parse(path, path.read_bytes())
         except OSError as error:
             raise UsageError(f"--web-config {path}: {error.strerror}") from None
-        if not isinstance(values, dict) or (unknown := [one for one in values if one not in (_TLS, _USERS)]):
+        if not isinstance(values, dict) or (unknown := [value for value in values if value not in (_TLS, _USERS)]):
             what = f"unknown key {unknown[0]!r}" if isinstance(values, dict) else "expected keys"
             raise UsageError(f"--web-config {path}: {what}; the keys are {_TLS} and {_USERS}")
         return cls(_tls(path, values.get(_TLS)), _users(path, values.get(_USERS)))

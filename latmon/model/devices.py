@@ -144,13 +144,15 @@ def of_devices(frame: Frame, keeps: Callable[[str], bool]) -> Frame:
     return replace(
         of_devices_alone,
         **by_device,
-        outliers=tuple(one for one in frame.outliers if keeps(one.device)),
+        outliers=tuple(outlier for outlier in frame.outliers if keeps(outlier.device)),
         file_operations=tuple(
             operation
             for operation in frame.file_operations
             if not operation.file_system.device or keeps(operation.file_system.device)
         ),
-        cgroup_limits=None if limits is None else tuple(one for one in limits if keeps(one.device)),
+        cgroup_limits=None
+        if limits is None
+        else tuple(cgroup_limit for cgroup_limit in limits if keeps(cgroup_limit.device)),
         devices=tuple(one for one in frame.devices if keeps(one.name)),
         removed=tuple(name for name in frame.removed if keeps(name)),
         in_flight=in_flight,
@@ -269,9 +271,9 @@ class IdleRows:
     def of(cls, devices: Iterable[Device], ops: Iterable[str], *, has_queued: bool) -> IdleRows:
         """Return the rows of these devices; `has_queued`: the kernel counts the queue of devices with requests."""
         each, none = list(devices), Completed(0, 0, 0, merged=0)
-        queued = {one.name: has_queued and one.timed for one in each}
+        queued = {device.name: has_queued and device.timed for device in each}
         gauges = (Outstanding(0, None), Outstanding(0, 0))
-        kernel = {Flow(one.name, op): none for op in ops for one in each}
+        kernel = {Flow(device.name, op): none for op in ops for device in each}
         return cls(kernel, {name: gauges[known] for name, known in queued.items()}, queued)
 
     def depths(self, dt_us: int) -> Mapping[str, Depths]:
@@ -282,6 +284,6 @@ class IdleRows:
         """Return the rows without those of some devices."""
         if names.isdisjoint(self.queued):
             return self
-        kernel = {flow: one for flow, one in self.kernel.items() if flow.device not in names}
+        kernel = {flow: completed for flow, completed in self.kernel.items() if flow.device not in names}
         outstanding = {name: one for name, one in self.outstanding.items() if name not in names}
         return IdleRows(kernel, outstanding, {name: one for name, one in self.queued.items() if name not in names})

@@ -845,12 +845,14 @@ class Origin:
     @property
     def traces_stages(self) -> bool:
         """Whether the tracer can measure any stage of an I/O; `resume` doesn't count."""
-        return not {one for one in STAGES if one not in ("resume", "total")} <= {one.name for one in self.untraced}
+        return not {one for one in STAGES if one not in ("resume", "total")} <= {
+            missing.name for missing in self.untraced
+        }
 
     def why_untraced(self, *names: str) -> str:
         """Return the reason why none of these can be traced here; empty where one can."""
-        reasons = {one.name: one.reason for one in self.untraced}
-        return "" if any(one not in reasons for one in names) else next((reasons[one] for one in names), "")
+        reasons = {missing.name: missing.reason for missing in self.untraced}
+        return "" if any(name not in reasons for name in names) else next((reasons[name] for name in names), "")
 
     @property
     def threshold_us(self) -> int | None:
@@ -896,4 +898,4 @@ def changes(before: Settings, now: Settings) -> Settings:
 def _size(section: str, named: Mapping[str, str]) -> int:
     """Return an upper bound of the section's size as JSON in bytes."""
     texts = (section, *named, *named.values())
-    return sum(6 + (len(one) if one.isascii() else 6 * len(one)) for one in texts)
+    return sum(6 + (len(text) if text.isascii() else 6 * len(text)) for text in texts)

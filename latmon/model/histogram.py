@@ -293,11 +293,11 @@ def part_of(part: Histogram, whole: Histogram) -> Histogram:
 def merged_max(histograms: Iterable[Histogram]) -> int | None:
     """Return the maximum of all; None if a histogram without an exact maximum may have a greater value."""
     known = unknown = -1
-    for one in histograms:
-        if one.max is not None:
-            known = max(known, one.max)
-        elif one.buckets:
-            unknown = max(unknown, bucket_bounds(one.buckets[-1][0], one.bits)[1] - 1)
+    for histogram in histograms:
+        if histogram.max is not None:
+            known = max(known, histogram.max)
+        elif histogram.buckets:
+            unknown = max(unknown, bucket_bounds(histogram.buckets[-1][0], histogram.bits)[1] - 1)
     return known if known >= max(unknown, 0) else None
 
 
@@ -308,11 +308,11 @@ def merge(histograms: Iterable[Histogram]) -> Histogram:
     parts = [one for one in histograms if one.buckets]
     if len(parts) == 1:
         return parts[0]
-    bits = min((one.bits for one in parts), default=BITS)
-    if any(one.bits != bits for one in parts):
-        parts = [one if one.bits == bits else one.coarsen(bits) for one in parts]
-    for one in parts:
-        for index, n in one.buckets:
+    bits = min((part.bits for part in parts), default=BITS)
+    if any(part.bits != bits for part in parts):
+        parts = [part if part.bits == bits else part.coarsen(bits) for part in parts]
+    for histogram in parts:
+        for index, n in histogram.buckets:
             counts[index] = counts.get(index, 0) + n
-        total = None if total is None or one.sum is None else total + one.sum
+        total = None if total is None or histogram.sum is None else total + histogram.sum
     return Histogram.of(counts, total, merged_max(parts), parts[0].bits) if parts else EMPTY

@@ -198,10 +198,10 @@ CONTEXT: Mapping[str, ContextKind] = MappingProxyType(
 
 def added(values: Iterable[HostContext]) -> dict[str, ContextValue]:
     """Return the sums over intervals."""
-    found: dict[str, ContextValue] = {}
-    for one in values:
-        add_to(found, one)
-    return found
+    found_values: dict[str, ContextValue] = {}
+    for context_values in values:
+        add_to(found_values, context_values)
+    return found_values
 
 
 def add_to(sums: dict[str, ContextValue], values: HostContext) -> None:

@@ -195,7 +195,7 @@ class Ages:
 
     def of(self, device: str) -> tuple[Aged, ...]:
         """Return all I/Os of a device with an exact or a least age."""
-        return tuple(one for one in (*self.oldest, *self.unlisted) if one.device == device)
+        return tuple(aged for aged in (*self.oldest, *self.unlisted) if aged.device == device)
 
     @property
     def oldest_us(self) -> int | None:

@@ -138,8 +138,8 @@ FACTS = (
         "unacc",
     ),
 )
-FACTS_OF: Mapping[str, StageFacts] = MappingProxyType({one.name: one for one in FACTS})
-_PARTS = tuple(one.name for one in FACTS if one.name not in (ADMISSION, UNACCOUNTED))
+FACTS_OF: Mapping[str, StageFacts] = MappingProxyType({stage_facts.name: stage_facts for stage_facts in FACTS})
+_PARTS = tuple(stage_facts.name for stage_facts in FACTS if stage_facts.name not in (ADMISSION, UNACCOUNTED))
 OPS = ("read", "write", "flush", "discard", "other")
 """Ops of I/Os, by the numbers that a probe's keys have."""
 STAGES_MODES = ("auto", "basic", "all")
@@ -148,7 +148,7 @@ STAGES = (*_PARTS, "total")
 """Keys of histograms: the stages, and `total` for the latency itself."""
 MEASURED_STAGES = _PARTS
 """Stages that a probe can measure, in the order in which an I/O passes them."""
-ABOVE_DRIVER = tuple(one.name for one in FACTS if one.above_driver)
+ABOVE_DRIVER = tuple(stage_facts.name for stage_facts in FACTS if stage_facts.above_driver)
 
 
 class Name(NamedTuple):
@@ -165,19 +165,19 @@ class Name(NamedTuple):
         return self.column if self.column == self.sentence else f"{self.column} ({self.sentence})"
 
 
-_PLAIN = {one.name: Name(one.name, one.name, one.letter) for one in FACTS}
+_PLAIN = {stage_facts.name: Name(stage_facts.name, stage_facts.name, stage_facts.letter) for stage_facts in FACTS}
 _WITH_INTERRUPT = Name("hba+", "hba with its interrupt", "h")
 _DRIVER_TO_COMPLETION = Name("service", "issue to completion", "d")
 _QUEUE_TO_COMPLETION = Name("Q2C", "queue to completion", "b")
 _INTERVALS = (_WITH_INTERRUPT, _DRIVER_TO_COMPLETION, _QUEUE_TO_COMPLETION)
 _HBA = STAGES.index("hba")
-COLUMNS = (*STAGES[: _HBA + 1], *(one.column for one in _INTERVALS), *STAGES[_HBA + 1 : -1], UNACCOUNTED)
+COLUMNS = (*STAGES[: _HBA + 1], *(name.column for name in _INTERVALS), *STAGES[_HBA + 1 : -1], UNACCOUNTED)
 """All column names, in the order in which an I/O passes the stages."""
 STAGE_OF: Mapping[str, str] = MappingProxyType(
-    {name: name for name in _PLAIN} | {one.column: "hba" for one in _INTERVALS}
+    {name: name for name in _PLAIN} | {name.column: "hba" for name in _INTERVALS}
 )
 """Column name -> stage."""
-LETTERS: Mapping[str, str] = MappingProxyType({one.column: one.letter for one in (*_PLAIN.values(), *_INTERVALS)})
+LETTERS: Mapping[str, str] = MappingProxyType({name.column: name.letter for name in (*_PLAIN.values(), *_INTERVALS)})
 """Column name -> its letter in a bar."""
 
 

@@ -74,11 +74,11 @@ class Before(NamedTuple):
 
 def moments(frame: Frame, before: Before | None) -> Iterator[TimelineEvent]:
     """Yield the events in a frame, and between it and the previous one."""
-    for one in frame.marks:
-        if one.device:
-            yield TimelineEvent("log", one.mono_us, one.wall, one.sentence)
+    for mark in frame.marks:
+        if mark.device:
+            yield TimelineEvent("log", mark.mono_us, mark.wall, mark.sentence)
         else:
-            yield TimelineEvent("mark", one.mono_us, one.wall, f"mark: {one.text}", one.changed)
+            yield TimelineEvent("mark", mark.mono_us, mark.wall, f"mark: {mark.text}", mark.changed)
     if frame.gap:
         kind = _KINDS.get(frame.gap, "gap")
         yield _here(frame, kind, _NOTES.get(kind) or _NOTES.get(frame.gap, f"gap: {frame.gap}"))
@@ -143,7 +143,7 @@ def _slowest(slowest_us: Sequence[int], frames: Sequence[int]) -> str:
 
 def letter(some: list[TimelineEvent]) -> str:
     """Return the letter of the preferred event."""
-    kinds = {one.kind for one in some}
+    kinds = {event.kind for event in some}
     return next((sign for kind, sign in LETTERS.items() if kind in kinds), "")
 
 
@@ -261,8 +261,8 @@ def completed(frames: Iterable[Frame], known: Iterable[Device]) -> Iterator[Fram
     first = True
     for frame in frames:
         if first:
-            every = {one.name: one for one in (*known, *frame.devices)}
-            yield replace(frame, devices=tuple(every.values()))
+            devices = {device.name: device for device in (*known, *frame.devices)}
+            yield replace(frame, devices=tuple(devices.values()))
             first = False
         else:
             yield frame
@@ -300,7 +300,7 @@ def frames_of(
 
 def merge_devices(known: tuple[Device, ...], named: tuple[Device, ...]) -> tuple[Device, ...]:
     """Merge devices of the header and of the first window, which are newer."""
-    return tuple({one.name: one for one in (*known, *named)}.values()) if known else named
+    return tuple({device.name: device for device in (*known, *named)}.values()) if known else named
 
 
 def _noticed(frame: Frame, damage: Sequence[str]) -> Frame:
@@ -331,7 +331,7 @@ class DevicesThen:
     """The devices at any time of a history."""
 
     def __init__(self, devices: tuple[Device, ...] = ()) -> None:
-        self._before = {one.name: one for one in devices}
+        self._before = {device.name: device for device in devices}
         self._reported: deque[_DeviceChange] = deque()
 
     def add(self, frame: Frame) -> None:
@@ -343,16 +343,16 @@ class DevicesThen:
             _apply(self._before, self._reported.popleft())
 
     def at(self, mono_us: int) -> tuple[Device, ...]:
-        found = dict(self._before)
-        for one in self._reported:
-            if one.mono_us > mono_us:
+        found_devices = dict(self._before)
+        for device_change in self._reported:
+            if device_change.mono_us > mono_us:
                 break
-            _apply(found, one)
-        return tuple(found.values())
+            _apply(found_devices, device_change)
+        return tuple(found_devices.values())
 
 
 def _apply(devices: dict[str, Device], reported: _DeviceChange) -> None:
-    devices.update((one.name, one) for one in reported.devices)
+    devices.update((device.name, device) for device in reported.devices)
     for name in reported.removed:
         devices.pop(name, None)
 

@@ -102,7 +102,7 @@ def encode_origin(origin: Origin, devices: tuple[Device, ...] = ()) -> Line:
     """Return the `header` line. `devices` are those known at the start; the first window names them again."""
     line = {"type": "header", "format": list(FORMAT)} | HEADER.encode(origin)
     if devices:
-        line["devices"] = [DEVICE.encode(one) for one in devices]
+        line["devices"] = [DEVICE.encode(device) for device in devices]
     return line | {key: value for key, value in origin.extra.items() if key not in line}
 
 
@@ -130,7 +130,7 @@ class IdleWriter:
         """Return the `window` line. `idle` names the devices that are neither in it nor idle, which are few."""
         if frame.removed or frame.devices:
             self._names.difference_update(frame.removed)
-            self._names.update(one.name for one in frame.devices)
+            self._names.update(device.name for device in frame.devices)
             self._made_of = (None, None)
         kernel, gauges, depths = frame.kernel, frame.outstanding, frame.depths
         # A first frame has no counters yet, and idle devices nevertheless.
@@ -149,7 +149,7 @@ class IdleWriter:
                 {
                     "but": sorted(self._names - gauges.keys()),
                     "ops": sorted({flow.op for flow in counters}, key=OPS.index),
-                    "queued": any(one.queued is not None for one in gauges.values()),
+                    "queued": any(gauge.queued is not None for gauge in gauges.values()),
                 },
             )
         return self._made
@@ -160,7 +160,7 @@ class IdleReader:
 
     def __init__(self, devices: Iterable[Device] = ()) -> None:
         """`devices`: those known before the first window."""
-        self._devices = {one.name: one for one in devices}
+        self._devices = {device.name: device for device in devices}
         self._made: tuple[object, IdleRows] = (None, IdleRows())
 
     def decode(self, line: Json) -> Frame:
@@ -169,7 +169,7 @@ class IdleReader:
         if frame.devices or frame.removed:
             for name in frame.removed:
                 self._devices.pop(name, None)
-            self._devices |= {one.name: one for one in frame.devices}
+            self._devices |= {device.name: device for device in frame.devices}
             self._made = None, IdleRows()
         found = line.get(IDLE)
         if not isinstance(found, dict):
@@ -183,7 +183,7 @@ class IdleReader:
         ops, has_queued = validate.labels(found.get("ops", []), "ops"), bool(found.get("queued"))
         made_of = (but, ops, has_queued)
         if self._made[0] != made_of:
-            idle = (one for name, one in self._devices.items() if name not in frozenset(but))
+            idle = (device for name, device in self._devices.items() if name not in frozenset(but))
             self._made = made_of, IdleRows.of(idle, ops, has_queued=has_queued)
         return self._made[1]
 

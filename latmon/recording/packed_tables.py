@@ -51,10 +51,10 @@ def _remember(found: Collection[Series | Flow]) -> None:
 def _known_series(rows: Sequence[Any]) -> list[Series] | None:
     """Return the series of rows of a device, an op and a list of stages; None if not all passed every check before."""
     try:
-        found = [_series[device, op, stage] for device, op, stages in rows for stage in stages]
+        series = [_series[device, op, stage] for device, op, stages in rows for stage in stages]
     except _UNUSUAL:
         return None
-    return found if _are((stages for *_, stages in rows), list) else None
+    return series if _are((stages for *_, stages in rows), list) else None
 
 
 def totals_alone(line: bytes) -> bytes:
@@ -85,12 +85,12 @@ def slowest_us(line: bytes) -> int:
         return 0
     begin += len(_TOTALS) - 1
     try:
-        found = read_totals(parse(line[begin : _end_of_table(line, begin)]))
+        packed = read_totals(parse(line[begin : _end_of_table(line, begin)]))
     except RecordingError:
         return 0
-    if found.maxima and UNKNOWN not in found.maxima:
-        return max(found.maxima)
-    return max((one.max_bound or 0 for one in found.values()), default=0)
+    if packed.maxima and UNKNOWN not in packed.maxima:
+        return max(packed.maxima)
+    return max((histogram.max_bound or 0 for histogram in packed.values()), default=0)
 
 
 def _are(values: Any, kind: type) -> bool:
@@ -139,7 +139,7 @@ def encode_stages(histograms: Mapping[Series, Histogram]) -> Line:
 
 def encode_rows(keys: Iterable[Series | Flow]) -> Line:
     """Return `rows` of device and op."""
-    rows = [[one.device, one.op] for one in keys]
+    rows = [[key.device, key.op] for key in keys]
     return {"rows": rows} if rows else {}
 
 
@@ -167,13 +167,13 @@ def flows_of(line: Json) -> list[Flow]:
     """Return the devices and ops in `rows`."""
     rows = validate.items(line.get("rows", []), "rows")
     try:
-        found = [_flows[device, op] for device, op in rows]
+        flows = [_flows[device, op] for device, op in rows]
     except _UNUSUAL:
-        found = []
-    if len(found) != len(rows) or not _are(rows, list):
-        found = [flow(row, "rows") for row in rows]
-        _remember(found)
-    return found
+        flows = []
+    if len(flows) != len(rows) or not _are(rows, list):
+        flows = [flow(row, "rows") for row in rows]
+        _remember(flows)
+    return flows
 
 
 @lru_cache(MAX_KNOWN)
@@ -247,8 +247,8 @@ def _scales(line: Json, ends: list[int], indices: bytes) -> bytes:
 
 def _low_bytes(slots: list[int]) -> bytes:
     """Return each number modulo WIDTH."""
-    whole = numbers(slots)
-    return whole.tobytes()[0 if sys.byteorder == "little" else whole.itemsize - 1 :: whole.itemsize]
+    array = numbers(slots)
+    return array.tobytes()[0 if sys.byteorder == "little" else array.itemsize - 1 :: array.itemsize]
 
 
 def each_row(line: Json, name: str, rows: int, most: int = MAX_IN_TABLE) -> list[int]:

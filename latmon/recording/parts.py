@@ -128,17 +128,17 @@ class Parts:
     """Several parts of one capture, read like one Recording. `path` is that of the first of them."""
 
     def __init__(self, recordings: Iterable[Recording]) -> None:
-        several = list(recordings)
-        nameless = [one for one in several if part_of(one.origin) is None and is_nameless(one)]
-        reported = _numbers([one for one in several if one not in nameless] or several)
-        begun = [(begin, one) for one in several if (begin := begin_of(one)) is not None]
+        several_recordings = list(recordings)
+        nameless = [one for one in several_recordings if part_of(one.origin) is None and is_nameless(one)]
+        reported = _numbers([one for one in several_recordings if one not in nameless] or several_recordings)
+        begun = [(begin, one) for one in several_recordings if (begin := begin_of(one)) is not None]
         begun.sort(key=lambda pair: pair[0])
         self.parts = tuple(one for _, one in begun)
         self._begins = [begin for begin, _ in begun]
-        self._numbers = [reported.get(one.path) for one in self.parts]
-        left_out = (one for one in several if one not in self.parts)
+        self._numbers = [reported.get(part.path) for part in self.parts]
+        left_out = (one for one in several_recordings if one not in self.parts)
         self._odd = [f"{one.path.name}: left out: neither its header nor a window can be read" for one in left_out]
-        named = next(one for one in self.parts if one.path in reported)
+        named = next(part for part in self.parts if part.path in reported)
         begin_us, begin_wall = self._begins[0]
         self.path: Path = self.parts[0].path
         self.origin: Origin = replace(named.origin, start_mono_us=begin_us, start_wall=begin_wall)
@@ -249,7 +249,7 @@ class _Joined:
 
 def _numbers(recordings: Sequence[Recording]) -> dict[Path, int]:
     """Return the number of each part; RecordingError unless all are different parts of one capture."""
-    found: dict[int, Recording] = {}
+    found_recordings: dict[int, Recording] = {}
     first: CapturePart | None = None
     for recording in recordings:
         part = part_of(recording.origin)
@@ -258,10 +258,10 @@ def _numbers(recordings: Sequence[Recording]) -> dict[Path, int]:
         first = first or part
         if part.capture != first.capture:
             raise RecordingError(f"{recording.path} is a part of another capture than {recordings[0].path}")
-        other = found.setdefault(part.number, recording)
+        other = found_recordings.setdefault(part.number, recording)
         if other is not recording:
             raise RecordingError(f"{other.path} and {recording.path} are both part {part.number} of the capture")
-    return {one.path: number for number, one in found.items()}
+    return {one.path: number for number, one in found_recordings.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,8 +350,8 @@ class Rotation:
         self._inventory.note(frame)
         before = self._writer.size
         # removed devices are listed again, because a reader of all parts knew them from the part before
-        whole = replace(self._inventory.complete(frame), removed=frame.removed) if self._fresh else frame
-        self._writer.append(whole)
+        whole_frame = replace(self._inventory.complete(frame), removed=frame.removed) if self._fresh else frame
+        self._writer.append(whole_frame)
         self._fresh = False
         self._last = frame
         self._largest = max(self._largest, self._writer.size - before)
@@ -379,7 +379,7 @@ class Rotation:
         self._open_next()
 
     def _bytes(self) -> int:
-        return self._writer.size + sum(one.size for one in self._finished)
+        return self._writer.size + sum(finished.size for finished in self._finished)
 
     def _is_due(self, frame: Frame) -> bool:
         if self._began_us is None or self._last is None or frame.mono_us < self._retry_us or self._is_stream:
@@ -448,12 +448,12 @@ class Rotation:
 
     def _retire(self, now_us: int) -> None:
         """Unlink parts that are too old, and the oldest part while the next member might not fit."""
-        for one in [one for one in self._finished if not one.is_there]:
-            self._finished.remove(one)
-        keep_us, most = self._limits.keep_us, self._limits.max_size
+        for finished in [one for one in self._finished if not one.is_there]:
+            self._finished.remove(finished)
+        keep_us, max_size = self._limits.keep_us, self._limits.max_size
         while self._finished and keep_us is not None and now_us - self._finished[0].ended_us > keep_us:
             self._unlink(self._finished.popleft())
-        while self._finished and most is not None and self._bytes() + self._largest > most:
+        while self._finished and max_size is not None and self._bytes() + self._largest > max_size:
             self._unlink(self._finished.popleft())
 
     def _unlink(self, part: _Finished) -> None:

@@ -53,16 +53,16 @@ def units(members: Members, begin: int, until_us: int | None) -> Iterator[Member
     """Yield members to be read one by one, and periods that may have a roll-up, in their order."""
     at = begin
     while at < members.size:
-        found = _ahead(members, at, until_us)
-        stop = found.behind if found.roll_up else found.end
+        period = _ahead(members, at, until_us)
+        stop = period.behind if period.roll_up else period.end
         for part in members.parts(0, until_us, begin=at, end=stop):
             yield part
             at = part.end
         if at < stop:  # the rest is later than the requested time
             return
-        if found.roll_up and at == stop:
-            part = next(members.parts(begin=found.roll_up, end=found.end))
-            yield found._replace(part=part)
+        if period.roll_up and at == stop:
+            part = next(members.parts(begin=period.roll_up, end=period.end))
+            yield period._replace(part=part)
             at = part.end  # with a wrong length in its head: the begin of the next one
 
 
@@ -169,18 +169,18 @@ class SummedReading:
             line = parse(period.part.text)
             if rollup.lacks_threshold_ranges(line):
                 return None
-            found = rollup.decode_minute(line)
-            _require_span(found, period.first_us, head.last_us)
-            if not _devices(found.frame).issubset(self._named):
+            minute = rollup.decode_minute(line)
+            _require_span(minute, period.first_us, head.last_us)
+            if not _devices(minute.frame).issubset(self._named):
                 return None
-            admit(found.frame, replace(position))
+            admit(minute.frame, replace(position))
         except RecordingError as damage:
             self._note(f"behind {position.mono_us} us: {damage}; its windows are read")
             return None
-        hole_us = found.mono_us - found.dt_us - position.mono_us
-        if abs(hole_us) > found.first_dt_us // 2:
+        hole_us = minute.mono_us - minute.dt_us - position.mono_us
+        if abs(hole_us) > minute.first_dt_us // 2:
             return None  # a sum has no I/Os that waited in a hole
-        return _PendingMinute(found, period, position.mono_us)
+        return _PendingMinute(minute, period, position.mono_us)
 
 
 def lying_in(items: Iterable[T], since_us: int, until_us: int | None) -> Iterator[T]:
@@ -232,7 +232,7 @@ class Recording:
         self.progress: Callable[[int, int], None] = lambda _done, _bytes: None
         """Called after each member with its end and the size of the file."""
         self._headless = headless
-        self._named = {one.name for one in devices}
+        self._named = {device.name for device in devices}
         self._unreported = 0
         self._places = Places()
 
@@ -348,9 +348,9 @@ def open_recording(path: Path) -> Recording:
     with opened(path) as file:
         for text in Members(file, note).texts():
             for line in lines_of(text, note):
-                found = _first(path, line)
-                if found is not None:
-                    origin, devices = found
+                first = _first(path, line)
+                if first is not None:
+                    origin, devices = first
                     headless = "" if devices is not None else "its header can't be read: host and stages are unknown"
                     return Recording(path, origin, devices or (), headless)
     raise _not_ours(path, damage[0] if damage else "it is empty")

@@ -316,7 +316,7 @@ _CGROUP_LIMIT = RowDecoder(
 
 
 def _encode_cgroup_limits(limits: Iterable[CgroupLimit] | None) -> list[list[Any]] | None:
-    return None if limits is None else [[*dataclasses.astuple(one)] for one in limits]
+    return None if limits is None else [[*dataclasses.astuple(cgroup_limit)] for cgroup_limit in limits]
 
 
 _CONTEXT_ROW = RowDecoder(
@@ -335,8 +335,13 @@ _CONTEXT_ROW = RowDecoder(
 def _encode_context(context: HostContext) -> list[list[Any]]:
     """Return a row per value, with the highest one of sums only."""
     return [
-        [name, one.total, one.weight, *([one.highest] if one.highest != one.ratio else [])]
-        for name, one in context.items()
+        [
+            name,
+            context_value.total,
+            context_value.weight,
+            *([context_value.highest] if context_value.highest != context_value.ratio else []),
+        ]
+        for name, context_value in context.items()
     ]
 
 
@@ -345,7 +350,7 @@ def _context(value: Any, key: str) -> HostContext:
 
 
 _LOW = {"instance": -1, "time_us": _UNKNOWN}
-_TASKQ_CELLS = tuple(one.name for one in dataclasses.fields(Taskq))
+_TASKQ_CELLS = tuple(field.name for field in dataclasses.fields(Taskq))
 
 
 def _taskq(*cells: Any) -> Taskq:
@@ -358,7 +363,7 @@ _TASKQ = RowDecoder(_taskq, ("name", label), *((name, within(_LOW.get(name, 0)))
 
 def _encode_taskqs(taskqs: Iterable[Taskq] | None) -> Line | None:
     """Return an object, because a reading without a busy queue is not the same as none."""
-    return None if taskqs is None else {"rows": [[_known(n) for n in dataclasses.astuple(one)] for one in taskqs]}
+    return None if taskqs is None else {"rows": [[_known(n) for n in dataclasses.astuple(taskq)] for taskq in taskqs]}
 
 
 def _known(value: Any) -> Any:
@@ -367,10 +372,10 @@ def _known(value: Any) -> Any:
 
 def _taskqs(value: Any, key: str) -> tuple[Taskq, ...]:
     rows = validate.items(validate.mapping(value, key).get("rows", []), key, MAX_QUEUES)
-    found = tuple(_TASKQ.read(one, key) for one in rows)
-    if len({(one.name, one.instance) for one in found}) != len(found):
+    taskqs = tuple(_TASKQ.read(row, key) for row in rows)
+    if len({(taskq.name, taskq.instance) for taskq in taskqs}) != len(taskqs):
         raise RecordingError(f"{key!r} names one queue twice")
-    return found
+    return taskqs
 
 
 def _by_depth(value: Any, key: str, cells: int, most: int = MAX_DEPTHS, high: int = MAX_DEPTH) -> list[tuple[int, ...]]:
@@ -438,11 +443,11 @@ IN_FLIGHT = RecordCodec(
 
 def _encode_issues(some: Iterable[Issue]) -> Line:
     each = list(some)
-    ops = list(dict.fromkeys(one.op for one in each))
+    ops = list(dict.fromkeys(issue.op for issue in each))
     at: Mapping[str, int] = {op: index for index, op in enumerate(ops)}
     return {
         "ops": ops,
-        "n": flat((one.mono_us, one.sector, one.bytes, at[one.op], one.queued_us) for one in each),
+        "n": flat((issue.mono_us, issue.sector, issue.bytes, at[issue.op], issue.queued_us) for issue in each),
     }
 
 

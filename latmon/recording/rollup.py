@@ -158,7 +158,7 @@ MAX_DEPTHS = 65_536
 """Different depths of one device in a minute."""
 _UNKNOWN = -1
 _PAIR, _TRIPLE = 2, 3
-_ORDER_CELLS = tuple(one.name for one in dataclasses.fields(LbaOrder))
+_ORDER_CELLS = tuple(field.name for field in dataclasses.fields(LbaOrder))
 T = TypeVar("T")
 
 
@@ -186,7 +186,7 @@ def lacks_threshold_ranges(line: Json) -> bool:
 
 def encode_minute(minute: Minute) -> Line:
     """Return the `minute` line."""
-    last = None if minute.taskqs is None else tuple(one.last for one in minute.taskqs)
+    last = None if minute.taskqs is None else tuple(taskq_sum.last for taskq_sum in minute.taskqs)
     frame = dataclasses.replace(minute.frame, taskqs=last)
     return encode_frame(frame) | {"type": KIND, "sums": _SUMS.encode(minute)}
 
@@ -206,10 +206,10 @@ def decode_minute(line: Json) -> Minute:
 def _sum_pairs(value: Any, key: str) -> Counter[int]:
     """Return pairs of a number, each once and in the order of the line, and its count."""
     rows = number_rows(value, key, _PAIR, MAX_DEPTHS)
-    found = Counter({row[0]: row[1] for row in rows})
-    if len(found) != len(rows):
+    counts = Counter({row[0]: row[1] for row in rows})
+    if len(counts) != len(rows):
         raise RecordingError(f"{key!r} has the same entry twice")
-    return found
+    return counts
 
 
 def _latency(value: Any, key: str) -> dict[int, Took]:
@@ -265,7 +265,7 @@ def _longest(value: Any, key: str) -> Mapping[str, AgedAt]:
 
 def _row(make: Callable[..., T], *cells: str, unknown: str = "") -> Read:
     """Return a reader of numbers of 0 or more; of the cell `unknown` -1 means that it isn't known."""
-    row = RowDecoder(lambda *found: found, *((one, within(_UNKNOWN if one == unknown else 0)) for one in cells))
+    row = RowDecoder(lambda *found: found, *((cell, within(_UNKNOWN if cell == unknown else 0)) for cell in cells))
     at = cells.index(unknown) if unknown else None
 
     def read(value: Any, key: str) -> T:
@@ -278,7 +278,7 @@ def _row(make: Callable[..., T], *cells: str, unknown: str = "") -> Read:
 
 
 def _numbers(values: Iterable[int | None]) -> list[int]:
-    return [_UNKNOWN if one is None else int(one) for one in values]
+    return [_UNKNOWN if value is None else int(value) for value in values]
 
 
 def _order(*cells: Any) -> LbaOrder:
@@ -296,7 +296,7 @@ def _weighted(key: str, name: str) -> RecordField:
 
 
 def _encode_taskqs(taskqs: Iterable[TaskqSum] | None) -> list[list[int]]:
-    return [_numbers(one[1:]) for one in taskqs or ()]
+    return [_numbers(taskq_sum[1:]) for taskq_sum in taskqs or ()]
 
 
 def _taskqs(rows: Sequence[tuple[Any, ...]], last: tuple[Taskq, ...] | None) -> tuple[TaskqSum, ...] | None:

@@ -212,12 +212,26 @@ class RecordCodec(Generic[T]):
 
     def __init__(self, make: Callable[..., T], *fields: RecordField) -> None:
         self._make = make
-        self.keys = frozenset(one.key for one in fields)
-        self._readers = {one.key: (one.name or one.key, one.read) for one in fields}
-        self._defaults = {one.name or one.key: one.default for one in fields if one.default is not OWN}
-        self._required = tuple(one.key for one in fields if one.required)
+        self.keys = frozenset(record_field.key for record_field in fields)
+        self._readers = {
+            record_field.key: (record_field.name or record_field.key, record_field.read) for record_field in fields
+        }
+        self._defaults = {
+            record_field.name or record_field.key: record_field.default
+            for record_field in fields
+            if record_field.default is not OWN
+        }
+        self._required = tuple(record_field.key for record_field in fields if record_field.required)
         self._writers = tuple(
-            (one.key, one.getter, one.write, one.always, one.omits_empty, one.default) for one in fields
+            (
+                record_field.key,
+                record_field.getter,
+                record_field.write,
+                record_field.always,
+                record_field.omits_empty,
+                record_field.default,
+            )
+            for record_field in fields
         )
 
     def encode(self, value: Any) -> Line:

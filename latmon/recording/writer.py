@@ -273,7 +273,7 @@ class Writer:
         self._written = (self._mono_us, self._wall)
         if self._redaction:
             origin = private_origin(origin, self._redaction)
-            devices = tuple(private_device(one) for one in devices)
+            devices = tuple(private_device(device) for device in devices)
         if not self._write(members.pack(codec.to_bytes(codec.encode_origin(origin, devices)), *self._span())):
             why = self.trouble
             with contextlib.suppress(OSError, UnavailableError):
@@ -397,7 +397,7 @@ def private_origin(origin: Origin, redaction: Redaction) -> Origin:
 
 
 def _missing(found: tuple[Missing, ...], redaction: Redaction) -> tuple[Missing, ...]:
-    return tuple(replace(one, reason=private_text(one.reason, redaction)) for one in found)
+    return tuple(replace(missing, reason=private_text(missing.reason, redaction)) for missing in found)
 
 
 def private_text(text: str, redaction: Redaction) -> str:
@@ -462,16 +462,16 @@ def private_device(device: Device) -> Device:
 
 def private_frame(frame: Frame, redaction: Redaction) -> Frame:
     """Return a frame without programs' names and pids; its wake-ups still mark the kernel's threads."""
-    kernel = frozenset(one.thread.comm for one in frame[WAKEUPS].values() if one.thread.kernel)
+    kernel = frozenset(wakeups.thread.comm for wakeups in frame[WAKEUPS].values() if wakeups.thread.kernel)
     return replace(
         frame,
-        devices=tuple(private_device(one) for one in frame.devices),
-        outliers=tuple(_outlier(one, kernel) for one in frame.outliers),
+        devices=tuple(private_device(device) for device in frame.devices),
+        outliers=tuple(_outlier(outlier, kernel) for outlier in frame.outliers),
         in_flight=_in_flight(frame.in_flight),
         cgroup_limits=_cgroup_limits(frame.cgroup_limits),
         tables={table: _private_rows(table, rows) for table, rows in frame.tables.items()}
         | {WAKEUPS: _private_wakeups(frame[WAKEUPS], kernel)},
-        file_operations=tuple(_operation(one, kernel) for one in frame.file_operations),
+        file_operations=tuple(_operation(operation, kernel) for operation in frame.file_operations),
         health=replace(frame.health, notice=private_text(frame.health.notice, redaction)),
         marks=tuple(_private_mark(mark, redaction) for mark in frame.marks),
     )
@@ -519,7 +519,7 @@ def _operation(one: FileOperation, kernel: frozenset[str]) -> FileOperation:
 
 
 def _cgroup_limits(limits: tuple[CgroupLimit, ...] | None) -> tuple[CgroupLimit, ...] | None:
-    return None if limits is None else tuple(_cgroup_limit(one) for one in limits)
+    return None if limits is None else tuple(_cgroup_limit(cgroup_limit) for cgroup_limit in limits)
 
 
 def _cgroup_limit(one: CgroupLimit) -> CgroupLimit:

@@ -57,8 +57,8 @@ def hz(proc: Path = Path("/proc"), boot: Path = Path("/boot")) -> int | None:
 
     `getconf CLK_TCK` is no answer: it is 100 on every kernel.
     """
-    found = _HZ.search(kernel_config(proc, boot))
-    return int(found.group(1)) if found else None
+    match = _HZ.search(kernel_config(proc, boot))
+    return int(match.group(1)) if match else None
 
 
 def kernel_config(proc: Path = Path("/proc"), boot: Path = Path("/boot")) -> bytes:

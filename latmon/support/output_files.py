@@ -118,7 +118,7 @@ def unlink(path: Path, descriptor: int) -> bool:
     An open file's inode number is not reused, so equal numbers mean the same file.
     """
     ours = os.fstat(descriptor)
-    return unlink_if(path, lambda there: bool(ours.st_nlink) and os.path.samestat(there, ours))
+    return unlink_if(path, lambda stat_result: bool(ours.st_nlink) and os.path.samestat(stat_result, ours))
 
 
 def unlink_if(path: Path, is_wanted: Callable[[os.stat_result], bool]) -> bool:

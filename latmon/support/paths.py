@@ -71,13 +71,13 @@ def data_dir(name: str) -> Path:
 
     A zip archive has none: bpftrace runs as root and must get files that no other user unpacked or can write to.
     """
-    found = next((one for one in (_PACKAGE / name, _PACKAGE.parent / name) if one.is_dir()), None)
-    if found is None:
+    path = next((one for one in (_PACKAGE / name, _PACKAGE.parent / name) if one.is_dir()), None)
+    if path is None:
         raise UnavailableError(
             f"{_PACKAGE.parent} has no directory {name}: latmon doesn't run from a zip archive; "
             "install it (pipx install .) or use ./bootstrap run in a checkout"
         )
-    return found
+    return path
 
 
 _PORTION = 1 << 16

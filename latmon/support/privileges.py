@@ -203,5 +203,5 @@ def _without(proc: Path, kind: str) -> frozenset[str]:
 
 
 def _capabilities(proc: Path, kind: str) -> int:
-    found = _SETS[kind].search(content(proc / "self/status"))
-    return int(found[1], 16) if found else 0
+    match = _SETS[kind].search(content(proc / "self/status"))
+    return int(match[1], 16) if match else 0

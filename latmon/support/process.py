@@ -91,23 +91,23 @@ def bounded_output(
     until = time.monotonic() + seconds
     with subprocess.Popen(  # noqa: S603
         words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, env=environment(environ)
-    ) as one:
+    ) as popen:
         found = bytearray()
         try:
-            assert one.stdout is not None  # noqa: S101 - a pipe was asked for
+            assert popen.stdout is not None  # noqa: S101 - a pipe was asked for
             waiting = select.poll()  # select(2) takes no file above 1,023
-            waiting.register(one.stdout, select.POLLIN)
+            waiting.register(popen.stdout, select.POLLIN)
             while len(found) < most:
                 if not waiting.poll(1000 * max(0.0, until - time.monotonic())):
                     raise subprocess.TimeoutExpired(words, seconds)
-                portion = os.read(one.stdout.fileno(), most - len(found))
+                portion = os.read(popen.stdout.fileno(), most - len(found))
                 if not portion:
-                    one.wait(max(0.0, until - time.monotonic()))
+                    popen.wait(max(0.0, until - time.monotonic()))
                     break
                 found += portion
         finally:
-            one.kill()
-    return one.returncode, bytes(found)
+            popen.kill()
+    return popen.returncode, bytes(found)
 
 
 def notify(state: str) -> None:
@@ -127,7 +127,7 @@ def descendants(pid: int, proc: Path = Path("/proc")) -> Iterator[int]:
     todo = [pid]
     while todo:
         files = matching(proc, f"{todo.pop()}/task/*/children")
-        children = [int(child) for one in files for child in text(one).split()]
+        children = [int(child) for path in files for child in text(path).split()]
         yield from children
         todo += children
 
@@ -137,8 +137,10 @@ def cpu_ns(pid: int, proc: Path = Path("/proc")) -> int:
 
     The threads' own counters have ns; `own_cost` has the time of threads and processes that have ended, too.
     """
-    files = (one for process in (pid, *descendants(pid, proc)) for one in matching(proc, f"{process}/task/*/schedstat"))
-    return sum(int(first) for one in files if (first := text(one).partition(" ")[0]).isdigit())
+    files = (
+        path for process in (pid, *descendants(pid, proc)) for path in matching(proc, f"{process}/task/*/schedstat")
+    )
+    return sum(int(first) for path in files if (first := text(path).partition(" ")[0]).isdigit())
 
 
 def prioritise(pid: int, nice: int, proc: Path = Path("/proc")) -> None:
@@ -252,7 +254,7 @@ class OwnProcesses:
 
     def _comms(self, pid: int) -> Iterator[str]:
         """Yield the names of its threads, which may differ from the process's."""
-        return (name for one in matching(self._proc, f"{pid}/task/*/comm") if (name := text(one).rstrip("\n")))
+        return (name for path in matching(self._proc, f"{pid}/task/*/comm") if (name := text(path).rstrip("\n")))
 
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")

@@ -148,16 +148,16 @@ def role_colours(theme: Theme, stages: Iterable[tuple[str, int, int]]) -> dict[s
     texts = {role: one.rgb for role, one in _ACCENTS[theme.dark].items()} | dict(own)
     texts |= {"gap": own["dim"], "tail": theme.ramp.tail or theme.tail or own["bad"]}
     texts["faint"] = mixed(own["dim"], own["background"], _FAINT)
-    found = {role: Colour(rgb, nearest(rgb)) for role, rgb in texts.items()}
+    colours = {role: Colour(rgb, nearest(rgb)) for role, rgb in texts.items()}
     for role, accent in _ACCENTS[theme.dark].items():
         if accent.xterm is not None and role not in own:
-            found[role] = Colour(accent.rgb, accent.xterm)
+            colours[role] = Colour(accent.rgb, accent.xterm)
     ramp = zip(theme.ramp.steps, theme.ramp.steps_256, strict=True)
-    found |= {f"heat{number}": Colour(rgb, xterm) for number, (rgb, xterm) in enumerate(ramp, 1)}
+    colours |= {f"heat{number}": Colour(rgb, xterm) for number, (rgb, xterm) in enumerate(ramp, 1)}
     for number, (rgb, xterm, _) in enumerate(stages, 1):
-        colour = found[f"stage{number}"] = Colour(rgb, xterm)
-        found[f"letter{number}"] = colour if _is_text(colour, found["background"]) else found["text"]
-    return found
+        colour = colours[f"stage{number}"] = Colour(rgb, xterm)
+        colours[f"letter{number}"] = colour if _is_text(colour, colours["background"]) else colours["text"]
+    return colours
 
 
 def ansi_colours(theme: Theme, stages: Iterable[tuple[str, int, int]]) -> dict[str, int]:
@@ -167,7 +167,7 @@ def ansi_colours(theme: Theme, stages: Iterable[tuple[str, int, int]]) -> dict[s
     """
     if not (theme.colours or theme.colours_16):
         return {}
-    found = {role: one.ansi for role, one in _ACCENTS[theme.dark].items()} | {"tail": _TAIL_ANSI[theme.dark]}
+    found = {role: accent.ansi for role, accent in _ACCENTS[theme.dark].items()} | {"tail": _TAIL_ANSI[theme.dark]}
     swapped = {} if theme.dark else _ON_LIGHT
     for number, (_, _, ansi) in enumerate(stages, 1):
         found[f"stage{number}"] = swapped.get(ansi, ansi)
@@ -279,10 +279,10 @@ def _found(name: str, dirs: Iterable[Path]) -> Path | None:
 def _files(directory: Path) -> Iterator[Path]:
     """Yield the files that may be themes; none of a directory that can't be read."""
     try:
-        found = [Path(one.path) for one in os.scandir(directory)]
+        found_paths = [Path(dir_entry.path) for dir_entry in os.scandir(directory)]
     except OSError:
         return
-    named = (path for path in found if path.suffix == ".yaml" and _NAME.fullmatch(path.stem))
+    named = (path for path in found_paths if path.suffix == ".yaml" and _NAME.fullmatch(path.stem))
     yield from (path for path in named if os.path.isfile(path))  # noqa: PTH113  False, not ELOOP, for a link to itself
 
 
@@ -376,19 +376,19 @@ def _many(steps: Mapping[str, object], where: Where) -> dict[str, tuple[Any, ...
         raise _MistakeError((*where, "steps_256"), "as many as steps")
     return {
         "steps": tuple(_hex(one, (*where, "steps", at)) for at, one in enumerate(rgb)),
-        "steps_256": tuple(_index(one, (*where, "steps_256", at)) for at, one in enumerate(indices)),
+        "steps_256": tuple(_index(number, (*where, "steps_256", at)) for at, number in enumerate(indices)),
     }
 
 
 def _few(value: object, where: Where) -> tuple[RampStep, ...]:
     """Return the steps of texts such as `bright_blue ▒`."""
-    found = []
+    ramp_steps = []
     for at, one in enumerate(_sequence(value, where, _FEW)):
         name, _, glyph = str(one).partition(" ")
         if len(glyph) != 1 or glyph not in GLYPHS:
             raise _MistakeError((*where, at), f"a colour and one of {' '.join(GLYPHS)}, such as `bright_blue ▒`")
-        found.append(RampStep(_ansi(name, (*where, at)), glyph))
-    return tuple(found)
+        ramp_steps.append(RampStep(_ansi(name, (*where, at)), glyph))
+    return tuple(ramp_steps)
 
 
 def _check_name(top: Mapping[str, object]) -> None:

@@ -98,11 +98,11 @@ def directory_to_write(path: Path, what: str, allowed: frozenset[int], *, makes:
     with contextlib.closing(_Walk(path, allowed, makes=makes)) as walk:
         try:
             walk.go()
-            found = walk.shared()
+            found_flaw = walk.shared()
         except _FlawError as error:
-            found = error.flaw
-        if found:
-            raise UnavailableError(_sentence(what, "written", found, _WRITE_REMEDY))
+            found_flaw = error.flaw
+        if found_flaw:
+            raise UnavailableError(_sentence(what, "written", found_flaw, _WRITE_REMEDY))
         if not stat.S_ISDIR(walk.status.st_mode):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
         yield walk.directory
@@ -113,11 +113,11 @@ def require_to_write(path: Path, status: os.stat_result, what: str, allowed: fro
 
     Another user may have made that name, in a directory such as /tmp, for a file that latmon should not write.
     """
-    found = changeable(path, status, allowed)
-    if found is None and status.st_nlink != 1:
-        found = Flaw(path, "has another name, a hard link", "")
-    if found:
-        raise UnavailableError(_sentence(what, "written", found, _WRITE_REMEDY))
+    found_flaw = changeable(path, status, allowed)
+    if found_flaw is None and status.st_nlink != 1:
+        found_flaw = Flaw(path, "has another name, a hard link", "")
+    if found_flaw:
+        raise UnavailableError(_sentence(what, "written", found_flaw, _WRITE_REMEDY))
 
 
 class _FlawError(Exception):
@@ -174,11 +174,11 @@ class _Walk:
             if not self._makes:
                 raise
             entry = self._made(name)
-        found = self.shared()
-        if found is None and entry.st_uid not in self._allowed and self.changeable():
-            found = _foreign(self.step, entry)
-        if found:
-            raise _FlawError(found)
+        found_flaw = self.shared()
+        if found_flaw is None and entry.st_uid not in self._allowed and self.changeable():
+            found_flaw = _foreign(self.step, entry)
+        if found_flaw:
+            raise _FlawError(found_flaw)
         if stat.S_ISLNK(entry.st_mode):
             self._follow(Path(os.readlink(name, dir_fd=self.directory)))
             return
@@ -187,8 +187,8 @@ class _Walk:
         self.at, self.status = self.step, entry
 
     def _made(self, name: str) -> os.stat_result:
-        if found := self.shared():
-            raise _FlawError(found)
+        if found_flaw := self.shared():
+            raise _FlawError(found_flaw)
         with contextlib.suppress(FileExistsError):  # another latmon makes it at the same moment
             os.mkdir(name, 0o700, dir_fd=self.directory)
         return os.stat(name, dir_fd=self.directory, follow_symlinks=False)
@@ -231,8 +231,8 @@ def require_path(path: Path, what: str, remedy: str, allowed: frozenset[int] = R
 
     `what` names the file and where its path comes from; `remedy` is the advice beside the command.
     """
-    if found := flaw(path, allowed):
-        raise _refusal(what, found, remedy)
+    if found_flaw := flaw(path, allowed):
+        raise _refusal(what, found_flaw, remedy)
 
 
 def require_installation(environ: Mapping[str, str] = os.environ) -> None:
@@ -260,8 +260,8 @@ def require_tree(directory: Path, environ: Mapping[str, str] = os.environ) -> No
     require_installed(directory, allowed)
     for path in _suspicious(directory, allowed):
         is_inside = _real(path).is_relative_to(_real(directory))
-        if found := flaw(path, allowed if is_inside else ROOT):
-            raise _refusal(_WHAT, found, _INSTALL_REMEDY)
+        if found_flaw := flaw(path, allowed if is_inside else ROOT):
+            raise _refusal(_WHAT, found_flaw, _INSTALL_REMEDY)
 
 
 def require_package(name: str, environ: Mapping[str, str] = os.environ) -> None:
@@ -269,13 +269,13 @@ def require_package(name: str, environ: Mapping[str, str] = os.environ) -> None:
 
     To be called before any of it is imported.
     """
-    found = _packages(name)
+    packages = _packages(name)
     has_no_files = name in sys.builtin_module_names or find_spec(name) is None
-    if not has_no_files and not (found and all(path.exists() for path in found)):
+    if not has_no_files and not (packages and all(path.exists() for path in packages)):
         raise UntrustedError(
             f"the package {name} is not used as root, because the files of {name} can't be found: install it again"
         )
-    for directory in found:
+    for directory in packages:
         require_tree(directory, environ)
 
 
@@ -325,13 +325,13 @@ def _packages(*names: str) -> list[Path]:
 
     A package without `__init__.py` may have several directories.
     """
-    found: list[Path] = []
+    found_paths: list[Path] = []
     for spec in filter(None, map(find_spec, names)):
         if spec.submodule_search_locations is not None:
-            found += map(Path, spec.submodule_search_locations)
+            found_paths += map(Path, spec.submodule_search_locations)
         elif spec.has_location and spec.origin is not None:  # else it is built in
-            found.append(Path(spec.origin))
-    return found
+            found_paths.append(Path(spec.origin))
+    return found_paths
 
 
 def _cwd() -> Path:
@@ -476,16 +476,16 @@ def require(path: Path, what: str) -> None:
         return
     require_path(path, what, _TOOL_REMEDY)
     for _ in range(_MAX_INTERPRETERS):
-        found = _interpreter(path)
-        if found is None:
+        interpreter = _interpreter(path)
+        if interpreter is None:
             return
-        if not found.is_absolute():
+        if not interpreter.is_absolute():
             raise UntrustedError(
-                f"{what} is not used as root, because {path} names its interpreter {found} relative to the current "
-                "directory: name an absolute path in its first line"
+                f"{what} is not used as root, because {path} names its interpreter {interpreter} relative to the "
+                "current directory: name an absolute path in its first line"
             )
-        require_path(found, f"{what} with the interpreter {found}", _TOOL_REMEDY)
-        path = found
+        require_path(interpreter, f"{what} with the interpreter {interpreter}", _TOOL_REMEDY)
+        path = interpreter
 
 
 def require_named(environ: Mapping[str, str]) -> None:

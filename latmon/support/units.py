@@ -241,26 +241,26 @@ def wall_of(text: str, here: float) -> float:
             raise _invalid_time(wanted)
         return there
     *days, clock = wanted.replace("T", " ").split() or [""]
-    found = _CLOCK.fullmatch(clock)
-    if found is None or len(days) > 1:
+    match = _CLOCK.fullmatch(clock)
+    if match is None or len(days) > 1:
         raise _invalid_time(wanted)
-    hour, minute, second = (int(one or 0) for one in found.groups()[:3])
+    hour, minute, second = (int(group or 0) for group in match.groups()[:3])
     try:
         at = time(hour, minute, second)
         today = datetime.fromtimestamp(here).date()  # noqa: DTZ006  local time is meant
-        several = [_day(wanted, days[0])] if days else [today + one for one in _DAYS]
+        dates = [_day(wanted, days[0])] if days else [today + one for one in _DAYS]
         # an hour that a clock shows twice is either
-        walls = [datetime.combine(one, at.replace(fold=fold)).timestamp() for one in several for fold in (0, 1)]
+        walls = [datetime.combine(one, at.replace(fold=fold)).timestamp() for one in dates for fold in (0, 1)]
     except (ValueError, OverflowError, OSError):
         raise _invalid_time(wanted) from None
-    return min(walls, key=lambda one: abs(one - here)) + float(found[4] or 0)
+    return min(walls, key=lambda one: abs(one - here)) + float(match[4] or 0)
 
 
 def _day(wanted: str, reported: str) -> date:
-    found = _DATE.fullmatch(reported)
-    if found is None:
+    match = _DATE.fullmatch(reported)
+    if match is None:
         raise _invalid_time(wanted)
-    return date(*map(int, found.groups()))
+    return date(*map(int, match.groups()))
 
 
 def _distance_s(wanted: str) -> float:

@@ -101,21 +101,23 @@ class ProbeCache:
     def read(self, key: str) -> ProbeChoice | None:
         """Return the choice with this key; None without one, for an old one, and where the file can't be trusted."""
         now = time.time()
-        found = next((one for one in self._entries() if one.key == key), None) if key else None
-        return found if found is not None and 0 <= now - found.wall < _CHOICE_AGE_S else None
+        probe_choice = next((entry for entry in self._entries() if entry.key == key), None) if key else None
+        return probe_choice if probe_choice is not None and 0 <= now - probe_choice.wall < _CHOICE_AGE_S else None
 
     def shown(self, key: str) -> str:
         """Return a sentence about the choice with this key; empty without one."""
-        found = self.read(key)
+        probe_choice = self.read(key)
         remedy = "the doctor tries all again; to forget it remove the file"
-        return "" if found is None else f"a start tries {found.probe} first, by {self.path}: {remedy}"
+        return "" if probe_choice is None else f"a start tries {probe_choice.probe} first, by {self.path}: {remedy}"
 
     def write(self, key: str, probe: str, tool: str, refused: Mapping[str, str]) -> None:
         """Keep a choice, unless a refusal before it may be a passing one. A file that can't be written is no error."""
         if not key or any(_PASSING.search(sentence) for sentence in refused.values()):
             return
-        kept = [one for one in self._entries() if one.key != key][: _MOST_CHOICES - 1]
-        entries = [asdict(one) for one in (ProbeChoice(key, probe, tool, time.time(), dict(refused)), *kept)]
+        kept = [probe_choice for probe_choice in self._entries() if probe_choice.key != key][: _MOST_CHOICES - 1]
+        entries = [
+            asdict(probe_choice) for probe_choice in (ProbeChoice(key, probe, tool, time.time(), dict(refused)), *kept)
+        ]
         with contextlib.suppress(OSError, UnavailableError):
             output_files.make_directories(self.directory)
             if self._is_ours():
@@ -153,7 +155,7 @@ def cache_key(tool: str, sys: Path = Path("/sys"), probes: Path | None = None, p
     """
     try:
         program = Path(tool).stat()
-        scripts = [(one.name, one.read_bytes()) for one in sorted(_files_of_key(probes))]
+        scripts = [(path.name, path.read_bytes()) for path in sorted(_files_of_key(probes))]
     except OSError:
         return ""
     kernel = platform.uname()
@@ -410,13 +412,13 @@ class RemoteAlwaysOn(BpftraceAlwaysOn):
     """The always-on bpftrace process of another host, whose facts decide which variants can run there."""
 
     async def choose(self) -> dict[str, str]:
-        lacking = {one.name: why for one in self._variants() if (why := self._lacking(one))}
+        lacking = {variant.name: why for variant in self._variants() if (why := self._lacking(variant))}
         return {**lacking, **await super().choose()}
 
     def _candidates(self, refusals: Mapping[str, str]) -> Iterator[Variant]:  # noqa: ARG002 - facts decide, not trials
-        for one in self._variants():
-            if not self._lacking(one) and bpftrace_program.is_for(one, self._types):
-                yield one
+        for variant in self._variants():
+            if not self._lacking(variant) and bpftrace_program.is_for(variant, self._types):
+                yield variant
 
     @property
     def _has_buffers(self) -> bool:
@@ -493,7 +495,7 @@ class BpftraceBackend(ProbeBackend):
         await looking
         variant, name = self._always.script, self._frames.selected_name
         threads = Threads(self._options.proc)
-        here = TracerHost(
+        tracer_host = TracerHost(
             variant.manifest.tier,
             variant.values,
             lambda: self._devices.block.devices,
@@ -503,7 +505,7 @@ class BpftraceBackend(ProbeBackend):
             self._devices.cgroups.named,
             self._devices.mounts,
         )
-        self._programs = BpftracePrograms(self._options, here, self._inventory)
+        self._programs = BpftracePrograms(self._options, tracer_host, self._inventory)
         manifests = (variant.manifest, *self._programs.manifests)
         self._join(Outliers(manifests, name, threads, self._inventory.flag_bits, self._times))
 
@@ -597,10 +599,10 @@ async def _explain(environ: Mapping[str, str]) -> ProbeReport:
     has, words = inventory.tracepoints.has, inventory.words
     choices = {tier: tracer.choose(inventory.manifests, tier, has, words, cpus=inventory.cpus) for tier in _TIERS}
     hooks = {
-        one.name: tracer.hooks(one, has, words)
+        manifest.name: tracer.hooks(manifest, has, words)
         for choice in choices.values()
-        for one in choice.manifests
-        if one.group != "bios"
+        for manifest in choice.manifests
+        if manifest.group != "bios"
     }
     try:
         async with BpftraceBackend(options, partial(bpftrace_program.find, environ), tries_all=True) as backend:
@@ -613,18 +615,20 @@ async def _explain(environ: Mapping[str, str]) -> ProbeReport:
 def stages(origin: Origin | None, choices: Mapping[str, ChosenScripts]) -> tuple[StageCoverage, ...]:
     """Return the coverage of every stage; `origin` None where no always-on probe runs."""
     return tuple(
-        StageCoverage(stage, always(stage, origin), {tier: _traced(stage, one) for tier, one in choices.items()})
+        StageCoverage(
+            stage, always(stage, origin), {tier: _traced(stage, scripts) for tier, scripts in choices.items()}
+        )
         for stage in (ADMISSION, *STAGES)
     )
 
 
 def ages(choices: Mapping[str, ChosenScripts]) -> dict[str, str]:
     """Return, by tier, the scripts that follow each I/O in flight."""
-    return {tier: _following(one) for tier, one in choices.items()}
+    return {tier: _following(scripts) for tier, scripts in choices.items()}
 
 
 def _following(choice: ChosenScripts) -> str:
-    why = next((one.reason for one in choice.missing if one.name == "inflight"), _NO_PROBE)
+    why = next((missing.reason for missing in choice.missing if missing.name == "inflight"), _NO_PROBE)
     return following(choice.manifests, why)
 
 
@@ -635,8 +639,15 @@ def _traced(stage: str, choice: ChosenScripts) -> str:
 
 
 def _why_not(stage: str, manifests: tuple[Manifest, ...]) -> str:
-    return next((one.absent[stage] for one in manifests if one.group == "stages" and stage in one.absent), "")
+    return next(
+        (manifest.absent[stage] for manifest in manifests if manifest.group == "stages" and stage in manifest.absent),
+        "",
+    )
 
 
 def _refusals(choice: ChosenScripts) -> list[str]:
-    return [f"{one.name}: {one.reason}" for one in choice.missing if one.name in (ADMISSION, "stages", "wakeups")]
+    return [
+        f"{missing.name}: {missing.reason}"
+        for missing in choice.missing
+        if missing.name in (ADMISSION, "stages", "wakeups")
+    ]

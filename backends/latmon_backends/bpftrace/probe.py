@@ -187,8 +187,8 @@ class BpftraceProbe(RunningProbe):
         return events
 
     async def _refused(self) -> RefusedError:
-        found = (_LINE.match(line) for line in await self._child.complaints())
-        return RefusedError(await self.complaint(), next((int(match[1]) for match in found if match), 0))
+        matches = (_LINE.match(line) for line in await self._child.complaints())
+        return RefusedError(await self.complaint(), next((int(match[1]) for match in matches if match), 0))
 
     async def _check_attached(self) -> None:
         if await self._child.ends_output_within(_ALIVE_S):

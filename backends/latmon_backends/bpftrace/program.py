@@ -292,8 +292,8 @@ def of_remote(facts: Mapping[str, str], devices: int) -> BpftraceTool:
     if "denied" in facts:
         how = "connect as root, or let sudo start sh there without a password (NOPASSWD)"
         raise UnavailableError(f"its bpftrace needs root ({facts['denied'] or 'there is no sudo'}): {how}")
-    found = _VERSION.search(facts.get("version", ""))
-    if found is None:
+    match = _VERSION.search(facts.get("version", ""))
+    if match is None:
         raise UnavailableError("its bpftrace prints no version")
     if not _TIME.fullmatch(facts.get("ahead", "")):
         raise UnavailableError("it hides /proc/timer_list, which has the distance of its clocks")
@@ -303,7 +303,7 @@ def of_remote(facts: Mapping[str, str], devices: int) -> BpftraceTool:
         sudo=facts.get("rights") == "sudo",
         mount_tracefs="tracefs" not in facts,
         map_keys=map_keys(int(cpus) if cpus.isdecimal() and int(cpus) else 1, devices),
-        reported=found[1],
+        reported=match[1],
         beside=facts["shell"] if _NUMBER.fullmatch(facts.get("shell", "")) else "",
     )
 
@@ -314,8 +314,8 @@ def version(path: str) -> str:
         _, printed = bounded_output([path, "--version"], 10, os.environ, stderr=subprocess.DEVNULL)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    found = _VERSION.search(printed.decode("utf-8", "replace"))
-    return found[1] if found else ""
+    match = _VERSION.search(printed.decode("utf-8", "replace"))
+    return match[1] if match else ""
 
 
 _versions = cache(version)
@@ -337,8 +337,8 @@ def reason(complaints: Sequence[str], status: int) -> str:
         return "sudo: this user is not allowed to execute sh as root"
     for kind in _ERRORS:
         for line in lines:
-            if found := kind.search(line):
-                return found[1].strip(" .")
+            if match := kind.search(line):
+                return match[1].strip(" .")
     return lines[-1].strip(" .") if lines else f"bpftrace ended with status {status}"
 
 

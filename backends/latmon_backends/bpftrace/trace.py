@@ -86,36 +86,37 @@ class TracePrograms(BpftracePrograms):
     def __init__(
         self,
         options: Options,
-        here: TracerHost,
+        tracer_host: TracerHost,
         inventory: ScriptInventory,
         *,
         target: TraceTarget,
         request: TraceRequest,
     ) -> None:
         self._target, self._request = target, request
-        super().__init__(options, here, inventory)
+        super().__init__(options, tracer_host, inventory)
 
     @property
     def stages_script(self) -> Manifest | None:
         """The script that prints the I/Os; None where none runs here."""
-        return next((one for one in self.choice().manifests if stem(one.name) == "stages"), None)
+        return next((manifest for manifest in self.choice().manifests if stem(manifest.name) == "stages"), None)
 
     def why_not(self) -> str:
         """Return why this target can't be traced by the scripts that run here; empty where it can."""
         script = self.stages_script
         if script is None:
-            return "; ".join(f"{one.name}: {one.reason}" for one in self.choice().missing)
+            return "; ".join(f"{missing.name}: {missing.reason}" for missing in self.choice().missing)
         stacks = _stacks_script(self._request)
         if stacks and not self._has(stacks):
-            return f"--stacks: {next((one.reason for one in self.choice().missing if one.name == stem(stacks)), '')}"
-        if self._target.by == BY_CGROUP and "cgroup" not in {one.name for one in script.parameters}:
+            reasons = {missing.name: missing.reason for missing in self.choice().missing}
+            return f"--stacks: {reasons.get(stem(stacks), '')}"
+        if self._target.by == BY_CGROUP and "cgroup" not in {parameter.name for parameter in script.parameters}:
             return "--cgroup needs tier A (bpftrace 0.19 or newer, kernel BTF), and this host has tier C"
         if self._target.by == BY_CGROUP and self._words["cgroup"][0] == CGROUPS[-1]:
             return "--cgroup needs a kernel that charges I/O to cgroups (CONFIG_BLK_CGROUP) and has BTF"
         return ""
 
     def _has(self, name: str) -> bool:
-        return any(one.name == name for one in self.choice().manifests)
+        return any(manifest.name == name for manifest in self.choice().manifests)
 
     def _values(self, target: Target, one_in: int) -> dict[str, int | str]:
         per_s = self._request.per_s
@@ -191,15 +192,19 @@ class DeviceTrace:
         return self._origin
 
     def _chosen(self, tool: BpftraceTool, options: Options) -> TracePrograms:
-        found = [load(path) for path in sorted((data_dir("probes") / "linux").glob("*.yaml"))]
+        found_manifests = [load(path) for path in sorted((data_dir("probes") / "linux").glob("*.yaml"))]
         stems = _SCRIPTS | {stem(_stacks_script(self._request))}
-        manifests = tuple(one for one in found if one.group in ("trace", "stages") and stem(one.name) in stems)
+        manifests = tuple(
+            manifest
+            for manifest in found_manifests
+            if manifest.group in ("trace", "stages") and stem(manifest.name) in stems
+        )
         inventory = ScriptInventory(options, manifests=manifests)
         has_types = "io_start_time_ns" in inventory.tracepoints
         tier = "A" if bpftrace_program.has_raw_tracepoints(tool) and has_types else "C"
         disk = "rq_disk" if "rq_disk" in inventory.tracepoints else "q->disk"
         self._threads = Threads(options.proc)
-        here = TracerHost(
+        tracer_host = TracerHost(
             tier,
             {"disk": disk},
             lambda: self._sampler.block.devices,
@@ -210,7 +215,7 @@ class DeviceTrace:
             self._sampler.mounts,
         )
         self._flag_bits = inventory.flag_bits
-        return TracePrograms(options, here, inventory, target=self.target, request=self._request)
+        return TracePrograms(options, tracer_host, inventory, target=self.target, request=self._request)
 
     def _name(self, number: int) -> str | None:
         return self.target.disk if number == self.target.number else None
@@ -247,8 +252,8 @@ class DeviceTrace:
             least = self._kernel_counts(inside).count
             # Detaching takes a second, on a busy host several.
             await launcher.trace_devices(probe.pid, {self.target.number: False})
-            most = self._kernel_counts(outside)
-            self.completed, self._merged = (least, most.count), most.merged or 0
+            completed = self._kernel_counts(outside)
+            self.completed, self._merged = (least, completed.count), completed.merged or 0
             self.cost = TraceCost(
                 time.monotonic() - begun,
                 _since(totals, await launcher.totals(probe.pid)),
@@ -288,7 +293,7 @@ class DeviceTrace:
         """Return what the disk has completed by the kernel's counters, or has since `before`."""
         line = self._sampler.sample().counters.get(self.target.disk)
         ops = line.ops.values() if line is not None else ()
-        count, merged = sum(one.count for one in ops), sum(one.merged or 0 for one in ops)
+        count, merged = sum(completed.count for completed in ops), sum(completed.merged or 0 for completed in ops)
         return Completed(
             count - (before.count if before else 0), 0, merged=merged - ((before.merged or 0) if before else 0)
         )
@@ -329,7 +334,7 @@ class DeviceTrace:
         assert script is not None  # noqa: S101 - it ran
         context = RecordContext(self._name, self._threads, {script.name: script}, self._flag_bits)
         probes = Health(probes_attached=self._probe.attached, probes_wanted=self._probe.wanted)
-        made = _Frames(
+        new_frames = _Frames(
             self._ticks, script, context, ClockPair(self._wall, self._mono_us), device=self._device(), probes=probes
         )
         self._spool.seek(0)
@@ -338,23 +343,23 @@ class DeviceTrace:
                 piece = self._spool.read(_PIECE)
                 for event in self._probe.decode_later(piece):
                     if isinstance(event, Printed):
-                        yield from made.line(event)
+                        yield from new_frames.line(event)
                     elif isinstance(event, MapPrinted) and event.name == f"{_stacks_script(self._request)}_slow":
                         self._stack_counts = event.values
                     else:
                         self._ticks.take(event)
                 if not piece:
                     break
-        yield from made.last()
-        self.counts = replace(made.counts, completed=self.completed, merged=self._merged)
+        yield from new_frames.last()
+        self.counts = replace(new_frames.counts, completed=self.completed, merged=self._merged)
 
     def _by_process(self, values: Mapping[str, object]) -> dict[str, int]:
         """Return the folded stacks with the name of their process in front; equal ones of several are one."""
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for (pid, stack), n in folded_with_user(values).items():
             name = self._comms.get(pid) or self._threads.of(pid).comm
-            found[f"{name.replace(';', ':') or UNKNOWN};{stack}"] += n
-        return dict(found)
+            counts[f"{name.replace(';', ':') or UNKNOWN};{stack}"] += n
+        return dict(counts)
 
     def _device(self) -> Device:
         known = self._sampler.block.devices.get(self.target.disk)
@@ -411,15 +416,15 @@ class _Frames:
         return host.probe_ahead_us(self._script.clock)
 
     def _slow(self, text: str) -> None:
-        found = record(text, self._script.records["slow"])
-        done = None if found is None else shifted(found, self._ahead_us * 1000)
-        made = None
+        found_record = record(text, self._script.records["slow"])
+        done = None if found_record is None else shifted(found_record, self._ahead_us * 1000)
+        new_outlier = None
         if done is not None and (at := done.get("done_ns")) is not None:
-            made = outlier(RequestRecords(at, on_demand=done), {}, self._context, self._begun)
-        if made is None:
+            new_outlier = outlier(RequestRecords(at, on_demand=done), {}, self._context, self._begun)
+        if new_outlier is None:
             self.counts = replace(self.counts, undecoded=self.counts.undecoded + 1)
         else:
-            self._outliers.append(made)
+            self._outliers.append(new_outlier)
 
     def _frame(self, *, is_last: bool = False) -> Iterator[Frame]:
         window = self._ticks.taken()
@@ -441,8 +446,8 @@ class _Frames:
             if one.status:
                 errors[FailedIO(one.device, one.op, one.status)] += 1
         traced = window.interval.traced
-        totals = {series: one for series, one in traced.histograms.items() if series.stage == "total"}
-        done = Counter({Flow(series.device, series.op): one.count for series, one in totals.items()})
+        totals = {series: histogram for series, histogram in traced.histograms.items() if series.stage == "total"}
+        done = Counter({Flow(series.device, series.op): histogram.count for series, histogram in totals.items()})
         for row, ios in errors.items():
             done[Flow(row.device, row.op)] += ios
         yield Frame(
@@ -480,7 +485,7 @@ class _Frames:
             # A failed I/O is in no histogram, but has its line.
             traced=before.traced
             + failed
-            + sum(one.count for series, one in traced.histograms.items() if series.stage == "total"),
+            + sum(histogram.count for series, histogram in traced.histograms.items() if series.stage == "total"),
             lost=before.lost + losses.lost,
             untimed=dict(untimed),
             undecoded=before.undecoded + losses.undecoded,
@@ -527,7 +532,7 @@ class TraceTarget:
     @property
     def wanted(self) -> str:
         """The parameter `wanted`."""
-        return ",".join(f"{one.low}-{one.high}" for one in self.ranges)
+        return ",".join(f"{block_range.low}-{block_range.high}" for block_range in self.ranges)
 
 
 class _Place(NamedTuple):
@@ -672,15 +677,15 @@ def covered(extents: Sequence[BlockRange], most: int) -> tuple[list[BlockRange],
             joined.append(BlockRange(low, high))
     gaps = sorted(range(1, len(joined)), key=lambda at: joined[at].low - joined[at - 1].high)
     closed = set(gaps[: max(0, len(joined) - most)])
-    found: list[BlockRange] = []
+    block_ranges: list[BlockRange] = []
     more = 0
-    for at, one in enumerate(joined):
+    for at, block_range in enumerate(joined):
         if at in closed:
-            more += one.low - found[-1].high - 1
-            found[-1] = BlockRange(found[-1].low, one.high)
+            more += block_range.low - block_ranges[-1].high - 1
+            block_ranges[-1] = BlockRange(block_ranges[-1].low, block_range.high)
         else:
-            found.append(one)
-    return found, more
+            block_ranges.append(block_range)
+    return block_ranges, more
 
 
 def _by_cgroup(place: _Place, number: int, wanted: str, proc: Path) -> TraceTarget:

@@ -81,8 +81,8 @@ _MINOR_BITS = 20
 def on_demand_manifests(probes: Path | None = None) -> tuple[Manifest, ...]:
     """Load the tracer's manifests; ManifestError for a malformed file."""
     directory = (data_dir("probes") if probes is None else probes) / "linux"
-    found = (load(path) for path in sorted(directory.glob("*.yaml")))
-    return tuple(one for one in found if one.group in GROUPS)
+    manifests = (load(path) for path in sorted(directory.glob("*.yaml")))
+    return tuple(manifest for manifest in manifests if manifest.group in GROUPS)
 
 
 def choose(
@@ -102,12 +102,16 @@ def choose(
     missing: list[Missing] = []
     for stem in _stems(found):
         reasons: list[str] = []
-        for one in _variants(found, stem, tier):
-            if chosen.keys() & set(one.unless):
+        for manifest in _variants(found, stem, tier):
+            if chosen.keys() & set(manifest.unless):
                 break
-            why = (refused or {}).get(one.name, "") or _too_many(one, cpus) or _obstacle(one, has, words, chosen)
+            why = (
+                (refused or {}).get(manifest.name, "")
+                or _too_many(manifest, cpus)
+                or _obstacle(manifest, has, words, chosen)
+            )
             if not why:
-                chosen[one.name] = one
+                chosen[manifest.name] = manifest
                 break
             reasons.append(why)
         else:
@@ -124,7 +128,9 @@ def _reason(reasons: Sequence[str]) -> str:
 def script(manifest: Manifest, has: Has, words: Words, values: Values) -> Script:
     """Return the script with its values; ManifestError where one is not known."""
     every = {**_words_of(manifest, has, words), **values}
-    unknown = [one.name for one in manifest.parameters if one.name not in every and one.default is None]
+    unknown = [
+        parameter.name for parameter in manifest.parameters if parameter.name not in every and parameter.default is None
+    ]
     if unknown:
         raise ManifestError(f"no value is known for {', '.join(unknown)}")
     return Script.fitted(manifest, every)
@@ -255,7 +261,7 @@ def with_found(words: Words, always_on: Values) -> Words:
 def _stems(found: Sequence[Manifest]) -> Iterator[str]:
     """Yield names without their variant's letter, in the order of GROUPS; needed scripts come first."""
     ordered = sorted(found, key=lambda one: (_ORDER.index(one.group), len(one.needs), one.name))
-    yield from dict.fromkeys(stem(one.name) for one in ordered)
+    yield from dict.fromkeys(stem(manifest.name) for manifest in ordered)
 
 
 def stem(name: str) -> str:
@@ -265,7 +271,7 @@ def stem(name: str) -> str:
 
 def _variants(found: Sequence[Manifest], of: str, tier: str) -> Iterator[Manifest]:
     for letter in _VARIANTS.get(tier, ("C",)):
-        yield from (one for one in found if stem(one.name) == of and one.tier == letter)
+        yield from (manifest for manifest in found if stem(manifest.name) == of and manifest.tier == letter)
 
 
 def _obstacle(one: Manifest, has: Has, words: Words, chosen: Mapping[str, Manifest]) -> str:
@@ -290,13 +296,14 @@ def _too_many(one: Manifest, cpus: int | None) -> str:
 def _words_of(manifest: Manifest, has: Has, words: Words) -> dict[str, int | str]:
     """Return the parameters that this host decides: from `words`, else the first word whose hooks the kernel has."""
     found: dict[str, int | str] = {}
-    for one in manifest.parameters:
-        fitting = [word for word in words.get(one.name, ()) if not one.words or word in one.words]
+    for parameter in manifest.parameters:
+        fitting = [word for word in words.get(parameter.name, ()) if not parameter.words or word in parameter.words]
         if fitting:
-            found[one.name] = fitting[0]
-        elif one.words and one.default is None:
-            found[one.name] = next(
-                (word for word in one.words if _attaches(manifest, {**found, one.name: word}, has)), one.words[0]
+            found[parameter.name] = fitting[0]
+        elif parameter.words and parameter.default is None:
+            found[parameter.name] = next(
+                (word for word in parameter.words if _attaches(manifest, {**found, parameter.name: word}, has)),
+                parameter.words[0],
             )
     return found
 
@@ -307,7 +314,11 @@ def _attaches(manifest: Manifest, values: Values, has: Has) -> bool:
 
 def _hooks(manifest: Manifest, values: Values) -> tuple[str, ...]:
     """Return the hooks; other parameters get any value."""
-    others = {one.name: one.words[0] if one.words else one.low for one in manifest.parameters if one.default is None}
+    others = {
+        parameter.name: parameter.words[0] if parameter.words else parameter.low
+        for parameter in manifest.parameters
+        if parameter.default is None
+    }
     return hooks_of(Script(manifest, {**others, **values}))
 
 
@@ -367,22 +378,22 @@ class BpftracePrograms(Programs[BpftraceProgram]):
 
     _is_privilege = staticmethod(is_privilege)
 
-    def __init__(self, options: Options, here: TracerHost, inventory: ScriptInventory) -> None:
-        super().__init__(inventory.manifests, here.threads)
-        self._options, self._here = options, here
+    def __init__(self, options: Options, tracer_host: TracerHost, inventory: ScriptInventory) -> None:
+        super().__init__(inventory.manifests, tracer_host.threads)
+        self._options, self._here = options, tracer_host
         self._tracepoints = inventory.tracepoints
-        self._words = with_found(inventory.words, here.always_on)
+        self._words = with_found(inventory.words, tracer_host.always_on)
         self._cpus = inventory.cpus
         self._sampling = sampling(self._cpus or os.cpu_count() or 1)
         self._flag_bits = inventory.flag_bits
         self._flags = partial(outliers.of_bits, at=inventory.flag_bits)
-        self._file_systems = FileSystems(here.mounts, options.sys)
+        self._file_systems = FileSystems(tracer_host.mounts, options.sys)
         self._choice: ChosenScripts | None = None
         self._joined = True
         """Whether the kernel takes the scripts on one tracepoint as one program, as far as is known."""
         self._running: dict[str, Script] = {}
         """By stem, the scripts that were started last."""
-        self._reported = {one.name for one in self.choice().missing}
+        self._reported = {missing.name for missing in self.choice().missing}
 
     def choice(self) -> ChosenScripts:
         if self._choice is None:
@@ -405,8 +416,12 @@ class BpftracePrograms(Programs[BpftraceProgram]):
         """Return the choice without scripts that count every request of which a sample is traced, or events."""
         if sample == TracerSample():
             return self.choice()
-        every = [one for one in self.manifests if one.group == "inflight" or (one.group == "order" and one.needs)]
-        dear = {one.name: "counts every request, but only a sample is traced" for one in every if sample.one_in > 1}
+        all_manifests = [
+            one for one in self.manifests if one.group == "inflight" or (one.group == "order" and one.needs)
+        ]
+        dear = {
+            one.name: "counts every request, but only a sample is traced" for one in all_manifests if sample.one_in > 1
+        }
         if not sample.files:
             dear |= {one.name: _LEAN for one in self.manifests if one.group == FILES}
         if sample.lean:
@@ -491,7 +506,7 @@ class BpftracePrograms(Programs[BpftraceProgram]):
         return {name: why for name, why in found.items() if why}
 
     def _why_unfollowed(self, device: Device) -> str:
-        reasons = {one.name: one.reason for one in self.choice().missing}
+        reasons = {missing.name: missing.reason for missing in self.choice().missing}
         bios = self._running.get("bios")
         if bios is None:
             return f"its bios are not traced: {reasons.get('bios', 'the tracer started without them')}"

@@ -75,13 +75,15 @@ def by_window(rng: Random, table: Mapping[int, int], last: float) -> list[dict[i
 
 def latencies(rng: Random, rows: Mapping[int, int], mean_us: int, spread_us: int) -> list[EqualIos]:
     """Draw so many I/Os of each row, most of them around the mean."""
-    found = []
+    equal_ios = []
     for row, n in rows.items():
         inside = _inside(row)
         weights = {low: exp(-((((low + high) / 2 - mean_us) / spread_us) ** 2) / 2) + 1e-6 for low, high in inside}
         width = {low: high - low for low, high in inside}
-        found += [EqualIos(some, low + int(rng.random() * width[low])) for low, some in apportioned(weights, n).items()]
-    return found
+        equal_ios += [
+            EqualIos(some, low + int(rng.random() * width[low])) for low, some in apportioned(weights, n).items()
+        ]
+    return equal_ios
 
 
 @cache
@@ -125,19 +127,22 @@ def drawn(rng: Random) -> tuple[DisksortedIo, ...]:
     end_us = scenario.begin_us(WINDOWS)
     gap_us = _DRAIN_US // len(places)
     ending = end_us - gap_us * len(places)
-    found = (DisksortedIo(START_MONO_US + us, ending + gap_us * at, sector) for at, (sector, us) in enumerate(places))
-    return tuple(sorted(found))
+    ios = (DisksortedIo(START_MONO_US + us, ending + gap_us * at, sector) for at, (sector, us) in enumerate(places))
+    return tuple(sorted(ios))
 
 
 def _groups(stuck: Sequence[DisksortedIo]) -> tuple[IoGroup, ...]:
     """Return them as I/Os of the last window; the disk takes as long for them as for the others."""
-    return tuple(IoGroup(1, one.total_us - _HBA_US, _HBA_US) for one in stuck)
+    return tuple(IoGroup(1, sorted_io.total_us - _HBA_US, _HBA_US) for sorted_io in stuck)
 
 
 def _issued(stuck: Sequence[DisksortedIo]) -> tuple[Issue, ...]:
     """Return their issues to the driver, by sector."""
     order = sorted(stuck, key=lambda one: one.sector)
-    return tuple(Issue(one.done_us - _HBA_US, one.sector, BLOCK, OP, one.total_us - _HBA_US) for one in order)
+    return tuple(
+        Issue(sorted_io.done_us - _HBA_US, sorted_io.sector, BLOCK, OP, sorted_io.total_us - _HBA_US)
+        for sorted_io in order
+    )
 
 
 def _rows(rng: Random, stuck: Sequence[DisksortedIo]) -> tuple[Outlier, ...]:
@@ -145,8 +150,14 @@ def _rows(rng: Random, stuck: Sequence[DisksortedIo]) -> tuple[Outlier, ...]:
     chosen = sorted(sorted(stuck, key=lambda _: rng.random())[: scenario.ROWS])
     each = zip(chosen, _groups(chosen), strict=True)
     return tuple(
-        scenario.outlier(_sick_host(), FlowIos(Flow(DISK, OP), (group,), BLOCK), group, one.began_us, sector=one.sector)
-        for one, group in each
+        scenario.outlier(
+            _sick_host(),
+            FlowIos(Flow(DISK, OP), (group,), BLOCK),
+            group,
+            sorted_io.began_us,
+            sector=sorted_io.sector,
+        )
+        for sorted_io, group in each
     )
 
 
@@ -215,11 +226,11 @@ def _last(
     rng: Random, probed: ProbedHost, moving: FlowIos, stuck: Sequence[DisksortedIo], issues: tuple[Issue, ...]
 ) -> Frame:
     """Return the last window, in which nothing arrives and the starved I/Os complete."""
-    whole = FlowIos(moving.flow, (*moving.groups, *_groups(stuck)), BLOCK)
-    reported = _draining(_depths(moving, 0), len(stuck), whole.count)
+    flow_ios = FlowIos(moving.flow, (*moving.groups, *_groups(stuck)), BLOCK)
+    reported = _draining(_depths(moving, 0), len(stuck), flow_ios.count)
     order = (*issues[: _BURST // 2], *_issued(stuck)[: _BURST // 2])
     rows, none = _rows(rng, stuck), Outstanding(0, 0)
-    return _frame(rng, WINDOWS - 1, probed, whole, reported, issues=order, outliers=rows, now=none)
+    return _frame(rng, WINDOWS - 1, probed, flow_ios, reported, issues=order, outliers=rows, now=none)
 
 
 def _healthy(rng: Random) -> Iterator[Frame]:
@@ -234,12 +245,12 @@ def _healthy(rng: Random) -> Iterator[Frame]:
 def _writes(rng: Random, groups: Sequence[tuple[int, int]]) -> FlowIos:
     """Divide totals into queue and hba; the driver has as many as it may at all times, the others wait."""
     mean_us = _IN_DRIVER * INTERVAL_US / sum(size for size, _ in groups)
-    found = []
+    io_groups = []
     for size, total in groups:
         for at, some in apportioned(_SHARES, size).items():
             hba = int(min(_SERVED[at] * mean_us * (0.97 + 0.06 * rng.random()), 0.9 * total))
-            found.append(IoGroup(some, total - hba, hba))
-    return FlowIos(Flow(DISK, OP), tuple(found), BLOCK)
+            io_groups.append(IoGroup(some, total - hba, hba))
+    return FlowIos(Flow(DISK, OP), tuple(io_groups), BLOCK)
 
 
 def _frame(
@@ -277,7 +288,7 @@ def _draining(reported: Depths, waiting: int, issued: int) -> Depths:
 def _sorted_issues(rng: Random, seq: int, drawn: FlowIos, before: int) -> tuple[Issue, ...]:
     """Return issues by ascending sector, whatever the order of arrival."""
     gap_us = INTERVAL_US // (2 * drawn.count)
-    mean_us = sum(one.size * one.queue for one in drawn.groups) // drawn.count
+    mean_us = sum(io_group.size * io_group.queue for io_group in drawn.groups) // drawn.count
     begin_us = scenario.begin_us(seq)
     return tuple(
         Issue(begin_us + 2 * i * gap_us, _sector(before + i), BLOCK, OP, int(mean_us * (0.7 + 0.6 * rng.random())))
@@ -288,7 +299,7 @@ def _sorted_issues(rng: Random, seq: int, drawn: FlowIos, before: int) -> tuple[
 def _issues_as_they_came(seq: int, drawn: FlowIos, before: int) -> tuple[Issue, ...]:
     """Return issues in the order of arrival, whatever their sectors."""
     gap_us = INTERVAL_US // drawn.count
-    mean_us = sum(one.size * one.queue for one in drawn.groups) // drawn.count
+    mean_us = sum(io_group.size * io_group.queue for io_group in drawn.groups) // drawn.count
     begin_us = scenario.begin_us(seq)
     places = (before + i * 37 % _BURST for i in range(_BURST))
     return tuple(Issue(begin_us + i * gap_us, _sector(at), BLOCK, OP, mean_us) for i, at in enumerate(places))

@@ -188,14 +188,17 @@ def _draw_io(rng: Random, tick_us: int) -> IoGroup:
 
 def _sick(rng: Random) -> Iterator[Frame]:
     probed = ProbedHost(host(), _VECTORS)
-    every = one_by_one(rng)
-    ahead = next(every)
+    sent_ios = one_by_one(rng)
+    ahead = next(sent_ios)
     for seq in range(WINDOWS):
         ended = []
         while ahead.ends_us < (seq + 1) * INTERVAL_US:
             ended.append(ahead)
-            ahead = next(every)
-        loads = [FlowIos(Flow(REMOTE, op), tuple(one.group for one in ended if one.op == op), _BYTES) for op in _LOCAL]
+            ahead = next(sent_ios)
+        loads = [
+            FlowIos(Flow(REMOTE, op), tuple(sent_io.group for sent_io in ended if sent_io.op == op), _BYTES)
+            for op in _LOCAL
+        ]
         yield _frame(rng, seq, probed, loads, ended)
 
 
@@ -232,8 +235,8 @@ def _frame(rng: Random, seq: int, probed: ProbedHost, remote: Sequence[FlowIos],
     card = E810 if ended else MELLANOX
     local = [_draw_local(rng, op) for op in _LOCAL]
     crowded = depth_tables(rng, [*remote, *local], probed.host.devices, most={REMOTE: 1})
-    woken = histogram(_WOKEN.draw(rng, sum(one.count for one in remote))) if ended else EMPTY
-    answered = [EqualIos(one.count, 3) for one in remote if one.count]
+    woken = histogram(_WOKEN.draw(rng, sum(flow_ios.count for flow_ios in remote))) if ended else EMPTY
+    answered = [EqualIos(flow_ios.count, 3) for flow_ios in remote if flow_ios.count]
     return probed.window(
         seq,
         [*remote, *local],
@@ -249,14 +252,14 @@ def _frame(rng: Random, seq: int, probed: ProbedHost, remote: Sequence[FlowIos],
 
 
 def _times(loads: Iterable[FlowIos], stage: str) -> list[EqualIos]:
-    return [group for one in loads for group in one.times(stage)]
+    return [group for flow_ios in loads for group in flow_ios.times(stage)]
 
 
 def _polled(remote: Iterable[FlowIos], card: Card) -> SoftirqRuns:
     """Return IRQ_POLL: raised in a worker thread without waking ksoftirqd, or by the other card in its interrupt."""
     waits = [EqualIos(size, us - _RUN_US) for size, us in _times(remote, "softirq")]
-    count = sum(one.size for one in waits)
-    late = sum(one.size for one in waits if one.us >= THRESHOLD_US)
+    count = sum(equal_ios.size for equal_ios in waits)
+    late = sum(equal_ios.size for equal_ios in waits if equal_ios.us >= THRESHOLD_US)
     ran_in = {"irq_exit": count - late, "timer": late}
     raised_in = {"other" if card is E810 else "irq": count}
     run = histogram([EqualIos(count, _RUN_US)])
@@ -276,12 +279,12 @@ def _outliers(rng: Random, ended: Sequence[SentIo]) -> Iterator[Outlier]:
     """Yield a few of the I/Os that waited for the tick, from the whole window."""
     late = [one for one in ended if one.group.total > THRESHOLD_US]
     picked = sorted({at * len(late) // PER_WINDOW + int(rng.random() * 20) for at in range(PER_WINDOW)})
-    for one in (late[at] for at in picked if at < len(late)):
+    for sent_io in (late[at] for at in picked if at < len(late)):
         yield outlier(
             host(),
-            FlowIos(Flow(REMOTE, one.op), (one.group,), _BYTES),
-            one.group,
-            START_MONO_US + one.begun_us,
+            FlowIos(Flow(REMOTE, sent_io.op), (sent_io.group,), _BYTES),
+            sent_io.group,
+            START_MONO_US + sent_io.begun_us,
             sector=8 * int(rng.random() * 2**28),
             cpu_issue=CPU,
             cpu_complete=CPU,

@@ -106,7 +106,7 @@ class Planned(NamedTuple):
 
 def plan(rng: Random, windows: int) -> list[Planned]:
     """Plan whole tables, so there may be more windows than requested; a drain is known to the windows before it."""
-    return [one for table in range(-(-windows // TABLE_WINDOWS)) for one in _table(rng, table)]
+    return [planned for table in range(-(-windows // TABLE_WINDOWS)) for planned in _table(rng, table)]
 
 
 def delays(rng: Random, rows: Mapping[int, int]) -> Iterator[int]:
@@ -248,7 +248,7 @@ def taskqs(driver: str, seq: int) -> tuple[Taskq, ...] | None:
 _LATE_US = 1_000
 _BEHIND = Shape((Mode(1, 14, 0.5),), bits=1)
 _WOKEN = Shape((Mode(0.996, 6, 0.6), Mode(0.004, 300, 0.7)))
-_SHARES = tuple(accumulate(one.rate for one in LOADS))
+_SHARES = tuple(accumulate(lun_load.rate for lun_load in LOADS))
 
 
 def _sick(rng: Random) -> Iterator[Frame]:
@@ -286,7 +286,7 @@ def _frame(
     *,
     rows: tuple[Outlier, ...] = (),
 ) -> Frame:
-    runs = handled([group for one in loads for group in one.times("irq")])
+    runs = handled([group for flow_ios in loads for group in flow_ios.times("irq")])
     handlers = {Handler(UNKNOWN_IRQ, f"{driver}0"): runs}
     return probed.window(seq, loads, rows, handlers=handlers, taskqs=taskqs(driver, seq), **tables)
 
@@ -328,7 +328,7 @@ def _packet(rng: Random, size: int, hba: int, completion: int, path: str) -> IoG
 
 
 def _completer(rng: Random, waits: Sequence[EqualIos]) -> Wakeups:
-    late = sorted(one.us for one in waits for _ in range(one.size) if one.us >= _LATE_US)
+    late = sorted(equal_ios.us for equal_ios in waits for _ in range(equal_ios.size) if equal_ios.us >= _LATE_US)
     few = int(len(late) * 0.2 + rng.random())
     turns = {label(hog): some for hog, some in zip(HOGS, (late[few:], late[:few]), strict=True) if some}
     instead, ran_us = ({hog: count(some) for hog, some in turns.items()} for count in (len, sum))
@@ -347,11 +347,11 @@ def _outliers(rng: Random, seq: int, loads: Sequence[FlowIos], drain: Drain) -> 
     woken_us = begun_us + packet.queue + (packet.hba or 0) + (packet.irq or 0)
     us = drain.waited_us
     wait = Wait("completion", COMPLETER.comm, COMPLETER.pid, COMPLETER.priority, woken_us, us, label(HOGS[0]), us)
-    for one in loads:
-        for _ in range(PACKETS.get(one.flow.device, 0) if one.flow.op == "write" else 0):
+    for flow_ios in loads:
+        for _ in range(PACKETS.get(flow_ios.flow.device, 0) if flow_ios.flow.op == "write" else 0):
             yield outlier(
                 _sick_host(),
-                one,
+                flow_ios,
                 packet,
                 begun_us,
                 sector=8 * int(rng.random() * 2**28),

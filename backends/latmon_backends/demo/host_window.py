@@ -346,7 +346,7 @@ _LOST = 0.002
 _RESUME = Shape((Mode(0.97, 14, 0.5), Mode(0.03, 300, 0.6)))
 _WAITED_FOR = ("read", "flush")
 _BACKUP = ("backup", 7781)
-_PROGRAMS = dict.fromkeys((one.name for one in DEVICES if one.timed), _BACKUP) | {
+_PROGRAMS = dict.fromkeys((device.name for device in DEVICES if device.timed), _BACKUP) | {
     "nvme0n1": ("postgres", 4211),
     "nvme1n1": ("mongod", 4630),
     "sdd": ("ora_lgwr", 5102),
@@ -382,8 +382,8 @@ class _Files(NamedTuple):
 
 _BUFFERED = {"read": 4, "write": 1}
 _FILES = {
-    one.on.device: one
-    for one in (
+    files.on.device: files
+    for files in (
         _Files(
             FileSystem("/var/lib/postgresql", "ext4", "nvme0n1"),
             "16/main/base/16384/24601",
@@ -419,7 +419,7 @@ _USB = "0000:00:1d.0"
 _VECTORS = HostVectors(
     Vectors(
         {_SHARED_IRQ: (_SLOW, _OURS)},
-        {_SHARED_IRQ: (_USB, HBA), **{_NVME_IRQ + at: (one.controller,) for at, one in enumerate(_SSDS)}},
+        {_SHARED_IRQ: (_USB, HBA), **{_NVME_IRQ + at: (device.controller,) for at, device in enumerate(_SSDS)}},
     ),
     {HBA: frozenset({_OURS}), _USB: frozenset({_SLOW})},
 )
@@ -454,7 +454,7 @@ def host() -> HostFacts:
         flags={"write": ("sync",), "flush": ("sync", "preflush"), "discard": ("background",)},
         cgroups={device: _CGROUPS[comm] for device, (comm, _) in _PROGRAMS.items()},
         sequential=_SEQUENTIAL,
-        file_systems=tuple(one.on for one in _FILES.values()),
+        file_systems=tuple(files.on for files in _FILES.values()),
     )
 
 
@@ -463,7 +463,7 @@ def frames(rng: Random, on_demand: Random) -> Iterator[Frame]:
     probed = ProbedHost(host(), _VECTORS)
     threads: dict[int, list[Wait]] = {}
     for seq in count():
-        loads = [_traced(on_demand, one) for one in drawn(rng, seq)]
+        loads = [_traced(on_demand, flow_ios) for flow_ios in drawn(rng, seq)]
         times = device_times(loads)
         gauges = _gauges(rng, times)
         mono_us = START_MONO_US + (seq + 1) * INTERVAL_US
@@ -479,7 +479,7 @@ def frames(rng: Random, on_demand: Random) -> Iterator[Frame]:
             outstanding={name: _with_stuck(name, now, stuck) for name, now in gauges.items()},
             depths={d.name: _depths(d, times, stuck) if d.timed else _volume(d, times) for d in DEVICES},
             in_flight=InFlightList(
-                stuck, {s: sum(mono_us - one.began_us > s * 1_000_000 for one in stuck) for s in AGES_S}
+                stuck, {s: sum(mono_us - in_flight.began_us > s * 1_000_000 for in_flight in stuck) for s in AGES_S}
             ),
             issues={STARVED: _sorted_burst(seq, mono_us - INTERVAL_US)},
             files=_files(loads, outliers),
@@ -489,7 +489,7 @@ def frames(rng: Random, on_demand: Random) -> Iterator[Frame]:
 
 def _traced(rng: Random, ios: FlowIos) -> FlowIos:
     """Divide the time below the driver into stages, and draw how long the issuers took to run again."""
-    groups = tuple(_split(rng, ios.flow, one.size, one.queue, one.below) for one in ios.groups)
+    groups = tuple(_split(rng, ios.flow, io_group.size, io_group.queue, io_group.below) for io_group in ios.groups)
     waited = ios.count if ios.flow.op in _WAITED_FOR else 0
     return replace(ios, groups=groups, resume=histogram(_RESUME.draw(rng, waited)) if waited else EMPTY)
 
@@ -516,10 +516,10 @@ def _outliers(
     rng: Random, loads: Iterable[FlowIos], end_us: int, threads: dict[int, list[Wait]]
 ) -> tuple[Outlier, ...]:
     """Return a window's outliers. `threads`: thread -> its waits in the window before, which become this one's."""
-    found = [_outlier(rng, *one, end_us) for one in draw_slow(rng, host(), loads)]
+    outliers = [_outlier(rng, *one, end_us) for one in draw_slow(rng, host(), loads)]
     for pid, waits in threads.items():
         threads[pid] = [one for one in waits if _end(one) > end_us - INTERVAL_US - _LONGEST_US]
-    longest_first = sorted(found, key=lambda one: -max((wait.delay_us for wait in one.waits), default=0))
+    longest_first = sorted(outliers, key=lambda one: -max((wait.delay_us for wait in one.waits), default=0))
     return tuple(sorted((_apart(one, threads, end_us) for one in longest_first), key=lambda one: one.mono_us))
 
 
@@ -610,13 +610,13 @@ def _handlers(loads: Iterable[FlowIos]) -> dict[Handler, HandlerRuns]:
             disks += ios.times("irq")
         elif ios.groups:
             drives.setdefault(device, []).extend(ios.times("irq"))
-    found = {_nvme(device): handled(times) for device, times in drives.items()}
-    return found | (_shared(disks) if disks else {})
+    all_runs = {_nvme(device): handled(times) for device, times in drives.items()}
+    return all_runs | (_shared(disks) if disks else {})
 
 
 def _shared(times: list[EqualIos]) -> dict[Handler, HandlerRuns]:
-    runs = sum(one.size for one in times)
-    own = handled([EqualIos(one.size, max(0, one.us - SHARED_US)) for one in times])
+    runs = sum(equal_ios.size for equal_ios in times)
+    own = handled([EqualIos(equal_ios.size, max(0, equal_ios.us - SHARED_US)) for equal_ios in times])
     slow = HandlerRuns(histogram([EqualIos(runs, SHARED_US)]), returned={"none": runs})
     return {
         Handler(_SHARED_IRQ, _SLOW): slow,
@@ -635,8 +635,8 @@ def _softirqs(loads: Iterable[FlowIos]) -> dict[SoftirqCpu, SoftirqRuns]:
 
 
 def _block(times: list[EqualIos]) -> SoftirqRuns:
-    runs = sum(one.size for one in times)
-    late = sum(one.size for one in times if one.us >= _LATE_US)
+    runs = sum(equal_ios.size for equal_ios in times)
+    late = sum(equal_ios.size for equal_ios in times if equal_ios.us >= _LATE_US)
     # A softirq raised in an interrupt runs when that one ends: what waits for the tick was raised elsewhere.
     ran_in, raised_in = (
         {here: runs - late, **({there: late} if late else {})}
@@ -656,7 +656,7 @@ def _wakeups(loads: Iterable[FlowIos]) -> tuple[Wakeups, ...]:
     programs = (
         Wakeups(Thread(pid, comm, "other", 120, kernel=False), merge(parts)) for (comm, pid), parts in resumed.items()
     )
-    count, us = sum(one.size for one in late), sum(one.size * one.us for one in late)
+    count, us = sum(equal_ios.size for equal_ios in late), sum(equal_ios.size * equal_ios.us for equal_ios in late)
     completer = (Wakeups(COMPLETER, histogram(late), {label(HOG): count}, {label(HOG): us}),) if late else ()
     return (*completer, *programs)
 
@@ -677,7 +677,7 @@ def _files(loads: Iterable[FlowIos], outliers: Iterable[Outlier]) -> dict[FileSe
         resume = one.stages_us.get("resume", 0)
         moved = (EqualIos(-1, one.total_us - resume + _CALL_US), EqualIos(1, one.total_us + _CALL_US))
         slow.setdefault(Flow(one.device, one.op), []).extend(moved if resume else ())
-    found: dict[FileSeries, Histogram] = {}
+    histograms: dict[FileSeries, Histogram] = {}
     for ios in loads:
         its, op = _FILES.get(ios.flow.device), _FILE_OPS.get(ios.flow.op)
         if its is None or op is None or not ios.count:
@@ -685,11 +685,11 @@ def _files(loads: Iterable[FlowIos], outliers: Iterable[Outlier]) -> dict[FileSe
         series = FileSeries(its.on.device, op, its.on.mount, its.on.kind, DEVICE_BOUND)
         if _waits(ios.flow):
             times = zip(ios.column("size"), (us + _CALL_US for us in ios.totals), strict=True)
-            found[series] = histogram([*times, *slow.get(ios.flow, ())])
+            histograms[series] = histogram([*times, *slow.get(ios.flow, ())])
         if many := its.cached.get(op, 0) * ios.count:
             whole = sum(weight for weight, _ in _CACHED_US)
-            found[series._replace(wait=CACHED)] = histogram((many * n // whole + 1, us) for n, us in _CACHED_US)
-    return found
+            histograms[series._replace(wait=CACHED)] = histogram((many * n // whole + 1, us) for n, us in _CACHED_US)
+    return histograms
 
 
 def _operation(one: Outlier) -> FileOperation:
@@ -758,18 +758,22 @@ _NEVER_COMPLETE = (
 
 def _gauges(rng: Random, times: Mapping[str, DeviceTimes]) -> dict[str, Outstanding]:
     """Draw the I/Os in flight at the window's end by Little's law: time in a stage divided by the window's length."""
-    found = {
+    outstanding_ios = {
         d.name: Outstanding(*(poisson(rng, us / INTERVAL_US) for us in times[d.name][2:])) for d in DEVICES if d.timed
     }
-    volumes = {d.name: Outstanding(sum(found[name].known for name in d.members), None) for d in DEVICES if not d.timed}
-    return found | volumes
+    volumes = {
+        d.name: Outstanding(sum(outstanding_ios[name].known for name in d.members), None)
+        for d in DEVICES
+        if not d.timed
+    }
+    return outstanding_ios | volumes
 
 
 def _with_stuck(device: str, now: Outstanding, stuck: Iterable[InFlight]) -> Outstanding:
     """Add the two requests; I/Os above the limit wait."""
     if now.in_driver is None or now.queued is None:
         return now
-    issued = [one.issued for one in stuck if one.device == device]
+    issued = [in_flight.issued for in_flight in stuck if in_flight.device == device]
     in_driver, queued = now.in_driver + issued.count(True), now.queued + issued.count(False)
     limit = _LIMITS[device]
     most = int(limit.value) if limit else in_driver
@@ -782,7 +786,7 @@ def _depths(device: Device, every: Mapping[str, DeviceTimes], stuck: Iterable[In
     service = in_service_shares(times.below_us / INTERVAL_US, cap) if times.below_us else {0: 1.0}
     full = cap if cap <= MOST and max(service) == cap else 0
     waiting = line(times.above_us / INTERVAL_US, service[cap] if full else 1.0) if times.above_us else {0: 1.0}
-    issued = [one.issued for one in stuck if one.device == device.name]
+    issued = [in_flight.issued for in_flight in stuck if in_flight.device == device.name]
     return probe_depths(
         shifted(service, issued.count(True)),
         shifted(waiting, issued.count(False)),
@@ -808,18 +812,22 @@ def _volume(volume: Device, times: Mapping[str, DeviceTimes]) -> Depths:
 
 def _stuck(now_us: int) -> tuple[InFlight, ...]:
     """Return the requests that never complete, with the I/Os of their disk that overtook them."""
-    aged: Sequence[tuple[InFlight, int]] = [(one, now_us - one.began_us) for one in _NEVER_COMPLETE]
-    return tuple(one._replace(overtaken_by=age * _OVERTAKING // 1_000_000) for one, age in aged if age > _SHOWN_FROM_US)
+    aged: Sequence[tuple[InFlight, int]] = [(in_flight, now_us - in_flight.began_us) for in_flight in _NEVER_COMPLETE]
+    return tuple(
+        in_flight._replace(overtaken_by=age * _OVERTAKING // 1_000_000)
+        for in_flight, age in aged
+        if age > _SHOWN_FROM_US
+    )
 
 
 def _sorted_burst(seq: int, begin_us: int) -> tuple[Issue, ...]:
     """Return issues with ascending sectors, then from the start again, as a scheduler sorts random requests."""
     gap_us = INTERVAL_US // (2 * _BURST)
-    found = []
+    issues = []
     for i in range(_BURST):
         place = (seq * _BURST + i) % (3 * _BURST // 2)
         sector = place * 7 * _STEP + (i * 2_654_435_761) % _STEP // 8 * 8
         op = "write" if i * 7 % 5 < 2 else "read"  # noqa: PLR2004 - two of five
         wait_us = 2_000 + i * 77_977 % 480_000
-        found.append(Issue(begin_us + i * gap_us, sector, 8192 if i % 16 else 262_144, op, wait_us))
-    return tuple(found)
+        issues.append(Issue(begin_us + i * gap_us, sector, 8192 if i % 16 else 262_144, op, wait_us))
+    return tuple(issues)

@@ -51,19 +51,19 @@ class InDriver(NamedTuple):
 
 def device_times(loads: Iterable[FlowIos], up_to_us: int | None = None) -> dict[str, DeviceTimes]:
     """Sum the loads by device; `below_us` and `above_us` leave out I/Os that took longer than `up_to_us`."""
-    found: dict[str, DeviceTimes] = {}
-    for one in loads:
-        had = found.get(one.flow.device, DeviceTimes())
-        each = zip(one.groups, one.below, one.totals, strict=True)
+    times_by_name: dict[str, DeviceTimes] = {}
+    for flow_ios in loads:
+        earlier_device_times = times_by_name.get(flow_ios.flow.device, DeviceTimes())
+        each = zip(flow_ios.groups, flow_ios.below, flow_ios.totals, strict=True)
         times = [(g.size * us, g.size * total) for g, us, total in each if up_to_us is None or total <= up_to_us]
         below, total = sum(us for us, _ in times), sum(us for _, us in times)
-        found[one.flow.device] = DeviceTimes(
-            had.ios + one.count,
-            had.all_us + (one.total.sum or 0),
-            had.below_us + below,
-            had.above_us + total - below,
+        times_by_name[flow_ios.flow.device] = DeviceTimes(
+            earlier_device_times.ios + flow_ios.count,
+            earlier_device_times.all_us + (flow_ios.total.sum or 0),
+            earlier_device_times.below_us + below,
+            earlier_device_times.above_us + total - below,
         )
-    return found
+    return times_by_name
 
 
 def apportioned(shares: Shares, n: int) -> dict[int, int]:
@@ -151,8 +151,8 @@ def probe_depths(
     took: dict[int, Took] = {}
     for depth, n in counts.items():
         end = bucket_end(depth) if full else coarse_end(depth)
-        had = took.get(end, Took(0, 0))
-        took[end] = Took(had.ios + n, had.time_us + took_us.get(depth, 0))
+        earlier_took = took.get(end, Took(0, 0))
+        took[end] = Took(earlier_took.ios + n, earlier_took.time_us + took_us.get(depth, 0))
     return Depths(
         in_driver=ends(apportioned(in_driver, MOMENTS)),
         queued=ends(apportioned(queued, MOMENTS)),
@@ -202,7 +202,7 @@ def depth_tables(
     only application sends, at a time.
     """
     times = device_times(loads, _LONG_US)
-    outstanding, found = {}, {}
+    outstanding, all_depths = {}, {}
     for name in (device.name for device in devices):
         now, here, cap = times.get(name, DeviceTimes()), (stuck or {}).get(name), (most or {}).get(name, MOST)
         service = in_service_shares(now.below_us / INTERVAL_US, cap) if now.below_us else {0: 1.0}
@@ -211,8 +211,8 @@ def depth_tables(
         outstanding[name] = Outstanding(in_driver, poisson(rng, now.above_us / INTERVAL_US))
         queued = line(now.above_us / INTERVAL_US, 1.0) if now.above_us else {0: 1.0}
         issued = after_issue(service, cap)
-        found[name] = probe_depths(_with(service, here), queued, issued, issued, now)
-    return {"outstanding": outstanding, "depths": found}
+        all_depths[name] = probe_depths(_with(service, here), queued, issued, issued, now)
+    return {"outstanding": outstanding, "depths": all_depths}
 
 
 def _at_one_moment(rng: Random, shares: Shares) -> int:

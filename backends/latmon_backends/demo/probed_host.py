@@ -50,10 +50,13 @@ class HostCounters:
     def __init__(self, host: HostFacts) -> None:
         self._host = host
         self.mono_us = host.origin.start_mono_us
-        printed = {one.name for one in host.scripts}
-        own = [replace(one, limits=tuple(x for x in one.limits if x.source not in printed)) for one in host.devices]
+        printed = {manifest.name for manifest in host.scripts}
+        own = [
+            replace(device, limits=tuple(x for x in device.limits if x.source not in printed))
+            for device in host.devices
+        ]
         self.devices = tuple(own)
-        self.known: Mapping[str, Device] = {one.name: one for one in own}
+        self.known: Mapping[str, Device] = {device.name: device for device in own}
         self._names = dict(enumerate(self.known, 1))
         self._ios: dict[Flow, Completed] = {}
         self._outstanding: Mapping[str, Outstanding] = {}
@@ -103,8 +106,8 @@ class HostCounters:
             ops: tuple[str, ...] = ("read", "write")
         else:
             ops = ("read", "write", "discard", *(("flush",) if self._host.release >= _FLUSHES_SINCE else ()))
-        every = {op: self._ios.get(Flow(name, op), Completed(0, 0, 0)) for op in ops}
-        return {op: self._printed(one) for op, one in every.items()}
+        completions = {op: self._ios.get(Flow(name, op), Completed(0, 0, 0)) for op in ops}
+        return {op: self._printed(one) for op, one in completions.items()}
 
     def _printed(self, one: Completed) -> Completed:
         """Return the counters as they are printed: kstat's without times, those of diskstats in sectors and ms."""
@@ -119,13 +122,13 @@ class HostThreads(NumberedThreads):
     def __init__(self, host: HostFacts) -> None:
         super().__init__(Path())
         self._host = host
-        self._every = {one.pid: one for one in host.threads}
+        self._every = {thread.pid: thread for thread in host.threads}
 
     def of(self, pid: int) -> Thread:
-        found = self._every[pid]
+        thread = self._every[pid]
         if not self._host.is_sun:
-            return found
-        return replace(found, policy="", priority=self.priority(pid), kernel=True)
+            return thread
+        return replace(thread, policy="", priority=self.priority(pid), kernel=True)
 
 
 class HostVectors(NamedTuple):
@@ -138,9 +141,9 @@ class HostVectors(NamedTuple):
 class _Interrupts(Interrupts):
     """`Interrupts` of a synthetic host."""
 
-    def __init__(self, here: HostVectors) -> None:
+    def __init__(self, host_vectors: HostVectors) -> None:
         super().__init__(Path())
-        self._vectors, self._here = here.vectors, here
+        self._vectors, self._here = host_vectors.vectors, host_vectors
 
     def _refresh(self, handlers: set[Handler]) -> None:
         """Leave the vectors as they are."""
@@ -182,7 +185,7 @@ class ProbedHost:
         self.host, self._counters = host, HostCounters(host)
         self._numbers = Numbers(host)
         self._always = ScriptOutput(always, self._numbers)
-        self._traced = [ScriptOutput(one, self._numbers) for one in traced]
+        self._traced = [ScriptOutput(manifest, self._numbers) for manifest in traced]
         self._frames = FrameBuilder(self._counters, Path(), lambda: 0)
         name, threads = self._frames.device_name, HostThreads(host)
         around = Surroundings(
@@ -199,7 +202,9 @@ class ProbedHost:
             file_system=self._numbers.file_systems.__getitem__,
         )
         self._tracer = HostTracer(OnDemandTicks(traced, name, threads, tracer), self._timed, has_scripts=bool(traced))
-        self._depths_in_us = any(one.clock == "monotonic" and one.tool == "dtrace" for one in host.scripts)
+        self._depths_in_us = any(
+            manifest.clock == "monotonic" and manifest.tool == "dtrace" for manifest in host.scripts
+        )
         self._joining = FrameJoiner(
             self._frames,
             self._tracer,
@@ -208,7 +213,7 @@ class ProbedHost:
             lambda: self._counters.known,
             sample_us=1 if self._depths_in_us else _MS,
         )
-        self._counts_overtaking = any("waiting" in one.records for one in host.scripts)
+        self._counts_overtaking = any("waiting" in manifest.records for manifest in host.scripts)
         self._request = 0
         self._begun = False
 
@@ -219,38 +224,38 @@ class ProbedHost:
         `file_operations` as a frame has them; further fields of the frame are left as they are.
         """
         begin_us = self.host.origin.start_mono_us + seq * INTERVAL_US
-        counted = [one for one in loads if one.kernel.count]
+        counted = [flow_ios for flow_ios in loads if flow_ios.kernel.count]
         depths, outstanding = tables.pop("depths", {}), tables.pop("outstanding", {})
         if not self._begun:
             self._begin(begin_us)
         self._count(counted, outliers)
         self._print(tables, depths)
-        completed = {one.flow: one.kernel for one in counted}
+        completed = {flow_ios.flow: flow_ios.kernel for flow_ios in counted}
         volumes = _volumes(self.host.devices, completed)
         self._counters.advance(begin_us + INTERVAL_US, completed | volumes, outstanding, depths)
         window = self._tick(begin_us + INTERVAL_US)
-        skipped = None if self.host.is_sun else sum(one.missed for one in counted)
+        skipped = None if self.host.is_sun else sum(flow_ios.missed for flow_ios in counted)
         return replace(self._frame(window, skipped), seq=seq, **tables)
 
     def _begin(self, mono_us: int) -> None:
         """Print the ticks from which the scripts count, and the limits that they report."""
         self._counters.mono_us = mono_us
-        for one in (self._always, *self._traced):
-            one.thresholds(self.host.thresholds_us)
+        for script_output in (self._always, *self._traced):
+            script_output.thresholds(self.host.thresholds_us)
         self._tick(mono_us)
         for device in self.host.devices:
             for limit in device.limits:
                 fields = {"dev": self._numbers.devices[device.name], "value": limit.value}
-                for one in self._traced:
-                    if one.manifest.name == limit.source:
-                        one.record("limit", fields, limit.name)
+                for script_output in self._traced:
+                    if script_output.manifest.name == limit.source:
+                        script_output.record("limit", fields, limit.name)
         self._begun = True
 
     def _count(self, loads: Sequence[FlowIos], outliers: Sequence[Outlier]) -> None:
-        rows = Counter(Flow(one.device, one.op) for one in outliers)
+        rows = Counter(Flow(outlier.device, outlier.op) for outlier in outliers)
         for output in (self._always, *self._traced):
-            for one in loads:
-                output.ios(one, self.host.thresholds_us[one.flow.device], rows[one.flow])
+            for flow_ios in loads:
+                output.ios(flow_ios, self.host.thresholds_us[flow_ios.flow.device], rows[flow_ios.flow])
             output.thresholds(self.host.thresholds_us)
             for at, slow in enumerate(outliers, self._request + 1):
                 # The scripts of stages print what the one finds that follows requests in flight.
@@ -267,11 +272,11 @@ class ProbedHost:
             output.handlers(handlers)
             output.softirqs(softirqs)
             output.wakeups(wakeups)
-            for name, one in depths.items():
+            for name, depth in depths.items():
                 if self._timed[name]:
-                    output.depths(name, one, _MS if self._depths_in_us else 1)
-            for name, some in issues.items():
-                output.issued(name, some)
+                    output.depths(name, depth, _MS if self._depths_in_us else 1)
+            for name, issue in issues.items():
+                output.issued(name, issue)
             if in_flight is not None:
                 output.waiting(in_flight)
             output.files(files)
@@ -305,6 +310,6 @@ def _volumes(devices: Iterable[Device], kernel: Mapping[Flow, Completed]) -> dic
     for volume in devices:
         for flow, more in kernel.items():
             if flow.device in volume.members:
-                whole = Flow(volume.name, flow.op)
-                sums[whole] = sums[whole] + more if whole in sums else more
+                whole_flow = Flow(volume.name, flow.op)
+                sums[whole_flow] = sums[whole_flow] + more if whole_flow in sums else more
     return sums

@@ -88,7 +88,7 @@ def _drive(at: int) -> Device:
 
 
 DEVICES = tuple(_drive(at) for at in range(DRIVES))
-_FUNCTIONS = {_FIRST_IRQ + at: (one.controller,) for at, one in enumerate(DEVICES)}
+_FUNCTIONS = {_FIRST_IRQ + at: (device.controller,) for at, device in enumerate(DEVICES)}
 _VECTORS = HostVectors(Vectors({}, {**_FUNCTIONS, _SWITCH_IRQ: (_SWITCH_ADDRESS,)}))
 
 
@@ -99,10 +99,10 @@ def host() -> HostFacts:
     origin = scenario.origin(
         "demo-nvme-24", "5.3.0-demo", probes, settings=_settings(), hz=250, threshold_us=_THRESHOLD_US
     )
-    thresholds = {one.name: _THRESHOLD_US for one in DEVICES}
+    thresholds = {device.name: _THRESHOLD_US for device in DEVICES}
     server = Thread(3120, "fsd", "other", 120, kernel=False)
-    programs = {one.name: (server.comm, server.pid) for one in DEVICES}
-    cgroups = {one.name: ("/system.slice/fsd.service", "") for one in DEVICES}
+    programs = {device.name: (server.comm, server.pid) for device in DEVICES}
+    cgroups = {device.name: ("/system.slice/fsd.service", "") for device in DEVICES}
     return HostFacts(origin, DEVICES, thresholds, programs, probes, _CPUS, threads=(server,), cgroups=cgroups)
 
 
@@ -152,12 +152,12 @@ def _frame(rng: Random, seq: int, probed: ProbedHost, mb_s: int, switch: Shape |
     each = rng.gauss(mb_s * 1e6 / _WRITE / DRIVES, mb_s / 1_000)
     alike = [_draw_drive(rng, each) for _ in range(_UNLIKE)]
     before = switch.draw(rng, round(each)) if switch else ()
-    picked = {one.name: alike[int(rng.random() * _UNLIKE)] for one in DEVICES}
+    picked = {device.name: alike[int(rng.random() * _UNLIKE)] for device in DEVICES}
     if before:
         picked[VICTIM] = FlowIos(Flow(VICTIM, "write"), _writes(rng, round(each), before), _WRITE)
-    depth_tables = {id(one): inflight.ordinary([one], _DEPTH) for one in picked.values()}
-    reported = {name: depth_tables[id(one)] for name, one in picked.items()}
-    drawn = [one.on(name) for name, one in picked.items()]
+    depth_tables = {id(flow_ios): inflight.ordinary([flow_ios], _DEPTH) for flow_ios in picked.values()}
+    reported = {name: depth_tables[id(flow_ios)] for name, flow_ios in picked.items()}
+    drawn = [flow_ios.on(name) for name, flow_ios in picked.items()]
     handlers = _handlers(rng, drawn, before)
     return inflight.probed_window(rng, seq, probed, drawn, reported, handlers=handlers, softirqs=BACKGROUND_SOFTIRQS)
 
@@ -178,24 +178,24 @@ def _writes(rng: Random, n: int, before: Sequence[EqualIos]) -> tuple[IoGroup, .
 
 def _handlers(rng: Random, drawn: Sequence[FlowIos], before: Sequence[EqualIos]) -> dict[Handler, HandlerRuns]:
     """Return the handlers: a vector of VMD per drive, one interrupt per write."""
-    found: dict[Handler, HandlerRuns] = {}
-    for at, one in enumerate(drawn):
-        n, vmd = one.count, _VMD_IRQ + at
-        slow = before if one.flow.device == VICTIM else ()
+    all_runs: dict[Handler, HandlerRuns] = {}
+    for at, flow_ios in enumerate(drawn):
+        n, vmd = flow_ios.count, _VMD_IRQ + at
+        slow = before if flow_ios.flow.device == VICTIM else ()
         if slow:
             own = min(poisson(rng, 2), n)
             returned = {"none": n - own, "handled": own}
-            found[Handler(_SWITCH_IRQ, SWITCH)] = HandlerRuns(
+            all_runs[Handler(_SWITCH_IRQ, SWITCH)] = HandlerRuns(
                 histogram(slow), returned=returned, before_us=n * _VMD_US, caller=vmd
             )
         run = histogram([EqualIos(n // 2, 1), EqualIos(n - n // 2, 2)])
         waited = n * _VMD_US + sum(size * us for size, us in slow)
-        found[Handler(_FIRST_IRQ + at, f"nvme{at}q1")] = HandlerRuns(
+        all_runs[Handler(_FIRST_IRQ + at, f"nvme{at}q1")] = HandlerRuns(
             run, returned={"handled": n}, before_us=waited, caller=vmd
         )
-        whole = [EqualIos(size, _VMD_US + us + 2) for size, us in slow] or [EqualIos(n, _VMD_US + 2)]
-        found[Handler(vmd, "vmd")] = HandlerRuns(histogram(whole), returned={"handled": n})
-    return found
+        equal_ios = [EqualIos(size, _VMD_US + us + 2) for size, us in slow] or [EqualIos(n, _VMD_US + 2)]
+        all_runs[Handler(vmd, "vmd")] = HandlerRuns(histogram(equal_ios), returned={"handled": n})
+    return all_runs
 
 
 QUMULO = Scenario(

@@ -290,16 +290,18 @@ class FlowIos:
 
     @cached_property
     def count(self) -> int:
-        return sum(one.size for one in self.groups)
+        return sum(io_group.size for io_group in self.groups)
 
     @cached_property
     def below(self) -> tuple[int, ...]:
         """Time below the driver's entry, by group."""
-        return tuple(one.below for one in self.groups)
+        return tuple(io_group.below for io_group in self.groups)
 
     @cached_property
     def totals(self) -> tuple[int, ...]:
-        return tuple(one.queue + (one.requeue or 0) + us for one, us in zip(self.groups, self.below, strict=True))
+        return tuple(
+            io_group.queue + (io_group.requeue or 0) + us for io_group, us in zip(self.groups, self.below, strict=True)
+        )
 
     @cached_property
     def total(self) -> Histogram:
@@ -347,9 +349,9 @@ class FlowIos:
     def on(self, device: str) -> FlowIos:
         """Return the same I/Os on another device, sharing the tables, so that equal devices cost one computation."""
         _ = self.paths, self.kernel  # computed here, the copy has them too
-        found = copy(self)
-        object.__setattr__(found, "flow", Flow(device, self.flow.op))
-        return found
+        flow_ios = copy(self)
+        object.__setattr__(flow_ios, "flow", Flow(device, self.flow.op))
+        return flow_ios
 
     def times(self, stage: str) -> list[EqualIos]:
         """Return the I/Os that passed the stage, by their time in it."""
@@ -469,10 +471,10 @@ def origin(
 
 def _untraced(probes: Sequence[Manifest]) -> tuple[Missing, ...]:
     """Return what no script of the tracer measures, as the backend of DTrace reports it."""
-    measured = {stage for one in probes for stage in one.stages}
-    measured |= {inner for one in probes for stages in one.includes.values() for inner in stages}
-    printed = {name for one in probes for name in (*(spec.role for spec in one.maps), *one.records)}
-    reasons = {stage: why for one in probes for stage, why in one.absent.items()}
+    measured = {stage for manifest in probes for stage in manifest.stages}
+    measured |= {inner for manifest in probes for stages in manifest.includes.values() for inner in stages}
+    printed = {name for manifest in probes for name in (*(spec.role for spec in manifest.maps), *manifest.records)}
+    reasons = {stage: why for manifest in probes for stage, why in manifest.absent.items()}
     tables = (name for name, role in TABLE_ROLES.items() if not any(one.startswith(role) for one in printed))
     stages = (stage for stage in STAGES if stage != "total" and stage not in measured)
     return tuple(Missing(name, reasons.get(name, _NONE_THERE)) for name in (*stages, *tables))
@@ -497,15 +499,18 @@ def sun(
     settings = {
         "tool": {"latmon": __version__},
         "kernel": {"system": "SunOS", "release": "5.11", "version": version, "machine": "i86pc"},
-        **{f"module {one}": {f"{one}_max_throttle": "256", f"{one}_io_time": "60"} for one in _sd_drivers(devices)},
+        **{
+            f"module {sd_driver}": {f"{sd_driver}_max_throttle": "256", f"{sd_driver}_io_time": "60"}
+            for sd_driver in _sd_drivers(devices)
+        },
     }
     known = origin(host, "SunOS 5.11-demo", probes, settings=settings, start_wall=start_wall, threshold_us=threshold_us)
-    thresholds = {one.name: threshold_us for one in devices}
+    thresholds = {device.name: threshold_us for device in devices}
     return HostFacts(known, devices, thresholds, programs, probes, threads=threads)
 
 
 def _sd_drivers(devices: Iterable[Device]) -> list[str]:
-    return sorted({one.driver for one in devices} & {"sd", "ssd"})
+    return sorted({device.driver for device in devices} & {"sd", "ssd"})
 
 
 def ordinary(rng: Random, load: Load) -> FlowIos:
@@ -518,9 +523,9 @@ def ordinary(rng: Random, load: Load) -> FlowIos:
 def draw_slow(rng: Random, host: HostFacts, loads: Iterable[FlowIos]) -> list[tuple[FlowIos, IoGroup]]:
     """Draw the outliers of a window that the rate limit lets through, one entry per I/O."""
     found = [
-        (one, group)
-        for one in loads
-        for group in one.slow(host.thresholds_us[one.flow.device])
+        (flow_ios, group)
+        for flow_ios in loads
+        for group in flow_ios.slow(host.thresholds_us[flow_ios.flow.device])
         for _ in range(group.size)
     ]
     return sorted(found, key=lambda _: rng.random())[:ROWS]
@@ -548,8 +553,8 @@ def outlier(host: HostFacts, ios: FlowIos, group: IoGroup, began_us: int, **fact
 
 def drawn_outliers(rng: Random, host: HostFacts, loads: Iterable[FlowIos], end_us: int) -> tuple[Outlier, ...]:
     """Draw the outliers of a window that ends at `end_us`, in the order in which they began."""
-    found = [_drawn_outlier(rng, host, *one, end_us) for one in draw_slow(rng, host, loads)]
-    return tuple(sorted(found, key=lambda row: row.mono_us))
+    outliers = [_drawn_outlier(rng, host, *one, end_us) for one in draw_slow(rng, host, loads)]
+    return tuple(sorted(outliers, key=lambda row: row.mono_us))
 
 
 def _drawn_outlier(rng: Random, host: HostFacts, ios: FlowIos, group: IoGroup, end_us: int) -> Outlier:
@@ -584,4 +589,6 @@ BACKGROUND_SOFTIRQS: Mapping[SoftirqCpu, SoftirqRuns] = {
 
 def handled(times: Sequence[EqualIos]) -> HandlerRuns:
     """Return the runs of an interrupt handler that handled every interrupt."""
-    return HandlerRuns(histogram(times) if times else EMPTY, returned={"handled": sum(one.size for one in times)})
+    return HandlerRuns(
+        histogram(times) if times else EMPTY, returned={"handled": sum(equal_ios.size for equal_ios in times)}
+    )

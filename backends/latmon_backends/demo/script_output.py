@@ -52,8 +52,8 @@ class Numbers:
         numbers = {one: at for at, one in self.cgroups.items()}
         self.slots = {device: numbers[one] for device, one in host.cgroups.items()}
         self.file_systems: dict[int, FileSystem] = dict(enumerate(host.file_systems, 1))
-        self.threads = {label(one): one for one in host.threads}
-        by_pid = {one.pid: one for one in host.threads}
+        self.threads = {label(thread): thread for thread in host.threads}
+        by_pid = {thread.pid: thread for thread in host.threads}
         self.programs = {device: by_pid[pid] for device, (_, pid) in host.programs.items() if pid in by_pid}
         self.sequential = host.sequential
         self.sync = {op for op, flags in host.flags.items() if "sync" in flags}
@@ -214,22 +214,22 @@ class ScriptOutput:
         self.record("late", fields, wait.thread)
 
     def issued(self, device: str, issues: Iterable[Issue]) -> None:
-        for one in issues:
+        for issue in issues:
             fields = {
                 "window_ns": 1,
                 "dev": self._numbers.devices[device],
-                "op": OPS.index(one.op),
-                "sector": one.sector,
-                "bytes": one.bytes,
-                "issued_ns": one.mono_us * 1000,
-                "queued_us": one.queued_us,
+                "op": OPS.index(issue.op),
+                "sector": issue.sector,
+                "bytes": issue.bytes,
+                "issued_ns": issue.mono_us * 1000,
+                "queued_us": issue.queued_us,
             }
             self.record("issue", fields)
 
     def waiting(self, listed: InFlightList) -> None:
         """Print the I/Os in flight; the script follows those of all devices from its start on."""
-        for at, one in enumerate(listed.oldest, 1):
-            self._waiting(one, at)
+        for at, in_flight in enumerate(listed.oldest, 1):
+            self._waiting(in_flight, at)
         self.add("depth_since", 1, dev=0)
         for at, age_s in enumerate(AGES_S):
             if n := listed.older.get(age_s, 0):
@@ -298,7 +298,7 @@ class ScriptOutput:
         self.record("file", fields, one.comm)
 
     def _file_system(self, its: FileSystem) -> int:
-        return next(number for number, one in self._numbers.file_systems.items() if one == its)
+        return next(number for number, file_system in self._numbers.file_systems.items() if file_system == its)
 
     # Handlers, softirqs and threads
 
@@ -341,7 +341,7 @@ class ScriptOutput:
                         self._maps[spec.name][key] = self._maps[spec.name].get(key, 0) + n
 
     def wakeups(self, wakeups: Iterable[Wakeups]) -> None:
-        for one in (one for one in wakeups if "wakeup" in self._specs and self._times(one.thread.comm)):
+        for one in (wakeup for wakeup in wakeups if "wakeup" in self._specs and self._times(wakeup.thread.comm)):
             number = one.thread.pid
             self._thread(one.thread)
             self._add_all("wakeup", one.delay, thread=number)
@@ -378,10 +378,10 @@ class IoTables(NamedTuple):
 
 def tables_of(manifest: Manifest, ios: FlowIos) -> IoTables:
     """Return the counts of I/Os, computed once for those that several devices share."""
-    found: IoTables | None = ios.tables.get(manifest.name)
-    if found is None:
-        found = ios.tables[manifest.name] = _tables(manifest, ios)
-    return found
+    io_tables: IoTables | None = ios.tables.get(manifest.name)
+    if io_tables is None:
+        io_tables = ios.tables[manifest.name] = _tables(manifest, ios)
+    return io_tables
 
 
 def _tables(manifest: Manifest, ios: FlowIos) -> IoTables:

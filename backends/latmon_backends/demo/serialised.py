@@ -89,7 +89,7 @@ def _reads(rng: Random, n: int, queue: Shape, hba: Shape) -> FlowIos:
 def _frame(rng: Random, seq: int, probed: ProbedHost, data: FlowIos, throttle: int) -> Frame:
     drawn = (data, *(scenario.ordinary(rng, load) for load in _NEIGHBOURS))
     reported = {
-        name: inflight.ordinary([one for one in drawn if one.flow.device == name], throttle)
+        name: inflight.ordinary([flow_ios for flow_ios in drawn if flow_ios.flow.device == name], throttle)
         for name in _PROGRAMS
         if name != DATA
     }

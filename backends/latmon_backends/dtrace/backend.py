@@ -121,14 +121,14 @@ class InFlightGauge:
 class DtraceAlwaysOn(AlwaysOn):
     """The always-on dtrace process: one of the system's D scripts."""
 
-    def __init__(self, here: CaptureParts, scripts: Sequence[Manifest]) -> None:
+    def __init__(self, capture_parts: CaptureParts, scripts: Sequence[Manifest]) -> None:
         """`scripts`: those that may be tried, the best first."""
-        launcher = Direct(here.tool, here.options.proc)
-        super().__init__("dtrace", _SILENT_S, here.options, launcher, here.frames)
-        self._here, self._scripts = here, scripts
+        launcher = Direct(capture_parts.tool, capture_parts.options.proc)
+        super().__init__("dtrace", _SILENT_S, capture_parts.options, launcher, capture_parts.frames)
+        self._here, self._scripts = capture_parts, scripts
 
     def _candidates(self, refusals: Mapping[str, str]) -> Iterator[Script]:  # noqa: ARG002 - all are tried
-        return (one for manifest in self._scripts for one in self._here.fillings(manifest))
+        return (filling for manifest in self._scripts for filling in self._here.fillings(manifest))
 
     def _why_none_would(self, refusal: str) -> str:
         if dtrace_program.is_privilege(refusal):
@@ -257,17 +257,24 @@ class DtraceBackend(ProbeBackend):
 
     async def _prepare(self) -> None:
         tool = self._tool = await dtrace_program.examined(self._find_tool())
-        found = dtrace_program.manifests(tool.system, has_llquantize=tool.has_llquantize)
-        dtrace_program.check_invasive(self._options.invasive, found)
+        found_manifests = dtrace_program.manifests(tool.system, has_llquantize=tool.has_llquantize)
+        dtrace_program.check_invasive(self._options.invasive, found_manifests)
         names = NumberedNames()
         sampler, source = _counters(self._options)
         self._queues = TaskQueues(source)
         devices = self._devices = NamedDevices(sampler, names, self._options.devices, self._options.sys)
         self._frames = FrameBuilder(devices, self._options.sys)
         devices.require_selected()
-        here = CaptureParts(self._options, tool, names, devices, self._frames)
-        scripts = [one for one in dtrace_program.always_on(found) if not self._only or one.name in self._only]
-        self._always, self._programs = DtraceAlwaysOn(here, scripts), DtracePrograms(here, found)
+        capture_parts = CaptureParts(self._options, tool, names, devices, self._frames)
+        scripts = [
+            manifest
+            for manifest in dtrace_program.always_on(found_manifests)
+            if not self._only or manifest.name in self._only
+        ]
+        self._always, self._programs = (
+            DtraceAlwaysOn(capture_parts, scripts),
+            DtracePrograms(capture_parts, found_manifests),
+        )
 
     async def _look(self) -> None:
         """List the probes that exist. That costs as much as starting one: not where the tracer never runs."""
@@ -304,12 +311,12 @@ class DtraceBackend(ProbeBackend):
 
 def _counters(options: Options) -> tuple[Sampler, str]:
     """Return the kernel's own counters; none where they can't be read."""
-    found, source = sampler_of(options)
+    sampler, source = sampler_of(options)
     try:
-        found.sample()
+        sampler.sample()
     except UnavailableError:
         return NoCounters(), ""
-    return found, source
+    return sampler, source
 
 
 _LONGEST_S = 120
@@ -358,14 +365,14 @@ async def _explain(environ: Mapping[str, str], reason: str) -> ProbeReport:
 def report(origin: Origin, found: Sequence[Manifest], system: str) -> ProbeReport:
     """Return the report from an open backend's origin and its system's scripts."""
     choice = dtrace_program.choose(
-        found, lambda _: None, refused={one.name: one.reason for one in origin.probes_missing}
+        found, lambda _: None, refused={missing.name: missing.reason for missing in origin.probes_missing}
     )
     running = f"{origin.extra.get('probe', '')} of {origin.tool}"
     return ProbeReport(
         origin.tier,
         f"{running}; {origin.reason}" if origin.reason else running,
         tuple(StageCoverage(stage, always(stage, origin), {TRACED: _traced(stage, choice, found)}) for stage in STAGES),
-        {one.name: one.hooks for one in choice.manifests},
+        {manifest.name: manifest.hooks for manifest in choice.manifests},
         DRIVERS.get(system, {}),
         {TRACED: following(choice.manifests, "no D script follows each I/O")},
     )
@@ -424,10 +431,10 @@ class DtracePrograms(Programs[DtraceProgram]):
     sample_us = 1
     _is_privilege = staticmethod(dtrace_program.is_privilege)
 
-    def __init__(self, here: CaptureParts, found: Sequence[Manifest]) -> None:
-        threads = NamedThreads(here.options, here.names)
+    def __init__(self, capture_parts: CaptureParts, found: Sequence[Manifest]) -> None:
+        threads = NamedThreads(capture_parts.options, capture_parts.names)
         super().__init__([one for one in found if one.group != "always"], threads)
-        self._here = here
+        self._here = capture_parts
         self._has: dict[str, bool] = {}
 
     async def look(self) -> None:
@@ -436,7 +443,7 @@ class DtracePrograms(Programs[DtraceProgram]):
         if hooks:
             listed = await answer(self._here.tool.listing(hooks), within_s=_LISTING_S, most=_MAX_LISTING)
             self._has = {hook: is_listed(hook, listed) for hook in hooks} if listed else {}
-        self._reported = {one.name for one in self.choice().missing}
+        self._reported = {missing.name for missing in self.choice().missing}
 
     def choice(self) -> ChosenScripts:
         return dtrace_program.choose(self.manifests, self._has.get, self._here.options.invasive, self._refused)
@@ -503,6 +510,6 @@ class DtracePrograms(Programs[DtraceProgram]):
 def _named(chosen: Sequence[Manifest], why: str) -> str:
     """Return the script that a refusal names: by a name of its own or a hook that it alone has; else empty."""
     words = set(re.findall(r"[\w:.*-]+", why))
-    theirs = [one.name for one in chosen if words & set(one.hooks)]
-    own = [one.name for one in chosen if any(word.startswith(f"{one.name}_") for word in words)]
+    theirs = [manifest.name for manifest in chosen if words & set(manifest.hooks)]
+    own = [manifest.name for manifest in chosen if any(word.startswith(f"{manifest.name}_") for word in words)]
     return own[0] if own else theirs[0] if len(theirs) == 1 else ""

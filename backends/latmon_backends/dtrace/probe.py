@@ -264,9 +264,9 @@ class NamedDevices:
         self._counters.close()
 
     def sample(self) -> Sample:
-        found = self._counters.sample()
+        found_sample = self._counters.sample()
         self._known = {device.name: device for device in self._counters.devices}
-        return found
+        return found_sample
 
     def put_fresh(self, devices: tuple[Device, ...]) -> tuple[Device, ...]:
         """Return a frame's devices and those that the probes named for it, after all its maps and records were read."""
@@ -335,10 +335,10 @@ class Maps:
 
     def __init__(self, manifests: Iterable[Manifest], names: NumberedNames) -> None:
         known = tuple(manifests)
-        self._specs: dict[str, MapSpec] = {spec.name: spec for one in known for spec in one.maps}
-        self._probes = {spec.name: one.name for one in known for spec in one.maps}
+        self._specs: dict[str, MapSpec] = {spec.name: spec for manifest in known for spec in manifest.maps}
+        self._probes = {spec.name: manifest.name for manifest in known for spec in manifest.maps}
         self._records: dict[tuple[str, str], RecordSpec] = {
-            (kind, one.name): spec for one in known for kind, spec in one.records.items()
+            (kind, manifest.name): spec for manifest in known for kind, spec in manifest.records.items()
         }
         self._names = names
         self._open: dict[str, dict[int, int]] = {}

@@ -129,8 +129,8 @@ def find(
 async def examined(tool: DtraceTool) -> DtraceTool:
     """Return the tool with its version and abilities. UnavailableError where it is another program of that name."""
     printed = await answer(shimmed([tool.path, "-V"], {"LC_ALL": "C"}, sudo=False), within_s=_ANSWERS_S, most=4096)
-    found = _VERSION.search(printed)
-    if found is None and _OTHERS in printed:
+    match = _VERSION.search(printed)
+    if match is None and _OTHERS in printed:
         raise UnavailableError(
             f"{tool.path} is SystemTap's program of that name, not DTrace: name DTrace's in {VARIABLE}."
         )
@@ -138,7 +138,7 @@ async def examined(tool: DtraceTool) -> DtraceTool:
     complaint = (
         "" if tool.system != "illumos" else await answer(tool.compiling(_LOG_LINEAR), within_s=_ANSWERS_S, most=4096)
     )
-    return replace(tool, version=found[1] if found else "", has_llquantize="llquantize" not in complaint)
+    return replace(tool, version=match[1] if match else "", has_llquantize="llquantize" not in complaint)
 
 
 def is_listed(hook: str, listed: str) -> bool:
@@ -285,13 +285,13 @@ def reason(complaints: Sequence[str], status: int) -> str:
 def message(text: str) -> Message:
     """Decode one message, of one line or of several."""
     printed = text.strip().removeprefix("dtrace: ")
-    if (found := _DROPS.fullmatch(printed)) and found[2] in _LOST:
-        return Drops(_LOST[found[2]], int(found[1]), None if found[3] is None else int(found[3]))
+    if (match := _DROPS.fullmatch(printed)) and match[2] in _LOST:
+        return Drops(_LOST[match[2]], int(match[1]), None if match[3] is None else int(match[3]))
     for fault in _FAULTS:
-        if found := fault.fullmatch(printed):
-            return Fault(clean(found[1], MAX_REASON), clean(found[2], MAX_REASON))
-    if found := _STARTED.fullmatch(printed):
-        return Started(int(found[1]))
+        if match := fault.fullmatch(printed):
+            return Fault(clean(match[1], MAX_REASON), clean(match[2], MAX_REASON))
+    if match := _STARTED.fullmatch(printed):
+        return Started(int(match[1]))
     why = _why(printed)
     return Other(_sentence(printed)) if why is None else Refused(_sentence(why))
 
@@ -299,7 +299,7 @@ def message(text: str) -> Message:
 def _why(printed: str) -> str | None:
     if printed.startswith("invalid probe specifier "):
         return _after_the_program(printed)
-    return next((found[1] for pattern in _REASONS if (found := pattern.fullmatch(printed))), None)
+    return next((match[1] for pattern in _REASONS if (match := pattern.fullmatch(printed))), None)
 
 
 def _after_the_program(printed: str) -> str:
@@ -334,7 +334,7 @@ class NamedScript(Script):
 
     @property
     def name(self) -> str:
-        words = (str(self.values[one.name]) for one in self.manifest.parameters if len(one.words) > 1)
+        words = (str(self.values[parameter.name]) for parameter in self.manifest.parameters if len(parameter.words) > 1)
         return " ".join((self.manifest.name, *words))
 
 
@@ -348,7 +348,7 @@ def fillings(manifest: Manifest, values: Values, system: str = "") -> Iterator[S
     The first words of all its parameters belong to one kernel, and so do the second ones. Where a parameter has fewer
     words, its last stays. Each word of a portable script belongs to one system.
     """
-    choices = {one.name: one.words for one in manifest.parameters if one.words}
+    choices = {parameter.name: parameter.words for parameter in manifest.parameters if parameter.words}
     order = list(range(max(map(len, choices.values()), default=1)))
     if manifest.platform == "portable" and system in PORTABLE[: len(order)]:
         order.insert(0, order.pop(PORTABLE.index(system)))
@@ -394,12 +394,16 @@ INVASIVE = "it is invasive and needs an explicit --invasive"
 
 def manifests(system: str, probes: Path | None = None, *, has_llquantize: bool = True) -> tuple[Manifest, ...]:
     """Load all D scripts for a system, its own before the portable ones; ManifestError for a malformed file."""
-    found = [one for one in load_all(data_dir("probes") if probes is None else probes) if one.tool == "dtrace"]
-    fitting = [one for one in found if one.platform in (system, "portable")]
+    found_manifests = [
+        manifest for manifest in load_all(data_dir("probes") if probes is None else probes) if manifest.tool == "dtrace"
+    ]
+    fitting = [manifest for manifest in found_manifests if manifest.platform in (system, "portable")]
     fitting.sort(key=lambda one: (one.platform == "portable", one.name))
     # A portable script has the clock of the system that it runs on.
     bits = BITS if has_llquantize else 0
-    return tuple(replace(one, clock="hrtime" if system == "freebsd" else one.clock, bits=bits) for one in fitting)
+    return tuple(
+        replace(manifest, clock="hrtime" if system == "freebsd" else manifest.clock, bits=bits) for manifest in fitting
+    )
 
 
 def always_on(found: Sequence[Manifest]) -> tuple[Manifest, ...]:
@@ -407,14 +411,14 @@ def always_on(found: Sequence[Manifest]) -> tuple[Manifest, ...]:
 
     A script with a better one for this system (`unless`) is left out, even if that one is refused.
     """
-    names = {one.name for one in found}
-    fitting = (one for one in found if one.group == "always" and not names & set(one.unless))
+    names = {manifest.name for manifest in found}
+    fitting = (manifest for manifest in found if manifest.group == "always" and not names & set(manifest.unless))
     return tuple(sorted(fitting, key=lambda one: one.tier))
 
 
 def check_invasive(names: Sequence[str], found: Sequence[Manifest]) -> None:
     """Raise UsageError for a name that none of the invasive scripts has."""
-    known = {one.name for one in found if one.cost == "invasive"}
+    known = {manifest.name for manifest in found if manifest.cost == "invasive"}
     for name in names:
         if name not in known:
             raise UsageError(f"--invasive: there is no invasive probe {name!r} here; {_listed(known)}")
@@ -433,32 +437,34 @@ def choose(
     """
     chosen: dict[str, Manifest] = {}
     missing: list[Missing] = []
-    for one in sorted((one for one in found if one.group != "always"), key=lambda one: bool(one.unless)):
-        if chosen.keys() & set(one.unless):
+    for manifest in sorted((one for one in found if one.group != "always"), key=lambda one: bool(one.unless)):
+        if chosen.keys() & set(manifest.unless):
             continue
-        why = (refused or {}).get(one.name, "")
-        if not why and one.cost == "invasive" and one.name not in invasive:
-            why = f"{INVASIVE} {one.name}"
-        if not why and (lacking := [hook for hook in one.hooks if has(hook) is False]):
+        why = (refused or {}).get(manifest.name, "")
+        if not why and manifest.cost == "invasive" and manifest.name not in invasive:
+            why = f"{INVASIVE} {manifest.name}"
+        if not why and (lacking := [hook for hook in manifest.hooks if has(hook) is False]):
             why = f"there is no probe {lacking[0]} here"
-        if not why and (absent := [name for name in one.needs if name not in chosen]):
+        if not why and (absent := [name for name in manifest.needs if name not in chosen]):
             why = f"needs {absent[0]}"
         if why:
-            missing.append(Missing(one.name, why))
+            missing.append(Missing(manifest.name, why))
         else:
-            chosen[one.name] = one
+            chosen[manifest.name] = manifest
     return ChosenScripts(tuple(chosen.values()), tuple(missing))
 
 
 def why_not(what: str, choice: ChosenScripts, found: Sequence[Manifest]) -> str:
     """Return why no chosen script measures a stage or a table: why others don't run, else the scripts' own reason."""
     refusals = [
-        f"{one.name}: {one.reason}"
-        for one in choice.missing
+        f"{missing.name}: {missing.reason}"
+        for missing in choice.missing
         for able in found
-        if able.name == one.name and measures(able, what)
+        if able.name == missing.name and measures(able, what)
     ]
-    reasons = (one.absent[what] for one in choice.manifests if one.group != "bios" and what in one.absent)
+    reasons = (
+        manifest.absent[what] for manifest in choice.manifests if manifest.group != "bios" and what in manifest.absent
+    )
     return "; ".join(refusals) or next(reasons, "") or NONE_THERE
 
 
@@ -471,10 +477,15 @@ def measures(one: Manifest, what: str) -> bool:
 
 def untraced(choice: ChosenScripts, found: Sequence[Manifest]) -> tuple[Missing, ...]:
     """Return what no chosen script measures; a stage that is included in another one counts as measured."""
-    included = {inner for one in choice.manifests for stage in one.stages for inner in one.includes.get(stage, ())}
+    included = {
+        inner
+        for manifest in choice.manifests
+        for stage in manifest.stages
+        for inner in manifest.includes.get(stage, ())
+    }
     names = (*(stage for stage in STAGES if stage != "total" and stage not in included), *TABLE_ROLES)
-    lacking = (name for name in names if not any(measures(one, name) for one in choice.manifests))
-    on_demand = [one for one in found if one.group != "always"]
+    lacking = (name for name in names if not any(measures(manifest, name) for manifest in choice.manifests))
+    on_demand = [manifest for manifest in found if manifest.group != "always"]
     return tuple(Missing(name, why_not(name, choice, on_demand)) for name in lacking)
 
 

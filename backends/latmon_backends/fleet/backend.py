@@ -121,13 +121,13 @@ class FleetBackend:
             open_ones = [one for one in self._hosts if not one.is_settled]
             patience_s = self._patience_s
             if patience_s is None:
-                patience_s = COMPILING_S if any(one.has_answered for one in open_ones) else OPENING_S
+                patience_s = COMPILING_S if any(open_one.has_answered for open_one in open_ones) else OPENING_S
             if not self._patient and any(one.is_settled and one.is_shown for one in self._hosts):
                 first = min(first, now)
             if not open_ones or now - begun > patience_s or now - first > OTHERS_S:
                 self._waiting(())
                 return
-            self._waiting([one.state for one in open_ones])
+            self._waiting([open_one.state for open_one in open_ones])
             await asyncio.sleep(_LOOK_S)
 
     def _require_one(self) -> None:
@@ -136,8 +136,8 @@ class FleetBackend:
 
     async def __aexit__(self, *exc: object) -> None:
         """End all connections, and with them what runs on the hosts."""
-        for one in self._running:
-            one.cancel()
+        for task in self._running:
+            task.cancel()
         if self._running:
             await asyncio.wait(self._running)
 
@@ -164,8 +164,8 @@ class FleetBackend:
     def request_tracing(self, devices: tuple[str, ...], *, files: bool = False) -> None:
         """Trace these devices on their hosts (empty: all of all hosts)."""
         by_host: dict[str, list[str]] = {}
-        for one in devices:
-            label, name = host_and_device(one)
+        for device in devices:
+            label, name = host_and_device(device)
             by_host.setdefault(label, []).append(name)
         for host in self._hosts:
             if not devices or host.label in by_host:
@@ -196,19 +196,19 @@ class FleetBackend:
         for host in self._hosts:
             if late:
                 host.excuse()
-            found = host.taken(end_us, round(_SLACK * interval_us))
-            if host.is_shown and found and host.label not in self._shown:
-                found = [host.complete(found[-1])]  # earlier ones are of intervals before this one
-            if host.is_shown and found:
-                self._shown[host.label], self._latest[host.label] = found[-1].devices, found[-1]
+            host_frames = host.taken(end_us, round(_SLACK * interval_us))
+            if host.is_shown and host_frames and host.label not in self._shown:
+                host_frames = [host.complete(host_frames[-1])]  # earlier ones are of intervals before this one
+            if host.is_shown and host_frames:
+                self._shown[host.label], self._latest[host.label] = host_frames[-1].devices, host_frames[-1]
             elif host.is_shown and host.label in self._shown:
-                found = [without_counts(self._latest[host.label])]
+                host_frames = [without_counts(self._latest[host.label])]
             elif not host.is_shown and host.label in self._shown:
                 gone += [named(host.label, one) for one in self._shown.pop(host.label)]
             if host.is_shown:
-                parts += found
+                parts += host_frames
         wall = time.time() - (time.monotonic_ns() // 1000 - end_us) / 1e6
-        parts = [_selected(one, self._globs) for one in parts] if self._globs else parts
+        parts = [_selected(host_frame, self._globs) for host_frame in parts] if self._globs else parts
         frame, refused = merged_frame(parts, seq=self._seq, wall=wall, mono_us=end_us, dt_us=end_us - begin_us)
         for label in refused:  # the next frame has all its devices
             gone += [named(label, one) for one in self._shown.pop(label, ())]
@@ -244,7 +244,7 @@ def _with_latencies(origin: Origin) -> Origin:
     have counters alone have their own reason.
     """
     measured = {"total": (), **origin.measured}
-    absent = tuple(one for one in origin.absent if one.name not in measured)
+    absent = tuple(missing for missing in origin.absent if missing.name not in measured)
     return replace(origin, measured=measured, absent=absent, untraced=(), reason="")
 
 
@@ -257,7 +257,7 @@ def _selected(part: HostFrame, globs: tuple[str, ...]) -> HostFrame:
     """Return the frame with those devices alone whose name, with or without the host, matches."""
 
     def keeps(name: str) -> bool:
-        return any(fnmatchcase(named(part.label, name), one) or fnmatchcase(name, one) for one in globs)
+        return any(fnmatchcase(named(part.label, name), glob) or fnmatchcase(name, glob) for glob in globs)
 
     if part.devices and all(map(keeps, part.devices)):
         return part

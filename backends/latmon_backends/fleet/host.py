@@ -123,12 +123,14 @@ def private_directory(environ: Mapping[str, str]) -> TemporaryDirectory[str]:
     if runtime and trust.flaw(Path(runtime), ROOT | {os.geteuid()}):
         runtime = ""
     places = (runtime, "/dev/shm")  # noqa: S108  the directory in it is private
-    parent = next((one for one in places if one and Path(one).is_dir() and os.access(one, os.W_OK | os.X_OK)), None)
-    for one in Path(parent).glob(f"{_PREFIX}*") if parent else ():
-        pid = one.name.removeprefix(_PREFIX).partition("-")[0]
+    parent = next(
+        (place for place in places if place and Path(place).is_dir() and os.access(place, os.W_OK | os.X_OK)), None
+    )
+    for path in Path(parent).glob(f"{_PREFIX}*") if parent else ():
+        pid = path.name.removeprefix(_PREFIX).partition("-")[0]
         with contextlib.suppress(OSError):
-            if pid.isdigit() and not Path(f"/proc/{pid}").exists() and one.lstat().st_uid == os.geteuid():
-                shutil.rmtree(one)
+            if pid.isdigit() and not Path(f"/proc/{pid}").exists() and path.lstat().st_uid == os.geteuid():
+                shutil.rmtree(path)
     return TemporaryDirectory(prefix=f"{_PREFIX}{os.getpid()}-", dir=parent)
 
 
@@ -345,7 +347,7 @@ class ShellCounters:
             self._news = self._sampler.devices
             return None
         interval = difference(before, now)
-        known = {one.name: one for one in (*self._news, *interval.devices)}
+        known = {device.name: device for device in (*self._news, *interval.devices)}
         frame = Frame(
             seq=self._seq,
             wall=now.wall,
@@ -354,7 +356,7 @@ class ShellCounters:
             kernel=interval.kernel,
             outstanding=interval.outstanding,
             tables=interval.tables,
-            devices=tuple(one for name, one in known.items() if name not in interval.removed),
+            devices=tuple(device for name, device in known.items() if name not in interval.removed),
             removed=interval.removed,
             health=Health(undecoded_lines=interval.undecoded + tree.undecoded),
             late=interval.dt_us >= 2 * self._options.interval_us,
@@ -456,9 +458,9 @@ class Host:
 
     def news(self) -> list[str]:
         """Return remarks on the host that were not returned before."""
-        found = list(self._remarks)
+        remarks = list(self._remarks)
         self._remarks.clear()
-        return found
+        return remarks
 
     def _remark(self, text: str, *, again: bool = False) -> None:
         """Add a remark, which is shown once, and again after many others or with `again`."""
@@ -480,13 +482,13 @@ class Host:
         A frame that ends within the slack of the boundary goes to the interval that has none yet, so that a host whose
         frames end just at our own boundaries has one in each.
         """
-        found: list[HostFrame] = []
+        host_frames: list[HostFrame] = []
         while self._waiting:
             end_us = self._waiting[0].frame.mono_us + self._waiting[0].shift_us
-            if end_us > until_us + slack_us or (found and end_us > until_us - slack_us):
+            if end_us > until_us + slack_us or (host_frames and end_us > until_us - slack_us):
                 break
-            found.append(self._waiting.popleft())
-        return found
+            host_frames.append(self._waiting.popleft())
+        return host_frames
 
     def complete(self, part: HostFrame) -> HostFrame:
         """Return the frame with all devices of the host, as for the first one after a pause."""
@@ -744,15 +746,15 @@ class Host:
                 extra={**self.origin.extra, "fleet_clock": reported},
             )
         end = _wall(frame.mono_us + shift_us)
-        outliers = tuple(replace(one, wall=max(0.0, one.wall + end - frame.wall)) for one in frame.outliers)
+        outliers = tuple(replace(outlier, wall=max(0.0, outlier.wall + end - frame.wall)) for outlier in frame.outliers)
         moved = replace(frame, wall=end, outliers=outliers)
         self._recorded.append(HostPart(self.label, self._recorded_origin, moved, self._has_own_clock))
 
     def recorded(self) -> list[HostPart]:
         """Return the frames since the last call, for recordings."""
-        found = list(self._recorded)
+        host_parts = list(self._recorded)
         self._recorded.clear()
-        return found
+        return host_parts
 
     def _receive(self, frame: Frame) -> None:
         """Take a frame of the host's latmon, or keep it until the offset of its clock is known."""
@@ -800,7 +802,7 @@ class Host:
         self._last, self.is_settled, self._has_frames, self._unread = self._clock(), True, True, ""
         shift_us = self._offset.mono_us if shift_us is None else shift_us
         self._record(frame, shift_us)
-        devices = tuple(one.name for one in self._inventory.complete(frame).devices)
+        devices = tuple(device.name for device in self._inventory.complete(frame).devices)
         self._waiting.append(HostFrame(self.label, frame, shift_us, devices, self._untimed, self.number))
         if self._takes_commands and self._clock() - self._sent > _CLOCK_EVERY_S:
             self._ask_clock()

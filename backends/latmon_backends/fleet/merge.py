@@ -101,30 +101,30 @@ def merged_frame(
 def _sum(taken: Sequence[tuple[HostFrame, Frame]], empty: Frame) -> Frame:
     """Return the sum of hosts' frames, whose names and times are the fleet's, in the interval of the empty frame."""
     taken, one_in = _weighed_alike(taken)
-    parts, moved = [part for part, _ in taken], [one for _, one in taken]
-    last = {part.label: (part, one) for part, one in taken}
-    now = [one for _, one in last.values()]
+    parts, moved = [part for part, _ in taken], [frame for _, frame in taken]
+    last = {part.label: (part, frame) for part, frame in taken}
+    now = [frame for _, frame in last.values()]
     merged = replace(
         empty,
-        outliers=tuple(sorted((found for one in moved for found in one.outliers), key=lambda one: one.mono_us)),
-        thresholds_us=_joined(one.thresholds_us for one in now),
-        traced=_traced([(part, one.traced) for part, one in taken], one_in),
+        outliers=tuple(sorted((outlier for frame in moved for outlier in frame.outliers), key=lambda one: one.mono_us)),
+        thresholds_us=_joined(frame.thresholds_us for frame in now),
+        traced=_traced([(part, frame.traced) for part, frame in taken], one_in),
         file_operations=tuple(
-            sorted((found for one in moved for found in one.file_operations), key=lambda one: one.mono_us)
+            sorted((operation for frame in moved for operation in frame.file_operations), key=lambda one: one.mono_us)
         ),
-        files_left_out=_total(one.files_left_out for one in moved),
-        taskqs=_taskqs([one.taskqs for one in now if one.taskqs is not None]),
-        cgroup_limits=_limits([one.cgroup_limits for one in moved if one.cgroup_limits is not None]),
-        host_context=_summed((one.host_context for one in moved), ContextValue.plus),
-        outstanding=_joined(one.outstanding for one in now),
-        depths=_summed((one.depths for one in moved), _both_depths),
-        in_flight=_in_flight([(part, one.in_flight) for part, one in last.values() if one.in_flight is not None]),
-        issues=_summed((one.issues for one in moved), tuple[Issue, ...].__add__),
-        health=_health([one.health for one in moved], [one.health for one in now]),
+        files_left_out=_total(frame.files_left_out for frame in moved),
+        taskqs=_taskqs([frame.taskqs for frame in now if frame.taskqs is not None]),
+        cgroup_limits=_limits([frame.cgroup_limits for frame in moved if frame.cgroup_limits is not None]),
+        host_context=_summed((frame.host_context for frame in moved), ContextValue.plus),
+        outstanding=_joined(frame.outstanding for frame in now),
+        depths=_summed((frame.depths for frame in moved), _both_depths),
+        in_flight=_in_flight([(part, frame.in_flight) for part, frame in last.values() if frame.in_flight is not None]),
+        issues=_summed((frame.issues for frame in moved), tuple[Issue, ...].__add__),
+        health=_health([frame.health for frame in moved], [frame.health for frame in now]),
         gap=_labelled((part.label, part.frame.gap) for part in parts),
-        late=any(one.late for one in moved),
+        late=any(frame.late for frame in moved),
     )
-    return carry(moved, merged.with_tables(sum_tables(_tables_of(one) for one in moved)))
+    return carry(moved, merged.with_tables(sum_tables(_tables_of(frame) for frame in moved)))
 
 
 def _tables_of(frame: Frame) -> Tables:
@@ -171,16 +171,18 @@ def _readable(parts: Sequence[HostFrame], epoch_s: float) -> tuple[list[tuple[Ho
     taken: list[tuple[HostFrame, Frame]] = []
     refused: dict[str, str] = {}
     sizes = _Size()
-    for label, some in by_host.items():
+    for label, host_frames in by_host.items():
         try:
-            moved = [_moved(part, epoch_s) for part in some]
-            if len(some) > 1:
-                decode_frame(parse(to_bytes(encode_frame(_sum([*zip(some, moved, strict=True)], _ANY_INTERVAL)))))
+            moved = [_moved(part, epoch_s) for part in host_frames]
+            if len(host_frames) > 1:
+                decode_frame(
+                    parse(to_bytes(encode_frame(_sum([*zip(host_frames, moved, strict=True)], _ANY_INTERVAL))))
+                )
         except (RecordingError, ValueError) as error:
             refused[label] = str(error)
             continue
         if sizes.holds(moved):
-            taken += zip(some, moved, strict=True)
+            taken += zip(host_frames, moved, strict=True)
         else:
             refused[label] = "all hosts together have more rows than a screen reads: give --device, or fewer hosts"
     return taken, refused
@@ -224,7 +226,7 @@ def _row_bytes(name: str, kind: str) -> int:
 def _size(frame: Frame) -> dict[tuple[str, str], int]:
     """Return (table, what) -> number."""
     found = {}
-    for name in (one.name for one in dataclasses.fields(frame)):
+    for name in (field.name for field in dataclasses.fields(frame)):
         if isinstance(value := getattr(frame, name), Sized):
             found[f"Frame.{name}", "rows"] = len(value)
     for table, rows in pack(frame, TABLES).tables.items():
@@ -241,7 +243,7 @@ def _device(label: str, device: Device, untimed: str) -> Device:
         device,
         name=named(label, device.name),
         controller=named(label, device.controller),
-        members=tuple(named(label, one) for one in device.members),
+        members=tuple(named(label, member) for member in device.members),
         untimed=untimed,
     )
 
@@ -281,20 +283,20 @@ def _with_host(part: HostFrame) -> Frame:
     moved = moved.with_tables({table: table.with_new_names(frame[table], new_names) for table in TABLES})
     return replace(
         moved,
-        outliers=tuple(replace(one, device=to(one.device)) for one in frame.outliers),
+        outliers=tuple(replace(outlier, device=to(outlier.device)) for outlier in frame.outliers),
         thresholds_us=_with_names(frame.thresholds_us, to),
-        file_operations=tuple(_file_operation(one, to) for one in frame.file_operations),
-        cgroup_limits=None if limits is None else tuple(_limit(one, to, to_path) for one in limits),
+        file_operations=tuple(_file_operation(operation, to) for operation in frame.file_operations),
+        cgroup_limits=None if limits is None else tuple(_limit(cgroup_limit, to, to_path) for cgroup_limit in limits),
         host_context=_with_names(frame.host_context, to),
         outstanding=_with_names(frame.outstanding, to),
         depths=_with_names(frame.depths, to),
         in_flight=None if in_flight is None else _in_flight_of(in_flight, to),
         issues=_with_names(frame.issues, to),
-        devices=tuple(_device(label, one, part.untimed) for one in frame.devices),
+        devices=tuple(_device(label, device, part.untimed) for device in frame.devices),
         removed=tuple(map(to, frame.removed)),
-        taskqs=None if frame.taskqs is None else tuple(replace(one, name=to(one.name)) for one in frame.taskqs),
+        taskqs=None if frame.taskqs is None else tuple(replace(taskq, name=to(taskq.name)) for taskq in frame.taskqs),
         health=replace(frame.health, notice=_labelled([(label, frame.health.notice)])),
-        marks=tuple(replace(one, text=f"{label}: {one.text}") for one in frame.marks),
+        marks=tuple(replace(mark, text=f"{label}: {mark.text}") for mark in frame.marks),
     )
 
 
@@ -317,27 +319,28 @@ def _at_our_times(frame: Frame, shift_us: int, epoch_s: float) -> Frame:
         frame,
         outliers=tuple(
             replace(
-                one,
-                mono_us=ours(one.mono_us),
-                wall=wall(one.mono_us),
-                waits=tuple(replace(wait, woken_us=ours(wait.woken_us)) for wait in one.waits),
+                outlier,
+                mono_us=ours(outlier.mono_us),
+                wall=wall(outlier.mono_us),
+                waits=tuple(replace(wait, woken_us=ours(wait.woken_us)) for wait in outlier.waits),
             )
-            for one in frame.outliers
+            for outlier in frame.outliers
         ),
         file_operations=tuple(
             replace(
-                one,
-                mono_us=ours(one.mono_us),
-                wall=wall(one.mono_us),
-                waits=tuple(replace(wait, woken_us=ours(wait.woken_us)) for wait in one.waits),
+                operation,
+                mono_us=ours(operation.mono_us),
+                wall=wall(operation.mono_us),
+                waits=tuple(replace(wait, woken_us=ours(wait.woken_us)) for wait in operation.waits),
             )
-            for one in frame.file_operations
+            for operation in frame.file_operations
         ),
         in_flight=in_flight,
         issues={
-            name: tuple(one._replace(mono_us=ours(one.mono_us)) for one in some) for name, some in frame.issues.items()
+            name: tuple(issue._replace(mono_us=ours(issue.mono_us)) for issue in issues)
+            for name, issues in frame.issues.items()
         },
-        marks=tuple(replace(one, mono_us=ours(one.mono_us), wall=_wall(one.wall - late_s)) for one in frame.marks),
+        marks=tuple(replace(mark, mono_us=ours(mark.mono_us), wall=_wall(mark.wall - late_s)) for mark in frame.marks),
     )
 
 
@@ -360,7 +363,7 @@ def _limit(one: CgroupLimit, to: Callable[[str], str], to_path: Callable[[str], 
 
 
 def _in_flight_of(one: InFlightList, to: Callable[[str], str]) -> InFlightList:
-    oldest = tuple(found._replace(device=to(found.device)) for found in one.oldest)
+    oldest = tuple(in_flight._replace(device=to(in_flight.device)) for in_flight in one.oldest)
     return replace(one, oldest=oldest, devices=tuple(map(to, one.devices)))
 
 
@@ -399,17 +402,19 @@ def _both_depths(one: Depths, other: Depths) -> Depths:
 
 def _taskqs(several: Sequence[tuple[Taskq, ...]]) -> tuple[Taskq, ...] | None:
     """Return the task queues of all hosts; None where no host read any."""
-    return tuple(one for some in several for one in some) if several else None
+    return tuple(taskq for taskqs in several for taskq in taskqs) if several else None
 
 
 def _limits(several: Sequence[tuple[CgroupLimit, ...]]) -> tuple[CgroupLimit, ...] | None:
     """Return the limits of all hosts; None where no host reads any."""
     if not several:
         return None
-    found: dict[tuple[str, str, str, str], CgroupLimit] = {}
-    for one in (limit for some in several for limit in some):
-        found[one.key] = found[one.key].plus(one) if one.key in found else one
-    return tuple(found.values())
+    cgroup_limits: dict[tuple[str, str, str, str], CgroupLimit] = {}
+    for cgroup_limit in (limit for some in several for limit in some):
+        cgroup_limits[cgroup_limit.key] = (
+            cgroup_limits[cgroup_limit.key].plus(cgroup_limit) if cgroup_limit.key in cgroup_limits else cgroup_limit
+        )
+    return tuple(cgroup_limits.values())
 
 
 def _traced(several: Sequence[tuple[HostFrame, Traced]], one_in: int) -> Traced:
@@ -417,31 +422,31 @@ def _traced(several: Sequence[tuple[HostFrame, Traced]], one_in: int) -> Traced:
 
     A stage is absent where no host's tracer measures it.
     """
-    active = [(part, one) for part, one in several if one.one_in]
+    active = [(part, traced) for part, traced in several if traced.one_in]
     if not active:
-        absent = _absent([one.absent for _, one in several])
+        absent = _absent([traced.absent for _, traced in several])
         return Traced(absent=absent)
-    rates = [rate for _, one in active for rate in one.sampled]
+    rates = [rate for _, traced in active for rate in traced.sampled]
     return Traced(
-        off=_total(one.off for _, one in active),
+        off=_total(traced.off for _, traced in active),
         one_in=one_in or max(rates),
         rates=(min(rates), max(rates)) if min(rates) != max(rates) else (0, 0),
         devices=tuple(dict.fromkeys(_traced_devices(several))),
-        includes=_stages(one.includes for _, one in active),
-        bio_includes=_stages(one.bio_includes for _, one in active),
-        absent=_absent([one.absent for _, one in active]),
+        includes=_stages(traced.includes for _, traced in active),
+        bio_includes=_stages(traced.bio_includes for _, traced in active),
+        absent=_absent([traced.absent for _, traced in active]),
     )
 
 
 def _traced_devices(several: Sequence[tuple[HostFrame, Traced]]) -> tuple[str, ...]:
     """Return the devices that are traced; empty where all of all hosts are."""
-    if all(one.one_in and not one.devices for _, one in several):
+    if all(traced.one_in and not traced.devices for _, traced in several):
         return ()
     return tuple(
         name
-        for part, one in several
-        if one.one_in
-        for name in one.devices or (named(part.label, device) for device in part.devices)
+        for part, traced in several
+        if traced.one_in
+        for name in traced.devices or (named(part.label, device) for device in part.devices)
     )
 
 
@@ -454,31 +459,34 @@ def _absent(several: Sequence[tuple[Missing, ...]]) -> tuple[Missing, ...]:
     """Return those that are missing on each host, with the first host's reason."""
     if not several:
         return ()
-    everywhere = set.intersection(*({one.name for one in some} for some in several))
-    return tuple(one for one in several[0] if one.name in everywhere)
+    everywhere = set.intersection(*({missing.name for missing in missing_parts} for missing_parts in several))
+    return tuple(missing for missing in several[0] if missing.name in everywhere)
 
 
 def _in_flight(several: Sequence[tuple[HostFrame, InFlightList]]) -> InFlightList | None:
     """Return the requests in flight of all hosts that list any; None without one."""
     if not several:
         return None
-    oldest = sorted((found for _, one in several for found in one.oldest), key=lambda one: one.began_us)
-    ends = [one.at_us for _, one in several if one.at_us]
+    oldest = sorted(
+        (in_flight for _, in_flight_list in several for in_flight in in_flight_list.oldest),
+        key=lambda one: one.began_us,
+    )
+    ends = [in_flight_list.at_us for _, in_flight_list in several if in_flight_list.at_us]
     return InFlightList(
         oldest=tuple(oldest[:MAX_IN_FLIGHT]),
-        older=_added(one.older for _, one in several),
-        since_us=max(one.since_us for _, one in several),
+        older=_added(in_flight_list.older for _, in_flight_list in several),
+        since_us=max(in_flight_list.since_us for _, in_flight_list in several),
         at_us=min(ends) if len(ends) == len(several) else 0,
         devices=tuple(
             name
-            for part, one in several
-            for name in one.devices or (named(part.label, device) for device in part.devices)
+            for part, in_flight_list in several
+            for name in in_flight_list.devices or (named(part.label, device) for device in part.devices)
         ),
     )
 
 
 _PROBES = ("probes_attached", "probes_wanted")
-_LOSSES = tuple(one.name for one in dataclasses.fields(Health) if one.type == "int" and one.name not in _PROBES)
+_LOSSES = tuple(field.name for field in dataclasses.fields(Health) if field.type == "int" and field.name not in _PROBES)
 
 
 def _health(several: Sequence[Health], now: Sequence[Health]) -> Health:
@@ -486,15 +494,15 @@ def _health(several: Sequence[Health], now: Sequence[Health]) -> Health:
 
     The overhead is the largest of a host, because each is a percentage of that host's CPU.
     """
-    counts: dict[str, Any] = {name: _total(getattr(one, name) for one in several) for name in _LOSSES}
-    counts |= {name: _total(getattr(one, name) for one in now) for name in _PROBES}
-    skipped = [one.skipped for one in several if one.skipped is not None]
-    spent = [one.probe_cpu_percent for one in several if one.probe_cpu_percent is not None]
-    each = [one.probe_ns_per_io for one in several if one.probe_ns_per_io is not None]
+    counts: dict[str, Any] = {name: _total(getattr(health, name) for health in several) for name in _LOSSES}
+    counts |= {name: _total(getattr(health, name) for health in now) for name in _PROBES}
+    skipped = [health.skipped for health in several if health.skipped is not None]
+    spent = [health.probe_cpu_percent for health in several if health.probe_cpu_percent is not None]
+    each = [health.probe_ns_per_io for health in several if health.probe_ns_per_io is not None]
     return Health(
         **counts,
-        full_tables=_summed((one.full_tables for one in several), int.__add__),
-        notice=clean("; ".join(dict.fromkeys(one.notice for one in several if one.notice)), MAX_TEXT),
+        full_tables=_summed((health.full_tables for health in several), int.__add__),
+        notice=clean("; ".join(dict.fromkeys(health.notice for health in several if health.notice)), MAX_TEXT),
         skipped=_total(skipped) if skipped else None,
         probe_cpu_percent=max(spent, default=None),
         probe_ns_per_io=max(each, default=None),
@@ -503,33 +511,43 @@ def _health(several: Sequence[Health], now: Sequence[Health]) -> Health:
 
 def merged_origin(hosts: Mapping[str, Origin], all_hosts: int, interval_us: int, begun: tuple[float, int]) -> Origin:
     """Return the origin of a fleet of `all_hosts`; `hosts` are those that run. `begun`: wall and mono_us here."""
-    several = tuple(hosts.values())
-    measured = _stages(one.measured for one in several)
+    origins = tuple(hosts.values())
+    measured = _stages(one.measured for one in origins)
     inside = {inner for stages in measured.values() for inner in stages}
-    absent = {one.name: one for origin in several for one in origin.absent if one.name not in {*measured, *inside}}
-    tools = {name: sum((one.tool or one.backend) == name for one in several) for name in _distinct(several)}
-    ticks = {one.hz for one in several}
+    absent = {
+        missing.name: missing
+        for origin in origins
+        for missing in origin.absent
+        if missing.name not in {*measured, *inside}
+    }
+    tools = {name: sum((one.tool or one.backend) == name for one in origins) for name in _distinct(origins)}
+    ticks = {one.hz for one in origins}
     sections = {
-        f"host {label}": {"kernel": one.kernel, "latmon": one.latmon, "tool": one.tool or one.backend, "tier": one.tier}
-        for label, one in hosts.items()
+        f"host {label}": {
+            "kernel": host.kernel,
+            "latmon": host.latmon,
+            "tool": host.tool or host.backend,
+            "tier": host.tier,
+        }
+        for label, host in hosts.items()
     }
     return Origin(
         backend="fleet",
-        host=f"{all_hosts} hosts" if all_hosts > 1 else next((one.host for one in several), "1 host"),
-        kernel=_one([one.kernel for one in several]),
+        host=f"{all_hosts} hosts" if all_hosts > 1 else next((one.host for one in origins), "1 host"),
+        kernel=_one([one.kernel for one in origins]),
         latmon=__version__,
         tool=", ".join(f"{name} on {many}" for name, many in tools.items()),
-        tier="/".join(sorted({one.tier for one in several if one.tier})),
+        tier="/".join(sorted({one.tier for one in origins if one.tier})),
         interval_us=interval_us,
         start_wall=begun[0],
         start_mono_us=begun[1],
         hz=next(iter(ticks)) if len(ticks) == 1 else None,
         measured=measured,
         absent=tuple(absent.values()),
-        untraced=_absent([one.untraced for one in several]),
-        reason="" if "total" in measured or not several else _NOT_TIMED,
-        latency_from=next((one.latency_from for one in several if one.latency_from), ""),
-        counted=_counted(several),
+        untraced=_absent([one.untraced for one in origins]),
+        reason="" if "total" in measured or not origins else _NOT_TIMED,
+        latency_from=next((one.latency_from for one in origins if one.latency_from), ""),
+        counted=_counted(origins),
         settings=capped(sections),
     )
 
@@ -540,7 +558,7 @@ def _counted(several: Sequence[Origin]) -> tuple[str, ...]:
 
 
 def _distinct(several: Sequence[Origin]) -> list[str]:
-    return list(dict.fromkeys(one.tool or one.backend for one in several))
+    return list(dict.fromkeys(origin.tool or origin.backend for origin in several))
 
 
 def _one(texts: Sequence[str]) -> str:

@@ -305,15 +305,15 @@ def labels(hosts: Sequence[str]) -> dict[str, str]:
     UsageError for a host that is named twice, or for too many.
     """
     if len(set(hosts)) < len(hosts):
-        twice = next(one for one in hosts if hosts.count(one) > 1)
+        twice = next(host for host in hosts if hosts.count(host) > 1)
         raise UsageError(f"{twice} is named twice")
     if len(hosts) > MAX_HOSTS:
         raise UsageError(f"{len(hosts)} hosts are more than {MAX_HOSTS}: for those, run latmon exporter on them")
     for shorten in (_short, _without_user):
-        short = {one: _without_colon(shorten(one))[-MAX_LABEL:].lstrip("-") for one in hosts}
+        short = {host: _without_colon(shorten(host))[-MAX_LABEL:].lstrip("-") for host in hosts}
         if len(set(short.values())) == len(hosts):
             return short
-    return {one: f"{at}-{_without_colon(_short(one))}"[:MAX_LABEL] for at, one in enumerate(hosts, 1)}
+    return {host: f"{at}-{_without_colon(_short(host))}"[:MAX_LABEL] for at, host in enumerate(hosts, 1)}
 
 
 def _without_colon(name: str) -> str:
@@ -433,7 +433,9 @@ class Connection:
                 await self._process.wait()
                 await asyncio.shield(self._listening)
         why = self._complaints[-1] if self._complaints else "the connection was closed"
-        remedy = next((text for sign, text in _REMEDIES.items() if any(sign in one for one in self._complaints)), "")
+        remedy = next(
+            (text for sign, text in _REMEDIES.items() if any(sign in complaint for complaint in self._complaints)), ""
+        )
         return f"{why.rstrip('.')}: {remedy}" if remedy else why
 
     async def _listen(self) -> None:

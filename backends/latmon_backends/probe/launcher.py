@@ -60,7 +60,7 @@ class Script:
     @classmethod
     def fitted(cls, manifest: Manifest, values: Values) -> Self:
         """Return the script with those of the values that it takes."""
-        taken = {one.name for one in manifest.parameters}
+        taken = {parameter.name for parameter in manifest.parameters}
         return cls(manifest, {name: value for name, value in values.items() if name in taken})
 
     @property
@@ -93,7 +93,7 @@ class AnyProgram(Protocol):
 def trusted(program: AnyProgram) -> AnyProgram:
     """Return the program. UntrustedError where this process is root and others can change one of its scripts."""
     if os.geteuid() == 0:
-        for manifest in (one.manifest for one in program.scripts):
+        for manifest in (script.manifest for script in program.scripts):
             for file in manifest.files:
                 trust.require_script(file)
     return program
@@ -211,7 +211,7 @@ class RootLauncher:
         self._loop.add_reader(ours, self._readable)
 
     async def launch(self, program: AnyProgram) -> Child:
-        scripts = [[one.manifest.name, dict(one.values)] for one in program.scripts]
+        scripts = [[script.manifest.name, dict(script.values)] for script in program.scripts]
         wanted = {"keys": program.map_keys, "joined": program.joined, "scripts": scripts}
         reply, files = await self._ask({"start": wanted})
         if "pid" not in reply or len(files) != _PIPES:

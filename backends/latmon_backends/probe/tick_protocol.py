@@ -183,9 +183,9 @@ class _Lines:
 
     def _read(self, text: str, kind: str, manifest: Manifest) -> Record | None:
         """Return the record of a line, with stamps on CLOCK_MONOTONIC; None where it can't be decoded."""
-        found = record(text, manifest.records[kind])
-        self._losses.undecoded += found is None
-        return None if found is None else shifted(found, self._ahead_us(manifest) * 1000)
+        found_record = record(text, manifest.records[kind])
+        self._losses.undecoded += found_record is None
+        return None if found_record is None else shifted(found_record, self._ahead_us(manifest) * 1000)
 
     def _ahead_us(self, manifest: Manifest) -> int:
         return self._clock_ahead_us(manifest.clock)
@@ -236,9 +236,16 @@ class Ticks(_Lines):
         """Return the unfinished interval at the end of the output; None when no `last` line came."""
         if self._open is None or self._begin is None:
             return None
-        whole = self._close(self._begin, self._open)
-        detaching_us = max(0, whole.end.mono_us - self._asked_us) if self._asked_us else 0
-        parts = whole.begin, whole.end, whole.interval, whole.losses, whole.late, whole.records
+        probe_window = self._close(self._begin, self._open)
+        detaching_us = max(0, probe_window.end.mono_us - self._asked_us) if self._asked_us else 0
+        parts = (
+            probe_window.begin,
+            probe_window.end,
+            probe_window.interval,
+            probe_window.losses,
+            probe_window.late,
+            probe_window.records,
+        )
         return LastWindow(*parts, detaching_us)
 
     def _map(self, event: MapPrinted | CountedMap) -> None:
@@ -262,11 +269,11 @@ class Ticks(_Lines):
         return None
 
     def _record(self, text: str, kind: str) -> None:
-        found = self._read(text, kind, self._manifest)
-        if found is not None and kind == "thread":
-            self._around.learn(found)
-        elif found is not None:
-            self._losses.dropped += not _keep(self._records, found)
+        found_record = self._read(text, kind, self._manifest)
+        if found_record is not None and kind == "thread":
+            self._around.learn(found_record)
+        elif found_record is not None:
+            self._losses.dropped += not _keep(self._records, found_record)
 
     def _tick(self, words: list[str]) -> Tick | None:
         found = stamped(words)
@@ -430,10 +437,10 @@ class FileOperations:
             self._add_split(thread, record)
             return True
         names, given = self._names.pop(thread, []), self._given.pop(thread, "")
-        one = self._operation(record, names, given)
-        if one is None or len(self._kept) >= _MOST_OPERATIONS:
+        file_operation = self._operation(record, names, given)
+        if file_operation is None or len(self._kept) >= _MOST_OPERATIONS:
             return False
-        self._kept.append((thread, one))
+        self._kept.append((thread, file_operation))
         return True
 
     def _add_name(self, thread: int, record: Record) -> bool:
@@ -477,27 +484,29 @@ class FileOperations:
 
     def taken(self) -> tuple[FileOperation, ...]:
         """Return the operations since the last call, by their begin; their `wall` is that of the frame's end, unset."""
-        each = (replace(one, waits=self._waits(thread, one)) for thread, one in self._kept)
-        found = tuple(sorted(each, key=lambda one: one.mono_us))
+        each = (
+            replace(file_operation, waits=self._waits(thread, file_operation)) for thread, file_operation in self._kept
+        )
+        operations = tuple(sorted(each, key=lambda one: one.mono_us))
         self._kept = []
         if len(self._names) > _MOST_OPERATIONS:  # names whose operation was lost
             self._names.clear()
         if len(self._given) > _MOST_OPERATIONS:
             self._given.clear()
         self._is_torn = False
-        return found
+        return operations
 
     def _waits(self, thread: int, one: FileOperation) -> tuple[Wait, ...]:
         """Return the late wake-ups of the operation's thread while it lasted that are a part of its time."""
-        found = []
+        waits = []
         for late in self._late if one.disk else ():
             woken_ns, delay = late.get("woken_ns"), late.get("delay_us")
             if late.get("thread") != thread or woken_ns is None or delay is None:
                 continue
             woken, is_part = woken_ns // 1000, delay >= max(_LATE_US, one.total_us * _EXPLAINS)
             if is_part and one.mono_us - _CLOCKS_US <= woken and woken + delay <= one.until_us + _CLOCKS_US:
-                found.append(late_wait("resume", late, (thread, woken, delay), self._threads))
-        longest = sorted(found, key=lambda wait: wait.delay_us)[-_MOST_WAITS:]
+                waits.append(late_wait("resume", late, (thread, woken, delay), self._threads))
+        longest = sorted(waits, key=lambda wait: wait.delay_us)[-_MOST_WAITS:]
         return tuple(sorted(longest, key=lambda wait: wait.woken_us))
 
     def _operation(self, record: Record, names: Sequence[str], given: str) -> FileOperation | None:
@@ -684,13 +693,15 @@ class OnDemandTicks(_Lines):
             return None if name is None or around.timed(name) else name
 
         names = {True: untimed_name, False: device_name}
-        self._scripts = {one.name: _Script(one, names[one.group == _BIOS], threads, around) for one in manifests}
-        self._of_map = {spec.name: self._scripts[one.name] for one in manifests for spec in one.maps}
-        self._by_stack = {spec.name: spec for one in manifests for spec in one.maps if spec.role in STACKS}
+        self._scripts = {
+            manifest.name: _Script(manifest, names[manifest.group == _BIOS], threads, around) for manifest in manifests
+        }
+        self._of_map = {spec.name: self._scripts[manifest.name] for manifest in manifests for spec in manifest.maps}
+        self._by_stack = {spec.name: spec for manifest in manifests for spec in manifest.maps if spec.role in STACKS}
         self._threads = threads
         self._records: deque[Record] = deque()
         self._issues = IssueWindows(device_name)
-        sleeps = (spec for one in manifests for spec in one.maps if spec.role == "file_asleep")
+        sleeps = (spec for manifest in manifests for spec in manifest.maps if spec.role == "file_asleep")
         by_function = next((spec.functions for spec in sleeps), {})
         self._files = FileOperations(device_name, around.file_system, threads, by_function)
         self._ended = False
@@ -809,23 +820,23 @@ class OnDemandTicks(_Lines):
         script.waiting.clear()
 
     def _record(self, text: str, kind: str, script: _Script) -> None:
-        found = self._read(text, kind, script.manifest)
-        if found is None:
+        found_record = self._read(text, kind, script.manifest)
+        if found_record is None:
             return
-        if found.kind == "handler":
-            script.framer.handler(found)
-        elif found.kind == "thread":
-            self._threads.learn(found)
-        elif found.kind == "issue":
-            self._losses.unkept += not self._issues.take(found)
-        elif found.kind in ("path", "file", "split"):
-            self._losses.unkept += not self._files.take(found)
-        elif found.kind == "waiting":
-            self._losses.unkept += not _keep(script.in_flight, found)
-        elif found.kind == "slow" and script.manifest.group == _BIOS:
-            if script.device_name(found.get("dev") or 0) is not None:
-                self._losses.dropped += not _keep(script.waiting, found)
+        if found_record.kind == "handler":
+            script.framer.handler(found_record)
+        elif found_record.kind == "thread":
+            self._threads.learn(found_record)
+        elif found_record.kind == "issue":
+            self._losses.unkept += not self._issues.take(found_record)
+        elif found_record.kind in ("path", "file", "split"):
+            self._losses.unkept += not self._files.take(found_record)
+        elif found_record.kind == "waiting":
+            self._losses.unkept += not _keep(script.in_flight, found_record)
+        elif found_record.kind == "slow" and script.manifest.group == _BIOS:
+            if script.device_name(found_record.get("dev") or 0) is not None:
+                self._losses.dropped += not _keep(script.waiting, found_record)
         else:
-            if found.kind == "late":
-                self._files.note_late(found)
-            self._losses.unkept += not _keep(self._records, found)
+            if found_record.kind == "late":
+                self._files.note_late(found_record)
+            self._losses.unkept += not _keep(self._records, found_record)
