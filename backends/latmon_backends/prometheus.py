@@ -454,7 +454,7 @@ class PrometheusStore:
                 n = float(value)
                 if 0 <= n <= _MOST_IOS:
                     tables.waiting[name][labels.get("where", "")] = int(n)
-        return tuple(self._frame(when, one, length) for when, one in all_tables.items() if one.later)
+        return tuple(self._frame(when, all_table, length) for when, all_table in all_tables.items() if all_table.later)
 
     def _values(
         self, query: str, found: Mapping[float, _Tables], length_s: int
@@ -508,7 +508,7 @@ class Stored:
         self._store, self._devices = store, devices
         begin = max(round(oldest), round(newest) - _MAX_STAMPS * store.step_s)
         steps = range(begin, round(newest) + 1, store.step_s)
-        self._stamps = Stamps([one * 1_000_000 for one in steps], list(map(float, steps)), [0] * len(steps))
+        self._stamps = Stamps([step * 1_000_000 for step in steps], list(map(float, steps)), [0] * len(steps))
 
     @property
     def stamps(self) -> Stamps:
@@ -673,7 +673,7 @@ class PrometheusBackend:
         many = -(-shown_s // (step * _FIRST_FRAMES)) * step
         end = self._end = float(self._grid())
         self._first = self._rows_store().frames(end - shown_s // many * many, end, many)
-        begin = min(self._oldest or now, *(one.wall - one.dt_us / 1e6 for one in self._first), now) // step * step
+        begin = min(self._oldest or now, *(frame.wall - frame.dt_us / 1e6 for frame in self._first), now) // step * step
         self._past = Stored(self._brief(rows), tuple(self._devices.values()), begin, now // step * step)
         self._origin = Origin(
             backend="prometheus",

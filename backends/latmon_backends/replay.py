@@ -116,7 +116,7 @@ class Recorded:
         known = () if after_us >= 0 else self._recording.devices
         recording = self._recording
         items = recording.since(max(after_us + 1, 0), totals=totals)
-        return (one for one in frames_of(items, lambda: recording.damage, known) if one.mono_us > after_us)
+        return (frame for frame in frames_of(items, lambda: recording.damage, known) if frame.mono_us > after_us)
 
     def frames(self, after_us: int, until_us: int, *, totals: bool = False) -> Iterator[Frame]:
         """See Past; the last frame has the recording's end as notice."""

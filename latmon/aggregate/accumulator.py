@@ -170,8 +170,8 @@ def summed(readings: Iterable[Iterable[Taskq] | None]) -> tuple[TaskqSum, ...] |
     return sums.rows if sums.read else None
 
 
-def _added(taskq_sum: TaskqSum | None, one: Taskq) -> TaskqSum:
-    now = TaskqSum(one, one.active, one.waiting, one.tasks, one.executed, _time(one), one.span_us)
+def _added(taskq_sum: TaskqSum | None, taskq: Taskq) -> TaskqSum:
+    now = TaskqSum(taskq, taskq.active, taskq.waiting, taskq.tasks, taskq.executed, _time(taskq), taskq.span_us)
     return now if taskq_sum is None else _both(taskq_sum, now)
 
 
@@ -187,8 +187,8 @@ def _both(taskq_sum: TaskqSum, now: TaskqSum) -> TaskqSum:
     )
 
 
-def _time(one: Taskq) -> int | None:
-    return one.time_us if one.executed else 0
+def _time(taskq: Taskq) -> int | None:
+    return taskq.time_us if taskq.executed else 0
 
 
 _PARTS = 1_000_000

@@ -88,29 +88,29 @@ class DepthSum:
             self._quiet,
         )
 
-    def add(self, one: PackedDepths, stamp: int = 0) -> None:
+    def add(self, packed_depths: PackedDepths, stamp: int = 0) -> None:
         """Add depths; `stamp` grows from one to the next."""
-        self._count(one, 1)
-        if one.most is not None:
-            self._peak.see(stamp, one.most, 0)
+        self._count(packed_depths, 1)
+        if packed_depths.most is not None:
+            self._peak.see(stamp, packed_depths.most, 0)
 
-    def remove(self, one: PackedDepths, stamp: int = 0) -> None:
+    def remove(self, packed_depths: PackedDepths, stamp: int = 0) -> None:
         """Subtract the oldest depths, which were added with stamps up to `stamp`, as one or as several."""
-        self._count(one, -1)
+        self._count(packed_depths, -1)
         self._peak.forget(stamp)
 
-    def _count(self, one: PackedDepths, sign: int) -> None:
-        self.span_us += sign * one.span_us
-        self._corrected += sign * one.corrected
-        self._quiet += sign * one.quiet
-        for source, moments in one.sources.items():
+    def _count(self, packed_depths: PackedDepths, sign: int) -> None:
+        self.span_us += sign * packed_depths.span_us
+        self._corrected += sign * packed_depths.corrected
+        self._quiet += sign * packed_depths.quiet
+        for source, moments in packed_depths.sources.items():
             self._sources[source] += sign * moments
             if sign < 0 and not self._sources[source]:
                 del self._sources[source]
-        _add(self._in_driver, one.in_driver, sign)
-        _add(self._queued, one.queued, sign)
-        _add(self._at_issue, one.at_issue, sign)
-        for depth, ios, time_us in () if self.brief else zip(*one.latency, strict=True):
+        _add(self._in_driver, packed_depths.in_driver, sign)
+        _add(self._queued, packed_depths.queued, sign)
+        _add(self._at_issue, packed_depths.at_issue, sign)
+        for depth, ios, time_us in () if self.brief else zip(*packed_depths.latency, strict=True):
             _add_times(self._latency, depth, sign * ios, sign * time_us)
 
 

@@ -200,12 +200,14 @@ class HistogramSums(Mapping[K, Histogram]):
                 gone.append(key)
         return gone
 
-    def replace_parts(self, parts: Iterable[Packed[K]], whole: Packed[K]) -> None:
+    def replace_parts(self, parts: Iterable[Packed[K]], whole_packed: Packed[K]) -> None:
         """Have `whole`, the sum of the summed `parts`, be subtracted in their place.
 
         A row of it without a sum in us would leave the sums of its parts behind, so they are forgotten now.
         """
-        lacking = {key for key, (total, _, _) in zip(whole.rows, _known(whole), strict=False) if total < 0}
+        lacking = {
+            key for key, (total, _, _) in zip(whole_packed.rows, _known(whole_packed), strict=False) if total < 0
+        }
         lacking &= self.sums.keys()
         if not lacking:
             return

@@ -484,7 +484,7 @@ class Store:
         """
         other = Store(brief=True)
         other.origin = self.origin
-        other.devices = {one.name: one for one in known}
+        other.devices = {device.name: device for device in known}
         for frame in self.frames:
             if after_us < frame.mono_us <= until_us:
                 other._note_devices(frame)
@@ -513,7 +513,10 @@ class Store:
         if len(self._in_flight) > _MAX_IN_FLIGHT:
             self._in_flight.clear()
         in_flight_ios = (InFlight(one.device, one.op, one.began_us) for one in in_flight.oldest)
-        return InFlightList(tuple(self._in_flight.setdefault(one, one) for one in in_flight_ios), at_us=in_flight.at_us)
+        return InFlightList(
+            tuple(self._in_flight.setdefault(in_flight_io, in_flight_io) for in_flight_io in in_flight_ios),
+            at_us=in_flight.at_us,
+        )
 
     def _share(self, histogram: Histogram) -> Histogram:
         """Return the histogram with (index, count) objects shared with other frames: a third of the memory."""
@@ -588,8 +591,8 @@ class Window:
         """Move to the end of these frames, forward or back; only frames that enter or leave are added or subtracted."""
         all_frames = list(frames)
         begin = all_frames[-1].mono_us - self.length_us if all_frames else 0
-        wanted = {one.mono_us: one for one in all_frames if one.mono_us > begin}
-        here = {one.mono_us: one for one in self.frames}
+        wanted = {frame.mono_us: frame for frame in all_frames if frame.mono_us > begin}
+        here = {frame.mono_us: frame for frame in self.frames}
         for us, one in here.items():
             if us not in wanted:
                 self._subtract(one)
@@ -686,7 +689,7 @@ class Window:
     def _merged(self, device: str, ops: tuple[str, ...]) -> Histogram:
         table = self._sums.histograms(LATENCIES)
         all_series = [series for op in ops if (series := Series(device, op, "total")) in table]
-        return table.merged(all_series, maximum_of([self._peak(one) for one in all_series]))
+        return table.merged(all_series, maximum_of([self._peak(series) for series in all_series]))
 
     def _peak(self, series: Series) -> Peak:
         peak = self._peaks.get(series)

@@ -118,7 +118,7 @@ class Waiting:
         # Requests may have completed after the probe read them.
         at_us = min(in_flight.at_us or mono_us, mono_us)
         known = [Aged(one.device, max(0, at_us - one.began_us), request=one) for one in in_flight.oldest]
-        rows = sorted((*known, *least), key=lambda one: (-one.age_us, one.device))
+        rows = sorted((*known, *least), key=lambda aged: (-aged.age_us, aged.device))
         older = {
             age: self._known_above(known, in_flight, age) + self._least_above(least, known, in_flight, age)
             for age in AGES_S

@@ -447,13 +447,13 @@ class Sum:
                 sums.subtract(rows, stamp, factor)
         self._multiply(self.rates.add(packed.frames_by_rate, -1))
 
-    def replace_parts(self, parts: Sequence[PackedFrame], whole: PackedFrame) -> None:
+    def replace_parts(self, parts: Sequence[PackedFrame], packed_frame: PackedFrame) -> None:
         """Have `whole` be subtracted in place of `parts`, which were added one by one and whose sum it is."""
-        for table, rows in whole.tables.items():
+        for table, rows in packed_frame.tables.items():
             sums = self.tables.get(table)
             if sums is not None:
                 weighed = [(part.tables[table], self._factor(part)) for part in parts if table in part.tables]
-                sums.replace_parts(weighed, (rows, self._factor(whole)))
+                sums.replace_parts(weighed, (rows, self._factor(packed_frame)))
 
     def weigh_as(self, one_in: int) -> None:
         """Have each row of the sample stand for `one_in` I/Os, a divisor of what it stands for now."""

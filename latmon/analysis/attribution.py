@@ -89,9 +89,12 @@ def stages_of(traced: Traced, device: str, ops: Iterable[str] = OPS) -> dict[str
     return {part: histogram for part, histogram in histograms.items() if histogram}
 
 
-def parts_of(stages: Mapping[str, Histogram], whole: Histogram) -> dict[str, Histogram]:
+def parts_of(stages: Mapping[str, Histogram], whole_histogram: Histogram) -> dict[str, Histogram]:
     """Return the stages with bounds that the total allows; `resume` comes after it."""
-    return {stage: histogram if stage == "resume" else part_of(histogram, whole) for stage, histogram in stages.items()}
+    return {
+        stage: histogram if stage == "resume" else part_of(histogram, whole_histogram)
+        for stage, histogram in stages.items()
+    }
 
 
 class Submission(NamedTuple):
@@ -304,8 +307,8 @@ def _same(earlier: Outlier, later: Outlier) -> bool:
     )
 
 
-def _woken(one: Outlier) -> set[tuple[int, int]]:
-    return {(wait.pid, wait.woken_us) for wait in one.waits if wait.stage != "resume"}
+def _woken(outlier: Outlier) -> set[tuple[int, int]]:
+    return {(wait.pid, wait.woken_us) for wait in outlier.waits if wait.stage != "resume"}
 
 
 def _merged(traced: Traced, device: str, ops: tuple[str, ...], stage: str) -> Histogram:
@@ -319,9 +322,9 @@ def _above(traced: Traced, device: str, ops: tuple[str, ...], stage: str, first:
     return sum(us for sums in found for index, us in sums.items() if index >= first)
 
 
-def _bucket_of(one: Histogram, q: float) -> int:
-    rank, seen = q * one.count, 0
-    for index, n in one.buckets:
+def _bucket_of(histogram: Histogram, q: float) -> int:
+    rank, seen = q * histogram.count, 0
+    for index, n in histogram.buckets:
         seen += n
         if seen >= rank:
             return index
@@ -522,7 +525,9 @@ def file_rows(
         for (its, op), waits in found.items()
     ]
     at = {op: number for number, op in enumerate(FILE_OPS)}
-    return sorted(rows, key=lambda one: (-times_us[one.file_system], one.file_system, at.get(one.op, len(at))))
+    return sorted(
+        rows, key=lambda file_row: (-times_us[file_row.file_system], file_row.file_system, at.get(file_row.op, len(at)))
+    )
 
 
 def whole_path(mount: str, path: str) -> str:
@@ -552,11 +557,11 @@ def requests_of(operation: FileOperation, outliers: Requests) -> list[Outlier]:
         for outlier in outliers.get((operation.disk, operation.pid), ())
         if operation.mono_us - _SLACK_US <= outlier.mono_us <= operation.until_us and _overlaps(outlier, first, end)
     ]
-    return sorted(found_outliers, key=lambda one: -one.total_us)
+    return sorted(found_outliers, key=lambda outlier: -outlier.total_us)
 
 
-def _overlaps(one: Outlier, first: int, end: int) -> bool:
+def _overlaps(outlier: Outlier, first: int, end: int) -> bool:
     """Return whether a request has one of these sectors; a flush has none, and is the operation's if its process's."""
-    if one.sector is None or not one.bytes:
+    if outlier.sector is None or not outlier.bytes:
         return True
-    return one.sector < end and first < one.sector + one.bytes // _SECTOR
+    return outlier.sector < end and first < outlier.sector + outlier.bytes // _SECTOR

@@ -148,7 +148,7 @@ def least_difference(cut: Cut, both: Sequence[Survival], bits: int) -> float:
     """
     edge = bucket_bounds(cut.bucket, bits)[0]
     below = min(edge / BODY_MOVE, bucket_bounds(cut.bucket - 1, bits)[0])
-    faster = min(both, key=lambda one: one.above(edge))
+    faster = min(both, key=lambda survival: survival.above(edge))
     share = faster.above(edge)
     moved = faster.above(below) - share
     return max(moved, (TAIL_FACTOR - 1) * share) if cut.part == "tail" else moved
@@ -163,7 +163,7 @@ def length(series: Sequence[SeriesCuts], part: str, units_a: int, units_b: int) 
     for number in range(max(len(tried_a), len(tried_b)) if all_cuts else 0):
         in_a, in_b = (tried[min(number, len(tried) - 1)] for tried in (tried_a, tried_b))
         block_counts = BlockCounts(in_a, in_b)
-        rows = [one.rows(block_counts, [_typical(one.of(part))])[0] for one in all_cuts]
+        rows = [all_cut.rows(block_counts, [_typical(all_cut.of(part))])[0] for all_cut in all_cuts]
         correlation = median(neighbours.correlation(*statistics.own_residuals(row)) for row in rows)
         # with few series the median is uncertain, so it is reduced
         block_counts = BlockCounts(in_a, in_b, max(correlation, 0.0) * len(rows) / (len(rows) + 1))

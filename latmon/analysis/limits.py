@@ -62,7 +62,7 @@ def ceiling(limits: Iterable[Limit]) -> Limit | None:
     for name, queues in _BOUNDS.items():
         if name in known and (name != "nr_requests" or "nr_tags" in known):  # a dm of bios has one without meaning
             bounds.append(_of_all(known[name], None if shared else known.get(queues), polled))
-    least = min(bounds, key=lambda one: int(one.value), default=None)
+    least = min(bounds, key=lambda limit: int(limit.value), default=None)
     return least._replace(source=_SD) if least and least.name == "un_throttle" and not least.source else least
 
 
@@ -149,12 +149,12 @@ def _busy(depths: Depths) -> int:
     return sum(n for depth, n in depths.in_driver.items() if depth)
 
 
-def _of_all(one: Limit, queues: Limit | None, polled: int) -> Limit:
+def _of_all(limit: Limit, queues: Limit | None, polled: int) -> Limit:
     n = 1 if queues is None else int(queues.value)
     n = max(n - polled, 1)  # a driver has at least one for ordinary I/O
     if queues is None or n == 1:
-        return one
-    return Limit(one.name, int(one.value) * n, f"{one.source} x {n} {queues.name}")
+        return limit
+    return Limit(limit.name, int(limit.value) * n, f"{limit.source} x {n} {queues.name}")
 
 
 def elevator(limits: Iterable[Limit]) -> str | None:

@@ -123,9 +123,13 @@ class LawCheck(NamedTuple):
         return sentence(self.law, self.lift, self.of)
 
 
-def times_of(found: Histogram | None) -> MeanTimes | None:
+def times_of(histogram: Histogram | None) -> MeanTimes | None:
     """Return the times of a histogram's I/Os; None without any, or where their sum isn't known."""
-    return MeanTimes(found.count, found.mean, found.max_bound) if found and found.mean is not None else None
+    return (
+        MeanTimes(histogram.count, histogram.mean, histogram.max_bound)
+        if histogram and histogram.mean is not None
+        else None
+    )
 
 
 def times(
@@ -234,44 +238,45 @@ _PLACES = {"all": ("in flight", "in driver and queue"), "driver": ("in the drive
 """Names of the I/Os that a law is about, in an equation and for a count."""
 
 
-def sentence(found: Law, lifted: Lift | None = None, name: str = "all") -> str:
+def sentence(balance: Law, lifted: Lift | None = None, name: str = "all") -> str:
     """Return e.g. `1,000 IOPS = 3 in flight / 3 ms; at 32 in flight up to 10,700 if the time in the driver ...`."""
     place, counted = _PLACES[name]
-    text = f"{_iops(found.iops)} IOPS = {_few(found.outstanding)} {place} / {spelled(found.latency_us)}"
-    if found.stuck or found.stuck_most or not found.equals:
-        text = f"{_iops(found.iops)} IOPS at {spelled(found.latency_us)}: {_difference(found, counted)}"
+    text = f"{_iops(balance.iops)} IOPS = {_few(balance.outstanding)} {place} / {spelled(balance.latency_us)}"
+    if balance.stuck or balance.stuck_most or not balance.equals:
+        text = f"{_iops(balance.iops)} IOPS at {spelled(balance.latency_us)}: {_difference(balance, counted)}"
     if lifted is None:
         return text
     return f"{text}; at {lifted.depth:,} in flight up to {_iops(lifted.iops)} if the time in the driver stayed the same"
 
 
-def _difference(found: Law, place: str) -> str:
+def _difference(balance: Law, place: str) -> str:
     """Return `0.6 by Little's law + 2 stuck = 2.6 counted in driver and queue`; without `=` where the sides differ."""
-    explained = _tenths(found.by_law + found.stuck)
-    if found.equals and found.stuck_most <= found.stuck and explained == _tenths(found.outstanding):
-        return f"{_tenths(found.by_law)} by Little's law + {_tenths(found.stuck)} stuck = {explained} counted {place}"
-    return (
-        f"{_few(found.by_law)} by Little's law{_stuck(found)}, {_few(found.outstanding)} counted {place}{_why(found)}"
-    )
+    explained = _tenths(balance.by_law + balance.stuck)
+    if balance.equals and balance.stuck_most <= balance.stuck and explained == _tenths(balance.outstanding):
+        return (
+            f"{_tenths(balance.by_law)} by Little's law + {_tenths(balance.stuck)} stuck = {explained} counted {place}"
+        )
+    by_law = f"{_few(balance.by_law)} by Little's law{_stuck(balance)}"
+    return f"{by_law}, {_few(balance.outstanding)} counted {place}{_why(balance)}"
 
 
-def _stuck(found: Law) -> str:
-    least, few = _few(found.stuck), _few(max(found.stuck, found.stuck_most))
+def _stuck(balance: Law) -> str:
+    least, few = _few(balance.stuck), _few(max(balance.stuck, balance.stuck_most))
     return "" if few == "0" else f" + {few} stuck" if least == few else f" + {least} to {few} stuck"
 
 
-def _why(found: Law) -> str:
-    if found.equals:
+def _why(balance: Law) -> str:
+    if balance.equals:
         return ""
-    return " (within the sampling error)" if found.agrees else _unexplained(found)
+    return " (within the sampling error)" if balance.agrees else _unexplained(balance)
 
 
-def _unexplained(found: Law) -> str:
+def _unexplained(balance: Law) -> str:
     """Return the cause of a difference: a sampler that competes with a fast device's load for a CPU counts less."""
-    if found.error and found.outstanding < found.explained:
+    if balance.error and balance.outstanding < balance.explained:
         return ": sampled gauges miss fast I/Os"
-    if 0 < found.outstanding - found.explained <= found.unknown_age:
-        return f"; {found.unknown_age:,} of unknown age in flight at the end may be stuck"
+    if 0 < balance.outstanding - balance.explained <= balance.unknown_age:
+        return f"; {balance.unknown_age:,} of unknown age in flight at the end may be stuck"
     return "; what explains the difference is not known"
 
 

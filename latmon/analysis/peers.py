@@ -111,10 +111,10 @@ def chance(above: int, total: int, share: float) -> float:
     return math.exp(-total * (part * math.log(part / share) + rest))
 
 
-def counts_of(some: Iterable[Histogram]) -> Counts:
+def counts_of(histograms: Iterable[Histogram]) -> Counts:
     """Add histograms at the scale of BITS."""
     found: Counts = {}
-    for histogram in some:
+    for histogram in histograms:
         fine = histogram.bits == BITS
         if fine and not found:
             found.update(histogram.buckets)
@@ -300,7 +300,7 @@ class Order:
         self._small: set[str] = set()
         self._last: list[str] = []
 
-    def sort(self, some: Sequence[Rank], *, keep: bool = False, waits: bool = False) -> list[str]:
+    def sort(self, ranks: Sequence[Rank], *, keep: bool = False, waits: bool = False) -> list[str]:
         """Return the names in order.
 
         `keep`: the ranks are incomplete, so the last order is kept, and new devices are appended by name. `waits`: they
@@ -308,12 +308,12 @@ class Order:
         """
         if waits or (keep and self._last):
             place = {name: at for at, name in enumerate(self._last)}
-            return sorted((rank.name for rank in some), key=lambda name: (place.get(name, len(place)), by_name(name)))
-        busiest_us = max((rank.busy_us for rank in some), default=0.0)
-        self._steps = {rank.name: self._step(rank, busiest_us) for rank in some if rank.busy_us > 0}
-        self._slow_steps = {rank.name: self._slow_step(rank) for rank in some if rank.slow > 0}
-        self._small = {rank.name for rank in some if self._is_small(rank)}
-        in_order = sorted(some, key=lambda one: by_name(one.name))
+            return sorted((rank.name for rank in ranks), key=lambda name: (place.get(name, len(place)), by_name(name)))
+        busiest_us = max((rank.busy_us for rank in ranks), default=0.0)
+        self._steps = {rank.name: self._step(rank, busiest_us) for rank in ranks if rank.busy_us > 0}
+        self._slow_steps = {rank.name: self._slow_step(rank) for rank in ranks if rank.slow > 0}
+        self._small = {rank.name for rank in ranks if self._is_small(rank)}
+        in_order = sorted(ranks, key=lambda rank: by_name(rank.name))
         self._last = [rank.name for rank in sorted(in_order, key=self._place)]
         return self._last
 

@@ -200,7 +200,7 @@ def mount_name(point: str) -> str:
 
 def plain_bytes(field: bytes) -> bytes:
     """Return a field of mountinfo, mountstats or swaps without its octal escapes."""
-    return _OCTAL.sub(lambda found: bytes([int(found[1], 8) & 0xFF]), field)
+    return _OCTAL.sub(lambda match: bytes([int(match[1], 8) & 0xFF]), field)
 
 
 def plain_field(field: bytes) -> str:

@@ -340,7 +340,7 @@ class HostRecorders:
         """
         if self._directory is None:
             return False
-        failed = self._refused.keys() | {key for key, one in self._recorders.items() if _has_stopped(one)}
+        failed = self._refused.keys() | {key for key, recorder in self._recorders.items() if _has_stopped(recorder)}
         return not failed or len(failed) < len(self._recorders)
 
     @property
@@ -348,18 +348,20 @@ class HostRecorders:
         """Return the directory's name with the number of hosts recorded, and the first reason where some fail."""
         if self._directory is None:
             return RecordingState(trouble=self._why)
-        name = f"{self._directory.name} ({counted(sum(one.active for one in self._recorders.values()), 'host')})"
-        trouble = next((one.state.trouble for one in self._recorders.values() if _has_stopped(one)), "")
+        name = (
+            f"{self._directory.name} ({counted(sum(recorder.active for recorder in self._recorders.values()), 'host')})"
+        )
+        trouble = next((recorder.state.trouble for recorder in self._recorders.values() if _has_stopped(recorder)), "")
         trouble = trouble or next(iter(self._refused.values()), "")
         return RecordingState(name, trouble) if self.active else RecordingState(trouble=f"{name}: {trouble}")
 
     @property
     def size(self) -> int:
-        return sum(one.size for one in self._recorders.values())
+        return sum(recorder.size for recorder in self._recorders.values())
 
     @property
     def complete(self) -> bool:
-        return not self._refused and all(one.complete for one in self._recorders.values())
+        return not self._refused and all(recorder.complete for recorder in self._recorders.values())
 
     @property
     def has_frames(self) -> bool:

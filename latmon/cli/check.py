@@ -756,12 +756,12 @@ def stamp(wall: float) -> str:
     return datetime.fromtimestamp(wall, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _damage(one: Damage) -> str:
-    when = f" ({stamp(one.wall)})" if one.wall else ""
-    lost = "; the loss is unknown" if one.lost_us is None else ""
-    lost = f"; {_seconds(one.lost_us)} lost" if one.lost_us else lost
-    place = f"byte {one.at}, line {one.line} of the member there" if one.line else f"byte {one.at}"
-    return f"{place}{when}: {one.what}{lost}"
+def _damage(damage: Damage) -> str:
+    when = f" ({stamp(damage.wall)})" if damage.wall else ""
+    lost = "; the loss is unknown" if damage.lost_us is None else ""
+    lost = f"; {_seconds(damage.lost_us)} lost" if damage.lost_us else lost
+    place = f"byte {damage.at}, line {damage.line} of the member there" if damage.line else f"byte {damage.at}"
+    return f"{place}{when}: {damage.what}{lost}"
 
 
 def _windows(report: CheckReport) -> Iterator[str]:

@@ -337,13 +337,15 @@ def _number(value: float) -> str:
     return f"{value:,.12g}"
 
 
-def _range(one: Threshold) -> str:
+def _range(threshold: Threshold) -> str:
     """Return the values that the config may set."""
-    return f"{one.least:g} to {one.most:g}" if one.most < UNBOUNDED else f"from {one.least:g}"
+    return f"{threshold.least:g} to {threshold.most:g}" if threshold.most < UNBOUNDED else f"from {threshold.least:g}"
 
 
-def _meaning(one: Threshold, value: float) -> str:
-    return one.meaning if value == one.value else f"{one.meaning} (default {_number(one.value)})"
+def _meaning(threshold: Threshold, value: float) -> str:
+    return (
+        threshold.meaning if value == threshold.value else f"{threshold.meaning} (default {_number(threshold.value)})"
+    )
 
 
 _SAMPLE = Path(__file__).with_name("sample.yaml")

@@ -138,19 +138,19 @@ class FindingReporter:
         return evaluated_by(len(RULES) - len(off), by_kind(watch.silent - off), watch.failed, watch.partly)
 
 
-def _named(one: Finding) -> str:
-    return f"{one.severity}, {one.id}: {one.summary}"
+def _named(finding: Finding) -> str:
+    return f"{finding.severity}, {finding.id}: {finding.summary}"
 
 
 def _in_seconds(seconds: float) -> str:
     return show_duration(round(seconds) * 1_000_000)
 
 
-def _long(one: FindingSummary) -> str:
-    seconds = round(one.end_wall - one.begin_wall)
+def _long(summary: FindingSummary) -> str:
+    seconds = round(summary.end_wall - summary.begin_wall)
     lasted = f"for {_in_seconds(seconds)}" if seconds else "once"
-    many = f"{one.episodes:,} times, {one.found_us / 1e6:.0f} of {one.of_s:.0f} s"
-    return lasted if one.episodes == 1 else many
+    many = f"{summary.episodes:,} times, {summary.found_us / 1e6:.0f} of {summary.of_s:.0f} s"
+    return lasted if summary.episodes == 1 else many
 
 
 ENDING = {

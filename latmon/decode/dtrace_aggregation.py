@@ -88,7 +88,7 @@ def bounded(printed: PrintedRow) -> tuple[Row, ...] | None:
     rows: list[Row] = []
     for at in range(len(labels)):
         rows.append(_row(printed, at, rows[-1].high if rows else None, kind))
-    fits = all(one.high is not None and one.high == other.low for one, other in pairwise(rows))
+    fits = all(row.high is not None and row.high == other.low for row, other in pairwise(rows))
     return tuple(rows) if fits and all(_is_a_range(row) for row in rows) else None
 
 

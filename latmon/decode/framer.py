@@ -424,7 +424,11 @@ class Framer:
         for counts in sums.buckets.values():
             if id(counts) not in new_histograms:
                 new_histograms[id(counts)] = self._scaled(counts)
-        counted = {series: one for series, counts in sums.buckets.items() if (one := new_histograms[id(counts)])}
+        counted = {
+            series: new_histogram
+            for series, counts in sums.buckets.items()
+            if (new_histogram := new_histograms[id(counts)])
+        }
         for series, us in self._owed.items():
             sums.sums[series] += us
         self._owed = {series: us for series, us in sums.sums.items() if us and series not in counted}

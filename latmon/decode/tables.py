@@ -569,7 +569,7 @@ def record(line: str, spec: RecordSpec) -> Record | None:
 
 def _escaped(text: str) -> bytes:
     r"""Return the bytes that bpftrace printed as `\xNN`, to the NUL that ends a program's path; a name has none."""
-    printed = _ESCAPE.sub(lambda found: bytes([int(found[1], 16)]), text.encode("utf-8", "backslashreplace"))
+    printed = _ESCAPE.sub(lambda match: bytes([int(match[1], 16)]), text.encode("utf-8", "backslashreplace"))
     path, end, _ = printed.partition(b"\0")
     return path + end
 
@@ -768,4 +768,4 @@ def _all_devices(reported: list[InFlightList]) -> tuple[str, ...]:
 
 
 def _oldest(waiting: list[InFlight]) -> tuple[InFlight, ...]:
-    return tuple(sorted(waiting, key=lambda one: one.began_us)[:MOST_REPORTED])
+    return tuple(sorted(waiting, key=lambda in_flight: in_flight.began_us)[:MOST_REPORTED])

@@ -124,11 +124,11 @@ class CaptureSpan:
 
     @property
     def us(self) -> int:
-        return sum(one.us for one in self.units)
+        return sum(unit.us for unit in self.units)
 
     @property
     def windows(self) -> int:
-        return sum(one.windows for one in self.units)
+        return sum(unit.windows for unit in self.units)
 
     def add(self, item: Frame | Minute | Gap) -> None:
         """Add a window, or a roll-up of several, or count a gap."""

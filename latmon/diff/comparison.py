@@ -201,9 +201,9 @@ def _is_unlike(series: Series, a: CaptureSpan, b: CaptureSpan) -> bool:
     return series.stage != "total" and a.includes.get(series) != b.includes.get(series)
 
 
-def _only(one: CaptureSpan, other: CaptureSpan) -> tuple[Series, ...]:
+def _only(capture_span: CaptureSpan, other: CaptureSpan) -> tuple[Series, ...]:
     known = {plain(s) for s in other.series()}
-    return tuple(sorted({plain(s) for s in one.series()} - known, key=_order))
+    return tuple(sorted({plain(s) for s in capture_span.series()} - known, key=_order))
 
 
 def _led(change: SeriesChange, a: CaptureSpan, b: CaptureSpan, *, tested: bool) -> SeriesChange:
@@ -325,7 +325,7 @@ def _moved(results: Sequence[_CutResult], pair: tuple[Histogram, Histogram], why
     ]
     if sure and not steady:
         return PartChange(None, why=VARIES)
-    best = min(steady or results, key=lambda one: (one.found.p, -abs(one.found.t)))
+    best = min(steady or results, key=lambda cut_result: (cut_result.found.p, -abs(cut_result.found.t)))
     direction = (1 if best.found.t > 0 else -1) if steady else 0
     return PartChange(direction, best.found.p, bucket_bounds(best.cut.bucket, pair[0].bits)[0], *best.row.shares)
 
@@ -519,8 +519,8 @@ def swept(periods: Sequence[CaptureSpan]) -> tuple[str, list[str]]:
     return (name if len(found) > 1 else f"{section} {name}"), values
 
 
-def _value(some: Sequence[Difference], key: tuple[str, str]) -> str:
-    return next(difference.b for difference in some if (difference.section, difference.name) == key)
+def _value(differences: Sequence[Difference], key: tuple[str, str]) -> str:
+    return next(difference.b for difference in differences if (difference.section, difference.name) == key)
 
 
 def _rank(value: str) -> tuple[int, float, str]:

@@ -156,7 +156,9 @@ def _user_view(period: CaptureSpan, timed: Sequence[Series], common: int | None,
         above = sum(
             n for histogram in totals for at, n in histogram.buckets if bucket_bounds(at, histogram.bits)[0] >= _BAR_US
         )
-    longest = max((histogram for histogram in totals if histogram), key=lambda one: one.max_bound or 0, default=None)
+    longest = max(
+        (histogram for histogram in totals if histogram), key=lambda histogram: histogram.max_bound or 0, default=None
+    )
     done_by = {flow for unit in period.units for flow in unit.done if device in ("", flow.device)}
     flows = without_volumes(period, done_by)
     done = sum(unit.done[flow][0] for unit in period.units for flow in flows if flow in unit.done)
@@ -472,17 +474,17 @@ def _changed(settings: Settings, changed: Settings) -> Settings:
     return made
 
 
-def _reported(one: CaptureSpan, *, headers: bool) -> Mapping[tuple[str, str], str]:
+def _reported(capture_span: CaptureSpan, *, headers: bool) -> Mapping[tuple[str, str], str]:
     reported = {
         (section, name): value
-        for section, values in (one.settings if headers else {}).items()
+        for section, values in (capture_span.settings if headers else {}).items()
         if section not in _EXPECTED
         for name, value in values.items()
         if not (section in ("kernel", "tool") and name in _UNLIKE_SETTINGS)
     }
-    reported |= {key: value for key, value in _of_origin(one.origin).items() if value}
+    reported |= {key: value for key, value in _of_origin(capture_span.origin).items() if value}
     both = {key for key in reported if key[0].startswith(_DEVICE)}
-    for device in one.devices.values():
+    for device in capture_span.devices.values():
         reported |= {key: value for key, value in _of_device(device).items() if value and key not in both}
     return reported
 

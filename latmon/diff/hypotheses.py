@@ -228,21 +228,21 @@ def cause(
     return Cause(top, includes, share, us, low_us, high_us)
 
 
-def _per_io(one: CaptureSpan, flow: Flow, low_us: int, high_us: int | None) -> dict[str, float] | None:
+def _per_io(capture_span: CaptureSpan, flow: Flow, low_us: int, high_us: int | None) -> dict[str, float] | None:
     """Return stage -> time per traced I/O below `high_us`; None where too few were traced."""
-    total = one.total(Series(*flow, f"{TRACED}total"), BITS)
+    total = capture_span.total(Series(*flow, f"{TRACED}total"), BITS)
     last = None if high_us is None else bucket_index(high_us, total.bits)
     count = sum(n for index, n in total.buckets if last is None or index < last)
     if count < TRACED_FEWEST:
         return None
-    return {stage: us / count for stage, us in _times(one, flow, low_us, high_us).items()}
+    return {stage: us / count for stage, us in _times(capture_span, flow, low_us, high_us).items()}
 
 
-def _times(one: CaptureSpan, flow: Flow, low_us: int, high_us: int | None) -> dict[str, int]:
+def _times(capture_span: CaptureSpan, flow: Flow, low_us: int, high_us: int | None) -> dict[str, int]:
     """Return stage -> time in the traced I/Os whose total lies in the buckets of [low_us, high_us)."""
     first, last = bucket_index(low_us), None if high_us is None else bucket_index(high_us)
     found = {}
     for stage in attribution.PARTS:
-        sums = one.by_total.get(Series(*flow, stage), {}) if stage != "resume" else {}
+        sums = capture_span.by_total.get(Series(*flow, stage), {}) if stage != "resume" else {}
         found[stage] = sum(us for index, us in sums.items() if index >= first and (last is None or index < last))
     return found

@@ -160,7 +160,7 @@ def _longest_of_one_side(totals: Sequence[Change], device: str) -> Change | None
     ]
     return max(
         changes,
-        key=lambda one: (one.series.device == device, max(one.extreme.max_us) if one.extreme else 0),
+        key=lambda change: (change.series.device == device, max(change.extreme.max_us) if change.extreme else 0),
         default=None,
     )
 

@@ -91,17 +91,17 @@ def _extreme(group: Sequence[tuple[SeriesChange, Extreme]]) -> str:
     return f"{who}I/Os above {spelled(extreme.above_us)}: {sums[0]:,} -> {sums[1]:,}{of}{most}{stages}"
 
 
-def _stage_clause(some: Sequence[Extreme]) -> str:
+def _stage_clause(extremes: Sequence[Extreme]) -> str:
     """Return a clause on the stage with most of their time, if they were traced."""
     shares: dict[str, float] = {}
-    for extreme in some:
+    for extreme in extremes:
         for stage, share in extreme.stages.items():
             shares[stage] = shares.get(stage, 0.0) + share * extreme.count[extreme.slower]
     whole = sum(shares.values())
     if not whole:
         return ""
     top = max(sorted(shares), key=lambda stage: shares[stage])
-    includes = next((one.includes[top] for one in some if top in one.includes), ())
+    includes = next((one.includes[top] for one in extremes if top in one.includes), ())
     return f"; {part(shares[top] / whole)} of their time is {called(top, includes).sentence}"
 
 

@@ -77,47 +77,47 @@ class SelfTest:
 MARKS = {Verdict.OK: "ok", Verdict.FAILED: "FAILED", Verdict.UNMEASURED: "-"}
 
 
-def lines(found: SelfTest) -> list[str]:
+def lines(self_test: SelfTest) -> list[str]:
     """Return the self-test's report: one line per check, then the result."""
-    if found.refused:
-        return [f"self-test  MISSING   {found.refused}"]
-    width = max(len(panel_check.name) for panel_check in found.checks)
-    failed = sum(panel_check.verdict is Verdict.FAILED for panel_check in found.checks)
-    missing = sum(panel_check.verdict is Verdict.UNMEASURED for panel_check in found.checks)
+    if self_test.refused:
+        return [f"self-test  MISSING   {self_test.refused}"]
+    width = max(len(panel_check.name) for panel_check in self_test.checks)
+    failed = sum(panel_check.verdict is Verdict.FAILED for panel_check in self_test.checks)
+    missing = sum(panel_check.verdict is Verdict.UNMEASURED for panel_check in self_test.checks)
     not_here = f"; {missing} could not be checked" if missing else ""
-    ending = f"self-test: {failed} of {len(found.checks)} checks FAILED" if failed else "self-test: passed"
+    ending = f"self-test: {failed} of {len(self_test.checks)} checks FAILED" if failed else "self-test: passed"
     return [
-        f"self-test on {found.device} with {found.measured_with}",
+        f"self-test on {self_test.device} with {self_test.measured_with}",
         *(
             f"{panel_check.name:<{width}}  {MARKS[panel_check.verdict]:<8}  {panel_check.what}"
-            for panel_check in found.checks
+            for panel_check in self_test.checks
         ),
         f"{ending}{not_here}.",
     ]
 
 
-def values(found: SelfTest) -> dict[str, Any]:
+def values(self_test: SelfTest) -> dict[str, Any]:
     """Return the self-test's result for JSON."""
-    if found.refused:
-        return {"ran": False, "refused": found.refused}
+    if self_test.refused:
+        return {"ran": False, "refused": self_test.refused}
     checks = [
         {"name": panel_check.name, "status": panel_check.verdict.value, "what": panel_check.what}
-        for panel_check in found.checks
+        for panel_check in self_test.checks
     ]
     return {
         "ran": True,
-        "passed": found.passed,
-        "device": found.device,
-        "measured_with": found.measured_with,
+        "passed": self_test.passed,
+        "device": self_test.device,
+        "measured_with": self_test.measured_with,
         "checks": checks,
     }
 
 
-def exit_code(found: SelfTest) -> int:
+def exit_code(self_test: SelfTest) -> int:
     """Return 3 where the self-test can't run, 1 where a check failed, else 0."""
-    if found.refused:
+    if self_test.refused:
         return EXIT_UNAVAILABLE
-    return EXIT_DONE if found.passed else EXIT_FAILED
+    return EXIT_DONE if self_test.passed else EXIT_FAILED
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,21 +185,21 @@ async def _untraced(frames: AsyncIterator[Frame]) -> str:
     return why
 
 
-def overhead_lines(found: Overhead) -> list[str]:
+def overhead_lines(overhead: Overhead) -> list[str]:
     """Return the report on the cost: a table, then what its columns mean."""
-    if found.refused:
-        return [f"overhead  MISSING   {found.refused}"]
+    if overhead.refused:
+        return [f"overhead  MISSING   {overhead.refused}"]
     head = ["percent of one CPU", "I/Os/s", "ns/IO", "programs", "calls", "process", "sum"]
-    rows = [head, ["without stages:", *[""] * 6], *map(_cost_row, found.alone)]
-    if found.traced:
-        rows += [["with stages of all devices:", *[""] * 6], *map(_cost_row, found.traced)]
+    rows = [head, ["without stages:", *[""] * 6], *map(_cost_row, overhead.alone)]
+    if overhead.traced:
+        rows += [["with stages of all devices:", *[""] * 6], *map(_cost_row, overhead.traced)]
     return [
-        f"overhead of {found.measured_with}, for the I/O of this host now, {os.cpu_count()} CPUs",
+        f"overhead of {overhead.measured_with}, for the I/O of this host now, {os.cpu_count()} CPUs",
         *aligned(rows),
-        *([f"with stages: not measured: {found.untraced}"] if found.untraced else []),
+        *([f"with stages: not measured: {overhead.untraced}"] if overhead.untraced else []),
         *(
             []
-            if all(probe_cost.ios for probe_cost in found.alone)
+            if all(probe_cost.ios for probe_cost in overhead.alone)
             else ["ns/IO is not known: no I/O was completed meanwhile"]
         ),
         "programs: run time of a probe's programs, as the kernel counts it; ns/IO: this",
@@ -226,17 +226,17 @@ def _cost_row(cost: ProbeCost) -> list[str]:
     ]
 
 
-def overhead_values(found: Overhead) -> dict[str, Any]:
+def overhead_values(overhead: Overhead) -> dict[str, Any]:
     """Return the cost for JSON; times in ns, null where not known."""
-    if found.refused:
-        return {"measured": False, "refused": found.refused}
+    if overhead.refused:
+        return {"measured": False, "refused": overhead.refused}
     return {
         "measured": True,
-        "measured_with": found.measured_with,
+        "measured_with": overhead.measured_with,
         "cpus": os.cpu_count(),
-        "without_stages": [asdict(probe_cost) for probe_cost in found.alone],
-        "with_stages": [asdict(probe_cost) for probe_cost in found.traced],
-        **({"untraced": found.untraced} if found.untraced else {}),
+        "without_stages": [asdict(probe_cost) for probe_cost in overhead.alone],
+        "with_stages": [asdict(probe_cost) for probe_cost in overhead.traced],
+        **({"untraced": overhead.untraced} if overhead.untraced else {}),
     }
 
 
@@ -285,21 +285,21 @@ def _of(place: Place) -> tuple[Callable[[Place], Check], ...]:
     return (*_OTHERS, *((doctor_checks.dtrace_modules,) if place.platform.startswith("freebsd") else ()))
 
 
-def usable(found: Sequence[Check]) -> bool:
+def usable(checks: Sequence[Check]) -> bool:
     """Return whether some backend can measure: a tier above D, or the kernel's counters."""
-    status = {check.name: check.status for check in found}
+    status = {check.name: check.status for check in checks}
     needed = status["python"] is not Status.MISSING
     return needed and (status["tier"] in (Status.OK, Status.REMARK) or status["diskstats"] is not Status.MISSING)
 
 
-def render_text(found: Sequence[Check], explained: ProbeReport, columns: int = 0) -> str:
+def render_text(checks: Sequence[Check], explained: ProbeReport, columns: int = 0) -> str:
     """Return the verdict, one line per check with its remedy below it, then the matrix of stages.
 
     `columns`: the lines are folded at this width; 0: they are not.
     """
-    width = max(len(check.name) for check in found)
-    lines = [_verdict(found), f"latmon {__version__} on {host.name()}, {host.kernel()}"]
-    for check in found:
+    width = max(len(check.name) for check in checks)
+    lines = [_verdict(checks), f"latmon {__version__} on {host.name()}, {host.kernel()}"]
+    for check in checks:
         lines.append(f"{check.name:<{width}}  {_MARKS[check.status]:<8}  {check.what}")
         if check.remedy:
             lines.append(f"{'':<{width}}  {'':<8}  -> {check.remedy}")
@@ -309,11 +309,11 @@ def render_text(found: Sequence[Check], explained: ProbeReport, columns: int = 0
     return "\n".join(lines)
 
 
-def _verdict(found: Sequence[Check]) -> str:
+def _verdict(checks: Sequence[Check]) -> str:
     """Return whether latmon can measure here, and which checks have something to improve."""
-    if not usable(found):
+    if not usable(checks):
         return "latmon can't measure here; `latmon demo` still runs."
-    others = [check.name for check in found if check.status is not Status.OK and check.remedy]
+    others = [check.name for check in checks if check.status is not Status.OK and check.remedy]
     return f"latmon can measure here; to improve: {', '.join(others)}." if others else "latmon can measure here."
 
 
@@ -324,7 +324,7 @@ def _folded(line: str, indent: int, columns: int) -> list[str]:
 
 
 def render_json(
-    found: Sequence[Check],
+    checks: Sequence[Check],
     explained: ProbeReport,
     tested: SelfTest | None = None,
     overhead: Overhead | None = None,
@@ -333,9 +333,9 @@ def render_json(
     listed = [
         {"name": check.name, "status": check.status.value, "what": check.what}
         | ({"remedy": check.remedy} if check.remedy else {})
-        for check in found
+        for check in checks
     ]
-    whole = {"schema": SCHEMA, "latmon": __version__, "usable": usable(found), "checks": listed}
+    whole = {"schema": SCHEMA, "latmon": __version__, "usable": usable(checks), "checks": listed}
     if stages := as_values(explained):
         whole |= {"stages": stages, "hooks": {name: list(hooks) for name, hooks in explained.hooks.items()}}
         whole |= {"drivers": dict(explained.drivers), "in_flight": in_flight(explained)}
@@ -419,45 +419,45 @@ def _asked(backend: str, load: Load, place: Place, **why: str) -> ProbeReport:
         return ProbeReport("", str(error))
 
 
-def tier_check(found: ProbeReport) -> Check:
+def tier_check(probe_report: ProbeReport) -> Check:
     """Return the tier as a check."""
-    if found.tier in _NONE:
-        return Check("tier", Status.DEGRADED, f"D, the kernel's counters only: {found.why}")
-    why = found.why.removeprefix(f"tier {found.tier}, ")
-    what = f"{found.tier}, {why}" if why else found.tier
-    lacking = _lacking(found)
+    if probe_report.tier in _NONE:
+        return Check("tier", Status.DEGRADED, f"D, the kernel's counters only: {probe_report.why}")
+    why = probe_report.why.removeprefix(f"tier {probe_report.tier}, ")
+    what = f"{probe_report.tier}, {why}" if why else probe_report.tier
+    lacking = _lacking(probe_report)
     if not lacking:
         return Check("tier", Status.OK, what)
     newer = _NEWER if "needs bpftrace" in why else ""
     return Check("tier", Status.REMARK, f"{what}; not measured: {', '.join(lacking)}", newer)
 
 
-def _lacking(found: ProbeReport) -> list[str]:
+def _lacking(probe_report: ProbeReport) -> list[str]:
     """Return what the best tier's tracer measures and that of the host's tier does not."""
-    tracer = _TIERS_OF.get(found.tier, found.tier)
+    tracer = _TIERS_OF.get(probe_report.tier, probe_report.tier)
 
     def is_measured(by_tier: Mapping[str, str], tier: str) -> bool:
         return tier in by_tier and not by_tier[tier].startswith(NO)
 
     stages = [
         coverage.stage
-        for coverage in found.stages
+        for coverage in probe_report.stages
         if is_measured(coverage.traced, _BEST)
         and not is_measured(coverage.traced, tracer)
         and coverage.always.startswith(NO)
     ]
-    with_ages = is_measured(found.ages, _BEST) and not is_measured(found.ages, tracer)
+    with_ages = is_measured(probe_report.ages, _BEST) and not is_measured(probe_report.ages, tracer)
     return [*stages, *(["exact ages of I/Os in flight"] if with_ages else [])]
 
 
-def beside(place: Place, found: ProbeReport, load: Load = registry.load_target) -> tuple[Check, ...]:
+def beside(place: Place, probe_report: ProbeReport, load: Load = registry.load_target) -> tuple[Check, ...]:
     """Check the tier of `--backend dtrace` where bpftrace measures and the user named a dtrace."""
-    asked = any("dtrace" in coverage.traced for coverage in found.stages)
+    asked = any("dtrace" in coverage.traced for coverage in probe_report.stages)
     if (
         place.platform != "linux"
         or not place.environ.get(doctor_checks.DTRACE_VARIABLE)
         or asked
-        or found.tier in _NONE
+        or probe_report.tier in _NONE
     ):
         return ()
     other = _asked("dtrace", load, place)
@@ -466,43 +466,50 @@ def beside(place: Place, found: ProbeReport, load: Load = registry.load_target) 
     return (Check("dtrace tier", Status.OK, f"{other.tier} with --backend dtrace: {other.why}"),)
 
 
-def matrix(found: ProbeReport) -> list[str]:
+def matrix(probe_report: ProbeReport) -> list[str]:
     """Return the lines of the stage matrix, then what they include, the reasons for missing ones, and the drivers."""
-    if not found.stages:
+    if not probe_report.stages:
         return []
-    tiers = tuple(found.stages[0].traced)
+    tiers = tuple(probe_report.stages[0].traced)
     head = [
         "stage",
         "always",
-        *(_title(name) + " (here)" * (name == _here(found)) for name in tiers),
+        *(_title(name) + " (here)" * (name == _here(probe_report)) for name in tiers),
     ]
     rows = [
         head,
         *(
             [coverage.stage, _cell(coverage.always), *(_cell(coverage.traced[name]) for name in tiers)]
-            for coverage in found.stages
+            for coverage in probe_report.stages
         ),
     ]
     inside = [
-        f"{coverage.stage} always: {text}" for coverage in found.stages if (text := _measured_as(coverage.always))
+        f"{coverage.stage} always: {text}"
+        for coverage in probe_report.stages
+        if (text := _measured_as(coverage.always))
     ]
-    drivers = [f"{name} completes: {how}" for name, how in found.drivers.items()]
-    return [*aligned(rows), *inside, *_reasons(found), f"in flight: {in_flight(found)}", *drivers]
+    drivers = [f"{name} completes: {how}" for name, how in probe_report.drivers.items()]
+    return [*aligned(rows), *inside, *_reasons(probe_report), f"in flight: {in_flight(probe_report)}", *drivers]
 
 
-def in_flight(found: ProbeReport) -> str:
+def in_flight(probe_report: ProbeReport) -> str:
     """Return a sentence on the ages of I/Os in flight."""
-    reported = found.ages.get(_here(found), f"{NO}no script of the tracer runs here")
+    reported = probe_report.ages.get(_here(probe_report), f"{NO}no script of the tracer runs here")
     if reported.startswith(NO):
         return f'ages are "at least", the waiting threads are not known: {reported.removeprefix(NO)}'
     return f'each I/O\'s age and its issuer, while the tracer runs ({reported}); else ages are "at least"'
 
 
-def as_values(found: ProbeReport) -> list[dict[str, Any]]:
+def as_values(probe_report: ProbeReport) -> list[dict[str, Any]]:
     """Return the stage matrix for JSON."""
     return [
-        {"stage": coverage.stage, "always": coverage.always, "traced": dict(coverage.traced), "here": _here(found)}
-        for coverage in found.stages
+        {
+            "stage": coverage.stage,
+            "always": coverage.always,
+            "traced": dict(coverage.traced),
+            "here": _here(probe_report),
+        }
+        for coverage in probe_report.stages
     ]
 
 
@@ -515,11 +522,11 @@ def _measured_as(text: str) -> str:
     return text.removeprefix(_YES).lstrip(", ") if text.startswith(_YES) else ""
 
 
-def _reasons(found: ProbeReport) -> list[str]:
+def _reasons(probe_report: ProbeReport) -> list[str]:
     """Return each reason why stages are not traced on this host, with its stages."""
-    here = _here(found)
+    here = _here(probe_report)
     reasons: dict[str, list[str]] = {}
-    for coverage in found.stages:
+    for coverage in probe_report.stages:
         if here and coverage.traced.get(here, "").startswith(NO):
             reasons.setdefault(f"not traced: {coverage.traced[here].removeprefix(NO)}", []).append(coverage.stage)
     return [f"{', '.join(stages)} {why}" for why, stages in reasons.items()]
@@ -529,12 +536,12 @@ def _title(name: str) -> str:
     return f"traced, tier {name}" if name in _TIERS else f"traced, {name}"
 
 
-def _here(found: ProbeReport) -> str:
+def _here(probe_report: ProbeReport) -> str:
     """Return the key in `traced` of this host's tracer; empty without one."""
-    names = tuple(found.stages[0].traced) if found.stages else ()
-    if found.tier in _NONE:
+    names = tuple(probe_report.stages[0].traced) if probe_report.stages else ()
+    if probe_report.tier in _NONE:
         return ""
-    return _TIERS_OF.get(found.tier, "") if not names or names[0] in _TIERS else names[0]
+    return _TIERS_OF.get(probe_report.tier, "") if not names or names[0] in _TIERS else names[0]
 
 
 _TABLES = {

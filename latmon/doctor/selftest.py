@@ -683,7 +683,7 @@ def _depths(seen: _Replayed) -> Iterator[PanelCheck]:
 
 
 def _in_flight(seen: _Replayed) -> Iterator[PanelCheck]:
-    longest = max(seen.delayed, key=lambda one: one.took_us)
+    longest = max(seen.delayed, key=lambda delayed_write: delayed_write.took_us)
     made = f"a write waited for {_ms(longest.took_us)}"
     if seen.oldest_us:
         least = longest.asked_us - 2 * INTERVAL_US
@@ -725,12 +725,12 @@ def _outliers(seen: _Replayed) -> Iterator[PanelCheck]:
         yield _reported("outliers", text, passed=not wrong)
 
 
-def _wrong_fields(found: Outlier, one: DelayedWrite) -> Sequence[str]:
+def _wrong_fields(outlier: Outlier, delayed_write: DelayedWrite) -> Sequence[str]:
     wrong = {
-        "latency": not _fits(one, found.total_us, found.total_us + 1),
-        "op": found.op != "write",
-        "size": found.bytes is not None and found.bytes != BYTES,
-        "issuer": bool(found.comm) and found.comm != COMM,
+        "latency": not _fits(delayed_write, outlier.total_us, outlier.total_us + 1),
+        "op": outlier.op != "write",
+        "size": outlier.bytes is not None and outlier.bytes != BYTES,
+        "issuer": bool(outlier.comm) and outlier.comm != COMM,
     }
     return [name for name, is_wrong in wrong.items() if is_wrong]
 
@@ -764,10 +764,10 @@ def _findings(seen: _Replayed) -> Iterator[PanelCheck]:
     yield PanelCheck("findings", Verdict.UNMEASURED, f"no rule fires for a single wait of {_ms(longest)}")
 
 
-def _fits(one: DelayedWrite, low_us: int, high_us: int) -> bool:
+def _fits(delayed_write: DelayedWrite, low_us: int, high_us: int) -> bool:
     """Return whether [low, high) overlaps the write's time within a bucket's width and a late wake-up."""
-    least = min(one.asked_us, one.took_us) * (1 - BUCKET) - LATE_US
-    return low_us <= one.took_us * (1 + BUCKET) + LATE_US and high_us > least
+    least = min(delayed_write.asked_us, delayed_write.took_us) * (1 - BUCKET) - LATE_US
+    return low_us <= delayed_write.took_us * (1 + BUCKET) + LATE_US and high_us > least
 
 
 def _near(us: int, made_us: int, share: float, more_us: int) -> bool:

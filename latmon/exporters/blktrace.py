@@ -57,12 +57,12 @@ class BlockEvent(NamedTuple):
     """The errno of a completion; 0: it didn't fail."""
 
 
-def events(one: Outlier, number: tuple[int, int]) -> list[BlockEvent]:
+def events(outlier: Outlier, number: tuple[int, int]) -> list[BlockEvent]:
     """Return the events of an I/O in their order; none where its issue is not known."""
-    found = steps(one)
+    found = steps(outlier)
     if "D2C" not in found:
         return []
-    begun, done = one.mono_us, one.mono_us + found["Q2C"] - found.get("Q2G", 0)
+    begun, done = outlier.mono_us, outlier.mono_us + found["Q2C"] - found.get("Q2G", 0)
     issued = done - found["D2C"]
     at = [("Q", begun - found.get("Q2G", 0)), ("G", begun)]
     if "I2D" in found:
@@ -70,25 +70,25 @@ def events(one: Outlier, number: tuple[int, int]) -> list[BlockEvent]:
     if requeued := found.get("requeue"):
         at += [("D", issued - requeued), ("R", issued)]
     at += [("D", issued), ("C", done)]
-    rwbs, category = _kind(one)
-    here, there = one.cpu_issue or 0, one.cpu_complete or 0
-    pid = one.pid or 0
-    error = errno_of(one.status)
+    rwbs, category = _kind(outlier)
+    here, there = outlier.cpu_issue or 0, outlier.cpu_complete or 0
+    pid = outlier.pid or 0
+    error = errno_of(outlier.status)
     return [
         BlockEvent(
-            *(us, order, action, there if action == "C" else here, 0 if action == "C" else pid, one.sector or 0),
-            *(one.bytes or 0, rwbs, category, one.comm, number, error if action == "C" else 0),
+            *(us, order, action, there if action == "C" else here, 0 if action == "C" else pid, outlier.sector or 0),
+            *(outlier.bytes or 0, rwbs, category, outlier.comm, number, error if action == "C" else 0),
         )
         for order, (action, us) in enumerate(at)
     ]
 
 
-def _kind(one: Outlier) -> tuple[str, int]:
-    letter, category = _OPS.get(one.op, ("N", 0))
-    rwbs = f"F{letter}" if "preflush" in one.flags or one.op == "flush" else letter
-    category |= _FLUSH if "preflush" in one.flags else 0
+def _kind(outlier: Outlier) -> tuple[str, int]:
+    letter, category = _OPS.get(outlier.op, ("N", 0))
+    rwbs = f"F{letter}" if "preflush" in outlier.flags or outlier.op == "flush" else letter
+    category |= _FLUSH if "preflush" in outlier.flags else 0
     for name, (sign, bit) in _FLAGS.items():
-        if name in one.flags:
+        if name in outlier.flags:
             rwbs, category = rwbs + sign, category | bit
     return rwbs, category
 
@@ -104,13 +104,14 @@ def _message(source: Source) -> str:
     return f"latmon {source.origin.latmon}, host {source.origin.host}{redacted}"
 
 
-def _line(one: BlockEvent, number: int, us: int) -> str:
-    major, minor = one.device
-    place = f"{one.sector} + {one.bytes // SECTOR} " if one.bytes else ""
-    tail = f"[{_unsigned(one.error)}]" if one.action == "C" else f"[{one.comm or 'unknown'}]"
+def _line(block_event: BlockEvent, number: int, us: int) -> str:
+    major, minor = block_event.device
+    place = f"{block_event.sector} + {block_event.bytes // SECTOR} " if block_event.bytes else ""
+    tail = f"[{_unsigned(block_event.error)}]" if block_event.action == "C" else f"[{block_event.comm or 'unknown'}]"
     return (
-        f"{major:3},{minor:<3} {one.cpu:2} {number:8} {us // 1_000_000:5}.{us % 1_000_000:06}000 {one.pid:5} "
-        f"{one.action:>2} {one.rwbs:>3} {place}{tail}\n"
+        f"{major:3},{minor:<3} {block_event.cpu:2} {number:8} "
+        f"{us // 1_000_000:5}.{us % 1_000_000:06}000 {block_event.pid:5} "
+        f"{block_event.action:>2} {block_event.rwbs:>3} {place}{tail}\n"
     )
 
 
@@ -182,9 +183,9 @@ class _FirstPass:
     begin_us: int | None = None
     longest_us: int = 0
 
-    def add(self, one: Outlier) -> None:
-        us = steps(one)["Q2C"]
-        begin = one.mono_us - (one.admission_us or 0)
+    def add(self, outlier: Outlier) -> None:
+        us = steps(outlier)["Q2C"]
+        begin = outlier.mono_us - (outlier.admission_us or 0)
         self.begin_us = begin if self.begin_us is None else min(self.begin_us, begin)
         self.longest_us = max(self.longest_us, us)
 
@@ -198,7 +199,7 @@ def _first_pass(source: Source) -> _FirstPass:
 
 
 def _number(
-    one: BlockEvent, numbers: Counter[tuple[tuple[int, int], int]], first: _FirstPass
+    block_event: BlockEvent, numbers: Counter[tuple[tuple[int, int], int]], first: _FirstPass
 ) -> tuple[BlockEvent, int, int]:
-    numbers[one.device, one.cpu] += 1
-    return one, numbers[one.device, one.cpu], one.mono_us - (first.begin_us or 0)
+    numbers[block_event.device, block_event.cpu] += 1
+    return block_event, numbers[block_event.device, block_event.cpu], block_event.mono_us - (first.begin_us or 0)

@@ -71,11 +71,11 @@ def tag(series: Series) -> str:
     return "/".join(quote(part, safe=_TAG_SAFE) for part in series)
 
 
-def encode(one: Histogram) -> str:
+def encode(histogram: Histogram) -> str:
     """Return HdrHistogram's compressed form V2 in base64: zig-zag LEB128, a run of empty slots as a negative number."""
     counts: dict[int, int] = {}
-    for index, n in one.buckets:
-        at = slot(min(one.cap(bucket_bounds(index, one.bits)[1] - 1), MAX_US))
+    for index, n in histogram.buckets:
+        at = slot(min(histogram.cap(bucket_bounds(index, histogram.bits)[1] - 1), MAX_US))
         counts[at] = counts.get(at, 0) + n
     words, behind = bytearray(), 0
     for at, n in sorted(counts.items()):

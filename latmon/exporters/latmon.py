@@ -146,8 +146,8 @@ def _window(frame: Frame, origin: Origin) -> Iterator[bytes]:
         yield row((*begin, *(None,) * (_BEHIND_TIME - 1), lost, frame.health.notice or None, None, None))
 
 
-def _figures(one: Histogram) -> tuple[int | None, ...]:
-    return one.max, *(one.quantile(q) for q in QUANTILES.values())
+def _figures(histogram: Histogram) -> tuple[int | None, ...]:
+    return histogram.max, *(histogram.quantile(q) for q in QUANTILES.values())
 
 
 BUCKET_HEADER = ("time", "mono_us", "dt_us", "device", "op", "stage", "low_us", "high_us", "count", "includes")

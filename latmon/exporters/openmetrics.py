@@ -96,10 +96,10 @@ def _families(source: Source, totals: Totals, missing: Counter[str]) -> Iterator
 
 
 def _histograms(
-    name: str, help_text: str, found: Mapping[Series, Histogram], includes_of: Includes
+    name: str, help_text: str, histograms: Mapping[Series, Histogram], includes_of: Includes
 ) -> Iterator[Family]:
-    if found:
-        samples = tuple(latency(series, histogram, includes_of) for series, histogram in sorted(found.items()))
+    if histograms:
+        samples = tuple(latency(series, histogram, includes_of) for series, histogram in sorted(histograms.items()))
         yield Family(f"{name}_seconds", HISTOGRAM, help_text, samples, "seconds")
 
 

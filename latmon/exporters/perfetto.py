@@ -163,20 +163,30 @@ def _parts(now: Outstanding) -> dict[str, float]:
     return {name: n for name, n in parts.items() if n is not None}
 
 
-def _facts(one: Outlier) -> dict[str, Any]:
+def _facts(outlier: Outlier) -> dict[str, Any]:
     facts = {
-        "total_us": one.total_us, "flags": " ".join(one.flags), "sector": one.sector, "bytes": one.bytes,
-        "comm": one.comm, "pid": one.pid, "cpu_issue": one.cpu_issue, "cpu_complete": one.cpu_complete,
-        "outstanding_at_issue": one.outstanding_at_issue, "overtaken_by": one.overtaken_by, "path": one.path,
-        "admission_us": one.admission_us, "inserted_us": one.inserted_us, "status": one.status,
-    }  # fmt: skip
+        "total_us": outlier.total_us,
+        "flags": " ".join(outlier.flags),
+        "sector": outlier.sector,
+        "bytes": outlier.bytes,
+        "comm": outlier.comm,
+        "pid": outlier.pid,
+        "cpu_issue": outlier.cpu_issue,
+        "cpu_complete": outlier.cpu_complete,
+        "outstanding_at_issue": outlier.outstanding_at_issue,
+        "overtaken_by": outlier.overtaken_by,
+        "path": outlier.path,
+        "admission_us": outlier.admission_us,
+        "inserted_us": outlier.inserted_us,
+        "status": outlier.status,
+    }
     known = {name: value for name, value in facts.items() if value not in (None, "")}
-    return known | {"own": True} if one.own else known
+    return known | {"own": True} if outlier.own else known
 
 
-def _stage_facts(one: Outlier, part: Piece) -> dict[str, Any]:
+def _stage_facts(outlier: Outlier, part: Piece) -> dict[str, Any]:
     """Return the arguments of a stage's slice: the stages whose time is in it, and the name of that interval."""
-    inside = one.includes.get(part.stage, ())
+    inside = outlier.includes.get(part.stage, ())
     included = {"includes": list(inside), "interval": called(part.stage, inside).sentence} if inside else {}
     return {"place known": part.placed} | included
 

@@ -70,10 +70,10 @@ class Source:
     def items(self, since_us: int = 0) -> Iterator[Item]:
         """Yield items as they are in the file; the first window also names the header's devices."""
         self.windows = self.gaps = 0
-        self.devices = {one.name: one for one in self.recording.devices}
+        self.devices = {device.name: device for device in self.recording.devices}
         for item in self.recording.since(since_us):
             if isinstance(item, Frame):
-                self.devices.update((one.name, one) for one in item.devices)
+                self.devices.update((device.name, device) for device in item.devices)
                 named = item if self.windows else replace(item, devices=tuple(self.devices.values()))
                 self.windows += 1
                 yield self.only(named)

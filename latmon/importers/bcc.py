@@ -216,7 +216,7 @@ class _Histogram:
         rows = self.rows
         if self.is_log2 and rows and rows[0].low != 0:
             return 0
-        return next((n for n, (one, other) in enumerate(pairwise(rows), 1) if one.high != other.low), None)
+        return next((n for n, (row, other) in enumerate(pairwise(rows), 1) if row.high != other.low), None)
 
 
 def sniff(head: str) -> bool:
@@ -262,14 +262,14 @@ def _differences(found: Iterable[Found], begins: Mapping[int, bool]) -> Iterator
             yield Remark(TextSpan(tables[0].where.first, tables[0].where.first), text)
 
 
-def _minus(one: ImportedTable, other: ImportedTable) -> ImportedTable:
+def _minus(table: ImportedTable, other: ImportedTable) -> ImportedTable:
     """Return a table without the counts of an earlier one; rows that only the earlier one has are below 0."""
     earlier_rows = {row.low: row for row in other.rows}
     rows = [
         row._replace(count=row.count - (earlier_rows.pop(row.low).count if row.low in earlier_rows else 0))
-        for row in one.rows
+        for row in table.rows
     ]
-    return replace(one, rows=(*rows, *(row._replace(count=-row.count) for row in earlier_rows.values())), sum_us=None)
+    return replace(table, rows=(*rows, *(row._replace(count=-row.count) for row in earlier_rows.values())), sum_us=None)
 
 
 @dataclass(slots=True)
@@ -335,7 +335,7 @@ class _BccReader:
                 yield Remark(TextSpan(found.where.first, found.where.first), text)
                 yield Passed(found.where)
         yield from merged.values()
-        if tables and not self.is_named and any(one.tracer is None and not one.section for one in tables):
+        if tables and not self.is_named and any(table.tracer is None and not table.section for table in tables):
             self.is_named = True
             text = "no line says what was measured: taken for whole latencies; --stage and --device overrule"
             yield Remark(TextSpan(tables[0].first, tables[0].first), text)
@@ -451,16 +451,16 @@ def _json_rows(text: str) -> list[Row] | None:
     return rows
 
 
-def _same_edges(one: ImportedTable, other: ImportedTable) -> bool:
-    return one.unit == other.unit and all(a[:2] == b[:2] for a, b in zip(one.rows, other.rows, strict=False))
+def _same_edges(table: ImportedTable, other: ImportedTable) -> bool:
+    return table.unit == other.unit and all(a[:2] == b[:2] for a, b in zip(table.rows, other.rows, strict=False))
 
 
-def _added(one: ImportedTable, other: ImportedTable) -> ImportedTable:
+def _added(imported_table: ImportedTable, other: ImportedTable) -> ImportedTable:
     """Return the sum of two tables whose buckets have the same edges; the longer one has more of them."""
-    few, many = sorted((one, other), key=lambda table: len(table.rows))
+    few, many = sorted((imported_table, other), key=lambda table: len(table.rows))
     counts = [row.count for row in few.rows] + [0] * (len(many.rows) - len(few.rows))
     rows = tuple(row._replace(count=row.count + n) for row, n in zip(many.rows, counts, strict=True))
-    return replace(one, rows=rows, sum_us=None)
+    return replace(imported_table, rows=rows, sum_us=None)
 
 
 class EventColumn(NamedTuple):

@@ -183,20 +183,20 @@ class _Trace:
     def __post_init__(self) -> None:
         self.summary = _Totals(self.options)
 
-    def take(self, at: int, found: re.Match[str]) -> Iterator[Found]:
+    def take(self, at: int, match: re.Match[str]) -> Iterator[Found]:
         """Take one event; yield a second that is over."""
-        yield from self._another_run(at, found)
-        action, ns = found[8], int(found[5]) * SECOND + int(found[6])
+        yield from self._another_run(at, match)
+        action, ns = match[8], int(match[5]) * SECOND + int(match[6])
         self.is_timed = self.is_timed or action == "C"
         if action not in ("Q", "D", "C"):
             return
-        if found[10] is None or not int(found[11]):
+        if match[10] is None or not int(match[11]):
             self.unkeyed += action == "C"
             return
-        key = _RequestKey(f"{found[1]}:{found[2]}", int(found[10]), op_of(found[9]))
-        sectors = int(found[11])
+        key = _RequestKey(f"{match[1]}:{match[2]}", int(match[10]), op_of(match[9]))
+        sectors = int(match[11])
         if action == "C":
-            yield from self._completed(at, found, key, ns)
+            yield from self._completed(at, match, key, ns)
         elif action == "D" and key in self.open:
             request = self.open[key]
             # merges make it longer, a retry after a partial completion has the rest of it
@@ -204,11 +204,11 @@ class _Trace:
             request.issued, request.left = ns, max(sectors, request.left)
         elif len(self.open) < IN_FLIGHT:
             queued, issued = (ns, None) if action == "Q" else (None, ns)
-            comm, pid = clean(found[12] or ""), int(found[7])
+            comm, pid = clean(match[12] or ""), int(match[7])
             self.open[key] = _Request(queued, issued, comm, pid, sectors, sectors)
 
-    def _another_run(self, at: int, found: re.Match[str]) -> Iterator[Found]:
-        cpu, number = (f"{found[1]}:{found[2]}", found[3]), int(found[4])
+    def _another_run(self, at: int, match: re.Match[str]) -> Iterator[Found]:
+        cpu, number = (f"{match[1]}:{match[2]}", match[3]), int(match[4])
         begins = self.is_over or (cpu in self.sequence and number <= self.sequence[cpu])
         if begins and self.sequence:
             yield from self.end(at - 1)
@@ -219,13 +219,13 @@ class _Trace:
             self.skipped += number - self.sequence[cpu] - 1
         self.sequence[cpu] = number
 
-    def _completed(self, at: int, found: re.Match[str], key: _RequestKey, ns: int) -> Iterator[Found]:
+    def _completed(self, at: int, match: re.Match[str], key: _RequestKey, ns: int) -> Iterator[Found]:
         request = self.open.pop(key, None)
         issued = None if request is None else request.issued
         if request is None or issued is None or issued > ns:
             self.unmatched += 1
             return
-        done = int(found[11])
+        done = int(match[11])
         if done < request.left:
             self.partial += 1
             request.left -= done
@@ -234,13 +234,13 @@ class _Trace:
         self.unqueued += request.queued is None
         flow = self.options.flow(key.device, key.op)
         sector = key.sector + request.left - request.sectors
-        outlier = replace(_blkparse_outlier(flow, sector, request, issued, ns), status=_status(found[12]))
+        outlier = replace(_blkparse_outlier(flow, sector, request, issued, ns), status=_status(match[12]))
         yield from self.seconds.add(ns // SECOND, at, at, outlier)
 
     def end(self, last: int) -> Iterator[Found]:
         """Yield the last second, and remarks on what could not be timed."""
         yield from self.seconds.end()
-        left = sum(one.issued is not None for one in self.open.values())
+        left = sum(request.issued is not None for request in self.open.values())
         for number, text, lost in (
             (self.unmatched, "completions without an issue in the trace", True),
             (self.unkeyed, "completions without a sector (flushes): not timed", True),
@@ -551,31 +551,31 @@ class _Pairing:
     times: dict[int, int] = field(default_factory=dict)
     """The time of the last event of each CPU: it falls where another trace begins."""
 
-    def take(self, one: _Line) -> Iterator[Found]:
+    def take(self, line: _Line) -> Iterator[Found]:
         """Take one event; yield a second that is over."""
-        yield from self._another_trace(one)
-        if one.event not in (self.begin, self.end_):
+        yield from self._another_trace(line)
+        if line.event not in (self.begin, self.end_):
             return
-        key = _key(one, self.options.key)
+        key = _key(line, self.options.key)
         if key is None:
             self.keyless += 1
-        elif one.event == self.end_ and self.waiting[key]:
-            yield from self._paired(self.waiting[key].popleft(), one)
-        elif one.event == self.begin and self.begun < IN_FLIGHT:
-            self.waiting[key].append(one)
+        elif line.event == self.end_ and self.waiting[key]:
+            yield from self._paired(self.waiting[key].popleft(), line)
+        elif line.event == self.begin and self.begun < IN_FLIGHT:
+            self.waiting[key].append(line)
             self.begun += 1
         else:
             self.unmatched += 1
 
-    def _another_trace(self, one: _Line) -> Iterator[Found]:
-        if self.is_over or one.ns < self.times.get(one.cpu, 0):
-            yield from self.end(one.at - 1)
-            yield TimeLine(TextSpan(one.at, one.at), f"line {one.at}: another trace begins")
+    def _another_trace(self, line: _Line) -> Iterator[Found]:
+        if self.is_over or line.ns < self.times.get(line.cpu, 0):
+            yield from self.end(line.at - 1)
+            yield TimeLine(TextSpan(line.at, line.at), f"line {line.at}: another trace begins")
             self.waiting.clear()
             self.times.clear()
             self.is_over = False
             self.begun = self.unmatched = self.keyless = self.pairs = self.dropped = 0
-        self.times[one.cpu] = one.ns
+        self.times[line.cpu] = line.ns
 
     def lost(self, at: int, events: int, by: str) -> Iterator[Found]:
         """Drop the begins that wait: if their end was lost, they would be paired with a later one."""
@@ -618,22 +618,22 @@ def _line(at: int, text: str) -> _Line | None:
     return _Line(at, clean(match["comm"].strip()), int(match["pid"]), int(cpu), ns, match["event"], match["rest"])
 
 
-def _key(one: _Line, keys: str) -> str | None:
+def _key(line: _Line, keys: str) -> str | None:
     """Return the values of the fields of --key, separated by commas; None for a line that lacks one."""
-    found = [_field(one, key.strip()) for key in keys.split(",")] if keys else []
+    found = [_field(line, key.strip()) for key in keys.split(",")] if keys else []
     return None if None in found else " ".join(map(str, found))
 
 
-def _field(one: _Line, key: str) -> str | None:
+def _field(line: _Line, key: str) -> str | None:
     if key in ("cpu", "pid", "comm"):
-        return str(getattr(one, key))
-    if key in ("dev", "sector") and (block := _BLOCK.match(one.rest)):
+        return str(getattr(line, key))
+    if key in ("dev", "sector") and (block := _BLOCK.match(line.rest)):
         if key == "dev":
             return block[1]
         # a flush is issued at sector 0 and completes at 2^64 - 1; a device has one at a time (block/blk-flush.c)
         sector = "flush" if block[5] == "0" else block[4]
         return f"{block[1]} {sector} {op_of(block[2])}"
-    match = re.search(rf"\b{re.escape(key)}\s*[=:]\s*([^\s,;]{{1,64}})", one.rest)
+    match = re.search(rf"\b{re.escape(key)}\s*[=:]\s*([^\s,;]{{1,64}})", line.rest)
     return match[1] if match else None
 
 

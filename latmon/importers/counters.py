@@ -207,10 +207,10 @@ def _intervals(
                 yield from of(growths, TextSpan(one.first, one.last, one.wall, passed), names)
 
 
-def _alone(every: Sequence[Reading], what: str, names: Mapping[CounterDevice, str]) -> Iterator[Remark]:
+def _alone(all_readings: Sequence[Reading], what: str, names: Mapping[CounterDevice, str]) -> Iterator[Remark]:
     """Yield a remark if devices are in one reading only."""
-    number = Tally(device for reading in every for device in reading.values)
-    only = [(device, reading) for reading in every for device in reading.values if number[device] == 1]
+    number = Tally(device for reading in all_readings for device in reading.values)
+    only = [(device, reading) for reading in all_readings for device in reading.values if number[device] == 1]
     if only:
         where = TextSpan(only[0][1].first, only[0][1].last)
         some = listed([names[device] for device, _ in only])
@@ -230,7 +230,7 @@ def _growths(
     fallen: list[str] = []
     for device in devices:
         had, now = old.values[device], new.values[device]
-        odd += [f"{one.name} {names[device]}" for one in had.keys() ^ now.keys()]
+        odd += [f"{counter.name} {names[device]}" for counter in had.keys() ^ now.keys()]
         grown = {counter: value - had[counter] for counter, value in now.items() if counter in had}
         falls = [counter.name for counter, value in grown.items() if value < 0 and _grows(counter)]
         fallen += falls
@@ -465,12 +465,12 @@ def _kstat(line: str) -> re.Match[str] | None:
     return match if match is not None and match[4] in _KSTAT_IO else None
 
 
-def _is_time(found: re.Match[str], part: str = "") -> bool:
-    return found[4].endswith("time") and part in found[5]
+def _is_time(match: re.Match[str], part: str = "") -> bool:
+    return match[4].endswith("time") and part in match[5]
 
 
-def _is_stamp(found: re.Match[str]) -> bool:
-    return found[4] == "snaptime"
+def _is_stamp(match: re.Match[str]) -> bool:
+    return match[4] == "snaptime"
 
 
 def _kstat_sample(line: str, in_seconds: set[bool]) -> CounterSample | None:

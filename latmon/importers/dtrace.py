@@ -312,13 +312,13 @@ def _is_aggregation(line: str) -> bool:
     return line.startswith("  ") and len(line.rstrip()) >= 60 and "|" not in line  # noqa: PLR2004
 
 
-def _has_hole(one: Distribution) -> bool:
+def _has_hole(distribution: Distribution) -> bool:
     """Return whether a row is missing.
 
     quantize() doubles its labels, and the steps of lquantize() and llquantize() never become smaller. A missing row
     just below the last one can't be seen: it may be where llquantize's steps become longer.
     """
-    lows = [row.low for row in one.rows if row.low is not None and row.low >= 0]
+    lows = [row.low for row in distribution.rows if row.low is not None and row.low >= 0]
     steps = [high - low for low, high in pairwise(lows)]
     if len(steps) < 2 or len(set(steps)) == 1:  # noqa: PLR2004 - one step has none to be compared with
         return False
@@ -331,14 +331,24 @@ _ROW_ABOVE = re.compile(r"(?:[<>]=? *)?-?\d{1,20} *\|[@ ]*\d{1,20}")
 """Row that came above the head of its table, where the title is."""
 
 
-def _table(one: Distribution) -> ImportedTable | Remark:
-    if _ROW_ABOVE.fullmatch(_title(one.keys)):
-        text = f"a row of the table in line {one.line} is above its head: all of it is left out"
-        return Remark(TextSpan(one.key_line, one.last), text, 1, is_incomplete=True)
-    if _has_hole(one):
-        text = f"the table {_title(one.keys)}".rstrip() + f" in line {one.line} has no row for a part of its range"
-        return Remark(TextSpan(one.key_line, one.last), f"{text}: all of it is left out", 1, is_incomplete=True)
-    return ImportedTable(TextSpan(one.key_line, one.last), _title(one.keys), one.kind, one.rows)
+def _table(distribution: Distribution) -> ImportedTable | Remark:
+    if _ROW_ABOVE.fullmatch(_title(distribution.keys)):
+        text = f"a row of the table in line {distribution.line} is above its head: all of it is left out"
+        return Remark(TextSpan(distribution.key_line, distribution.last), text, 1, is_incomplete=True)
+    if _has_hole(distribution):
+        text = (
+            f"the table {_title(distribution.keys)}".rstrip()
+            + f" in line {distribution.line} has no row for a part of its range"
+        )
+        return Remark(
+            TextSpan(distribution.key_line, distribution.last), f"{text}: all of it is left out", 1, is_incomplete=True
+        )
+    return ImportedTable(
+        TextSpan(distribution.key_line, distribution.last),
+        _title(distribution.keys),
+        distribution.kind,
+        distribution.rows,
+    )
 
 
 def _title(keys: tuple[str, ...]) -> str:

@@ -120,10 +120,10 @@ def read_histograms(lines: Sequence[str], options: ImportOptions) -> Iterator[Fo
         yield from _found(histogram, apart, options)
 
 
-def _with_directions(every: Sequence[_OpenHistogram]) -> set[str]:
+def _with_directions(histograms: Sequence[_OpenHistogram]) -> set[str]:
     """Return disks whose latencies of reads and of writes add up to those of all."""
     found: dict[str, dict[bool, int]] = {}
-    for histogram in every:
+    for histogram in histograms:
         if histogram.what == "latency" and histogram.is_whole:
             counts = found.setdefault(histogram.disk, {True: 0, False: 0})
             counts[histogram.op == UNKNOWN_OP] += sum(row.count for row in histogram.rows)
@@ -138,30 +138,38 @@ def _row(now: _OpenHistogram, count: int, limit: int, above: bool) -> Row:
     return Row(low, limit + 1, count)
 
 
-def _found(one: _OpenHistogram, apart: set[str], options: ImportOptions) -> Iterator[Found]:
-    where = TextSpan(one.first, one.last)
-    if not one.is_whole:
-        why = f"is damaged in line {one.damaged}" if one.damaged else "has rows that don't add up to its count"
-        yield Remark(where, f"{one.title} ({one.disk}) {why}: all of it is left out", 1, is_incomplete=True)
+def _found(histogram: _OpenHistogram, apart: set[str], options: ImportOptions) -> Iterator[Found]:
+    where = TextSpan(histogram.first, histogram.last)
+    if not histogram.is_whole:
+        why = (
+            f"is damaged in line {histogram.damaged}"
+            if histogram.damaged
+            else "has rows that don't add up to its count"
+        )
+        yield Remark(where, f"{histogram.title} ({histogram.disk}) {why}: all of it is left out", 1, is_incomplete=True)
         return
-    if not one.rows or not any(row.count for row in one.rows):
+    if not histogram.rows or not any(row.count for row in histogram.rows):
         return
-    if not one.what:
-        yield Remark(where, f"{one.title} ({one.disk}): no latency, left out", sum(row.count for row in one.rows))
-    elif one.what == "latency" and (one.op == UNKNOWN_OP) == (one.disk in apart):
-        yield Remark(where, f"{one.title} ({one.disk}): its I/Os are in another table, counted once")
-    elif one.op != UNKNOWN_OP and one.what == "outstanding":
-        yield Remark(where, f"{one.title} ({one.disk}): reads and writes together are taken")
+    if not histogram.what:
+        yield Remark(
+            where,
+            f"{histogram.title} ({histogram.disk}): no latency, left out",
+            sum(row.count for row in histogram.rows),
+        )
+    elif histogram.what == "latency" and (histogram.op == UNKNOWN_OP) == (histogram.disk in apart):
+        yield Remark(where, f"{histogram.title} ({histogram.disk}): its I/Os are in another table, counted once")
+    elif histogram.op != UNKNOWN_OP and histogram.what == "outstanding":
+        yield Remark(where, f"{histogram.title} ({histogram.disk}): reads and writes together are taken")
     else:
-        count = sum(row.count for row in one.rows)
-        printed = {name: value for name, value in one.printed.items() if 0 <= value <= _MOST}
-        is_latency = one.what == "latency"
-        series = options.series(one.disk, one.op)
+        count = sum(row.count for row in histogram.rows)
+        printed = {name: value for name, value in histogram.printed.items() if 0 <= value <= _MOST}
+        is_latency = histogram.what == "latency"
+        series = options.series(histogram.disk, histogram.op)
         yield ImportedTable(
             where,
-            one.title,
+            histogram.title,
             "vscsiStats",
-            tuple(one.rows),
+            tuple(histogram.rows),
             "us",
             "vscsiStats' own",
             series,

@@ -334,14 +334,14 @@ class _Building:
         self.now.wall = one.where.wall if one.where.wall is not None else self.now.wall
         self.now.dt_us = one.where.dt_us or self.now.dt_us
 
-    def _counts(self, one: Counts) -> None:
-        again = one.depths.keys() & self.now.depths.keys()
-        if again or ((self.now.kernel or self.now.outstanding) and (one.kernel or one.outstanding)):
+    def _counts(self, counts: Counts) -> None:
+        again = counts.depths.keys() & self.now.depths.keys()
+        if again or ((self.now.kernel or self.now.outstanding) and (counts.kernel or counts.outstanding)):
             self.close()
-        if one.kernel or one.outstanding:
-            self.now.kernel, self.now.outstanding = dict(one.kernel), dict(one.outstanding)
-        self.now.depths.update(one.depths)
-        self.built.members.update(one.members)
+        if counts.kernel or counts.outstanding:
+            self.now.kernel, self.now.outstanding = dict(counts.kernel), dict(counts.outstanding)
+        self.now.depths.update(counts.depths)
+        self.built.members.update(counts.members)
 
     def _end_at(self, one: Found) -> None:
         """End the window before a value of another time, or with other lines before it."""
@@ -353,15 +353,15 @@ class _Building:
             self.close()
         self.last = max(self.last, one.where.last)
 
-    def _table(self, one: ImportedTable) -> None:
-        placed = _placed(one, self.options, self.names, self.built)
-        if one.at_issue:
+    def _table(self, table: ImportedTable) -> None:
+        placed = _placed(table, self.options, self.names, self.built)
+        if table.at_issue:
             if placed.series.device in self.now.depths:
                 self.close(self.now.wall)
-            self.now.depths[placed.series.device] = _depths(one)
+            self.now.depths[placed.series.device] = _depths(table)
             self.now.at_issue.append(placed)
-            rows = ", ".join(f"{upper(row)}: {row.count:,}" for row in one.rows if row.count)
-            self.now.notices.append(f"line {one.where.first}: outstanding at an issue, I/Os: {rows}{_exactly(one)}")
+            rows = ", ".join(f"{upper(row)}: {row.count:,}" for row in table.rows if row.count)
+            self.now.notices.append(f"line {table.where.first}: outstanding at an issue, I/Os: {rows}{_exactly(table)}")
         elif _again(self.now, placed):
             _aside(self.now, placed)
         else:
@@ -420,51 +420,53 @@ def _aside(now: ImportedWindow, placed: Placed) -> None:
     )
 
 
-def _add_times(now: ImportedWindow, one: Times) -> None:
-    for series, histogram in one.histograms.items():
+def _add_times(now: ImportedWindow, times: Times) -> None:
+    for series, histogram in times.histograms.items():
         now.times.setdefault(series, []).append(histogram)
-    for flow, done in one.seen.items():
+    for flow, done in times.seen.items():
         add(now.seen, flow, done)
-    now.failed.update(one.failed)
+    now.failed.update(times.failed)
     room = MAX_OUTLIERS - len(now.outliers)
-    now.outliers += one.outliers[:room]
-    now.suppressed += max(0, len(one.outliers) - room)
+    now.outliers += times.outliers[:room]
+    now.suppressed += max(0, len(times.outliers) - room)
 
 
-def _on_one_axis(every: list[ImportedWindow], options: ImportOptions) -> list[ImportedWindow]:
+def _on_one_axis(imported_windows: list[ImportedWindow], options: ImportOptions) -> list[ImportedWindow]:
     """Return the windows of several tools in the order of their times, those of one time as one window.
 
     They stay in the order of the text where one has no date, or where they would overlap. I/Os of one series that come
     twice are of different runs and stay apart.
     """
-    walls = [window.wall for window in every]
-    if all(a is not None and b is not None and a < b for a, b in pairwise(walls)) or len(every) < 2:  # noqa: PLR2004
-        return every
-    if any(window.wall is None or window.wall < RELATIVE_BELOW or window.whole is not None for window in every):
-        return every
-    lengths = _lengths(every, options)
+    walls = [window.wall for window in imported_windows]
+    if all(a is not None and b is not None and a < b for a, b in pairwise(walls)) or len(imported_windows) < 2:  # noqa: PLR2004
+        return imported_windows
+    if any(
+        window.wall is None or window.wall < RELATIVE_BELOW or window.whole is not None for window in imported_windows
+    ):
+        return imported_windows
+    lengths = _lengths(imported_windows, options)
     groups: list[list[int]] = []
-    for at in sorted(range(len(every)), key=lambda at: walls[at] or 0.0):
+    for at in sorted(range(len(imported_windows)), key=lambda at: walls[at] or 0.0):
         wall, last = walls[at] or 0.0, groups[-1] if groups else []
         is_same = bool(last) and walls[last[0]] == wall and lengths[last[0]] == lengths[at]
-        if is_same and not any(every[one].shares(every[at]) for one in last):
+        if is_same and not any(imported_windows[one].shares(imported_windows[at]) for one in last):
             last.append(at)
         elif last and wall - lengths[at] / 1e6 < (walls[last[0]] or 0.0) - _OVERLAP_S:
-            return every
+            return imported_windows
         else:
             groups.append([at])
     for first, *others in groups:
-        every[first].dt_us = lengths[first]
+        imported_windows[first].dt_us = lengths[first]
         for at in others:
-            every[first].join(every[at])
-    return [every[first] for first, *_ in groups]
+            imported_windows[first].join(imported_windows[at])
+    return [imported_windows[first] for first, *_ in groups]
 
 
-def _lengths(every: list[ImportedWindow], options: ImportOptions) -> list[int]:
+def _lengths(imported_windows: list[ImportedWindow], options: ImportOptions) -> list[int]:
     """Return the length of each window: its own, or the time since the window before it in the text."""
     found: list[int] = []
-    for at, window in enumerate(every):
-        before = every[at - 1].wall if at else None
+    for at, window in enumerate(imported_windows):
+        before = imported_windows[at - 1].wall if at else None
         away = None if before is None or window.wall is None else round((window.wall - before) * 1e6)
         passed = away if away is not None and 0 < away <= _LONGEST_US else options.interval_us
         found.append(window.dt_us or passed)
@@ -507,21 +509,23 @@ def frames(built: Built, options: ImportOptions) -> Iterator[Frame]:
         yield replace(frame, devices=(*frame.devices, *added))
 
 
-def _before_first(every: Sequence[ImportedWindow], options: ImportOptions) -> float | None:
+def _before_first(imported_windows: Sequence[ImportedWindow], options: ImportOptions) -> float | None:
     """Return when windows ahead of the first time of the text begin; None where there are none, or no time."""
-    first = next((at for at, window in enumerate(every) if window.wall is not None or window.whole is not None), 0)
-    wall = every[first].wall if every else None
+    first = next(
+        (at for at, window in enumerate(imported_windows) if window.wall is not None or window.whole is not None), 0
+    )
+    wall = imported_windows[first].wall if imported_windows else None
     if options.start is not None or not first or wall is None or wall < RELATIVE_BELOW:
         return None
-    return wall - sum(window.dt_us or options.interval_us for window in every[: first + 1]) / 1e6
+    return wall - sum(window.dt_us or options.interval_us for window in imported_windows[: first + 1]) / 1e6
 
 
-def _frame(one: ImportedWindow, seq: int, when: tuple[float, int, int], options: ImportOptions) -> Frame:
+def _frame(window: ImportedWindow, seq: int, when: tuple[float, int, int], options: ImportOptions) -> Frame:
     wall, mono, dt = when
-    histograms = {series: _histogram(placed) for series, placed in one.tables.items()}
-    for series, parts in one.times.items():
+    histograms = {series: _histogram(placed) for series, placed in window.tables.items()}
+    for series, parts in window.times.items():
         histograms[series] = merge([*([histograms[series]] if series in histograms else []), *parts])
-    outliers = tuple(_placed_outlier(outlier, when, options) for outlier in one.outliers)
+    outliers = tuple(_placed_outlier(outlier, when, options) for outlier in window.outliers)
     begun = max(0, mono - dt)  # tools that ran side by side have windows that overlap
     return Frame(
         seq=seq,
@@ -529,18 +533,18 @@ def _frame(one: ImportedWindow, seq: int, when: tuple[float, int, int], options:
         mono_us=mono,
         dt_us=dt,
         histograms=histograms,
-        seen=_seen(one),
-        kernel=one.kernel,
+        seen=_seen(window),
+        kernel=window.kernel,
         outliers=outliers,
-        tables={ABOVE: _above(outliers), ERRORS: dict(one.failed)},
+        tables={ABOVE: _above(outliers), ERRORS: dict(window.failed)},
         thresholds_us=_thresholds(outliers, options),
-        taskqs=one.taskqs,
-        outstanding=one.outstanding,
-        depths=one.depths,
-        health=replace(_health(one, Health()), suppressed=one.suppressed),
+        taskqs=window.taskqs,
+        outstanding=window.outstanding,
+        depths=window.depths,
+        health=replace(_health(window, Health()), suppressed=window.suppressed),
         marks=(
-            *((Mark(one.run, begun, max(0.0, wall - dt / 1e6)),) if one.run else ()),
-            *(Mark(text, mono, wall) for text in one.messages),
+            *((Mark(window.run, begun, max(0.0, wall - dt / 1e6)),) if window.run else ()),
+            *(Mark(text, mono, wall) for text in window.messages),
         ),
     )
 
@@ -560,14 +564,14 @@ def _placed_outlier(outlier: Outlier, when: tuple[float, int, int], options: Imp
     return replace(outlier, wall=begun, mono_us=max(0, mono_us - dt_us))
 
 
-def _seen(one: ImportedWindow) -> dict[Flow, Completed]:
+def _seen(window: ImportedWindow) -> dict[Flow, Completed]:
     """Return the counts of whole latencies, one for each I/O; bytes are unknown."""
     ios_by_device = {
         Flow(series.device, series.op): Completed(placed.table.count, 0, placed.table.sum_us)
-        for series, placed in one.tables.items()
+        for series, placed in window.tables.items()
         if series.stage == "total"
     }
-    return ios_by_device | one.seen
+    return ios_by_device | window.seen
 
 
 def _histogram(placed: Placed) -> Histogram:
@@ -591,9 +595,9 @@ def _thresholds(outliers: Iterable[Outlier], options: ImportOptions) -> dict[str
     return found
 
 
-def _health(one: ImportedWindow, health: Health) -> Health:
-    notice = "; ".join((*([health.notice] if health.notice else []), *one.notices))
-    return replace(health, notice=clean(notice, _SENTENCE), lost_events=health.lost_events + one.lost)
+def _health(window: ImportedWindow, health: Health) -> Health:
+    notice = "; ".join((*([health.notice] if health.notice else []), *window.notices))
+    return replace(health, notice=clean(notice, _SENTENCE), lost_events=health.lost_events + window.lost)
 
 
 def _devices(frame: Frame) -> set[str]:

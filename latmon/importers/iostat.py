@@ -577,12 +577,12 @@ def _counts(where: TextSpan, rows: Mapping[str, Mapping[str, float]], options: I
     return Counts(where, kernel, outstanding, depths)
 
 
-def _where(one: Report) -> TextSpan:
-    return TextSpan(one.first, one.last)
+def _where(report: Report) -> TextSpan:
+    return TextSpan(report.first, report.last)
 
 
-def _is_solaris(one: Report) -> bool:
-    return not {"svc_t", "asvc_t", "actv"}.isdisjoint(one.columns)
+def _is_solaris(report: Report) -> bool:
+    return not {"svc_t", "asvc_t", "actv"}.isdisjoint(report.columns)
 
 
 def _columns(line: str) -> list[str]:

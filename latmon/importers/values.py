@@ -654,28 +654,30 @@ class Seconds:
         self._threshold_us, self._stage, self.layer = threshold_us, stage, layer
         self._second: _Second | None = None
 
-    def add(self, number: int | None, first: int, last: int, one: Outlier) -> Iterator[Times | Remark]:
+    def add(self, number: int | None, first: int, last: int, outlier: Outlier) -> Iterator[Times | Remark]:
         """Add an I/O that ended in second `number`, by lines `first` to `last`; yield the second that is over.
 
         Without a number all are one window, whose time is not known. Instead of an impossible I/O a remark is yielded.
         """
-        if one.total_us * UNITS["us"] >= IMPOSSIBLE_NS:
-            text = f"{one.total_us:,} us is impossible, the later time subtracted from the earlier one: it is left out"
+        if outlier.total_us * UNITS["us"] >= IMPOSSIBLE_NS:
+            text = (
+                f"{outlier.total_us:,} us is impossible, the later time subtracted from the earlier one: it is left out"
+            )
             yield Remark(TextSpan(first, last), text, 1, is_incomplete=True)
             return
         if self._second is None or self._second.number != number:
             yield from self.end()
             self._second = _Second(number, first, last)
-        flow, second = Flow(one.device, one.op), self._second
+        flow, second = Flow(outlier.device, outlier.op), self._second
         second.last = last
-        if one.status:
-            second.failed[FailedIO(*flow, one.status)] += 1
+        if outlier.status:
+            second.failed[FailedIO(*flow, outlier.status)] += 1
         else:
-            for stage, us in {**one.stages_us, self._stage: one.total_us}.items():
+            for stage, us in {**outlier.stages_us, self._stage: outlier.total_us}.items():
                 second.values[Series(*flow, stage)].append(us)
-        second.bytes[flow] += one.bytes or 0
-        if one.total_us >= self._threshold_us:
-            second.outliers.append(one)
+        second.bytes[flow] += outlier.bytes or 0
+        if outlier.total_us >= self._threshold_us:
+            second.outliers.append(outlier)
 
     def end(self) -> Iterator[Times]:
         """Yield the last second, if there is one."""

@@ -311,8 +311,8 @@ def _rates(run: _ZpoolRun, reports: list[_Report], options: ImportOptions) -> It
             yield Counts(span, kernel, gauges, members=members)
 
 
-def _completed(one: _Report, dt_us: int, options: ImportOptions) -> Iterator[tuple[Flow, Completed]]:
-    for name, row in one.rows.items():
+def _completed(report: _Report, dt_us: int, options: ImportOptions) -> Iterator[tuple[Flow, Completed]]:
+    for name, row in report.rows.items():
         for op in ("read", "write"):
             count = round(row.get(("operations", op), 0.0) * dt_us / 1e6)
             size = round(row.get(("bandwidth", op), 0.0) * dt_us / 1e6)
@@ -344,26 +344,26 @@ def _histograms(run: _ZpoolRun, reports: list[_Report], options: ImportOptions) 
             yield from _tables(report, options)
 
 
-def _tables(one: _Report, options: ImportOptions) -> Iterator[Found]:
-    where = TextSpan(one.first, one.last, dt_us=one.run.period_us if one.wall is None else None)
-    first, last = one.buckets[0][0], one.buckets[-1][0]
+def _tables(report: _Report, options: ImportOptions) -> Iterator[Found]:
+    where = TextSpan(report.first, report.last, dt_us=report.run.period_us if report.wall is None else None)
+    first, last = report.buckets[0][0], report.buckets[-1][0]
     if first > 1 or last < _LAST_BIT:
-        yield Remark(where, f"{clean(one.name, 60)}: the rows are from bucket {first} to {last} of {_LAST_BIT}")
-    if one.is_rounded:
-        yield Remark(where, f"{clean(one.name, 60)}: counts with K or M are rounded by zpool")
+        yield Remark(where, f"{clean(report.name, 60)}: the rows are from bucket {first} to {last} of {_LAST_BIT}")
+    if report.is_rounded:
+        yield Remark(where, f"{clean(report.name, 60)}: counts with K or M are rounded by zpool")
     sums: dict[tuple[str, str], list[float]] = {}
-    for place, (label, word) in enumerate(one.columns):
+    for place, (label, word) in enumerate(report.columns):
         op = word if word in ("read", "write") else "discard" if "trim" in (label, word) else UNKNOWN_OP
-        counts = [max(0.0, some[place]) for _, some in one.buckets]
+        counts = [max(0.0, some[place]) for _, some in report.buckets]
         key = (op, _STAGES.get(label, "queue"))
         had = sums.setdefault(key, [0.0] * len(counts))
         sums[key] = [a + b for a, b in zip(had, counts, strict=True)]
     for (op, stage), counts in sums.items():
         rows = tuple(
             Row(1 << (bits - 1) if bits > 1 else 0, 1 << bits if bits < _LAST_BIT else None, round(n))
-            for (bits, _), n in zip(one.buckets, counts, strict=True)
+            for (bits, _), n in zip(report.buckets, counts, strict=True)
         )
         if any(row.count for row in rows):
-            title = clean(f"{one.name} {op} {stage}", 100)
-            series = Series(options.device or one.name, op, stage)
+            title = clean(f"{report.name} {op} {stage}", 100)
+            series = Series(options.device or report.name, op, stage)
             yield ImportedTable(where, title, "zpool", rows, "ns", "the rows' own", series)

@@ -122,15 +122,15 @@ def _samples(family: Family, edges: _Edges) -> Iterator[str]:
         yield _line(f"{name}_count", metric_sample.labels, metric_sample.value.count)
 
 
-def _buckets(name: str, labels: Labels, one: Histogram, edges: _Edges) -> Iterator[str]:
-    buckets = iter((bucket_bounds(index, one.bits)[1], n) for index, n in one.buckets)
+def _buckets(name: str, labels: Labels, histogram: Histogram, edges: _Edges) -> Iterator[str]:
+    buckets = iter((bucket_bounds(index, histogram.bits)[1], n) for index, n in histogram.buckets)
     at, seen = next(buckets, None), 0
     for bound, text in edges:
         while at is not None and at[0] <= bound:
             seen += at[1]
             at = next(buckets, None)
         yield _line(f"{name}_bucket", {**labels, "le": text}, seen)
-    yield _line(f"{name}_bucket", {**labels, "le": "+Inf"}, one.count)
+    yield _line(f"{name}_bucket", {**labels, "le": "+Inf"}, histogram.count)
 
 
 def _line(name: str, labels: Labels, value: float) -> str:
@@ -173,20 +173,20 @@ def _message(family: Family) -> bytes:
     return bytes(out)
 
 
-def _native(one: Histogram) -> bytes:
+def _native(histogram: Histogram) -> bytes:
     """Encode a histogram: its zero bucket has latencies below 1 us.
 
     The format has no sum that is not known: 0 would be a mean of 0. NaN would be the sum of latencies that are NaN, of
     which Prometheus 3 takes some for beyond all buckets: its quantiles of such a histogram are wrong.
     """
     zero, counts = 0, dict[int, int]()
-    for index, n in one.buckets:
-        high = bucket_bounds(index, one.bits)[1]
+    for index, n in histogram.buckets:
+        high = bucket_bounds(index, histogram.bits)[1]
         if high == 1:
             zero = n
         else:
             counts[native_index(high)] = n
-    out = _number(1, one.count) + _double(2, one.nearest_sum / 1e6)
+    out = _number(1, histogram.count) + _double(2, histogram.nearest_sum / 1e6)
     out += _number(5, _zigzag(SCHEMA)) + _double(6, 1e-6) + _number(7, zero)
     spans, deltas = _spans(counts)
     out += b"".join(_nested(12, _number(1, _zigzag(offset)) + _number(2, length)) for offset, length in spans)
@@ -243,10 +243,10 @@ def _text(field: int, text: str) -> bytes:
     return _nested(field, text.encode("utf-8", "backslashreplace"))
 
 
-def latency(series: Series, one: Histogram, includes_of: Includes) -> MetricSample:
+def latency(series: Series, histogram: Histogram, includes_of: Includes) -> MetricSample:
     """Return a series of latencies, with a label for the stages that it includes."""
     inside = ",".join(includes_of(series.device).get(series.stage, ()))
-    return MetricSample(series._asdict() | ({"includes": inside} if inside else {}), one)
+    return MetricSample(series._asdict() | ({"includes": inside} if inside else {}), histogram)
 
 
 def in_flight(last: Frame) -> tuple[MetricSample, ...]:
@@ -288,7 +288,7 @@ class HostMetrics:
         if frame.gap:
             self._missing_us[frame.gap] += frame.dt_us
         self._forget(frame)
-        self._devices.update((one.name, one) for one in frame.devices)
+        self._devices.update((device.name, device) for device in frame.devices)
         self._sums.add_frame(frame)
         if self._stages:
             # A counter can't go back to a coarser sample: each traced I/O counts for all that it stands for.
@@ -306,7 +306,7 @@ class HostMetrics:
 
         They are dropped once more when it does: I/Os of the removed device may have been counted after its removal.
         """
-        added = {one.name for one in frame.devices}
+        added = {device.name for device in frame.devices}
         for name in frame.removed:
             self._devices.pop(name, None)
         gone = (self._removed & added).union(frame.removed)
@@ -338,9 +338,9 @@ class HostMetrics:
         yield from self._of_capture()
         yield self._findings()
 
-    def _latencies(self, name: str, text: str, found: Mapping[Series, Histogram], includes: Includes) -> Family:
-        there = sorted(one for one in found if one.device in self._devices)
-        samples = tuple(latency(series, found[series], includes) for series in there)
+    def _latencies(self, name: str, text: str, histograms: Mapping[Series, Histogram], includes: Includes) -> Family:
+        there = sorted(series for series in histograms if series.device in self._devices)
+        samples = tuple(latency(series, histograms[series], includes) for series in there)
         return Family(f"{name}_seconds", HISTOGRAM, text, samples, "seconds")
 
     def _of_devices(self) -> Iterator[Family]:
@@ -348,9 +348,15 @@ class HostMetrics:
             return
         about = tuple(
             MetricSample(
-                {"device": one.name, "model": one.model, "driver": one.driver, "controller": one.controller}, 1
+                {
+                    "device": device.name,
+                    "model": device.model,
+                    "driver": device.driver,
+                    "controller": device.controller,
+                },
+                1,
             )
-            for _, one in sorted(self._devices.items())
+            for _, device in sorted(self._devices.items())
         )
         text = "Model, driver and controller of a device: equal models are peers, on all hosts."
         yield Family("latmon_device_info", GAUGE, text, about)
@@ -358,7 +364,7 @@ class HostMetrics:
             metric_sample for metric_sample in in_flight(self._last) if metric_sample.labels["device"] in self._devices
         )
         yield Family("latmon_outstanding_ios", GAUGE, "I/Os in flight at the end of the last interval.", now)
-        bounds = {name: ceiling(one.limits) for name, one in sorted(self._devices.items())}
+        bounds = {name: ceiling(device.limits) for name, device in sorted(self._devices.items())}
         limits = tuple(
             MetricSample({"device": name}, int(limit.value)) for name, limit in bounds.items() if limit is not None
         )

@@ -153,7 +153,7 @@ def of_devices(frame: Frame, keeps: Callable[[str], bool]) -> Frame:
         cgroup_limits=None
         if limits is None
         else tuple(cgroup_limit for cgroup_limit in limits if keeps(cgroup_limit.device)),
-        devices=tuple(one for one in frame.devices if keeps(one.name)),
+        devices=tuple(device for device in frame.devices if keeps(device.name)),
         removed=tuple(name for name in frame.removed if keeps(name)),
         in_flight=in_flight,
     )

@@ -277,16 +277,16 @@ class PartOfLatency(Histogram):
         return None if bound is None else self.cap(bound)
 
 
-def part_of(part: Histogram, whole: Histogram) -> Histogram:
+def part_of(part: Histogram, histogram: Histogram) -> Histogram:
     """Return the times of a part of I/Os whose latencies are `whole`, with bounds that these allow.
 
     A part that has I/Os above these has others than them, and keeps its own bounds.
     """
-    if part.max is not None or whole.max is None or not part:
+    if part.max is not None or histogram.max is None or not part:
         return part
-    if whole.max < bucket_bounds(part.buckets[-1][0], part.bits)[0]:
+    if histogram.max < bucket_bounds(part.buckets[-1][0], part.bits)[0]:
         return part
-    whole_us = min(whole.max, part.whole_us) if isinstance(part, PartOfLatency) else whole.max
+    whole_us = min(histogram.max, part.whole_us) if isinstance(part, PartOfLatency) else histogram.max
     return PartOfLatency(part.buckets, part.sum, None, part.bits, whole_us)
 
 

@@ -141,9 +141,9 @@ def _slowest(slowest_us: Sequence[int], frames: Sequence[int]) -> str:
     return spelled(max(slowest_us[at] for at in frames))
 
 
-def letter(some: list[TimelineEvent]) -> str:
+def letter(events: list[TimelineEvent]) -> str:
     """Return the letter of the preferred event."""
-    kinds = {event.kind for event in some}
+    kinds = {event.kind for event in events}
     return next((sign for kind, sign in LETTERS.items() if kind in kinds), "")
 
 

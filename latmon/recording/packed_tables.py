@@ -145,7 +145,7 @@ def encode_rows(keys: Iterable[Series | Flow]) -> Line:
 
 def encode_series(packed: Packed[Series]) -> Line:
     """Return a table whose rows are a device, an op and the stages of these."""
-    rows = [[*flow, [one.stage for one in some]] for flow, some in groupby(packed.rows, lambda series: series[:2])]
+    rows = [[*flow, [one.stage for one in series]] for flow, series in groupby(packed.rows, lambda series: series[:2])]
     return ({"rows": rows} if rows else {}) | encode_table(packed)
 
 

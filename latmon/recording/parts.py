@@ -129,15 +129,23 @@ class Parts:
 
     def __init__(self, recordings: Iterable[Recording]) -> None:
         several_recordings = list(recordings)
-        nameless = [one for one in several_recordings if part_of(one.origin) is None and is_nameless(one)]
-        reported = _numbers([one for one in several_recordings if one not in nameless] or several_recordings)
-        begun = [(begin, one) for one in several_recordings if (begin := begin_of(one)) is not None]
+        nameless = [
+            recording
+            for recording in several_recordings
+            if part_of(recording.origin) is None and is_nameless(recording)
+        ]
+        reported = _numbers(
+            [recording for recording in several_recordings if recording not in nameless] or several_recordings
+        )
+        begun = [(begin, recording) for recording in several_recordings if (begin := begin_of(recording)) is not None]
         begun.sort(key=lambda pair: pair[0])
-        self.parts = tuple(one for _, one in begun)
+        self.parts = tuple(recording for _, recording in begun)
         self._begins = [begin for begin, _ in begun]
         self._numbers = [reported.get(part.path) for part in self.parts]
-        left_out = (one for one in several_recordings if one not in self.parts)
-        self._odd = [f"{one.path.name}: left out: neither its header nor a window can be read" for one in left_out]
+        left_out = (recording for recording in several_recordings if recording not in self.parts)
+        self._odd = [
+            f"{recording.path.name}: left out: neither its header nor a window can be read" for recording in left_out
+        ]
         named = next(part for part in self.parts if part.path in reported)
         begin_us, begin_wall = self._begins[0]
         self.path: Path = self.parts[0].path
@@ -150,15 +158,15 @@ class Parts:
 
     def since(self, mono_us: int, *, totals: bool = False) -> Iterator[Item]:
         """Yield items; parts and members that end before `mono_us` are not even unpacked."""
-        return self._joined(lambda one: one.since(mono_us, totals=totals), mono_us)
+        return self._joined(lambda recording: recording.since(mono_us, totals=totals), mono_us)
 
     def between(self, since_us: int, until_us: int, *, totals: bool = False) -> Iterator[Item]:
         """Yield the windows that end in [since_us, until_us] and what lies between them; nothing later is read."""
-        return self._joined(lambda one: one.between(since_us, until_us, totals=totals), since_us, until_us)
+        return self._joined(lambda recording: recording.between(since_us, until_us, totals=totals), since_us, until_us)
 
     def summed(self, since_us: int = 0, until_us: int | None = None) -> Iterator[Item | Minute]:
         """Yield items as `between` does, but a Minute for windows that have a roll-up in their part."""
-        return self._joined(lambda one: one.summed(since_us, until_us), since_us, until_us)
+        return self._joined(lambda recording: recording.summed(since_us, until_us), since_us, until_us)
 
     @property
     def is_live(self) -> bool:
@@ -261,7 +269,7 @@ def _numbers(recordings: Sequence[Recording]) -> dict[Path, int]:
         other = found_recordings.setdefault(part.number, recording)
         if other is not recording:
             raise RecordingError(f"{other.path} and {recording.path} are both part {part.number} of the capture")
-    return {one.path: number for number, one in found_recordings.items()}
+    return {found_recording.path: number for number, found_recording in found_recordings.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -200,9 +200,9 @@ def lying_in(items: Iterable[T], since_us: int, until_us: int | None) -> Iterato
     yield from asides
 
 
-def _require_span(found: Minute, first_us: int, last_us: int) -> None:
+def _require_span(minute: Minute, first_us: int, last_us: int) -> None:
     """Raise RecordingError unless a sum of windows begins and ends where their members do."""
-    if (found.mono_us - found.dt_us + found.first_dt_us, found.mono_us) != (first_us, last_us):
+    if (minute.mono_us - minute.dt_us + minute.first_dt_us, minute.mono_us) != (first_us, last_us):
         raise RecordingError("a roll-up is not the sum of its windows")
 
 

@@ -441,8 +441,8 @@ IN_FLIGHT = RecordCodec(
 )
 
 
-def _encode_issues(some: Iterable[Issue]) -> Line:
-    each = list(some)
+def _encode_issues(issues: Iterable[Issue]) -> Line:
+    each = list(issues)
     ops = list(dict.fromkeys(issue.op for issue in each))
     at: Mapping[str, int] = {op: index for index, op in enumerate(ops)}
     return {

@@ -289,7 +289,7 @@ class Writer:
         """Forget windows that could not be written, except for the devices they named and the lines between them."""
         self._rolling.missed()
         self._pending = [entry for entry in self._pending if not isinstance(entry[1], Frame)][-_MAX_ASIDES:]
-        self._missed_us += sum(one.dt_us for one in frames)
+        self._missed_us += sum(frame.dt_us for frame in frames)
         if frames:
             self._missed = [carry((*self._missed, *frames[:-1]), frames[-1])]
 
@@ -506,24 +506,24 @@ _HIDDEN: Mapping[Meaning, Callable[[Any], Any]] = MappingProxyType(
 """What stands in place of a part of a key."""
 
 
-def _operation(one: FileOperation, kernel: frozenset[str]) -> FileOperation:
+def _operation(operation: FileOperation, kernel: frozenset[str]) -> FileOperation:
     """Return an operation without the names of its file and its process."""
-    its = one.file_system._replace(mount=_hidden_mount(one.file_system.mount))
-    comm = REDACTED if one.comm else ""
-    waits = tuple(_wait(wait, kernel) for wait in one.waits)
-    path = REDACTED if one.path else ""
-    split = one.split
+    its = operation.file_system._replace(mount=_hidden_mount(operation.file_system.mount))
+    comm = REDACTED if operation.comm else ""
+    waits = tuple(_wait(wait, kernel) for wait in operation.waits)
+    path = REDACTED if operation.path else ""
+    split = operation.split
     if split is not None and split.holder:
         split = split._replace(holder=REDACTED, holder_thread=0)
-    return replace(one, file_system=its, path=path, pid=None, comm=comm, waits=waits, split=split)
+    return replace(operation, file_system=its, path=path, pid=None, comm=comm, waits=waits, split=split)
 
 
 def _cgroup_limits(limits: tuple[CgroupLimit, ...] | None) -> tuple[CgroupLimit, ...] | None:
     return None if limits is None else tuple(_cgroup_limit(cgroup_limit) for cgroup_limit in limits)
 
 
-def _cgroup_limit(one: CgroupLimit) -> CgroupLimit:
-    return replace(one, cgroup=_hidden(one.cgroup, one.root), root="", names=())
+def _cgroup_limit(cgroup_limit: CgroupLimit) -> CgroupLimit:
+    return replace(cgroup_limit, cgroup=_hidden(cgroup_limit.cgroup, cgroup_limit.root), root="", names=())
 
 
 def _hidden(cgroup: str, root: str = "") -> str:
@@ -538,15 +538,15 @@ def _in_flight(in_flight: InFlightList | None) -> InFlightList | None:
     return replace(in_flight, oldest=tuple(oldest))
 
 
-def _outlier(one: Outlier, kernel: frozenset[str]) -> Outlier:
-    waits = tuple(_wait(wait, kernel) for wait in one.waits)
-    return replace(one, pid=None, comm=REDACTED if one.comm else "", waits=waits)
+def _outlier(outlier: Outlier, kernel: frozenset[str]) -> Outlier:
+    waits = tuple(_wait(wait, kernel) for wait in outlier.waits)
+    return replace(outlier, pid=None, comm=REDACTED if outlier.comm else "", waits=waits)
 
 
-def _wait(one: Wait, kernel: frozenset[str]) -> Wait:
+def _wait(wait: Wait, kernel: frozenset[str]) -> Wait:
     # the thread that waits for an I/O is its issuer; the one that completes it is the kernel's
-    hidden = one if one.stage != "resume" else replace(one, thread=REDACTED, pid=0)
-    return replace(hidden, instead=_instead(one.instead, kernel))
+    hidden = wait if wait.stage != "resume" else replace(wait, thread=REDACTED, pid=0)
+    return replace(hidden, instead=_instead(wait.instead, kernel))
 
 
 def _private_wakeups(rows: Mapping[ThreadNumber, Wakeups], kernel: frozenset[str]) -> Mapping[ThreadNumber, Wakeups]:

@@ -95,9 +95,9 @@ class StdoutError(OSError):
 class _Output(io.FileIO):
     """Raw standard output that raises StdoutError."""
 
-    def write(self, some: ReadableBuffer, /) -> int:
+    def write(self, buffer: ReadableBuffer, /) -> int:
         try:
-            return super().write(some)
+            return super().write(buffer)
         except BrokenPipeError:
             raise
         except OSError as error:

@@ -287,13 +287,13 @@ def require_script(path: Path, environ: Mapping[str, str] = os.environ) -> None:
     )
 
 
-def _refusal(what: str, found: Flaw, remedy: str) -> UntrustedError:
-    return UntrustedError(_sentence(what, "used", found, remedy))
+def _refusal(what: str, found_flaw: Flaw, remedy: str) -> UntrustedError:
+    return UntrustedError(_sentence(what, "used", found_flaw, remedy))
 
 
-def _sentence(what: str, verb: str, found: Flaw, remedy: str) -> str:
-    mend = f"`{found.mend}`, or " if found.mend else ""
-    return f"{what} is not {verb} as root, because {found.at} {found.why}: {mend}{remedy}"
+def _sentence(what: str, verb: str, found_flaw: Flaw, remedy: str) -> str:
+    mend = f"`{found_flaw.mend}`, or " if found_flaw.mend else ""
+    return f"{what} is not {verb} as root, because {found_flaw.at} {found_flaw.why}: {mend}{remedy}"
 
 
 def _searched() -> Iterator[Path]:

@@ -586,12 +586,12 @@ def variants(
         yield variant_of(load(directory / "block_c.yaml"), base)
 
 
-def lacking(one: Variant, tool: BpftraceTool, types: frozenset[str]) -> str:
+def lacking(variant: Variant, tool: BpftraceTool, types: frozenset[str]) -> str:
     """Return what an always-on script needs and a host lacks; empty where it may run there.
 
     `types`: names that the BTF of its kernel has, of those that the scripts depend on; empty without BTF.
     """
-    tier = one.manifest.tier
+    tier = variant.manifest.tier
     if tier == "A" and not has_raw_tracepoints(tool):
         return f"needs bpftrace 0.19 or newer, and this is {tool.version}"
     if tier != "C" and not types:
@@ -601,9 +601,9 @@ def lacking(one: Variant, tool: BpftraceTool, types: frozenset[str]) -> str:
     return ""
 
 
-def is_for(one: Variant, types: frozenset[str]) -> bool:
+def is_for(variant: Variant, types: frozenset[str]) -> bool:
     """Return whether of several variants of a script this one is for a kernel with these types."""
-    disk, hooks = one.values.get("disk"), str(one.values.get("hooks", ""))
+    disk, hooks = variant.values.get("disk"), str(variant.values.get("hooks", ""))
     has_disk = disk is None or ("rq_disk" in types) == (disk == "rq_disk")
     return has_disk and (not hooks or (_BATCH in types) == (_BATCH in hooks))
 

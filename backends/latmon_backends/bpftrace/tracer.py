@@ -86,7 +86,7 @@ def on_demand_manifests(probes: Path | None = None) -> tuple[Manifest, ...]:
 
 
 def choose(
-    found: Sequence[Manifest],
+    manifests: Sequence[Manifest],
     tier: str,
     has: Has,
     words: Words,
@@ -100,9 +100,9 @@ def choose(
     """
     chosen: dict[str, Manifest] = {}
     missing: list[Missing] = []
-    for stem in _stems(found):
+    for stem in _stems(manifests):
         reasons: list[str] = []
-        for manifest in _variants(found, stem, tier):
+        for manifest in _variants(manifests, stem, tier):
             if chosen.keys() & set(manifest.unless):
                 break
             why = (
@@ -258,9 +258,9 @@ def with_found(words: Words, always_on: Values) -> Words:
     }
 
 
-def _stems(found: Sequence[Manifest]) -> Iterator[str]:
+def _stems(manifests: Sequence[Manifest]) -> Iterator[str]:
     """Yield names without their variant's letter, in the order of GROUPS; needed scripts come first."""
-    ordered = sorted(found, key=lambda one: (_ORDER.index(one.group), len(one.needs), one.name))
+    ordered = sorted(manifests, key=lambda manifest: (_ORDER.index(manifest.group), len(manifest.needs), manifest.name))
     yield from dict.fromkeys(stem(manifest.name) for manifest in ordered)
 
 
@@ -269,28 +269,28 @@ def stem(name: str) -> str:
     return name.rpartition("_")[0] or name
 
 
-def _variants(found: Sequence[Manifest], of: str, tier: str) -> Iterator[Manifest]:
+def _variants(manifests: Sequence[Manifest], of: str, tier: str) -> Iterator[Manifest]:
     for letter in _VARIANTS.get(tier, ("C",)):
-        yield from (manifest for manifest in found if stem(manifest.name) == of and manifest.tier == letter)
+        yield from (manifest for manifest in manifests if stem(manifest.name) == of and manifest.tier == letter)
 
 
-def _obstacle(one: Manifest, has: Has, words: Words, chosen: Mapping[str, Manifest]) -> str:
+def _obstacle(manifest: Manifest, has: Has, words: Words, chosen: Mapping[str, Manifest]) -> str:
     """Return why the script can't run; empty when it may."""
-    absent = next((need for need in one.needs if need not in chosen), "")
+    absent = next((need for need in manifest.needs if need not in chosen), "")
     if absent:
         return f"needs {absent}"
-    lost = next((hook for hook in _hooks(one, _words_of(one, has, words)) if has(hook) is False), "")
+    lost = next((hook for hook in _hooks(manifest, _words_of(manifest, has, words)) if has(hook) is False), "")
     kind, _, event = lost.partition(":")
     if kind == "kprobe":
         return "this kernel has no kprobes"
     return f"this kernel has no tracepoint {event}" if event else ""
 
 
-def _too_many(one: Manifest, cpus: int | None) -> str:
+def _too_many(manifest: Manifest, cpus: int | None) -> str:
     """Return why the script costs too much here; empty where it doesn't."""
-    if not one.max_cpus or cpus is None or cpus <= one.max_cpus:
+    if not manifest.max_cpus or cpus is None or cpus <= manifest.max_cpus:
         return ""
-    return f"costs too much on more than {one.max_cpus} CPUs, this kernel has room for {cpus}"
+    return f"costs too much on more than {manifest.max_cpus} CPUs, this kernel has room for {cpus}"
 
 
 def _words_of(manifest: Manifest, has: Has, words: Words) -> dict[str, int | str]:
@@ -417,15 +417,19 @@ class BpftracePrograms(Programs[BpftraceProgram]):
         if sample == TracerSample():
             return self.choice()
         all_manifests = [
-            one for one in self.manifests if one.group == "inflight" or (one.group == "order" and one.needs)
+            manifest
+            for manifest in self.manifests
+            if manifest.group == "inflight" or (manifest.group == "order" and manifest.needs)
         ]
         dear = {
-            one.name: "counts every request, but only a sample is traced" for one in all_manifests if sample.one_in > 1
+            manifest.name: "counts every request, but only a sample is traced"
+            for manifest in all_manifests
+            if sample.one_in > 1
         }
         if not sample.files:
-            dear |= {one.name: _LEAN for one in self.manifests if one.group == FILES}
+            dear |= {manifest.name: _LEAN for manifest in self.manifests if manifest.group == FILES}
         if sample.lean:
-            dear |= {one.name: _LEAN for one in self.manifests if stem(one.name) in _OF_EVENTS}
+            dear |= {manifest.name: _LEAN for manifest in self.manifests if stem(manifest.name) in _OF_EVENTS}
         return self._choose({**dear, **self._refused})
 
     def refuse(self, name: str, why: str) -> None:
@@ -455,7 +459,7 @@ class BpftracePrograms(Programs[BpftraceProgram]):
         known = self._here.devices()
         wanted = devices or (tuple(known) if self._options.devices else ())
         chosen = [known[name] for name in wanted if name in known and self._here.selects(known[name])]
-        names = dict.fromkeys(name for one in chosen for name in (one.name, *one.members) if name in known)
+        names = dict.fromkeys(name for device in chosen for name in (device.name, *device.members) if name in known)
         numbers = {name: known[name].major << _MAJOR | known[name].minor for name in names}
         return {name: number for name, number in numbers.items() if number != ALL_DEVICES}
 
@@ -470,7 +474,7 @@ class BpftracePrograms(Programs[BpftraceProgram]):
     def lacks(self, target: Target, sample: TracerSample) -> str:
         """Return whose scripts the running program lacks though they run here and are needed: bios', or files'."""
         running = {one.manifest.group for one in self._running.values()}
-        others = {one.group for one in self._affordable(sample).manifests} - running
+        others = {manifest.group for manifest in self._affordable(sample).manifests} - running
         if "bios" in others and not all(map(self._times, target.devices)):
             return "a device without requests"
         return "operations on files" if target.files and FILES in others else ""
@@ -502,7 +506,7 @@ class BpftracePrograms(Programs[BpftraceProgram]):
         """Return devices without requests that the running program can't follow, in all or in part -> why."""
         known = self._here.devices()
         bare = [known[name] for name in target.devices or known if name in known and not known[name].timed]
-        found = {one.name: self._why_unfollowed(one) for one in bare if self._here.selects(one)}
+        found = {device.name: self._why_unfollowed(device) for device in bare if self._here.selects(device)}
         return {name: why for name, why in found.items() if why}
 
     def _why_unfollowed(self, device: Device) -> str:
@@ -519,13 +523,13 @@ class BpftracePrograms(Programs[BpftraceProgram]):
     def _skipped_majors(self) -> list[int]:
         """Return majors whose devices all have requests, except dm's: only some volumes (multipath) have them."""
         known = self._here.devices().values()
-        kept = {one.major for one in known if not one.timed or one.kind == "dm"}
-        return sorted({one.major for one in known} - kept)
+        kept = {device.major for device in known if not device.timed or device.kind == "dm"}
+        return sorted({device.major for device in known} - kept)
 
     @property
     def timed(self) -> dict[str, bool]:
         """Return all devices, and whether each has requests."""
-        return {name: one.timed for name, one in self._here.devices().items()}
+        return {name: device.timed for name, device in self._here.devices().items()}
 
     def _times(self, name: str) -> bool:
         device = self._here.devices().get(name)
@@ -540,8 +544,8 @@ class BpftracePrograms(Programs[BpftraceProgram]):
         values = self._values(target, sample.one_in)
         has_bios = not target.numbers or not all(self.timed.values())
         unneeded = {*(() if has_bios else ("bios",)), *(() if target.files else (FILES,))}
-        wanted = (one for one in self._affordable(sample).manifests if one.group not in unneeded)
-        scripts = [script for one in wanted if (script := self._script(one, values)) is not None]
+        wanted = (manifest for manifest in self._affordable(sample).manifests if manifest.group not in unneeded)
+        scripts = [script for manifest in wanted if (script := self._script(manifest, values)) is not None]
         return BpftraceProgram(tuple(scripts), self._map_keys(), self._joined)
 
     def _map_keys(self) -> int:

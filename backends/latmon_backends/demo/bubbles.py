@@ -138,7 +138,7 @@ def _groups(stuck: Sequence[DisksortedIo]) -> tuple[IoGroup, ...]:
 
 def _issued(stuck: Sequence[DisksortedIo]) -> tuple[Issue, ...]:
     """Return their issues to the driver, by sector."""
-    order = sorted(stuck, key=lambda one: one.sector)
+    order = sorted(stuck, key=lambda disksorted_io: disksorted_io.sector)
     return tuple(
         Issue(sorted_io.done_us - _HBA_US, sorted_io.sector, BLOCK, OP, sorted_io.total_us - _HBA_US)
         for sorted_io in order

@@ -447,7 +447,7 @@ def host() -> HostFacts:
             reason="synthetic: nothing of this host is measured",
         ),
         DEVICES,
-        {one.name: 2_000 if one.driver == "nvme" else 40_000 for one in DEVICES if one.timed},
+        {device.name: 2_000 if device.driver == "nvme" else 40_000 for device in DEVICES if device.timed},
         _PROGRAMS,
         probes,
         threads=(COMPLETER, HOG, *programs),
@@ -518,7 +518,7 @@ def _outliers(
     """Return a window's outliers. `threads`: thread -> its waits in the window before, which become this one's."""
     outliers = [_outlier(rng, *one, end_us) for one in draw_slow(rng, host(), loads)]
     for pid, waits in threads.items():
-        threads[pid] = [one for one in waits if _end(one) > end_us - INTERVAL_US - _LONGEST_US]
+        threads[pid] = [wait for wait in waits if _end(wait) > end_us - INTERVAL_US - _LONGEST_US]
     longest_first = sorted(outliers, key=lambda one: -max((wait.delay_us for wait in one.waits), default=0))
     return tuple(sorted((_apart(one, threads, end_us) for one in longest_first), key=lambda one: one.mono_us))
 
@@ -553,8 +553,8 @@ def _end(wait: Wait) -> int:
     return wait.woken_us + wait.delay_us
 
 
-def _overlap(one: Wait, other: Wait) -> bool:
-    return one.woken_us < _end(other) and other.woken_us < _end(one)
+def _overlap(wait: Wait, other: Wait) -> bool:
+    return wait.woken_us < _end(other) and other.woken_us < _end(wait)
 
 
 def _outlier(rng: Random, ios: FlowIos, group: IoGroup, end_us: int) -> Outlier:

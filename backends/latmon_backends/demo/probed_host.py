@@ -107,7 +107,7 @@ class HostCounters:
         else:
             ops = ("read", "write", "discard", *(("flush",) if self._host.release >= _FLUSHES_SINCE else ()))
         completions = {op: self._ios.get(Flow(name, op), Completed(0, 0, 0)) for op in ops}
-        return {op: self._printed(one) for op, one in completions.items()}
+        return {op: self._printed(completed) for op, completed in completions.items()}
 
     def _printed(self, one: Completed) -> Completed:
         """Return the counters as they are printed: kstat's without times, those of diskstats in sectors and ms."""
@@ -193,7 +193,7 @@ class ProbedHost:
         )
         cgroup = self._numbers.cgroups.__getitem__
         self._ticks = Ticks(always, Framer(always, name, cgroup=cgroup), around)
-        self._timed = {one.name: one.timed for one in host.devices}
+        self._timed = {device.name: device.timed for device in host.devices}
         tracer = OnDemandSurroundings(
             _MAP_KEYS,
             timed=lambda name: self._timed[name],

@@ -330,7 +330,7 @@ class FlowIos:
 
     def sum_of(self, stages: Sequence[str]) -> tuple[int | None, ...]:
         """Return each group's time in these stages together; None where it passed none of them."""
-        columns = [self.column(one) for one in stages if one in (*_STAGES, UNACCOUNTED)]
+        columns = [self.column(stage) for stage in stages if stage in (*_STAGES, UNACCOUNTED)]
         if len(columns) == 1:
             return columns[0]
         if not columns:  # a stage that no demo has

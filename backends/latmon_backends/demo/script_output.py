@@ -47,7 +47,7 @@ class Numbers:
     """Numbers of the names of a host: of its devices, cgroups, file systems, threads and handlers."""
 
     def __init__(self, host: HostFacts) -> None:
-        self.devices = {one.name: at for at, one in enumerate(host.devices, 1)}
+        self.devices = {device.name: at for at, device in enumerate(host.devices, 1)}
         self.cgroups = dict(enumerate(dict.fromkeys(host.cgroups.values()), 1))
         numbers = {one: at for at, one in self.cgroups.items()}
         self.slots = {device: numbers[one] for device, one in host.cgroups.items()}
@@ -103,10 +103,10 @@ class ScriptOutput:
             counts = self._maps[spec.name]
             counts[key] = counts.get(key, 0) + value
 
-    def _add_all(self, role: str, one: Histogram, **parts: int) -> None:
-        for index, n in one.buckets:
+    def _add_all(self, role: str, histogram: Histogram, **parts: int) -> None:
+        for index, n in histogram.buckets:
             self.add(role, n, bucket=index, **parts)
-        self.add(f"{role}_sum", one.sum or 0, **parts)
+        self.add(f"{role}_sum", histogram.sum or 0, **parts)
 
     def record(self, kind: str, fields: Mapping[str, int | str | None], text: str = "") -> None:
         """Print a record line with those fields that the script has."""
@@ -159,39 +159,39 @@ class ScriptOutput:
             levels = {_packed(spec, {"dev": self._numbers.devices[name]}): us for name, us in thresholds_us.items()}
             self._maps[spec.name] = levels
 
-    def slow(self, one: Outlier, request: int) -> None:
+    def slow(self, outlier: Outlier, request: int) -> None:
         """Print the records of a slow I/O: its own, those of threads that it waited for, and its waiter's."""
-        resume = one.stages_us.get("resume", 0)
-        times = stage_times(self.manifest, one.stages_us, one.unaccounted_us)
+        resume = outlier.stages_us.get("resume", 0)
+        times = stage_times(self.manifest, outlier.stages_us, outlier.unaccounted_us)
         total = sum(times.values())
-        done_us = one.mono_us + one.total_us - resume
-        completer = next((wait.pid for wait in one.waits if wait.stage == "completion"), None)
-        place = {"request": request, "dev": self._numbers.devices[one.device], "sector": one.sector}
+        done_us = outlier.mono_us + outlier.total_us - resume
+        completer = next((wait.pid for wait in outlier.waits if wait.stage == "completion"), None)
+        place = {"request": request, "dev": self._numbers.devices[outlier.device], "sector": outlier.sector}
         self.record(
             "slow",
             {
                 **place,
                 **{f"{stage}_us": us for stage, us in times.items()},
-                "op": OPS.index(one.op),
-                "flags": sum(1 << USUAL[flag] for flag in one.flags),
-                "rwbs": _rwbs(one),
-                "bytes": one.bytes,
+                "op": OPS.index(outlier.op),
+                "flags": sum(1 << USUAL[flag] for flag in outlier.flags),
+                "rwbs": _rwbs(outlier),
+                "bytes": outlier.bytes,
                 "begun_ns": (done_us - total) * 1000,
                 "done_ns": done_us * 1000,
                 "total_us": total,
-                "cpu_issue": one.cpu_issue,
-                "cpu_complete": one.cpu_complete,
-                "pid": one.pid,
-                "path": _path(self.manifest, one.path),
-                "outstanding": one.outstanding_at_issue,
-                "overtaken": one.overtaken_by,
+                "cpu_issue": outlier.cpu_issue,
+                "cpu_complete": outlier.cpu_complete,
+                "pid": outlier.pid,
+                "path": _path(self.manifest, outlier.path),
+                "outstanding": outlier.outstanding_at_issue,
+                "overtaken": outlier.overtaken_by,
                 "thread": completer,
             },
-            one.comm,
+            outlier.comm,
         )
-        for wait in one.waits:
+        for wait in outlier.waits:
             self._late(wait)
-        if waiter := next((wait for wait in one.waits if wait.stage == "resume"), None):
+        if waiter := next((wait for wait in outlier.waits if wait.stage == "resume"), None):
             ran = {"resume_us": resume, "thread": waiter.pid, "priority": waiter.priority}
             self.record("resumed", {**place, "done_ns": done_us * 1000, **ran}, waiter.thread)
 
@@ -276,26 +276,26 @@ class ScriptOutput:
             self._add_all("file", took, **at)
             self.add("file_max", self._tick << 32 | (took.max or 0), bucket=self._tick & 1, **at)
 
-    def file_operation(self, one: FileOperation) -> None:
+    def file_operation(self, operation: FileOperation) -> None:
         """Print the names of a slow operation's file, from it upwards, then its record."""
-        for name in reversed(one.path.split("/")):
-            self.record("path", {"thread": one.pid, "bytes": len(name)}, name)
-        first, end = one.sectors or (None, None)
+        for name in reversed(operation.path.split("/")):
+            self.record("path", {"thread": operation.pid, "bytes": len(name)}, name)
+        first, end = operation.sectors or (None, None)
         fields = {
-            "thread": one.pid,
-            "dev": self._file_system(one.file_system),
-            "call": FILE_OPS.index(one.op),
-            "wait": FILE_WAITS.index(one.wait),
-            "begun_ns": one.mono_us * 1000,
-            "total_us": one.total_us,
-            "bytes": one.bytes,
-            "offset": one.offset,
-            "disk": self._numbers.devices.get(one.disk, 0),
+            "thread": operation.pid,
+            "dev": self._file_system(operation.file_system),
+            "call": FILE_OPS.index(operation.op),
+            "wait": FILE_WAITS.index(operation.wait),
+            "begun_ns": operation.mono_us * 1000,
+            "total_us": operation.total_us,
+            "bytes": operation.bytes,
+            "offset": operation.offset,
+            "disk": self._numbers.devices.get(operation.disk, 0),
             "sector": first,
             "sector_end": end,
-            "pid": one.pid,
+            "pid": operation.pid,
         }
-        self.record("file", fields, one.comm)
+        self.record("file", fields, operation.comm)
 
     def _file_system(self, its: FileSystem) -> int:
         return next(number for number, file_system in self._numbers.file_systems.items() if file_system == its)
@@ -491,10 +491,10 @@ def _path(manifest: Manifest, path: str) -> int:
     return manifest.paths.index(path) if path in manifest.paths else UNFOLLOWED_FROM + manifest.unfollowed.index(path)
 
 
-def _rwbs(one: Outlier) -> str:
+def _rwbs(outlier: Outlier) -> str:
     letters = (("fua", "F"), ("readahead", "A"), ("sync", "S"), ("meta", "M"))
-    before = "F" if "preflush" in one.flags else ""
-    return before + _LETTERS[one.op] + "".join(letter for flag, letter in letters if flag in one.flags)
+    before = "F" if "preflush" in outlier.flags else ""
+    return before + _LETTERS[outlier.op] + "".join(letter for flag, letter in letters if flag in outlier.flags)
 
 
 def _packed(spec: MapSpec, parts: Mapping[str, int]) -> int:

@@ -362,25 +362,27 @@ async def _explain(environ: Mapping[str, str], reason: str) -> ProbeReport:
     return report(origin, dtrace_program.manifests(system), system)
 
 
-def report(origin: Origin, found: Sequence[Manifest], system: str) -> ProbeReport:
+def report(origin: Origin, manifests: Sequence[Manifest], system: str) -> ProbeReport:
     """Return the report from an open backend's origin and its system's scripts."""
     choice = dtrace_program.choose(
-        found, lambda _: None, refused={missing.name: missing.reason for missing in origin.probes_missing}
+        manifests, lambda _: None, refused={missing.name: missing.reason for missing in origin.probes_missing}
     )
     running = f"{origin.extra.get('probe', '')} of {origin.tool}"
     return ProbeReport(
         origin.tier,
         f"{running}; {origin.reason}" if origin.reason else running,
-        tuple(StageCoverage(stage, always(stage, origin), {TRACED: _traced(stage, choice, found)}) for stage in STAGES),
+        tuple(
+            StageCoverage(stage, always(stage, origin), {TRACED: _traced(stage, choice, manifests)}) for stage in STAGES
+        ),
         {manifest.name: manifest.hooks for manifest in choice.manifests},
         DRIVERS.get(system, {}),
         {TRACED: following(choice.manifests, "no D script follows each I/O")},
     )
 
 
-def _traced(stage: str, choice: ChosenScripts, found: Sequence[Manifest]) -> str:
+def _traced(stage: str, choice: ChosenScripts, manifests: Sequence[Manifest]) -> str:
     """Return the scripts that measure a stage, else why none does."""
-    return traced(stage, choice.manifests) or f"{NO}{dtrace_program.why_not(stage, choice, found)}"
+    return traced(stage, choice.manifests) or f"{NO}{dtrace_program.why_not(stage, choice, manifests)}"
 
 
 _STEP_MS = 100
@@ -431,15 +433,15 @@ class DtracePrograms(Programs[DtraceProgram]):
     sample_us = 1
     _is_privilege = staticmethod(dtrace_program.is_privilege)
 
-    def __init__(self, capture_parts: CaptureParts, found: Sequence[Manifest]) -> None:
+    def __init__(self, capture_parts: CaptureParts, manifests: Sequence[Manifest]) -> None:
         threads = NamedThreads(capture_parts.options, capture_parts.names)
-        super().__init__([one for one in found if one.group != "always"], threads)
+        super().__init__([manifest for manifest in manifests if manifest.group != "always"], threads)
         self._here = capture_parts
         self._has: dict[str, bool] = {}
 
     async def look(self) -> None:
         """List the hooks that exist; where that fails scripts are tried."""
-        hooks = sorted({hook for one in self.manifests for hook in one.hooks})
+        hooks = sorted({hook for manifest in self.manifests for hook in manifest.hooks})
         if hooks:
             listed = await answer(self._here.tool.listing(hooks), within_s=_LISTING_S, most=_MAX_LISTING)
             self._has = {hook: is_listed(hook, listed) for hook in hooks} if listed else {}
@@ -463,7 +465,7 @@ class DtracePrograms(Programs[DtraceProgram]):
         return Target(why_all="D scripts trace all devices" if devices else "")
 
     def program(self, target: Target, sample: TracerSample) -> DtraceProgram:  # noqa: ARG002 - D scripts trace every I/O of all devices
-        return DtraceProgram(tuple(self._script(one) for one in self.choice().manifests))
+        return DtraceProgram(tuple(self._script(manifest) for manifest in self.choice().manifests))
 
     def _script(self, manifest: Manifest) -> Script:
         return next(self._here.fillings(manifest))
@@ -498,7 +500,7 @@ class DtracePrograms(Programs[DtraceProgram]):
                 self._refused[one.name] = str(alone)
             else:
                 await probe.stop()
-        if not self._refused.keys() & {one.name for one in chosen}:
+        if not self._refused.keys() & {manifest.name for manifest in chosen}:
             self._refused[chosen[-1].name] = str(refusal)
 
     def times_alone(self, name: str) -> bool:

@@ -273,7 +273,7 @@ class NamedDevices:
         reported, fresh = {device.name for device in devices}, self._fresh
         self._fresh = {}
         new = (self._seen[name] for name in fresh if name not in reported and name not in self._known)
-        return (*devices, *(one for one in new if self.selects(one)))
+        return (*devices, *(device for device in new if self.selects(device)))
 
     def times(self, name: str) -> None:
         """Note that the always-on probe times a device; one that only the tracer names is not timed."""

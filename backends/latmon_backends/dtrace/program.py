@@ -398,7 +398,7 @@ def manifests(system: str, probes: Path | None = None, *, has_llquantize: bool =
         manifest for manifest in load_all(data_dir("probes") if probes is None else probes) if manifest.tool == "dtrace"
     ]
     fitting = [manifest for manifest in found_manifests if manifest.platform in (system, "portable")]
-    fitting.sort(key=lambda one: (one.platform == "portable", one.name))
+    fitting.sort(key=lambda manifest: (manifest.platform == "portable", manifest.name))
     # A portable script has the clock of the system that it runs on.
     bits = BITS if has_llquantize else 0
     return tuple(
@@ -406,26 +406,28 @@ def manifests(system: str, probes: Path | None = None, *, has_llquantize: bool =
     )
 
 
-def always_on(found: Sequence[Manifest]) -> tuple[Manifest, ...]:
+def always_on(found_manifests: Sequence[Manifest]) -> tuple[Manifest, ...]:
     """Return the always-on scripts, the best first: by tier, then the system's own before the portable ones.
 
     A script with a better one for this system (`unless`) is left out, even if that one is refused.
     """
-    names = {manifest.name for manifest in found}
-    fitting = (manifest for manifest in found if manifest.group == "always" and not names & set(manifest.unless))
-    return tuple(sorted(fitting, key=lambda one: one.tier))
+    names = {manifest.name for manifest in found_manifests}
+    fitting = (
+        manifest for manifest in found_manifests if manifest.group == "always" and not names & set(manifest.unless)
+    )
+    return tuple(sorted(fitting, key=lambda manifest: manifest.tier))
 
 
-def check_invasive(names: Sequence[str], found: Sequence[Manifest]) -> None:
+def check_invasive(names: Sequence[str], found_manifests: Sequence[Manifest]) -> None:
     """Raise UsageError for a name that none of the invasive scripts has."""
-    known = {manifest.name for manifest in found if manifest.cost == "invasive"}
+    known = {manifest.name for manifest in found_manifests if manifest.cost == "invasive"}
     for name in names:
         if name not in known:
             raise UsageError(f"--invasive: there is no invasive probe {name!r} here; {_listed(known)}")
 
 
 def choose(
-    found: Sequence[Manifest],
+    found_manifests: Sequence[Manifest],
     has: Callable[[str], bool | None],
     invasive: Sequence[str] = (),
     refused: Mapping[str, str] | None = None,
@@ -437,7 +439,7 @@ def choose(
     """
     chosen: dict[str, Manifest] = {}
     missing: list[Missing] = []
-    for manifest in sorted((one for one in found if one.group != "always"), key=lambda one: bool(one.unless)):
+    for manifest in sorted((one for one in found_manifests if one.group != "always"), key=lambda one: bool(one.unless)):
         if chosen.keys() & set(manifest.unless):
             continue
         why = (refused or {}).get(manifest.name, "")
@@ -454,12 +456,12 @@ def choose(
     return ChosenScripts(tuple(chosen.values()), tuple(missing))
 
 
-def why_not(what: str, choice: ChosenScripts, found: Sequence[Manifest]) -> str:
+def why_not(what: str, choice: ChosenScripts, found_manifests: Sequence[Manifest]) -> str:
     """Return why no chosen script measures a stage or a table: why others don't run, else the scripts' own reason."""
     refusals = [
         f"{missing.name}: {missing.reason}"
         for missing in choice.missing
-        for able in found
+        for able in found_manifests
         if able.name == missing.name and measures(able, what)
     ]
     reasons = (
@@ -468,14 +470,16 @@ def why_not(what: str, choice: ChosenScripts, found: Sequence[Manifest]) -> str:
     return "; ".join(refusals) or next(reasons, "") or NONE_THERE
 
 
-def measures(one: Manifest, what: str) -> bool:
+def measures(manifest: Manifest, what: str) -> bool:
     """Return whether a script measures a stage of requests, or has a table."""
     if what in STAGES:
-        return one.group != "bios" and what in one.stages
-    return any(name.startswith(TABLE_ROLES[what]) for name in (*(spec.role for spec in one.maps), *one.records))
+        return manifest.group != "bios" and what in manifest.stages
+    return any(
+        name.startswith(TABLE_ROLES[what]) for name in (*(spec.role for spec in manifest.maps), *manifest.records)
+    )
 
 
-def untraced(choice: ChosenScripts, found: Sequence[Manifest]) -> tuple[Missing, ...]:
+def untraced(choice: ChosenScripts, found_manifests: Sequence[Manifest]) -> tuple[Missing, ...]:
     """Return what no chosen script measures; a stage that is included in another one counts as measured."""
     included = {
         inner
@@ -485,7 +489,7 @@ def untraced(choice: ChosenScripts, found: Sequence[Manifest]) -> tuple[Missing,
     }
     names = (*(stage for stage in STAGES if stage != "total" and stage not in included), *TABLE_ROLES)
     lacking = (name for name in names if not any(measures(manifest, name) for manifest in choice.manifests))
-    on_demand = [manifest for manifest in found if manifest.group != "always"]
+    on_demand = [manifest for manifest in found_manifests if manifest.group != "always"]
     return tuple(Missing(name, why_not(name, choice, on_demand)) for name in lacking)
 
 

@@ -94,7 +94,7 @@ class FleetBackend:
 
     async def __aenter__(self) -> Self:
         """Wait for the first connections. UnavailableError where no host can be measured."""
-        self._running = [asyncio.create_task(_delayed(one, at * STAGGER_S)) for at, one in enumerate(self._hosts)]
+        self._running = [asyncio.create_task(_delayed(host, at * STAGGER_S)) for at, host in enumerate(self._hosts)]
         try:
             await self._settled()
             self._require_one()
@@ -102,10 +102,10 @@ class FleetBackend:
             await self.__aexit__()
             raise
         self._end_us = time.monotonic_ns() // 1000
-        known = {one.label: one.origin for one in self._hosts if one.origin is not None}
+        known = {host.label: host.origin for host in self._hosts if host.origin is not None}
         begun = time.time(), self._end_us
         origin = merged_origin(known, len(self._hosts), self._options.interval_us, begun)
-        if any(one.origin is None and not one.reason for one in self._hosts):
+        if any(host.origin is None and not host.reason for host in self._hosts):
             origin = _with_latencies(origin)
         self._origin = replace(origin, extra=self._options.fixed)
         return self
@@ -118,11 +118,11 @@ class FleetBackend:
         begun, first = time.monotonic(), math.inf
         while True:
             now = time.monotonic()
-            open_ones = [one for one in self._hosts if not one.is_settled]
+            open_ones = [host for host in self._hosts if not host.is_settled]
             patience_s = self._patience_s
             if patience_s is None:
                 patience_s = COMPILING_S if any(open_one.has_answered for open_one in open_ones) else OPENING_S
-            if not self._patient and any(one.is_settled and one.is_shown for one in self._hosts):
+            if not self._patient and any(host.is_settled and host.is_shown for host in self._hosts):
                 first = min(first, now)
             if not open_ones or now - begun > patience_s or now - first > OTHERS_S:
                 self._waiting(())
@@ -131,8 +131,8 @@ class FleetBackend:
             await asyncio.sleep(_LOOK_S)
 
     def _require_one(self) -> None:
-        if all(one.reason for one in self._hosts):
-            raise UnavailableError(f"no host can be measured: {'; '.join(one.state for one in self._hosts)}")
+        if all(host.reason for host in self._hosts):
+            raise UnavailableError(f"no host can be measured: {'; '.join(host.state for host in self._hosts)}")
 
     async def __aexit__(self, *exc: object) -> None:
         """End all connections, and with them what runs on the hosts."""
@@ -156,7 +156,7 @@ class FleetBackend:
         """Wait for the frames of hosts that sent one in the interval before."""
         interval_us = self._options.interval_us
         latest_us, slack_us = end_us + round(_LATEST * interval_us), round(_SLACK * interval_us)
-        while any(one.is_shown and not one.has_frame(end_us + slack_us) for one in self._hosts):
+        while any(host.is_shown and not host.has_frame(end_us + slack_us) for host in self._hosts):
             if time.monotonic_ns() // 1000 > latest_us:
                 return
             await asyncio.sleep(min(_LOOK_S, interval_us / 1e7))

@@ -106,11 +106,16 @@ def _sum(taken: Sequence[tuple[HostFrame, Frame]], empty: Frame) -> Frame:
     now = [frame for _, frame in last.values()]
     merged = replace(
         empty,
-        outliers=tuple(sorted((outlier for frame in moved for outlier in frame.outliers), key=lambda one: one.mono_us)),
+        outliers=tuple(
+            sorted((outlier for frame in moved for outlier in frame.outliers), key=lambda outlier: outlier.mono_us)
+        ),
         thresholds_us=_joined(frame.thresholds_us for frame in now),
         traced=_traced([(part, frame.traced) for part, frame in taken], one_in),
         file_operations=tuple(
-            sorted((operation for frame in moved for operation in frame.file_operations), key=lambda one: one.mono_us)
+            sorted(
+                (operation for frame in moved for operation in frame.file_operations),
+                key=lambda operation: operation.mono_us,
+            )
         ),
         files_left_out=_total(frame.files_left_out for frame in moved),
         taskqs=_taskqs([frame.taskqs for frame in now if frame.taskqs is not None]),
@@ -353,18 +358,20 @@ def _wall(seconds: float) -> float:
     return min(max(0.0, seconds), MAX_WALL)
 
 
-def _file_operation(one: FileOperation, to: Callable[[str], str]) -> FileOperation:
-    its = one.file_system
-    return replace(one, file_system=its._replace(mount=to(its.mount), device=to(its.device)), disk=to(one.disk))
+def _file_operation(operation: FileOperation, to: Callable[[str], str]) -> FileOperation:
+    its = operation.file_system
+    return replace(
+        operation, file_system=its._replace(mount=to(its.mount), device=to(its.device)), disk=to(operation.disk)
+    )
 
 
-def _limit(one: CgroupLimit, to: Callable[[str], str], to_path: Callable[[str], str]) -> CgroupLimit:
-    return replace(one, cgroup=to_path(one.cgroup), device=to(one.device))
+def _limit(cgroup_limit: CgroupLimit, to: Callable[[str], str], to_path: Callable[[str], str]) -> CgroupLimit:
+    return replace(cgroup_limit, cgroup=to_path(cgroup_limit.cgroup), device=to(cgroup_limit.device))
 
 
-def _in_flight_of(one: InFlightList, to: Callable[[str], str]) -> InFlightList:
-    oldest = tuple(in_flight._replace(device=to(in_flight.device)) for in_flight in one.oldest)
-    return replace(one, oldest=oldest, devices=tuple(map(to, one.devices)))
+def _in_flight_of(in_flight_list: InFlightList, to: Callable[[str], str]) -> InFlightList:
+    oldest = tuple(in_flight._replace(device=to(in_flight.device)) for in_flight in in_flight_list.oldest)
+    return replace(in_flight_list, oldest=oldest, devices=tuple(map(to, in_flight_list.devices)))
 
 
 def _summed(tables: Iterable[Mapping[K, V]], add: Callable[[V, V], V]) -> dict[K, V]:
@@ -469,7 +476,7 @@ def _in_flight(several: Sequence[tuple[HostFrame, InFlightList]]) -> InFlightLis
         return None
     oldest = sorted(
         (in_flight for _, in_flight_list in several for in_flight in in_flight_list.oldest),
-        key=lambda one: one.began_us,
+        key=lambda in_flight: in_flight.began_us,
     )
     ends = [in_flight_list.at_us for _, in_flight_list in several if in_flight_list.at_us]
     return InFlightList(
@@ -489,20 +496,20 @@ _PROBES = ("probes_attached", "probes_wanted")
 _LOSSES = tuple(field.name for field in dataclasses.fields(Health) if field.type == "int" and field.name not in _PROBES)
 
 
-def _health(several: Sequence[Health], now: Sequence[Health]) -> Health:
+def _health(healths: Sequence[Health], now: Sequence[Health]) -> Health:
     """Return the sum of losses, and of the probes `now`, in the last frame of each host.
 
     The overhead is the largest of a host, because each is a percentage of that host's CPU.
     """
-    counts: dict[str, Any] = {name: _total(getattr(health, name) for health in several) for name in _LOSSES}
+    counts: dict[str, Any] = {name: _total(getattr(health, name) for health in healths) for name in _LOSSES}
     counts |= {name: _total(getattr(health, name) for health in now) for name in _PROBES}
-    skipped = [health.skipped for health in several if health.skipped is not None]
-    spent = [health.probe_cpu_percent for health in several if health.probe_cpu_percent is not None]
-    each = [health.probe_ns_per_io for health in several if health.probe_ns_per_io is not None]
+    skipped = [health.skipped for health in healths if health.skipped is not None]
+    spent = [health.probe_cpu_percent for health in healths if health.probe_cpu_percent is not None]
+    each = [health.probe_ns_per_io for health in healths if health.probe_ns_per_io is not None]
     return Health(
         **counts,
-        full_tables=_summed((health.full_tables for health in several), int.__add__),
-        notice=clean("; ".join(dict.fromkeys(health.notice for health in several if health.notice)), MAX_TEXT),
+        full_tables=_summed((health.full_tables for health in healths), int.__add__),
+        notice=clean("; ".join(dict.fromkeys(health.notice for health in healths if health.notice)), MAX_TEXT),
         skipped=_total(skipped) if skipped else None,
         probe_cpu_percent=max(spent, default=None),
         probe_ns_per_io=max(each, default=None),
@@ -512,7 +519,7 @@ def _health(several: Sequence[Health], now: Sequence[Health]) -> Health:
 def merged_origin(hosts: Mapping[str, Origin], all_hosts: int, interval_us: int, begun: tuple[float, int]) -> Origin:
     """Return the origin of a fleet of `all_hosts`; `hosts` are those that run. `begun`: wall and mono_us here."""
     origins = tuple(hosts.values())
-    measured = _stages(one.measured for one in origins)
+    measured = _stages(origin.measured for origin in origins)
     inside = {inner for stages in measured.values() for inner in stages}
     absent = {
         missing.name: missing
@@ -520,8 +527,8 @@ def merged_origin(hosts: Mapping[str, Origin], all_hosts: int, interval_us: int,
         for missing in origin.absent
         if missing.name not in {*measured, *inside}
     }
-    tools = {name: sum((one.tool or one.backend) == name for one in origins) for name in _distinct(origins)}
-    ticks = {one.hz for one in origins}
+    tools = {name: sum((origin.tool or origin.backend) == name for origin in origins) for name in _distinct(origins)}
+    ticks = {origin.hz for origin in origins}
     sections = {
         f"host {label}": {
             "kernel": host.kernel,
@@ -533,32 +540,32 @@ def merged_origin(hosts: Mapping[str, Origin], all_hosts: int, interval_us: int,
     }
     return Origin(
         backend="fleet",
-        host=f"{all_hosts} hosts" if all_hosts > 1 else next((one.host for one in origins), "1 host"),
-        kernel=_one([one.kernel for one in origins]),
+        host=f"{all_hosts} hosts" if all_hosts > 1 else next((origin.host for origin in origins), "1 host"),
+        kernel=_one([origin.kernel for origin in origins]),
         latmon=__version__,
         tool=", ".join(f"{name} on {many}" for name, many in tools.items()),
-        tier="/".join(sorted({one.tier for one in origins if one.tier})),
+        tier="/".join(sorted({origin.tier for origin in origins if origin.tier})),
         interval_us=interval_us,
         start_wall=begun[0],
         start_mono_us=begun[1],
         hz=next(iter(ticks)) if len(ticks) == 1 else None,
         measured=measured,
         absent=tuple(absent.values()),
-        untraced=_absent([one.untraced for one in origins]),
+        untraced=_absent([origin.untraced for origin in origins]),
         reason="" if "total" in measured or not origins else _NOT_TIMED,
-        latency_from=next((one.latency_from for one in origins if one.latency_from), ""),
+        latency_from=next((origin.latency_from for origin in origins if origin.latency_from), ""),
         counted=_counted(origins),
         settings=capped(sections),
     )
 
 
-def _counted(several: Sequence[Origin]) -> tuple[str, ...]:
+def _counted(origins: Sequence[Origin]) -> tuple[str, ...]:
     """Return the tables that all hosts count: of another one, a device without rows may have no counts."""
-    return tuple(name for name in (several[0].counted if several else ()) if all(name in o.counted for o in several))
+    return tuple(name for name in (origins[0].counted if origins else ()) if all(name in o.counted for o in origins))
 
 
-def _distinct(several: Sequence[Origin]) -> list[str]:
-    return list(dict.fromkeys(origin.tool or origin.backend for origin in several))
+def _distinct(origins: Sequence[Origin]) -> list[str]:
+    return list(dict.fromkeys(origin.tool or origin.backend for origin in origins))
 
 
 def _one(texts: Sequence[str]) -> str:

@@ -323,11 +323,11 @@ class Ticks(_Lines):
         return window
 
 
-def _keep(records: deque[Record] | list[Record], found: Record) -> bool:
+def _keep(records: deque[Record] | list[Record], found_record: Record) -> bool:
     """Keep a record; return False where there is no room."""
     if len(records) >= MAX_RECORDS:
         return False
-    records.append(found)
+    records.append(found_record)
     return True
 
 
@@ -487,7 +487,7 @@ class FileOperations:
         each = (
             replace(file_operation, waits=self._waits(thread, file_operation)) for thread, file_operation in self._kept
         )
-        operations = tuple(sorted(each, key=lambda one: one.mono_us))
+        operations = tuple(sorted(each, key=lambda operation: operation.mono_us))
         self._kept = []
         if len(self._names) > _MOST_OPERATIONS:  # names whose operation was lost
             self._names.clear()
@@ -749,7 +749,7 @@ class OnDemandTicks(_Lines):
 
     def whole(self) -> bool:
         """Return whether each script that has begun completed a tick since the last `taken`."""
-        begun = [one.numbers for one in self._scripts.values() if one.begun]
+        begun = [script.numbers for script in self._scripts.values() if script.begun]
         return bool(begun) and all(begun)
 
     def taken(self) -> TracerWindow:
