@@ -109,8 +109,8 @@ _MOST = 4
 """Values of one sentence."""
 _SPAN_US, KEPT_US = 30_000_000, 3600_000_000
 """Length of a span, and the time that is kept: a fleet of 32 hosts has 288 values in each span."""
-_WITHOUT_TIME = frozenset(rule.id for rule in RULES if rule.needs == LIMITS)
-"""Rules about a setting, which has no time that something could coincide with."""
+_WITHOUT_TIME = frozenset(rule.id for rule in RULES if rule.needs in (LIMITS, CPU_LOAD))
+"""Rules about a setting, which has no time that something could coincide with, and about the load itself."""
 _MAX_ERROR = 200
 """Characters of the error of a rule that failed."""
 
