@@ -111,8 +111,13 @@ def test_a_recording_with_thousands_of_rows_is_evaluated_at_once():
     assert {fact.name: fact.value for fact in findings[-1].facts}["threads"] == 6_000
 
 
+def silent(row, blocks=3, **values):
+    """Blocks after one in which nothing hung."""
+    return [frame(95), *of_blocks(blocks, row, **values)]
+
+
 def test_a_silent_server_is_named_with_its_mount():
-    (one,) = found(RULE, of_blocks(3, REMOTE))
+    (one,) = found(RULE, silent(REMOTE))
     assert one.device == ""
     since = clock(one.began.wall)
     assert one.summary == (
@@ -124,7 +129,7 @@ def test_a_silent_server_is_named_with_its_mount():
 
 
 def test_a_file_system_without_a_disk_of_a_fleet_has_its_host():
-    (one,) = found(RULE, of_blocks(3, REMOTE._replace(device="web1:", mount="web1:/mnt/nfs")))
+    (one,) = found(RULE, silent(REMOTE._replace(device="web1:", mount="web1:/mnt/nfs")))
     since = clock(one.began.wall)
     assert one.summary == (
         f"web1: ls (pid 5) is stuck since {since}, for 15 s, on web1:/mnt/nfs (nfs4): its server does not answer"
@@ -133,7 +138,7 @@ def test_a_file_system_without_a_disk_of_a_fleet_has_its_host():
 
 
 def test_the_short_text_has_the_end_of_a_long_mount():
-    (finding,) = found(RULE, of_blocks(3, REMOTE._replace(mount="/var/lib/containers/storage/volumes/orders")))
+    (finding,) = found(RULE, silent(REMOTE._replace(mount="/var/lib/containers/storage/volumes/orders")))
     since = clock(finding.began.wall)
     assert finding.short == f"ls stuck on …ainers/storage/volumes/orders since {since}"
 
@@ -233,7 +238,7 @@ def stuck(row, blocks=5):
         FILE_SLEEPS: {sleep: WaitedTime(15_000_000)},
         FILE_SERVERS: SERVED,
     }
-    return lasting(blocks, histograms=timed("loop0", ((200, {"hba": 900}),)), tables=tables)
+    return [frame(95), *lasting(blocks, histograms=timed("loop0", ((200, {"hba": 900}),)), tables=tables)]
 
 
 def test_the_operation_the_mount_and_its_server_are_named_and_that_the_disks_are_healthy():
@@ -264,3 +269,18 @@ def test_calls_with_paths_are_on_the_mount_whose_server_is_known_to_be_silent():
     unknown = NAS._replace(mount="", kind="fuse", process="ls/9")
     frames = lasting(5, tables=hung(NAS, unknown))
     assert [finding.state[0] for finding in found(RULE, frames)] == [NAS.mount]
+
+
+def test_since_when_stays_while_it_lasts_until_it_was_before_the_last_minute():
+    """The time of the newest look differed by a second from block to block."""
+    first = of_blocks(1, REMOTE, us=3_700_000, times=1)
+    began = set()
+    for blocks in range(2, 11):
+        later = [replace(block, tables=hung(REMOTE, us=4_900_000 + 20_000 * blocks)) for block in of_blocks(blocks)[1:]]
+        (finding,) = found(RULE, [frame(95), *first, *later])
+        began.add(finding.began.mono_us)
+    assert began == {100_000_000 - 3_700_000}
+    (finding,) = found(RULE, [frame(95), *of_blocks(12, REMOTE)])
+    assert finding.began is None
+    assert "is stuck since before " in finding.summary
+    assert ", for 60 s or longer, on /mnt/nfs" in finding.summary

@@ -11,7 +11,7 @@ from bpftraces import each_bpftrace, tool
 from terminal import wait_for
 from workload import Capture, LoopDevice
 
-from latmon.model.measurements import JOURNALS, SYNCS, XFS_LOGS
+from latmon.model.measurements import JOURNAL_WRITERS, JOURNALS, SYNCS, XFS_LOGS
 
 TRACEFS = Path("/sys/kernel/tracing/events")
 pytestmark = [
@@ -63,7 +63,22 @@ def test_commits_and_syncs_are_counted_by_device_and_process(suite, tmp_path):
     assert commits.commits >= SYNCS_OF_WRITER - skipped
     assert commits.blocks >= commits.commits - skipped
     assert commits.total_us > 0
+    writes = written_by(frames, device.name, done.stdout.strip())
+    # Each write grows the file: its inode, and now and then its extents and a bitmap.
+    assert writes.operations >= SYNCS_OF_WRITER - skipped
+    assert SYNCS_OF_WRITER - skipped <= writes.blocks <= commits.blocks
     assert syncs.waited_us > 0
+
+
+def written_by(frames, device, pid):
+    """Return what a process has put into the journal."""
+    rows = [
+        writes
+        for frame in frames
+        for row, writes in frame[JOURNAL_WRITERS].items()
+        if row.device == device and row.process.endswith(f"/{pid}")
+    ]
+    return JOURNAL_WRITERS.value.sum_values(rows or [JOURNAL_WRITERS.value.make()])
 
 
 def summed(frames, device):

@@ -72,6 +72,8 @@ class _Hung(NamedTuple):
     """The processes that wait, NAME/PID, those with most time first."""
     ios: int | None
     """I/Os that its device completed in the last block; None: not counted."""
+    began_us: int | None = None
+    """When it began, as far as looks tell; None: before the window."""
     times: int = 1
     """How often it was frozen within `window_us`; 1: without a break."""
     window_us: int = 0
@@ -116,7 +118,14 @@ def _lasting(facts: Facts, limits: Thresholds) -> Iterator[_Hung]:
         if lasted_us >= limits["lasting_us"] and lasted_us > longest.get(row[:-1], (0, row))[0]:
             longest[row[:-1]] = lasted_us, row
     for lasted_us, row in longest.values():
-        yield _hung(facts, row, unbroken(facts.window, row), lasted_us)
+        blocks = unbroken(facts.window, row)
+        yield _hung(facts, row, blocks, lasted_us)._replace(began_us=_began_us(facts, row, blocks[-1]))
+
+
+def _began_us(facts: Facts, row: HungOperation, first: Block) -> int | None:
+    """Return when the operations began to hang, by the first block in which they did; None: before the window."""
+    time = first[HUNG_OPERATIONS][row]
+    return first.end_us - time.lasted_us if time.times or first is not facts.window[0] else None
 
 
 def _repeated(facts: Facts, limits: Thresholds) -> Iterator[_Hung]:
@@ -196,7 +205,10 @@ def _silent_finding(facts: Facts, hung: _Hung, limits: Thresholds) -> Finding:
     mount, kind, device = hung.file_system
     before = f"{device.removesuffix(':')}: " if device else ""
     op, server = _op(facts, hung), server_of(facts, mount)
-    since = facts.moment(facts.end_us - hung.lasted_us)
+    began = None if hung.began_us is None else facts.moment(hung.began_us)
+    since = clock((began or facts.moment(facts.end_us - hung.lasted_us)).wall)
+    if began is None:
+        since = f"before {since}"
     is_known = is_known_mount(mount)
     candidates = [] if is_known else _candidates(facts, hung)
     where = (mount if is_known else " or ".join(candidates)) or f"a {kind} mount"
@@ -204,7 +216,7 @@ def _silent_finding(facts: Facts, hung: _Hung, limits: Thresholds) -> Finding:
     programs = list(by_program(hung.rows))
     others = len(programs) - 1
     are = f" and {counted(others, 'other program')} are" if others else " is"
-    stuck = f"stuck since {clock(since.wall)}, for {spelled(hung.lasted_us)}"
+    stuck = f"stuck since {since}, for {spelled(hung.lasted_us)}{' or longer' if began is None else ''}"
     doing = f" in {op}" if op else ""
     silent = f"its server{f' ({server})' if server else ''} does not answer"
     name = within(programs[0].name or "a program", _NAME_CELLS)
@@ -227,11 +239,11 @@ def _silent_finding(facts: Facts, hung: _Hung, limits: Thresholds) -> Finding:
         1.0,
         short=short_text(
             device.removesuffix(":"),
-            f"{name} stuck{doing} on {place} since {clock(since.wall)}",
+            f"{name} stuck{doing} on {place} since {since}",
             f": {within(server, _NAME_CELLS)} is silent" if server else ": its server is silent",
         ),
         state=(mount, ""),
-        began=since,
+        began=began,
     )
 
 
