@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from latmon.analysis.attribution import whole_path
 from latmon.findings.facts import Block, Facts
@@ -20,6 +21,7 @@ from latmon.model.measurements.file_sleeps import FileSleep
 from latmon.model.measurements.server_waits import WaitedTime
 from latmon.support.units import part
 
+_TRACED = MappingProxyType({"create": "open"})
 _MOST = 0.5
 """Share of the time of its sleeps from which on an operation or a file is named."""
 
@@ -69,6 +71,11 @@ class Sleeper:
     def share_text(self) -> str:
         """Return its share of the time, or how many threads sleep at a time."""
         return f"{part(self.waiting)} of the time" if self.waiting <= 1 else f"in {self.waiting:.1f} threads at a time"
+
+
+def traced_op(op: str) -> str:
+    """Return what the tracer calls an operation, which knows one that opens a file only as an open."""
+    return _TRACED.get(op, op)
 
 
 def _most_of(times: Counter[str], whole_us: int) -> str:

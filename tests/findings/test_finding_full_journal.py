@@ -117,6 +117,20 @@ def test_the_lock_of_a_directory_that_such_a_thread_has_is_explained_and_so_are_
     assert [finding.id for finding in unexplained(findings)] == [RULE]
 
 
+@pytest.mark.parametrize("has_waiter", [True, False])
+def test_traced_opens_that_wait_for_the_directory_are_explained_too(has_waiter):
+    """They came before the journal as soon as they were traced."""
+    files = {FileSeries("loop0", "open", MOUNT, "ext4", "device"): hist({167_000: 18})}
+    times = {
+        FilePart("loop0", "open", MOUNT, "ext4", name): us for name, us in (("lock", 2_500_000), ("own I/O", 420_000))
+    }
+    rows = {row: time for row, time in SEEN.items() if has_waiter or row != BEHIND}
+    frames = blocks(rows, files=files, file_times=times)
+    findings = [finding for rule in (RULE, "not-the-disk") for finding in found(rule, frames, [LOOP0])]
+    assert {finding.id for finding in findings} == {RULE, "not-the-disk"}
+    assert [finding.id for finding in unexplained(findings)] == [RULE]
+
+
 def test_a_lock_whose_holder_waits_for_something_else_is_a_finding_of_its_own():
     lock = BEHIND._replace(device="loop0", mount=MOUNT, op="read", file="x", process="searchapi/5")
     rows = {**SEEN, lock: WaitedTime(4_000_000, 300)}

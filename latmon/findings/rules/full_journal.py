@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from latmon.analysis.attribution import FileRow, file_rows
 from latmon.findings.facts import Facts
-from latmon.findings.file_sleeps import Sleeper, sleepers
+from latmon.findings.file_sleeps import Sleeper, sleepers, traced_op
 from latmon.findings.programs import Program, by_program
 from latmon.findings.rule import (
     PLAIN_PATH,
@@ -87,11 +87,7 @@ class _Full(NamedTuple):
     @property
     def row(self) -> FileRow | None:
         """Return the traced operation in which the program waits most."""
-        return next((row for row in self.rows if row.op == _TRACED.get(self.waiter.op, self.waiter.op)), None)
-
-
-_TRACED = {"create": "open"}
-"""Operation -> what the tracer calls it."""
+        return next((row for row in self.rows if row.op == traced_op(self.waiter.op)), None)
 
 
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:

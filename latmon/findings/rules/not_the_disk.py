@@ -17,7 +17,7 @@ from typing import NamedTuple
 from latmon.analysis.attribution import FileRow, file_rows, whole_path
 from latmon.findings.evidence import nfs_facts, split_facts
 from latmon.findings.facts import Block, Facts
-from latmon.findings.file_sleeps import Sleeper, sleepers
+from latmon.findings.file_sleeps import Sleeper, sleepers, traced_op
 from latmon.findings.programs import Program, by_program
 from latmon.findings.rule import (
     FILE_TIMES,
@@ -120,11 +120,13 @@ def _has_files(block: Block) -> bool:
 
 
 def _is_slow(locked: _Locked, limits: Thresholds) -> bool:
+    latency = locked.row.latency
+    p99_or_mean_us = latency.quantile(0.99) or latency.mean or 0  # few operations have no p99
     return (
         locked.share(LOCK) >= limits["share"]
         and locked.waiting >= limits["waiting"]
         and locked.us >= limits["waited_us"]
-        and (locked.row.latency.quantile(0.99) or 0) >= limits["slow_us"]
+        and p99_or_mean_us >= limits["slow_us"]
     )
 
 
@@ -185,19 +187,28 @@ def _sampled_finding(facts: Facts, waiter: Sleeper, waiters: Sequence[Sleeper]) 
         _REFUTED,
         min(1.0, waiter.waiting),
         short=_short(its.device, waiter, "", holders),
-        explained_by=_behind_journal(facts, waiter, holders),
+        explained_by=_behind_journal(facts, its, waiter.waited_us, _names(waiter, holders)),
     )
 
 
-def _behind_journal(facts: Facts, waiter: Sleeper, holders: Sequence[_Holder]) -> tuple[str, ...]:
-    """Return the rule about the journal, where threads of the program or of one that has the lock wait for that."""
-    names = {waiter.program.name, *(holder.program.name for holder in holders)}
+def _names(waiter: Sleeper, holders: Sequence[_Holder]) -> frozenset[str]:
+    return frozenset((waiter.program.name, *(holder.program.name for holder in holders)))
+
+
+def _behind_journal(
+    facts: Facts, file_system: FileSystem, locked_us: int, names: frozenset[str] | None
+) -> tuple[str, ...]:
+    """Return the rule about the journal, where those who may have the lock wait for that.
+
+    `names`: the program that waits for the lock, which may have it in another thread, and those that have it; None:
+    neither is known, it may be any program on the file system.
+    """
     in_journal_us = sum(
         sleeper.waited_us
         for sleeper in sleepers(facts, (JOURNAL, LOG_SPACE), 0.0)
-        if sleeper.program.name in names and sleeper.file_system == waiter.file_system
+        if sleeper.file_system == file_system and (names is None or sleeper.program.name in names)
     )
-    return ("full-journal",) if in_journal_us >= _OF_LOCK * waiter.waited_us else ()
+    return ("full-journal",) if in_journal_us >= _OF_LOCK * locked_us else ()
 
 
 def _lock_of(waiter: Sleeper) -> str:
@@ -282,7 +293,7 @@ def _traced_finding(facts: Facts, locked: _Locked, waiters: Sequence[Sleeper]) -
         and operation.split
         and operation.split.wait == LOCK
     ]
-    waiters = [waiter for waiter in waiters if waiter.op in ("", locked.op)]
+    waiters = [waiter for waiter in waiters if traced_op(waiter.op) in ("", locked.op)]
     waiter = waiters[0] if waiters else None
     path = _file_of(slow) or (waiter.file if waiter is not None else "")
     holders = _sampled_holders(facts, waiter) if waiter is not None else []
@@ -308,7 +319,7 @@ def _traced_finding(facts: Facts, locked: _Locked, waiters: Sequence[Sleeper]) -
             f"{locked.op}s wait for a lock {part(locked.share(LOCK))} of their time",
             ", not for the disk",
         ),
-        explained_by=_behind_journal(facts, waiter, holders) if waiter is not None else (),
+        explained_by=_behind_journal(facts, its, locked.us, None if waiter is None else _names(waiter, holders)),
     )
 
 
