@@ -41,6 +41,7 @@ def test_of_d_scripts_on_linux_only_waiters_and_threads_are_traced():
         "sizes",
         "files",
         "journals",
+        "journal_writers",
         "syncs",
         "xfs_logs",
     }
