@@ -25,7 +25,8 @@ from latmon.support.trust import environment
 from latmon_backends.probe.events import Event, Printed, UndecodedLine
 
 # The tool gets SIGTERM when file 3, our end of its standard input, closes. If detaching takes it too long, it gets
-# SIGALRM, whose status shows that the shim ended it, and SIGKILL. SIGCONT, because a stopped process takes no SIGALRM.
+# SIGALRM, whose status shows that the shim ended it, and SIGKILL. SIGCONT, because a stopped process takes no SIGALRM;
+# a moment before SIGKILL, which would overtake a SIGALRM that the tool blocks just then (dash does while it forks).
 # A line there asks it to end and gives it the time that it takes. An abort must not leave a core behind. What waits
 # must not keep the tool's output open, or its end is seen late; `read`, not `cat`, because no process is left over when
 # the tool ends first. A process beside it is looked for each 5 s.
@@ -35,7 +36,7 @@ _SHIM = (
     "for w in {ends}; do "
     "(case $w in input) while read -r _; do kill -TERM $p; done <&3 ;; *) while kill -0 $w; do sleep 5; done ;; esac; "
     "kill -TERM $p; sleep {grace_s}; "
-    "kill -CONT $p; kill -ALRM $p; kill -KILL $p) >/dev/null 2>&1 & "
+    "kill -CONT $p; kill -ALRM $p; sleep 0.1; kill -KILL $p) >/dev/null 2>&1 & "
     'c="$c $!"; done; '
     "wait $p; r=$?; kill $c 2>/dev/null; {after}exit $r"
 )
