@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
@@ -91,7 +93,8 @@ class Level(NamedTuple):
         return self.ios_per_s * self.latency_us / 1e6
 
 
-class Plateau(NamedTuple):
+@dataclass(frozen=True)
+class Plateau:
     """A rate that was the same in consecutive intervals up to now, while I/Os were always in flight."""
 
     stream: Stream
@@ -113,13 +116,13 @@ class Plateau(NamedTuple):
     def lasted_us(self) -> int:
         return sum(frame.span_us for frame in self.frames)
 
-    @property
+    @cached_property
     def deep(self) -> list[FrameRate]:
         """Return the intervals with nearly as many in flight as the deepest one."""
         least = _DEEP * max(frame.depth for frame in self.frames)
         return [frame for frame in self.frames if frame.depth >= least]
 
-    @property
+    @cached_property
     def per_s(self) -> float:
         """Return the median of the rate in its unit while many are in flight."""
         return median(self.rates(self.kind))
@@ -166,25 +169,20 @@ class Plateau(NamedTuple):
     def variation(self) -> float:
         return variation(self.rates(self.kind))
 
-    @property
+    @cached_property
     def stationary(self) -> list[FrameRate]:
         """Return the intervals in which Little's law holds: the load did not change at their ends."""
         law = [(frame, frame.ios * frame.latency_us / 1e6) for frame in self.frames]
         return [frame for frame, by_law in law if abs(by_law / frame.depth - 1) <= _LAW]
 
-    @property
+    @cached_property
     def levels(self) -> tuple[Level, Level] | None:
         """Return the intervals with few and those with many in flight; None where one of both kinds is missing."""
         frames = self.stationary
-        low = _level([frame for frame in frames if frame.depth < self.middle])
-        high = _level([frame for frame in frames if frame.depth >= self.middle])
+        middle = _middle(frames)
+        low = _level([frame for frame in frames if frame.depth < middle])
+        high = _level([frame for frame in frames if frame.depth >= middle])
         return None if low is None or high is None else (low, high)
-
-    @property
-    def middle(self) -> float:
-        """Return the depth between few and many."""
-        depths = [frame.depth for frame in self.stationary]
-        return math.sqrt(min(depths) * max(depths)) if depths else 0.0
 
     @property
     def mean_us(self) -> float:
@@ -214,7 +212,9 @@ class Plateau(NamedTuple):
     @property
     def changes(self) -> int:
         """Return how often the depth changed between few and many."""
-        are_deep = [frame.depth >= self.middle for frame in self.stationary]
+        frames = self.stationary
+        middle = _middle(frames)
+        are_deep = [frame.depth >= middle for frame in frames]
         return sum(is_deep != was_deep for was_deep, is_deep in pairwise(are_deep))
 
 
@@ -266,7 +266,8 @@ def plateau_of(facts: Facts, stream: Stream, frames: Sequence[FrameRate], limits
     chosen = longest[-1] if _is_large(longest[0]) else longest[0]
     others = [plateau.per_s for plateau in longest if plateau is not chosen]
     rates, now = _earlier_rates(facts, chosen), stream.rate_in(facts.window[-1])
-    return chosen._replace(
+    return replace(
+        chosen,
         before=next((rate for rate in rates if now is not None and _is_like(rate, now, chosen.kind)), None),
         highest=rates[0] if rates else None,
         other_per_s=others[0] if others else None,
@@ -367,6 +368,12 @@ def _is_flat(plateau: Plateau, most: float) -> bool:
     ratios = [frame.per_s(plateau.kind) / limit for frame in plateau.frames]
     highest = sorted(ratios)[-1 - len(ratios) // _ONE_IN]
     return sum(ratios) / len(ratios) >= 1 - _LESS and highest <= 1 + 2 * most
+
+
+def _middle(frames: Sequence[FrameRate]) -> float:
+    """Return the depth between few and many of these intervals; 0 where there are none."""
+    depths = [frame.depth for frame in frames]
+    return math.sqrt(min(depths) * max(depths)) if depths else 0.0
 
 
 def _level(frames: Sequence[FrameRate]) -> Level | None:

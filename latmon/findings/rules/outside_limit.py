@@ -153,7 +153,7 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
 def _held(facts: Facts, stream: Stream, limits: Thresholds) -> _Held | None:
     """Return the I/Os of a stream as held by a limit; None where nothing shows that."""
     frames = full_frames(facts, stream, limits)
-    if not frames or _is_limited_below(facts, stream.device):
+    if not _may_be_held(frames, limits) or _is_limited_below(facts, stream.device):
         return None
     plateau = plateau_of(facts, stream, frames, limits)
     passing = passing_ops(facts, plateau) if plateau is not None and stream.op else []
@@ -163,6 +163,12 @@ def _held(facts: Facts, stream: Stream, limits: Thresholds) -> _Held | None:
     if held is None and (stream.op or not _is_varied(frames, limits["deeper"])):
         held = _by_past(plateau, passing, limits)
     return held
+
+
+def _may_be_held(frames: Sequence[FrameRate], limits: Thresholds) -> bool:
+    """Return whether these intervals last long enough with I/Os that are slow enough: most need no further look."""
+    lasted_us = sum(frame.span_us for frame in frames)
+    return lasted_us >= limits["lasting_us"] and any(frame.latency_us >= limits["slow_us"] for frame in frames)
 
 
 def _is_varied(frames: Sequence[FrameRate], times: float) -> bool:
