@@ -134,7 +134,6 @@ def test_it_may_come_first_and_end():
     ("quiet", "busy", "blocks"),
     [
         pytest.param(BUSY, BUSY, (6, 6), id="always busy"),
-        pytest.param(QUIET, BUSY, (11, 1), id="a burst"),
         pytest.param(QUIET, ((WEB, 500, 210), (BACKUP, 2000, 3000)), (6, 6), id="nobody waits"),
         pytest.param(QUIET, ((WEB, 5, 2000), (BACKUP, 2000, 3000)), (6, 6), id="too few to know"),
         pytest.param(QUIET, ((WEB, 1500, 2000), (BACKUP, 2000, 3000)), (6, 6), id="more I/Os of its own"),
@@ -233,3 +232,10 @@ def test_without_latencies_by_cgroup_it_is_not_evaluated():
     for issuers in ({}, counted):
         assert not_evaluated(facts_of([frame(100, tables={measurements.ISSUERS: issuers})]))["issuers"] == (RULE,)
     assert "issuers" not in not_evaluated(facts_of([frame(100, tables={measurements.ISSUERS: issued(*QUIET)})]))
+
+
+def test_one_that_was_busy_for_a_single_block_is_a_notice():
+    (finding,) = found(RULE, loads(QUIET, BUSY, blocks=(11, 1)), [SDA])
+    assert finding.severity == "notice"
+    (finding,) = found(RULE, loads(QUIET, BUSY, blocks=(10, 2)), [SDA])
+    assert finding.severity == "warning"

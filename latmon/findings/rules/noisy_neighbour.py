@@ -15,6 +15,7 @@ from typing import NamedTuple
 from latmon.findings.facts import Block, Facts
 from latmon.findings.rule import (
     ISSUERS,
+    NOTICE,
     WARNING,
     Fact,
     Finding,
@@ -39,7 +40,7 @@ _QUIET = 0.1
 _OF_PEAK = 0.85
 """Share of its highest mean number of I/Os in flight from which on a cgroup is busy in all of a block."""
 _NEARLY = 0.95
-"""Two blocks of 5 s may be some milliseconds short of 10 s."""
+"""Blocks of 5 s may be some milliseconds short."""
 _MORE = 2.0
 """How many times as many, or as large, the others' own I/Os may become."""
 _MEDIAN = 1.5
@@ -125,7 +126,7 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
         names = dict.fromkeys(group for part in parts for group in part.groups if group != OTHERS)
         found = [neighbour for group in names if (neighbour := _neighbour(group, parts, limits)) is not None]
         if found:
-            yield _finding(name, max(found, key=lambda neighbour: neighbour.waited_us), facts)
+            yield _finding(name, max(found, key=lambda neighbour: neighbour.waited_us), facts, limits)
 
 
 def _table(block: Block) -> _Table:
@@ -170,7 +171,8 @@ def _neighbour(group: str, parts: list[_Part], limits: Thresholds) -> _Neighbour
             busy.append(here)
         elif own <= _QUIET * whole:
             quiet.append(here)
-    if _length_us(busy) < limits["lasting_us"] or _length_us(quiet) < limits["lasting_us"] / 2:
+    least_us = _NEARLY * limits["lasting_us"] / 2
+    if min(_length_us(busy), _length_us(quiet)) < least_us:
         return None
     busy = _wholly_busy(busy, group, _NEARLY * limits["lasting_us"])
     busy_us, quiet_us = _length_us(busy), _length_us(quiet)
@@ -231,14 +233,15 @@ def _victim(slow: _Done, quick: _Done, behind: float | None, limits: Thresholds)
     return _Victim(slow, quick, (mean - before) * slow.latency.count, behind)
 
 
-def _finding(device: str, neighbour: _Neighbour, facts: Facts) -> Finding:
+def _finding(device: str, neighbour: _Neighbour, facts: Facts, limits: Thresholds) -> Finding:
+    """Return the finding: a warning once it was busy for long enough, a notice before."""
     first, more = neighbour.victims[0], len(neighbour.victims) - 1
     also = f" and {counted(more, 'more cgroup')}" if more else ""
     slower = sum(victim.busy.time_us for victim in neighbour.victims)
     name = neighbour.done.issuer.name
     return Finding(
         ID,
-        WARNING,
+        WARNING if neighbour.busy_us >= _NEARLY * limits["lasting_us"] else NOTICE,
         device,
         f"{device}: {first.words}{also} take {first.times:.1f} x as long while {name} is busy, "
         f"which then has {part(neighbour.share)} of the device's time",
@@ -320,7 +323,7 @@ RULE = Rule(
         "behind": Threshold(
             0.2, "share", "of the others' time the device serves the neighbour's I/Os at least, where that was traced"
         ),
-        "lasting_us": Threshold(10_000_000, "us", "busy at least, and half of that quiet: no burst"),
+        "lasting_us": Threshold(10_000_000, "us", "busy at least, half of that for a notice, and half of that quiet"),
     },
     explained_by=("swap-thrash",),
 )
