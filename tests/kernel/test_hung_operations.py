@@ -19,7 +19,7 @@ from latmon.model.measurements.file_sleeps import FileSleep, JournalOf, LockHold
 from latmon.model.measurements.hung_operations import HungOperation, HungTime
 from latmon.model.measurements.server_waits import FileServer, ServerWait
 from latmon.recording.validate import MAX_LABEL
-from latmon_backends.kernel import file_servers, hung_operations, journal_sizes
+from latmon_backends.kernel import file_servers, hung_operations, journal_sizes, mount_namespaces
 from latmon_backends.kernel.bounded_sums import tables_between
 from latmon_backends.kernel.hung_operations import HangReader
 
@@ -373,8 +373,8 @@ def in_containers(host, monkeypatch, pids):
         host.file(pid, 4, 900)
         put(host.proc / str(pid) / "mountinfo", "900 27 7:0 / /data rw - ext4 /dev/loop0 rw\n")
     paths = []
-    read = hung_operations._beginning
-    monkeypatch.setattr(hung_operations, "_beginning", lambda path: paths.append(path) or read(path))
+    read = mount_namespaces._beginning
+    monkeypatch.setattr(mount_namespaces, "_beginning", lambda path: paths.append(path) or read(path))
     waits = hung_operations.look(host.proc, host.sys, host.mounts, 0).waits
     return waits, paths
 
@@ -396,7 +396,7 @@ def test_the_mounts_of_some_containers_are_read(host, monkeypatch):
 
 
 def test_of_a_container_with_too_many_mounts_the_first_ones_are_read(host, monkeypatch):
-    monkeypatch.setattr(hung_operations, "_MOST_NAMESPACE_BYTES", 1 << 16)
+    monkeypatch.setattr(mount_namespaces, "_MOST_BYTES", 1 << 16)
     host.namespace(7, 2)
     host.thread(7, 7, FROZEN_WRITE)
     host.file(7, 4, 90_000)

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from latmon.capture.mounts import Mount, Mounts, MountTable, mount_name, mounts_of
+from latmon.capture.mounts import Mount, Mounts, MountTable, mount_name
 from latmon.model.measurements import DAMAGED_FILES
 from latmon.model.measurements.file_system_errors import DamagedFile
 from latmon.model.table import Tables
@@ -24,6 +25,7 @@ from latmon.support.paths import content, resolved
 from latmon_backends.kernel.block_devices import whole_disk
 from latmon_backends.kernel.bounded_sums import BoundedSums
 from latmon_backends.kernel.file_system_errors import Inode
+from latmon_backends.kernel.mount_namespaces import MountNamespaces
 from latmon_backends.kernel.paced_looks import PacedLooks, Run
 from latmon_backends.kernel.processes import pids, row_name_of
 
@@ -56,6 +58,7 @@ class DamagedFileReader(PacedLooks[Look]):
     ) -> None:
         super().__init__("damaged files", [BoundedSums(DAMAGED_FILES, int)], run, now_us)
         self._proc, self._sys, self._mounts = proc, sys, mounts
+        self._lock = threading.Lock()
         self._reported: Counter[Inode] = Counter()
         self._last = Look(0, 0)
 
@@ -66,12 +69,13 @@ class DamagedFileReader(PacedLooks[Look]):
 
     def report(self, inodes: Mapping[Inode, int]) -> None:
         """Take the files that new lines of the kernel's log are about."""
-        if inodes:
-            self._reported = self._reported + Counter(inodes)  # another one: a look may read the last one
+        with self._lock:
+            self._reported.update(inodes)
 
     def look(self, mono_us: int, _before: Look | None) -> Look:
         begun_ns = time.thread_time_ns()
-        reported, self._reported = self._reported, Counter()
+        with self._lock:
+            reported, self._reported = self._reported, Counter()
         inodes = dict(reported.most_common(_MOST_INODES))
         files = _open_files(self._proc, self._sys, self._mounts.read(), inodes)
         reports = {file: inodes[inode] for inode, file in files.items()}
@@ -85,12 +89,11 @@ def _open_files(proc: Path, sys: Path, mounts: Mounts, inodes: Mapping[Inode, in
     """Return the damaged files that processes have open, each with the first of these processes."""
     files: dict[Inode, DamagedFile] = {}
     numbers = {inode.number for inode in inodes}
+    namespaces = MountNamespaces(proc)
     for pid in pids(proc)[:_MOST_PROCESSES]:
-        for number, path, mount_id in _files_of(proc, pid, numbers):
-            mount = mounts.by_number_of_mount.get(mount_id) or mounts_of(proc, str(pid)).by_number_of_mount.get(
-                mount_id
-            )
-            for disk in _disks(mounts, mount, sys) if mount is not None else ():
+        for (number, mount_id), path in _files_of(proc, pid, numbers).items():
+            mount = mounts.by_number_of_mount.get(mount_id) or namespaces.mounts_of(str(pid)).get(mount_id)
+            for disk in _disks(mounts, mount, sys):
                 inode = Inode(disk, number)
                 if inode in inodes and inode not in files:
                     files[inode] = DamagedFile(disk, mount_name(path), row_name_of(proc, pid))
@@ -99,12 +102,16 @@ def _open_files(proc: Path, sys: Path, mounts: Mounts, inodes: Mapping[Inode, in
     return files
 
 
-def _files_of(proc: Path, pid: int, numbers: set[int]) -> Iterator[tuple[int, str, int]]:
-    """Yield inode, path and mnt_id of the open files of a process that have one of these inodes."""
+def _files_of(proc: Path, pid: int, numbers: set[int]) -> dict[tuple[int, int], str]:
+    """Return the open files of a process that have one of these inodes: inode and mnt_id -> path.
+
+    A process may have the same file open thousands of times, which is one then.
+    """
+    files: dict[tuple[int, int], str] = {}
     try:
         descriptors = os.listdir(f"{proc}/{pid}/fd")  # noqa: PTH208 - no paths of thousands
     except OSError:
-        return
+        return files
     for descriptor in descriptors[:_MOST_FILES]:
         try:
             path = os.readlink(f"{proc}/{pid}/fd/{descriptor}")  # noqa: PTH115
@@ -115,10 +122,13 @@ def _files_of(proc: Path, pid: int, numbers: set[int]) -> Iterator[tuple[int, st
         info = content(f"{proc}/{pid}/fdinfo/{descriptor}")
         inode, mount = _INODE.search(info), _MOUNT_ID.search(info)
         if inode is not None and mount is not None and int(inode[1]) in numbers:
-            yield int(inode[1]), path, int(mount[1])
+            files.setdefault((int(inode[1]), int(mount[1])), path)
+    return files
 
 
-def _disks(mounts: Mounts, mount: Mount, sys: Path) -> Iterator[str]:
-    """Yield the disks that a mount's file system is on."""
+def _disks(mounts: Mounts, mount: Mount | None, sys: Path) -> Iterator[str]:
+    """Yield the disks that a mount's file system is on: none of one with a server, whose source may be any path."""
+    if mount is None or mount.is_remote:
+        return
     for directory in mounts.block_directories(mount, sys):
         yield whole_disk(sys, resolved(directory).name.replace("!", "/"))

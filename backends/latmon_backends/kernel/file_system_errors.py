@@ -45,7 +45,8 @@ _COUNTER = re.compile(r"^(\w+) (\d{1,18})$", re.MULTILINE)
 _EXT4_ERRORS: Mapping[str, str | None] = MappingProxyType({"2": FAILED_IO, "3": None, "6": None})
 """ext4's code of its last error (fs/ext4/ext4.h): EIO, ENOMEM, ENOSPC; all others are of its structures."""
 _ERRORS_OF_DEVICE = re.compile(
-    r"BTRFS \w+ \(device [^)]*\): bdev /dev/\S+ errs: wr (\d+), rd (\d+), flush (\d+), corrupt (\d+)"
+    r"BTRFS \w+ \(device [^)]*\): bdev /dev/\S+ errs: "
+    r"wr (\d{1,18}), rd (\d{1,18}), flush (\d{1,18}), corrupt (\d{1,18})\b"
 )
 """The counters of a device in the order of _BTRFS_COUNTERS."""
 _LINES: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
@@ -73,8 +74,10 @@ _LINES: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
 )
 """Beginning of a line, what logs it, and the error: empty for CORRUPT_METADATA; the first that matches counts."""
 _INODE = re.compile(
-    r"BTRFS \w+ \(.*?\): csum failed root -?\d+ ino (\d{1,20})\b|EXT4-fs error \(.*?\): .*\binode #(\d{1,20})\b"
+    r"BTRFS \w+ \(.*?\): csum failed root -?\d+ ino (\d{1,20})\b"
+    r"|EXT4-fs error \(device [^)]*\): \w+:\d+: inode #(\d{1,20}):"
 )
+"""Beginnings of lines: what follows of ext4 has names of programs and files, which any user can choose."""
 
 
 class Inode(NamedTuple):

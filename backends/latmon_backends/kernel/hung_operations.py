@@ -55,6 +55,7 @@ from latmon.support.text import clean_path
 from latmon_backends.kernel.bounded_sums import BoundedSums
 from latmon_backends.kernel.file_servers import FoundServers, file_servers
 from latmon_backends.kernel.journal_sizes import JournalSizes
+from latmon_backends.kernel.mount_namespaces import MountNamespaces
 from latmon_backends.kernel.paced_looks import LEAST_US, PacedLooks, Run
 from latmon_backends.kernel.processes import pids, row_name_of
 from latmon_backends.kernel.silent_mounts import ServedIos, silent_mount
@@ -70,8 +71,6 @@ _MAX_FILE = 256
 """Characters of the path of a file, in a recording too."""
 _MOST_OF_PROCESS = 20
 """Threads of one process that are looked at: hundreds that wait leave room for other programs."""
-_MOST_NAMESPACES, _MOST_NAMESPACE_BYTES = 16, 1 << 20
-"""Other mount namespaces of which a look reads the mounts, and bytes of each: 1 MiB has about 7,000 mounts."""
 _WALK_SHARE = 200
 """All threads are looked at after so many times the CPU time that it takes: 0.5 % of a CPU."""
 _WATCHED_LOOKS = 10
@@ -384,7 +383,8 @@ def look(proc: Path, sys: Path, mount_table: MountTable, mono_us: int, before: L
             operation = was.operation._replace(row=None, file=None)
             waits[thread] = _Wait(b"", switches, operation, mono_us, was.looks_since + 1)
     holders = frozenset(_holders(proc, functions, waits, mounts)) if is_walk else frozenset()
-    journals = mounts.journals(wait.operation.sleep for wait in waits.values() if not wait.looks_since)
+    asleep = (wait.operation.sleep for wait in waits.values() if not wait.looks_since)
+    journals = mounts.journals(asleep, mono_us)
     spent_us = (time.thread_time_ns() - begun_ns - walked_ns) // 1000
     servers, servers_due_us = _file_servers(proc, mount_table, mono_us, before, waits)
     return Look(
@@ -609,15 +609,6 @@ def _is_of_files(stack: bytes) -> bool:
     return bool(_OF_FILES.match(next(callers, b"")))
 
 
-def _beginning(mountinfo: Path) -> bytes:
-    """Return the first bytes of a file of mounts; none where it can't be read."""
-    try:
-        with mountinfo.open("rb") as file:
-            return file.read(_MOST_NAMESPACE_BYTES)
-    except OSError:
-        return b""
-
-
 class _MountsOfThreads:
     """Mounts of what threads wait for, of one look."""
 
@@ -628,8 +619,7 @@ class _MountsOfThreads:
         """As of this look, where it had to find a mount among several."""
         self.sizes = JournalSizes() if before is None else before.sizes
         self._disks: dict[int, str] = {}
-        self._others: dict[str, Mapping[int, Mount]] = {}
-        """Mounts of other namespaces, by the namespace."""
+        self._namespaces = MountNamespaces(proc)
 
     def of_call(self, pid: str, call: Call | None) -> Mount | None:
         """Return the mount of the file that a system call works on; None: not known."""
@@ -670,7 +660,7 @@ class _MountsOfThreads:
         """
         if mount is not None:
             return mount if kinds.fullmatch(mount.kind) else None
-        if not self._is_own_namespace(pid):
+        if not self._namespaces.is_own(pid):
             return None
         mounts = [mount for mount in self._own.usual.values() if kinds.fullmatch(mount.kind)]
         if len(mounts) <= 1:
@@ -680,11 +670,11 @@ class _MountsOfThreads:
 
     def is_here(self, pid: str, call: Call | None) -> bool:
         """Return whether a thread may wait for one of this host's mounts: by a path, in this mount namespace."""
-        return self.of_call(pid, call) is None and self._is_own_namespace(pid)
+        return self.of_call(pid, call) is None and self._namespaces.is_own(pid)
 
     def only_one_of_kind(self, pid: str, kind: str) -> Mount | None:
         """Return the only mount of a type; of several that of the files that the process has open to write, or None."""
-        if not self._is_own_namespace(pid):
+        if not self._namespaces.is_own(pid):
             return None
         mounts = [mount for mount in self._own.usual.values() if mount.kind == kind]
         if len(mounts) <= 1:
@@ -692,7 +682,7 @@ class _MountsOfThreads:
         mount = self._of_open_files(pid)
         return mount if mount is not None and mount.kind == kind else None
 
-    def journals(self, sleeps: Iterable[FileSleep | None]) -> dict[JournalOf, int]:
+    def journals(self, sleeps: Iterable[FileSleep | None], mono_us: int) -> dict[JournalOf, int]:
         """Return the journals that threads wait for, with their sizes where these are known by now."""
         journals: dict[JournalOf, int] = {}
         names = {sleep.mount for sleep in sleeps if sleep is not None and sleep.mount and sleep.cause in _OF_JOURNALS}
@@ -700,7 +690,7 @@ class _MountsOfThreads:
             name = mount_name(mount.point)
             if name not in names:
                 continue
-            self.sizes = self.sizes.with_size_of(mount)
+            self.sizes = self.sizes.with_size_of(mount, mono_us)
             size = self.sizes.bytes_of(mount.number)
             if size:
                 journals[JournalOf(self._disk(mount), name)] = size
@@ -722,19 +712,9 @@ class _MountsOfThreads:
         number = int(found[1])
         mount = self._own.by_number_of_mount.get(number)
         if mount is None:  # of another mount namespace: its path there is another one, or another file system's, here
-            there = self._in_namespace_of(pid).get(number)
+            there = self._namespaces.mounts_of(pid).get(number)
             mount = self._own.usual.get(there.number, _ELSEWHERE) if there is not None else _ELSEWHERE
         return mount
-
-    def _in_namespace_of(self, pid: str) -> Mapping[int, Mount]:
-        """Return the mounts in the namespace of a process, by mnt_id: each namespace is read once; none of too many."""
-        namespace = self._namespace(pid)
-        if namespace not in self._others:
-            if not namespace or len(self._others) >= _MOST_NAMESPACES:
-                return {}
-            text = _beginning(self._proc / pid / "mountinfo")
-            self._others[namespace] = Mounts(text).by_number_of_mount
-        return self._others[namespace]
 
     def _of_open_files(self, pid: str) -> Mount | None:
         """Return the mount of all files on block devices that a process has open to write; None: of none or several."""
@@ -750,17 +730,6 @@ class _MountsOfThreads:
             if mount is not None and self._disk(mount):
                 mounts[mount.number_of_mount] = mount
         return next(iter(mounts.values())) if len(mounts) == 1 and len(numbers) <= _MOST_FILES else None
-
-    def _namespace(self, pid: str) -> str:
-        """Return the mount namespace of a process; empty where it can't be read."""
-        try:
-            return os.readlink(f"{self._proc}/{pid}/ns/mnt")  # noqa: PTH115 - no paths of hundreds
-        except OSError:
-            return ""
-
-    def _is_own_namespace(self, pid: str) -> bool:
-        namespace = self._namespace(pid)
-        return bool(namespace) and namespace == self._namespace("self")
 
     @cached_property
     def _own(self) -> Mounts:
