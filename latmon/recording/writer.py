@@ -484,7 +484,7 @@ def _private_rows(table: AnyTable, rows: Mapping[Any, Any]) -> Mapping[Any, Any]
 
 
 def _hidden_cgroup(cgroup: str) -> str:
-    return cgroup if cgroup in ("/", OTHERS) else _hidden(cgroup)
+    return cgroup if cgroup in ("", "/", OTHERS) else _hidden(cgroup)
 
 
 def _empty(value: str | int) -> str | int:
@@ -492,7 +492,8 @@ def _empty(value: str | int) -> str | int:
 
 
 def _hidden_mount(mount: str) -> str:
-    return mount if mount == "/" or _NUMBER.fullmatch(mount) else _hidden(mount)
+    """Return a mount point without its name: one that isn't known stays so, else it would be a mount of its own."""
+    return mount if mount in ("", "/") or _NUMBER.fullmatch(mount) else _hidden(mount)
 
 
 _HIDDEN: Mapping[Meaning, Callable[[Any], Any]] = MappingProxyType(

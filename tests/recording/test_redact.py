@@ -26,9 +26,11 @@ from latmon.model.histogram import Histogram
 from latmon.model.inflight import InFlight, InFlightList
 from latmon.model.measurements import WAKEUPS
 from latmon.model.measurements.behind import Behind
+from latmon.model.measurements.file_sleeps import FileSleep
 from latmon.model.measurements.files import FilePart, FileSeries
 from latmon.model.measurements.issued_io import IssuedIO
 from latmon.model.measurements.issuers import Issuer
+from latmon.model.measurements.server_waits import WaitedTime
 from latmon.model.measurements.wakeups import Wakeups, by_thread
 from latmon.model.redaction import Redaction
 from latmon.recording.parts import RecordingLimits, Rotation
@@ -138,3 +140,13 @@ def test_nor_has_a_report(redacted, words, capfdbinary):
     assert main(["report", str(path), *words]) in (0, 4)
     text = capfdbinary.readouterr().out
     assert re.findall(rb"[^\"<>]*(?:sekret|4211777|10\.9\.8)[^\"<>]*", text) == []
+
+
+def test_a_mount_that_is_not_known_stays_unknown(tmp_path):
+    """It had a name of its own, so that rules took it for a second file system: one finding became three."""
+    rows = {FileSleep("", "", "ext4", "lock", "create", "", "sekret/7"): WaitedTime(5, 1)}
+    writer = Writer.create(tmp_path / "a.lmr", ORIGIN, redaction=Redaction())
+    writer.append(frame(0, tables={measurements.FILE_SLEEPS: rows}))
+    writer.close()
+    (read,) = (item for item in open_recording(tmp_path / "a.lmr") if isinstance(item, Frame))
+    assert list(read[measurements.FILE_SLEEPS]) == [FileSleep("", "", "ext4", "lock", "create", "", "")]
