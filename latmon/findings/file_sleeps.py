@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from latmon.analysis.attribution import whole_path
 from latmon.findings.facts import Block, Facts
-from latmon.findings.hangs import is_known_mount
+from latmon.findings.hangs import file_system_of, is_known_mount
 from latmon.findings.programs import Program, by_program
 from latmon.model import measurements
 from latmon.model.frame import FileSystem
@@ -97,7 +97,7 @@ def sleepers(
 def _sleepers(facts: Facts, causes: tuple[str, ...], waiting: float, left_out: frozenset[str]) -> list[Sleeper]:
     table = facts[measurements.FILE_SLEEPS]
     rows = [row for row in table if row.cause in causes and row.op not in left_out]
-    places = _places(table)
+    places = _places(facts, table)
     groups: dict[FileSystem, list[FileSleep]] = {}
     for row in rows:
         groups.setdefault(places[row], []).append(row)
@@ -109,9 +109,9 @@ def _sleepers(facts: Facts, causes: tuple[str, ...], waiting: float, left_out: f
     return sorted(found, key=lambda sleeper: (-sleeper.waited_us, sleeper.program))
 
 
-def _places(rows: Iterable[FileSleep]) -> dict[FileSleep, FileSystem]:
+def _places(facts: Facts, rows: Iterable[FileSleep]) -> dict[FileSleep, FileSystem]:
     """Return the file system of each row: of a call that waits for a directory's lock not even the type is known."""
-    places = {row: _place(row, rows) for row in rows}
+    places = {row: _place(facts, row, rows) for row in rows}
     of_programs: dict[str, set[FileSystem]] = {}
     for row, place in places.items():
         if is_known_mount(place.mount):
@@ -127,9 +127,9 @@ def _name(row: FileSleep) -> str:
     return row.process.rpartition("/")[0]
 
 
-def _place(row: FileSleep, rows: Iterable[FileSleep]) -> FileSystem:
+def _place(facts: Facts, row: FileSleep, rows: Iterable[FileSleep]) -> FileSystem:
     """Return the file system of a row, or of a call with a path that of other calls on the same type."""
-    own = FileSystem(row.mount, row.kind, row.device)
+    own = file_system_of(facts, row)
     if is_known_mount(row.mount) or not row.kind:
         return own
     host, name = row.mount, _name(row)
@@ -138,13 +138,9 @@ def _place(row: FileSleep, rows: Iterable[FileSleep]) -> FileSystem:
         for other in rows
         if is_known_mount(other.mount) and other.kind == row.kind and other.mount.startswith(host)
     ]
-    of_program = {_file_system(other) for other in alike if _name(other) == name}
-    places = of_program or {_file_system(other) for other in alike}
+    of_program = {file_system_of(facts, other) for other in alike if _name(other) == name}
+    places = of_program or {file_system_of(facts, other) for other in alike}
     return places.pop() if len(places) == 1 else own
-
-
-def _file_system(row: FileSleep) -> FileSystem:
-    return FileSystem(row.mount, row.kind, row.device)
 
 
 def _sleeper(
@@ -173,7 +169,7 @@ def _sleeper(
         op_us=op_us,
         cause_us=cause_us,
         file_us=file_us,
-        is_placed=all(not is_known_mount(row.mount) for row in rows) and bool(file_system.mount),
+        is_placed=all(not is_known_mount(row.mount) for row in rows) and is_known_mount(file_system.mount),
     )
 
 

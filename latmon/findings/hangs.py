@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from latmon.findings.evidence import host_before
 from latmon.findings.facts import Block, Facts
 from latmon.model.devices import HOST_SEPARATOR
-from latmon.model.frame import SERVER
+from latmon.model.frame import SERVER, FileSystem
 from latmon.model.measurements import FILE_SERVERS, HUNG_OPERATIONS
+from latmon.model.measurements.file_sleeps import FileSleep
 from latmon.model.measurements.hung_operations import HungOperation
 
 
 def is_known_mount(mount: str) -> bool:
     """Return whether a mount is known: in a fleet, that of a host alone (`HOST:`) is not."""
     return bool(mount) and not mount.endswith(HOST_SEPARATOR)
+
+
+def file_system_of(facts: Facts, row: FileSleep | HungOperation) -> FileSystem:
+    """Return the file system of a row; in a fleet the host (`HOST:`) stands for a device that isn't known."""
+    return FileSystem(row.mount, row.kind, row.device or host_before(facts, row.mount))
 
 
 def unbroken(window: Sequence[Block], row: HungOperation) -> list[Block]:

@@ -13,6 +13,7 @@ from latmon.model.measurements.file_sleeps import FileSleep, LockHolder
 from latmon.model.measurements.files import FilePart, FileSeries
 from latmon.model.measurements.nfs import NfsCalls, NfsOperation
 from latmon.model.measurements.server_waits import WaitedTime
+from latmon_backends.fleet.merge import HostFrame, merged_frame
 
 RULE = "not-the-disk"
 SDA = disk()
@@ -239,3 +240,38 @@ def test_without_parts_it_is_not_evaluated():
     assert missing["file times"] == (RULE,)
     assert "file times" not in not_evaluated(facts_of(load(LOCKED), [SDA]))
     assert "file times" not in not_evaluated(facts_of(load({}), [SDA], counted=("file_sleeps",)))
+
+
+def test_waits_of_a_fleet_are_of_their_host():
+    """Of a call with a path no mount is known: those of two hosts were one row, and of the mount of the first one."""
+    locked = FileSleep("sda", "/srv", "ext4", "lock", "write", "f", "maildrop/7")
+    hosts = (
+        {locked: WaitedTime(4_500_000, 30)},
+        {locked._replace(device="", mount="", file=""): WaitedTime(4_000_000, 30)},
+    )
+    frames = []
+    for window in range(4):
+        parts = [
+            HostFrame(f"db{at}", frame(100 + 5 * window, tables={measurements.FILE_SLEEPS: rows}), 0, number=at)
+            for at, rows in enumerate(hosts, 1)
+        ]
+        end = frame(100 + 5 * window)
+        merged, refused = merged_frame(parts, seq=window, wall=end.wall, mono_us=end.mono_us, dt_us=end.dt_us)
+        assert not refused
+        frames.append(merged)
+    first, second = found(RULE, frames, [disk("db1:sda")], backend="fleet")
+    assert first.summary.startswith("db1:sda: maildrop (pid 7) waits 90% of the time for the lock of db1:/srv/f")
+    assert second.summary.startswith(
+        "db2: maildrop (pid 7) waits 80% of the time for the lock of a file on a file system"
+    )
+
+
+def test_a_long_mount_of_a_host_is_named_by_its_end():
+    """The host was left out of the fleet."""
+    rows = {FileSleep("sda", "/" + "m" * 252 + "/db", "ext4", "lock", "write", "f", "w/7"): WaitedTime(4_500_000, 30)}
+    part = HostFrame("db1", frame(tables={measurements.FILE_SLEEPS: rows}), 0)
+    merged, refused = merged_frame([part], seq=0, wall=1.0, mono_us=100_000_000, dt_us=5_000_000)
+    ((row, _),) = merged[measurements.FILE_SLEEPS].items()
+    assert not refused
+    assert row.mount.startswith("db1:…m")
+    assert row.mount.endswith("/db")

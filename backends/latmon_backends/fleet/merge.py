@@ -81,8 +81,8 @@ def named(label: str, name: str) -> str:
 
 
 def _named_path(label: str, path: str) -> str:
-    """Return a cgroup's path with its host in front: of one that is too long for a recording the end."""
-    whole, front = f"{label}{HOST_SEPARATOR}{path}" if path else "", f"{label}{HOST_SEPARATOR}…"
+    """Return a path with its host in front: of one that is too long for a recording the end."""
+    whole, front = f"{label}{HOST_SEPARATOR}{path}", f"{label}{HOST_SEPARATOR}…"
     return whole if len(whole) <= MAX_LABEL else front + path[len(front) - MAX_LABEL :]
 
 
@@ -266,7 +266,11 @@ def _with_host(part: HostFrame) -> Frame:
         return named(label, name)
 
     def to_path(cgroup: str) -> str:
-        return _named_path(label, cgroup)
+        return _named_path(label, cgroup) if cgroup else ""
+
+    def to_mount(mount: str) -> str:
+        # one that isn't known, too: rows of two hosts would be one, and nothing says whose they are
+        return _named_path(label, mount)
 
     def to_each(listed: str) -> str:
         return ", ".join(map(to, listed.split(", ")))
@@ -277,7 +281,7 @@ def _with_host(part: HostFrame) -> Frame:
     limits, in_flight = frame.cgroup_limits, frame.in_flight
     new_names: dict[Meaning, Callable[[Any], Any]] = {
         Meaning.DEVICE: to,
-        Meaning.MOUNT: to,
+        Meaning.MOUNT: to_mount,
         Meaning.CGROUP: to_path,
         Meaning.NAME: to,
         Meaning.LISTED: to_each,
@@ -290,7 +294,7 @@ def _with_host(part: HostFrame) -> Frame:
         moved,
         outliers=tuple(replace(outlier, device=to(outlier.device)) for outlier in frame.outliers),
         thresholds_us=_with_names(frame.thresholds_us, to),
-        file_operations=tuple(_file_operation(operation, to) for operation in frame.file_operations),
+        file_operations=tuple(_file_operation(operation, to, to_mount) for operation in frame.file_operations),
         cgroup_limits=None if limits is None else tuple(_limit(cgroup_limit, to, to_path) for cgroup_limit in limits),
         host_context=_with_names(frame.host_context, to),
         outstanding=_with_names(frame.outstanding, to),
@@ -358,10 +362,12 @@ def _wall(seconds: float) -> float:
     return min(max(0.0, seconds), MAX_WALL)
 
 
-def _file_operation(operation: FileOperation, to: Callable[[str], str]) -> FileOperation:
+def _file_operation(
+    operation: FileOperation, to: Callable[[str], str], to_mount: Callable[[str], str]
+) -> FileOperation:
     its = operation.file_system
     return replace(
-        operation, file_system=its._replace(mount=to(its.mount), device=to(its.device)), disk=to(operation.disk)
+        operation, file_system=its._replace(mount=to_mount(its.mount), device=to(its.device)), disk=to(operation.disk)
     )
 
 

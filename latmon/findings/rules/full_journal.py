@@ -15,6 +15,7 @@ from typing import NamedTuple
 from latmon.analysis.attribution import FileRow, file_rows
 from latmon.findings.facts import Facts
 from latmon.findings.file_sleeps import Sleeper, sleepers, traced_op
+from latmon.findings.hangs import is_known_mount
 from latmon.findings.programs import Program, by_program
 from latmon.findings.rule import (
     PLAIN_PATH,
@@ -149,7 +150,7 @@ def _finding(facts: Facts, full: _Full) -> Finding:
     before = f"{its.device.removesuffix(':')}: " if its.device else ""
     size = f" ({show_size(full.size_bytes)})" if full.size_bytes else ""
     what = f"room in the {full.name}" if full.is_full else f"a transaction of the {full.name}"
-    where = f" on {its.mount}" if its.mount else ""
+    where = f" on {its.mount}" if is_known_mount(its.mount) else ""
     ops = f"{waiter.op}s" if waiter.op else "operations that change files"
     row = full.row
     time = "" if row is None or row.latency.mean is None else f", which take {spelled(row.latency.mean)} on average"
@@ -194,7 +195,7 @@ def _short(full: _Full) -> str:
 
 def _facts(facts: Facts, full: _Full) -> Iterator[Fact]:
     its, waiter = full.file_system, full.waiter
-    if its.mount:
+    if is_known_mount(its.mount):
         placed = "; its calls have paths, and are taken to be there as others are" if waiter.is_placed else ""
         yield Fact("mount", its.mount, f"file system: {its.mount}, {its.kind or 'of a type that is not known'}{placed}")
     if full.size_bytes:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from latmon.findings.evidence import disk_facts, nfs_facts
 from latmon.findings.facts import Block, Facts
-from latmon.findings.hangs import is_known_mount, server_of, unbroken
+from latmon.findings.hangs import file_system_of, is_known_mount, server_of, unbroken
 from latmon.findings.programs import by_program
 from latmon.findings.rule import (
     CRITICAL,
@@ -93,12 +93,15 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     """Yield a finding per server's mount, and per device about the file system on which operations hung longest."""
     longest: dict[tuple[str, str], _Hung] = {}
     hung_file_systems = [*_lasting(facts, limits), *_repeated(facts, limits)]
-    are_known = {hung.is_frozen for hung in hung_file_systems if hung.file_system.mount}
+    are_known = {hung.is_frozen for hung in hung_file_systems if is_known_mount(hung.file_system.mount)}
     for hung in hung_file_systems:
         file_system = hung.file_system
-        if hung.is_frozen in are_known and not file_system.mount:  # most likely calls with paths on that one
+        if hung.is_frozen in are_known and not is_known_mount(
+            file_system.mount
+        ):  # most likely calls with paths on that one
             continue
-        key = file_system.device, "" if file_system.device else file_system.mount
+        is_of_device = file_system.device and not file_system.device.endswith(HOST_SEPARATOR)
+        key = file_system.device, "" if is_of_device else file_system.mount
         before = longest.get(key)
         if before is None or _weight(hung) > _weight(before):
             longest[key] = hung
@@ -150,7 +153,7 @@ def _hung(facts: Facts, row: HungOperation, blocks: Sequence[Block], lasted_us: 
     rows = sorted(_alike(newest, row).items(), key=lambda pair: -pair[1].threads_us)
     completed = facts.newest(1).completed(row.device) if row.device else None
     ios = None if completed is None else completed.count
-    return _Hung(FileSystem(row.mount, row.kind, row.device), row.cause == FROZEN, lasted_us, threads_us, rows, ios)
+    return _Hung(file_system_of(facts, row), row.cause == FROZEN, lasted_us, threads_us, rows, ios)
 
 
 def _lasted_us(block: Block, row: HungOperation) -> int:
@@ -173,7 +176,7 @@ def _by_subject(block: Block) -> dict[_Subject, dict[str, HungTime]]:
 def _finding(facts: Facts, hung: _Hung, limits: Thresholds) -> Finding:
     device = hung.file_system.device
     before = f"{device.removesuffix(':')}: " if device else ""  # of a fleet's file system without a disk: HOST:
-    where = hung.file_system.mount or "a file system"
+    where = hung.file_system.mount if is_known_mount(hung.file_system.mount) else "a file system"
     lasted = spelled(hung.lasted_us)
     if hung.is_repeated:
         window = f"{lasted} of the last {spelled(hung.window_us)}"
@@ -283,8 +286,8 @@ def _who(hung: _Hung) -> str:
 
 def _facts(hung: _Hung) -> Iterator[Fact]:
     mount, kind, device = hung.file_system
-    if mount:
-        on = f", on {device}" if device else ""
+    if is_known_mount(mount):
+        on = f", on {device}" if device and not device.endswith(HOST_SEPARATOR) else ""
         yield Fact("mount", mount, f"file system: {mount}, {kind or 'of a type that is not known'}{on}")
     else:
         yield Fact("mount", "", "which file system it is, is not known: the calls that wait have paths, no open files")

@@ -18,6 +18,7 @@ from latmon.analysis.attribution import FileRow, file_rows, whole_path
 from latmon.findings.evidence import nfs_facts, split_facts
 from latmon.findings.facts import Block, Facts
 from latmon.findings.file_sleeps import Sleeper, sleepers, traced_op
+from latmon.findings.hangs import is_known_mount
 from latmon.findings.programs import Program, by_program
 from latmon.findings.rule import (
     FILE_TIMES,
@@ -214,7 +215,8 @@ def _behind_journal(
 def _lock_of(waiter: Sleeper) -> str:
     if waiter.file:
         return f"for the lock of {waiter.file}"
-    where = waiter.file_system.mount or f"a file system ({waiter.file_system.kind or 'of a type that is not known'})"
+    mount, kind = waiter.file_system.mount, waiter.file_system.kind
+    where = mount if is_known_mount(mount) else f"a file system ({kind or 'of a type that is not known'})"
     return f"for the lock of a {'directory' if waiter.op in _IN_DIRECTORIES else 'file'} on {where}"
 
 
@@ -249,7 +251,7 @@ def _short(device: str, waiter: Sleeper, mean: str, holders: Sequence[_Holder]) 
 
 def _sampled_facts(waiter: Sleeper, waiters: Sequence[Sleeper], holders: Sequence[_Holder]) -> Iterator[Fact]:
     its = waiter.file_system
-    if its.mount:
+    if is_known_mount(its.mount):
         placed = "; its calls have paths, and are taken to be there as others are" if waiter.is_placed else ""
         yield Fact("mount", its.mount, f"file system: {its.mount}, {its.kind or 'of a type that is not known'}{placed}")
     text = f"{waiter.waiting:.2g} threads of {waiter.program.text} wait for locks at a time, on average"

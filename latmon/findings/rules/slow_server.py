@@ -13,12 +13,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from latmon.analysis.attribution import FileRow, file_rows, nfs_rows
-from latmon.findings.evidence import disk_facts, nfs_facts
+from latmon.findings.evidence import disk_facts, host_before, nfs_facts
 from latmon.findings.facts import Block, Facts
 from latmon.findings.hangs import server_of, stuck_until_us
 from latmon.findings.programs import by_program
 from latmon.findings.rule import (
-    FLEET,
     SERVERS,
     WARNING,
     Fact,
@@ -102,11 +101,6 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     return [_finding(facts, operations) for operations in sorted(shown, key=lambda operations: operations.mount)]
 
 
-def _host(facts: Facts, mount: str) -> str:
-    """Return the host in front of a fleet's mount, with its colon; empty where the capture is of one host."""
-    return mount[: mount.find(HOST_SEPARATOR) + 1] if facts.origin.backend == FLEET else ""
-
-
 def _traced(facts: Facts) -> Iterator[_Slow]:
     """Yield the op of each mount that waits longest for a server, where that is half of its time or more."""
     span_us = facts.lasted_us(_has_files)
@@ -120,7 +114,7 @@ def _traced(facts: Facts) -> Iterator[_Slow]:
             continue
         yield _Slow(
             mount=file_system.mount,
-            host=_host(facts, file_system.mount),
+            host=host_before(facts, file_system.mount),
             kind=file_system.kind,
             op=row.op,
             mean_us=row.latency.mean or 0,
@@ -148,7 +142,7 @@ def _of_nfs(facts: Facts) -> Iterator[_Slow]:
             continue  # such as reads ahead
         yield _Slow(
             mount=operation.mount,
-            host=_host(facts, operation.mount),
+            host=host_before(facts, operation.mount),
             kind="nfs",
             op=operation.op,
             mean_us=calls.execute_mean_us,
@@ -174,7 +168,7 @@ def _sampled(facts: Facts) -> Iterator[_Slow]:
             mean_us = WaitedTime(waited_us, sleeps).mean_us
             yield _Slow(
                 mount=mount,
-                host=_host(facts, mount),
+                host=host_before(facts, mount),
                 kind=kind,
                 op="",
                 mean_us=mean_us,
