@@ -252,7 +252,7 @@ def not_evaluated(facts: Facts, off: frozenset[str] = frozenset()) -> dict[str, 
         FILE_SYSTEM_ERRORS: _is_counted(facts, measurements.FILE_SYSTEM_ERRORS),
         RECOVERIES: _is_counted(facts, measurements.RECOVERIES),
         DIRTY: _is_counted(facts, measurements.DIRTIERS)
-        or any(DIRTY_LIMIT in block.host_context for block in facts.window),
+        or any(name.endswith(DIRTY_LIMIT) for block in facts.window for name in block.host_context),
         JOURNALS: bool(facts[measurements.JOURNALS]),
         QUOTAS: _is_counted(facts, measurements.CPU_QUOTAS),
         CPU_WAITS: _is_counted(facts, measurements.CPU_WAITS),

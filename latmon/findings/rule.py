@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
+from latmon.model.devices import HOST_SEPARATOR
 from latmon.support.units import spelled
 
 if TYPE_CHECKING:  # the command line reads the settings of rules and has no facts
@@ -233,7 +234,7 @@ class Finding:
     id: str
     severity: Severity
     device: str
-    """The device that it is about; empty for the host."""
+    """The device that it is about; empty for the host, which a fleet has by its name and a colon (`HOST:`)."""
     summary: str
     """One sentence without its full stop: device, effect, size, cause."""
     facts: tuple[Fact, ...]
@@ -273,6 +274,11 @@ class Finding:
     def key(self) -> tuple[str, str]:
         """Return the rule and the device, which identify the finding across windows."""
         return self.id, self.device
+
+    @property
+    def block_device(self) -> str:
+        """Return the device; empty of a finding about a host, which in a fleet has the host (`HOST:`) in its place."""
+        return "" if self.device.endswith(HOST_SEPARATOR) else self.device
 
     @property
     def weight(self) -> tuple[int, float]:

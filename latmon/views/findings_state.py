@@ -84,7 +84,7 @@ class CurrentFindings:
         """Return device -> the place of the first finding on it; others that it explains are half a place on."""
         places: dict[str, float] = {}
         for place, finding in enumerate((*self.shown, *self.notices)):
-            places.setdefault(finding.device or finding.where.device, place)
+            places.setdefault(finding.block_device or finding.where.device, place)
             for device in finding.also:
                 places.setdefault(device, place + 0.5)
         return places
@@ -108,7 +108,7 @@ class CurrentFindings:
 
         def place(episode: Episode) -> tuple[int, bool]:
             finding = episode.last
-            devices = [device for device in (finding.device, *finding.also) if device]
+            devices = [device for device in (finding.block_device, *finding.also) if device]
             return -finding.weight[0], bool(devices) and busy.isdisjoint(devices)
 
         return replace(self, lasting=tuple(sorted(self.lasting, key=place)))

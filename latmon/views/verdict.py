@@ -99,7 +99,7 @@ def _with_notices(
 
 def _of_host(notices: Sequence[Finding]) -> Finding | None:
     """Return the first notice about all of the host that costs time, such as that of busy CPUs; None without one."""
-    return next((notice for notice in notices if notice.share and not notice.device), None)
+    return next((notice for notice in notices if notice.share and not notice.block_device), None)
 
 
 def _with_findings(
@@ -195,7 +195,7 @@ def _with_more(text: str, finding: Finding, view: ViewState, cells: int, *, is_k
     A finding that is the only one has a row for them.
     """
     # one without a device has the number of them in its text
-    also = [short_name(device) for device in finding.also] if finding.device else []
+    also = [short_name(device) for device in finding.also] if finding.block_device else []
     named = f"also {', '.join(also[:_ALSO])}" + (f" and {len(also) - _ALSO} more" if len(also) > _ALSO else "")
     at = "" if finding.at is None or is_kept else f"at {clock(finding.at.wall)}"
     more = [part for part in (at, named if also else "") if part]

@@ -13,6 +13,7 @@ from latmon.findings.facts import Facts
 from latmon.findings.rule import CRITICAL, DEFAULT, MISSING, NOTICE, TRACED, WARNING, Finding, Where
 from latmon.findings.rules import RULES
 from latmon.model.frame import Origin, Series, Traced
+from latmon.model.host_context import interval_value
 
 S = 1_000_000
 ORIGIN = Origin("demo", "host", "6.1", "0", interval_us=S, start_mono_us=BEGIN_S * S)
@@ -145,6 +146,30 @@ def test_a_cause_explains_what_is_no_more_urgent_on_all_that_it_is_about():
 
 def test_of_one_key_the_most_urgent_is_reported():
     assert unexplained([named(share=0.3), named(share=0.9), named(severity=NOTICE, share=1.0)]) == (named(share=0.9),)
+
+
+@pytest.mark.parametrize(
+    ("rule", "values"),
+    [
+        ("busy-cpus", {"cpu_busy": 0.99, "psi_cpu_some": 0.97}),
+        ("swap-thrash", {"swap_ins": 3e-4}),
+        ("dirty-throttled", {"dirty": 7e5, "writeback": 1e5, "dirty_background": 5e5, "dirty_limit": 1e6}),
+    ],
+)
+def test_two_hosts_of_a_fleet_with_the_same_finding_have_one_each(rule, values):
+    """Both were about no device, so that one of them was left out."""
+    context = {
+        f"{host}{name}": interval_value(round(value * S), S)
+        for host in ("db1:", "db2:")
+        for name, value in values.items()
+    }
+    facts = facts_of(lasting(12, host_context=context), backend="fleet")
+    reports = [finding for findings in evaluate_rules(facts, DEFAULT, {}) for finding in findings]
+    shown = [finding for finding in unexplained(reports) if finding.id == rule]
+    assert [(finding.device, finding.short.partition(":")[0]) for finding in shown] == [
+        ("db1:", "db1"),
+        ("db2:", "db2"),
+    ]
 
 
 def test_parts_of_what_only_on_demand_probes_time_are_theirs():

@@ -70,7 +70,7 @@ def _finding(facts: Facts, host: str, context: Mapping[str, ContextValue]) -> Fi
     return Finding(
         ID,
         NOTICE,
-        "",
+        host,
         f"{about}{summary}",
         tuple(_facts(host, context)),
         Where("overview"),

@@ -14,12 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from latmon.findings.evidence import disk_facts
+from latmon.findings.evidence import disk_facts, host_before
 from latmon.findings.facts import Block, Facts
 from latmon.findings.programs import by_program, most_used_device
 from latmon.findings.rule import (
     CPU_WAITS,
-    FLEET,
     NOTICE,
     WARNING,
     Fact,
@@ -103,15 +102,15 @@ class _Starved(NamedTuple):
 
 
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
-    """Yield a finding on the host, about the program with most waits."""
-    several: list[_Starved] = []
+    """Yield a finding per host, about the program with most waits."""
+    by_host: dict[str, list[_Starved]] = {}
     for starved in _programs(facts):
         if not _is_starved(starved, limits):
             continue
         lasted_us = sum(block.span_us for block in facts.window if _has(block, starved))
         if facts.lasts(lasted_us, limits["lasting_us"]):
-            several.append(starved)
-    if several:
+            by_host.setdefault(starved.host, []).append(starved)
+    for several in by_host.values():
         several.sort(
             key=lambda starved: (starved.row.is_background, starved.is_kernel, -starved.waited_us, starved.name)
         )
@@ -121,15 +120,10 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
 def _programs(facts: Facts) -> Iterator[_Starved]:
     by_host: dict[str, list[tuple[str, _Wait]]] = {}
     for row, wait in facts[measurements.CPU_WAITS].items():
-        by_host.setdefault(_host(facts, row), []).append((row.process, (row, wait)))
+        by_host.setdefault(host_before(facts, row.cgroup), []).append((row.process, (row, wait)))
     for host, rows in by_host.items():
         for program, waits in by_program(rows).items():
             yield _program(host, program.name, waits)
-
-
-def _host(facts: Facts, row: CpuWaiter) -> str:
-    """Return the host in front of a fleet's cgroup, with its colon; empty where the capture is of one host."""
-    return row.cgroup[: row.cgroup.find(HOST_SEPARATOR) + 1] if facts.origin.backend == FLEET else ""
 
 
 def _program(host: str, name: str, waits: Sequence[_Wait]) -> _Starved:
@@ -180,7 +174,7 @@ def _finding(facts: Facts, several: list[_Starved]) -> Finding:
     return Finding(
         ID,
         NOTICE if worst.row.is_background else WARNING,
-        "",  # which device is not known at first: another one would begin another episode
+        worst.host,  # which device is not known at first: another one would begin another episode
         f"{about}{worst.who} {_does(worst)} and waits {spelled(worst.mean_us)} for a CPU each time before it runs, "
         f"{part(worst.share)} of the time in which it could run{instead}{reasons}",
         tuple(_facts(facts, several)),

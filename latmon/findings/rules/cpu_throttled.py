@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from latmon.findings.evidence import host_before
 from latmon.findings.facts import Block, Facts
 from latmon.findings.programs import most_used_device
 from latmon.findings.rule import (
@@ -26,6 +27,7 @@ from latmon.findings.rule import (
     short_text,
     within,
 )
+from latmon.model.devices import HOST_SEPARATOR
 from latmon.model.measurements import CPU_QUOTAS
 from latmon.model.measurements.cpu_quotas import CpuQuota, QuotaPeriods
 from latmon.support.units import part, show_size, spelled
@@ -59,17 +61,17 @@ class _Throttled(NamedTuple):
 
 
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
-    """Yield a finding on the host, about the cgroup that was throttled in most of its periods."""
-    several: list[_Throttled] = []
+    """Yield a finding per host, about the cgroup that was throttled in most of its periods."""
+    by_host: dict[str, list[_Throttled]] = {}
     for cgroup in dict.fromkeys(row.cgroup for row in facts[CPU_QUOTAS]):
         throttled = _throttled(facts[CPU_QUOTAS], cgroup)
         if throttled is None or throttled.share < limits["share"]:
             continue
         lasted_us = sum(block.span_us for block in facts.window if _is_used_up(block, cgroup, limits["share"]))
         if facts.lasts(lasted_us, limits["lasting_us"], _read_us(facts)):
-            several.append(throttled)
-    if several:
-        yield _finding(facts, sorted(several, key=lambda row: (-row.share, row.cgroup)))
+            by_host.setdefault(host_before(facts, cgroup), []).append(throttled)
+    for host, several in by_host.items():
+        yield _finding(facts, host, sorted(several, key=lambda row: (-row.share, row.cgroup)))
 
 
 def _throttled(rows: Mapping[CpuQuota, QuotaPeriods], cgroup: str) -> _Throttled | None:
@@ -102,7 +104,7 @@ def _read_us(facts: Facts) -> int:
     return sum(block.span_us for block in blocks[first:])
 
 
-def _finding(facts: Facts, several: list[_Throttled]) -> Finding:
+def _finding(facts: Facts, host: str, several: list[_Throttled]) -> Finding:
     worst = several[0]
     device = most_used_device(facts, worst.quota.process, worst.cgroup)
     devices = (most_used_device(facts, throttled.quota.process, throttled.cgroup) for throttled in several)
@@ -118,7 +120,7 @@ def _finding(facts: Facts, several: list[_Throttled]) -> Finding:
     return Finding(
         ID,
         WARNING,
-        "",  # which device is not known at first: another one would begin another episode
+        host,  # which device is not known at first: another one would begin another episode
         summary,
         tuple(_facts(facts, device, several)),
         Where("overview", device),
@@ -128,7 +130,7 @@ def _finding(facts: Facts, several: list[_Throttled]) -> Finding:
         also=tuple(filter(None, dict.fromkeys(devices))),
         state=(worst.cgroup, _quota(worst)),
         short=short_text(
-            "",
+            host.rstrip(HOST_SEPARATOR),
             f"{program} used up its CPU quota in {periods}",
             harm,
         ),

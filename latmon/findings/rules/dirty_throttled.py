@@ -12,7 +12,7 @@ this. No finding: dirty pages far below the limits, or a burst that the limits h
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from latmon.findings.evidence import host_before
@@ -34,6 +34,7 @@ from latmon.findings.rule import (
     within,
 )
 from latmon.model import measurements
+from latmon.model.devices import HOST_SEPARATOR
 from latmon.model.host_context import BYTES, CONTEXT, HostContext, added
 from latmon.model.measurements.dirtiers import Dirtied, Dirtier
 from latmon.support.text import listed
@@ -261,27 +262,37 @@ def _steps(most: _Writer | None, device: str, *, is_small: bool, is_own: bool) -
 
 
 def _of_host(facts: Facts, limits: Thresholds) -> Iterator[Finding]:
-    """Yield a finding where the host's dirty pages are where the kernel pauses writers."""
-    lasted_us = facts.lasted_us(lambda block: _is_throttling(block.host_context))
+    """Yield a finding per host whose dirty pages are where the kernel pauses writers."""
     context = added(block.host_context for block in facts.window)
-    limit = _mean(context, DIRTY_LIMIT)
-    if limit is None or not facts.lasts(lasted_us, limits["lasting_us"]):
-        return
+    for host in sorted(name.removesuffix(DIRTY_LIMIT) for name in context if name.endswith(DIRTY_LIMIT)):
+        lasted_us = facts.lasted_us(_is_host_throttling(host))
+        if facts.lasts(lasted_us, limits["lasting_us"]):
+            yield _finding_of_host(host, _of(host, context), limits)
+
+
+def _is_host_throttling(host: str) -> Callable[[Block], bool]:
+    return lambda block: _is_throttling(_of(host, block.host_context))
+
+
+def _finding_of_host(host: str, context: HostContext, limits: Thresholds) -> Finding:
+    limit = _mean(context, DIRTY_LIMIT) or 0.0
     pages = (_mean(context, PAGES) or 0.0) + (_mean(context, WRITEBACK) or 0.0)
     is_small = limit < limits["small_bytes"]
-    yield Finding(
+    about = host.replace(HOST_SEPARATOR, ": ")
+    dirty, most = CONTEXT[PAGES].text(pages), CONTEXT[DIRTY_LIMIT].text(limit)
+    return Finding(
         ID,
         WARNING if is_small else NOTICE,
-        "",
-        f"{CONTEXT[PAGES].text(pages)} are dirty or being written, of a limit of {CONTEXT[DIRTY_LIMIT].text(limit)}: "
+        host,
+        f"{about}{dirty} are dirty or being written, of a limit of {most}: "
         "programs that write are paused, which ones isn't measured here",
         tuple(_limit_facts(context)),
         Where("overview"),
         tuple(_steps(None, "", is_small=is_small, is_own=False)),
         _REFUTED,
         short=short_text(
-            "",
-            f"{CONTEXT[PAGES].text(pages)} of {CONTEXT[DIRTY_LIMIT].text(limit)} are dirty",
+            host.rstrip(HOST_SEPARATOR),
+            f"{dirty} of {most} are dirty",
             ": programs that write are paused",
         ),
     )

@@ -319,7 +319,7 @@ def _finding(facts: Facts, host: str, name: str, limits: Thresholds) -> Finding:
     return Finding(
         ID,
         WARNING,
-        device,
+        device or host,
         summary,
         tuple(_facts(facts, host, context, hit, faulting)),
         Where("overview", device),

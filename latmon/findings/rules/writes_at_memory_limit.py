@@ -136,7 +136,7 @@ def _finding(facts: Facts, full: _FullCgroup) -> Finding:
     return Finding(
         ID,
         WARNING,
-        "",
+        full.host,
         f"{about}cgroup {full.name} is at its memory limit of {size}, {part(full.share)} of which is written data that "
         f"is not yet on the disk: writes of {full.writer.text} reclaim memory and wait for write-back",
         tuple(_facts(facts, full)),

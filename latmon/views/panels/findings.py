@@ -120,7 +120,7 @@ def beside_nothing(view: ViewState, devices: Collection[str], width: int, room: 
     finding = next(named, None)
     if finding is None:
         return []
-    device = finding.device or finding.where.device
+    device = finding.block_device or finding.where.device
     gap = [] if view.framed else [BLANK]
     lines = [*gap, *of_device(view, device, width)]
     if len(lines) > room:
