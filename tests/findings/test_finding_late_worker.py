@@ -3,10 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from finding_cases import BEGIN_S, S, depths, facts_of, found, frame, hist, lasting, timed, traced
+from finding_cases import BEGIN_S, S, depths, facts_of, found, frame, hist, lasting, timed, together, traced
 
 from latmon.findings.engine import evaluate_rules, unexplained
 from latmon.findings.rule import DEFAULT
+from latmon.findings.rules import completion_wakeup
 from latmon.model.frame import Missing, Outlier, Thread, Wait
 from latmon.model.measurements import WAKEUPS
 from latmon.model.measurements.wakeups import Wakeups, by_thread
@@ -226,3 +227,23 @@ def test_tier_c_kblockd_late_is_found_where_ios_wait_in_the_queue():
     kblockd = replace(KWORKER, comm="kworker/1:1H", priority=100)
     (one,) = found(RULE, tier_c(stalled(stage="queue"), device="nvme0n1", thread=kblockd), kernel="6.18.0")
     assert one.severity == "warning"
+
+
+def test_hosts_of_a_fleet_wait_for_workers_of_their_own():
+    """Their workers have the same names: the devices of two hosts were one finding."""
+    devices = ("db1:loop0", "db2:loop0")
+    quiet = lasting(11, traced=together(*(traced(device, (FAST,)) for device in devices)))
+    outliers = [replace(outlier, device=device) for device in devices for outlier in recorded(945_000, 8)]
+    slow = together(*(traced(device, (FAST, late(945_000, 8))) for device in devices))
+    frames = [*quiet, frame(BEGIN_S + 55, traced=slow, outliers=tuple(outliers))]
+    assert [(one.device, one.also) for one in found(RULE, frames, backend="fleet")] == [
+        ("db1:loop0", ()),
+        ("db2:loop0", ()),
+    ]
+
+
+def test_a_program_that_calls_itself_a_worker_is_none():
+    thread = Thread(99, "kworker/u8:3", "other", 120, kernel=False)
+    impostor = Wakeups(thread, hist({9: 1}), {HOG: 1}, {HOG: 9_000_000})
+    facts = facts_of([frame(tables={WAKEUPS: by_thread((impostor,))})])
+    assert completion_wakeup._rows_of(facts, "", "kworker/u8") == []

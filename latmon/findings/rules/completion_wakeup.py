@@ -103,12 +103,14 @@ class LateThread(NamedTuple):
 
 def by_outliers(facts: Facts, outliers: Iterable[Outlier], delay_us: float, stage: str = STAGE) -> LateThread | None:
     """Return the thread with the most waits of these I/Os of `delay_us` or longer; None without such a wait."""
+    outliers = tuple(outliers)
     waits = [wait for outlier in outliers for wait in outlier.waits if wait.stage == stage]
     long = [wait for wait in waits if wait.delay_us >= delay_us]
     if not long:
         return None
+    host = host_before(facts, outliers[0].device)
     pool = Counter(_pool(wait.thread, wait.pid) for wait in long).most_common(1)[0][0]
-    return _of_waits([wait for wait in long if _pool(wait.thread, wait.pid) == pool], facts)
+    return _of_waits(facts, host, [wait for wait in long if _pool(wait.thread, wait.pid) == pool])
 
 
 def _pool(comm: str, pid: int) -> int | str:
@@ -120,15 +122,19 @@ def _pool(comm: str, pid: int) -> int | str:
     return unbound[0] if unbound else pid
 
 
-def _rows_of(facts: Facts, pool: int | str) -> list[Wakeups]:
-    return [row for row in facts.wakeups if _pool(row.thread.comm, row.thread.pid) == pool]
+def _rows_of(facts: Facts, host: str, pool: int | str) -> list[Wakeups]:
+    """Return the wake-ups of a pool's workers on a host: a program's thread may have any name."""
+    threads = ((row.thread.comm, row) for row in facts.wakeups if row.thread.kernel or row.thread.pid == pool)
+    own = ((comm.removeprefix(host), row) for comm, row in threads if comm.startswith(host))
+    return [row for comm, row in own if _pool(comm, row.thread.pid) == pool]
 
 
 def by_name(facts: Facts, device: str, delay_us: float, stage: str = STAGE) -> LateThread | None:
     """Return the latest thread that its name ties to the device and that was late by `delay_us`; None without one."""
+    host = host_before(facts, device)
 
     def is_tied(comm: str) -> bool:
-        name = comm.removeprefix(host_before(facts, device))
+        name = comm.removeprefix(host)
         return serves(facts, comm, device) or (stage == WORKER and name.startswith(_KWORKER))
 
     late = [
@@ -139,7 +145,7 @@ def by_name(facts: Facts, device: str, delay_us: float, stage: str = STAGE) -> L
     latest = max(late, key=lambda woken: (woken.delay.max_bound or 0, woken.thread.pid), default=None)
     if latest is None:
         return None
-    rows = _rows_of(facts, _pool(latest.thread.comm, latest.thread.pid))
+    rows = _rows_of(facts, host, _pool(latest.thread.comm.removeprefix(host), latest.thread.pid))
     return _of_wakeups(latest, _KINDS[stage])._replace(instead=ran_instead(rows, ()))
 
 
@@ -150,12 +156,12 @@ def _of_wakeups(latest: Wakeups, kind: str) -> LateThread:
     return LateThread(thread.pid, thread.comm, priority, longest_us, ran_instead([latest], ()), latest, kind)
 
 
-def _of_waits(waits: list[Wait], facts: Facts) -> LateThread:
+def _of_waits(facts: Facts, host: str, waits: list[Wait]) -> LateThread:
     longest = max(waits, key=lambda wait: wait.delay_us)
     wakeups = next((wakeup for wakeup in facts.wakeups if wakeup.thread.pid == longest.pid), None)
     known = (longest.priority, wakeups.thread.priority if wakeups else -1)
     priority = next((level for level in known if level >= 0), None)
-    instead = ran_instead(_rows_of(facts, _pool(longest.thread, longest.pid)), waits)
+    instead = ran_instead(_rows_of(facts, host, _pool(longest.thread, longest.pid)), waits)
     return LateThread(
         longest.pid, longest.thread, priority, longest.delay_us, instead, wakeups, _KINDS[longest.stage], longest
     )
@@ -216,15 +222,16 @@ class _DelayedIos(NamedTuple):
 
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     """Yield one finding per thread that I/Os wait for; where the thread is not known, per device."""
-    groups: dict[int | str, list[tuple[_DelayedIos, LateThread | None]]] = {}
+    groups: dict[tuple[str, int | str], list[tuple[_DelayedIos, LateThread | None]]] = {}
     is_unsplit = _is_unsplit(facts)
     for device in facts.busy:
         by_stage = filter(None, (_delayed(facts, device, stage, limits) for stage in _KINDS))
         delayed = max(by_stage, key=lambda ios: ios.share, default=None)
         if delayed:
             woken = _thread(facts, delayed, limits)
-            waited_for = _pool(woken.name, woken.number) if woken else device
-            groups.setdefault(waited_for, []).append((delayed, woken))
+            host = host_before(facts, device)
+            waited_for = _pool(woken.name.removeprefix(host), woken.number) if woken else device
+            groups.setdefault((host, waited_for), []).append((delayed, woken))
         elif is_unsplit and (beside := _beside(facts, device, limits)):
             yield _finding_beside(facts, beside)
     for group in groups.values():
