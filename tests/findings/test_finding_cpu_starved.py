@@ -90,6 +90,21 @@ def test_a_kernel_thread_behind_a_real_time_program():
     assert "io_bytes" not in {fact.name for fact in finding.facts}
 
 
+@pytest.mark.parametrize(
+    ("in_row", "name"),
+    [
+        ("ksoftirqd_1", "ksoftirqd/1"),
+        ("jbd2_sda1-8", "jbd2/sda1-8"),
+        ("md0_raid1", "md0_raid1"),
+        ("scsi_eh_0", "scsi_eh_0"),
+        ("dmcrypt_write_253:0", "dmcrypt_write/253:0"),
+    ],
+)
+def test_a_kernel_thread_has_the_name_that_ps_shows(in_row, name):
+    (finding,) = starved(row=KWORKER._replace(process=f"{in_row}/9"), waited=0.4, ran=0.001, runs_per_s=2, io_per_s=0)
+    assert finding.summary.startswith(f"{name} does I/O of others")
+
+
 def test_a_kernel_thread_that_seldom_waits_is_not_found():
     assert starved(row=KWORKER, waited=0.05, ran=0.001, runs_per_s=0.2, io_per_s=0) == []
 

@@ -11,6 +11,7 @@ others. A quota that is used up is cpu-throttled.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -42,6 +43,10 @@ from latmon.support.units import part, show_size, spelled
 ID = "cpu-starved"
 _REFUTED = "the second number of /proc/PID/task/TID/schedstat hardly grows while the program is slow"
 _SHORT_CELLS = 14
+_WITH_SLASH = re.compile(
+    r"^(kworker|ksoftirqd|ktimers|migration|irq|jbd2|xfsaild|xfs-[a-z-]+|rcu(?:b|c|op|os|og)|dmcrypt_write)_"
+)
+"""Beginnings of kernel threads' names before a slash; others, such as md0_raid1 and scsi_eh_0, have a `_` there."""
 
 
 _Wait = tuple[CpuWaiter, CpuWait]
@@ -72,7 +77,7 @@ class _Starved(NamedTuple):
     def who(self) -> str:
         """Return its name; a slash in a kernel thread's is `_` in a row."""
         if self.is_kernel:
-            return self.name.replace("_", "/", 1) or "a kernel thread"
+            return _WITH_SLASH.sub(r"\1/", self.name) or "a kernel thread"
         return self.name or "a program"
 
     @property
