@@ -10,6 +10,7 @@ from latmon.findings.rule import SLEEPS
 from latmon.model import measurements
 from latmon.model.measurements.dirtiers import Dirtied, Dirtier
 from latmon.model.measurements.file_sleeps import FileSleep, JournalLooks, JournalOf, LockHolder
+from latmon.model.measurements.file_system_space import SpaceLooks, SpaceOf
 from latmon.model.measurements.files import FilePart, FileSeries
 from latmon.model.measurements.journals import JournalWriter, JournalWrites
 from latmon.model.measurements.server_waits import WaitedTime
@@ -66,6 +67,24 @@ def test_blocks_of_the_journal_that_were_counted_name_who_fills_it():
     }
     (finding,) = found(RULE, blocks(journal_writers=writers), [LOOP0])
     assert finding.summary.endswith("; puppet (pid 9) writes 93% of what is in it")
+
+
+def test_blocks_of_another_journal_on_the_disk_are_not_of_this_one():
+    """Blocks are counted by device: a program on another partition was said to fill the journal."""
+    space = {SpaceOf("loop0", mount, "ext4"): SpaceLooks(1, 9, 9, 9, 0, 0, 0, 1) for mount in (MOUNT, "/backup")}
+    writers = {JournalWriter("loop0", "backup/1"): JournalWrites(1000, 9000)}
+    (finding,) = found(RULE, blocks(journal_writers=writers, file_system_space=space), [LOOP0])
+    assert finding.summary.endswith("; puppet (pid 9) changes files there most often")
+    assert "backup" not in finding.short
+
+
+def test_who_fills_it_is_not_known_where_names_are_hidden():
+    """Hidden names are one: the program that waits was said to fill the journal itself."""
+    rows = {row._replace(process=""): time for row, time in SEEN.items()}
+    writers = {JournalWriter("loop0", ""): JournalWrites(1000, 930)}
+    (finding,) = found(RULE, blocks(rows, journal_writers=writers), [LOOP0])
+    assert "writes" not in finding.summary
+    assert finding.steps[1].what.startswith("give it a larger journal")
 
 
 def test_the_time_of_a_traced_operation_is_there():

@@ -48,6 +48,8 @@ _SMALL_BYTES = 64 << 20
 _MOST_PROGRAMS = 3
 _NAME_CELLS = 12
 _XFS = "xfs"
+_JBD2 = frozenset(("ext3", "ext4", "ocfs2"))
+"""File systems whose blocks in a journal are counted by process."""
 _REFUTED = "the operations are as slow while no other program changes files of the file system"
 
 
@@ -127,7 +129,25 @@ def _full(facts: Facts, file_system: FileSystem, waiters: Sequence[Sleeper], all
 
 
 def _writer(facts: Facts, file_system: FileSystem, waiters: Sequence[Sleeper]) -> _Writer | None:
-    """Return the program that puts most blocks into the journal; where that was not counted, who waits most often."""
+    """Return the program that puts most blocks into the journal; where that isn't known, who waits most often.
+
+    Programs whose names are hidden are one.
+    """
+    writer = _counted_writer(facts, file_system) if _is_only_journal(facts, file_system) else None
+    if writer is None:
+        writer = _most_frequent(waiters)
+    return writer if writer is not None and writer.program.name else None
+
+
+def _is_only_journal(facts: Facts, file_system: FileSystem) -> bool:
+    """Return whether no other journal is known on the device: blocks are counted by device, not by journal."""
+    rows = (*facts[measurements.FILE_SYSTEM_SPACE], *facts[measurements.FILE_SLEEPS], *facts[measurements.FILES])
+    journals = (row for row in rows if row.device == file_system.device and row.kind in _JBD2)
+    mounts = {row.mount for row in journals if is_known_mount(row.mount)}
+    return file_system.kind in _JBD2 and mounts <= {file_system.mount}
+
+
+def _counted_writer(facts: Facts, file_system: FileSystem) -> _Writer | None:
     rows = facts[measurements.JOURNAL_WRITERS].items()
     blocks = {
         program: sum(counts)
@@ -135,10 +155,14 @@ def _writer(facts: Facts, file_system: FileSystem, waiters: Sequence[Sleeper]) -
             (row.process, writes.blocks) for row, writes in rows if row.device == file_system.device
         ).items()
     }
-    if sum(blocks.values()):
-        most = max(blocks, key=lambda program: blocks[program])
-        share = blocks[most] / sum(blocks.values())
-        return _Writer(most, share) if share >= _WRITES_MOST else None
+    if not sum(blocks.values()):
+        return None
+    most = max(blocks, key=lambda program: blocks[program])
+    share = blocks[most] / sum(blocks.values())
+    return _Writer(most, share) if share >= _WRITES_MOST else None
+
+
+def _most_frequent(waiters: Sequence[Sleeper]) -> _Writer | None:
     sleeps = sorted(waiters, key=lambda waiter: -waiter.sleeps)
     if len(sleeps) > 1 and sum(waiter.sleeps for waiter in sleeps[1:]) <= _WRITES_MOST * sleeps[0].sleeps:
         return _Writer(sleeps[0].program, None)
