@@ -141,9 +141,16 @@ def _writer(facts: Facts, file_system: FileSystem, waiters: Sequence[Sleeper]) -
 
 def _is_only_journal(facts: Facts, file_system: FileSystem) -> bool:
     """Return whether no other journal is known on the device: blocks are counted by device, not by journal."""
-    rows = (*facts[measurements.FILE_SYSTEM_SPACE], *facts[measurements.FILE_SLEEPS], *facts[measurements.FILES])
-    journals = (row for row in rows if row.device == file_system.device and row.kind in _JBD2)
-    mounts = {row.mount for row in journals if is_known_mount(row.mount)}
+    known = (
+        *((row.device, row.kind, row.mount) for row in facts[measurements.FILE_SYSTEM_SPACE]),
+        *((row.device, row.kind, row.mount) for row in facts[measurements.FILE_SLEEPS]),
+        *((row.device, row.kind, row.mount) for row in facts[measurements.FILES]),
+    )
+    mounts = {
+        mount
+        for device, kind, mount in known
+        if device == file_system.device and kind in _JBD2 and is_known_mount(mount)
+    }
     return file_system.kind in _JBD2 and mounts <= {file_system.mount}
 
 
