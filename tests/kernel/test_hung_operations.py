@@ -569,6 +569,12 @@ def test_who_works_on_another_file_has_not_its_lock(host):
     assert not tables.get(LOCK_HOLDERS)
 
 
+SYNC_OF_WRITE = ("jbd2_log_wait_commit", "ext4_sync_file", "ext4_buffered_write_iter", "vfs_write")
+SYNC_OF_XFS = ("xlog_wait_on_iclog", "xfs_file_fsync", "xfs_file_buffered_write", "vfs_write")
+SYNC_OF_CREATE = ("jbd2_log_wait_commit", "jbd2_journal_stop", "__ext4_journal_stop", "ext4_create", "path_openat")
+"""Stacks of Linux 6.18."""
+
+
 @pytest.mark.parametrize(
     ("functions", "call", "cause", "op"),
     [
@@ -585,6 +591,9 @@ def test_who_works_on_another_file_has_not_its_lock(host):
             ("wait_transaction_locked", "start_this_handle"), "18 0x4", "journal", "write", id="a transaction"
         ),
         pytest.param(("xlog_grant_head_wait", "xfs_log_reserve"), "83 0x7f", "log space", "mkdir", id="the log of xfs"),
+        pytest.param(SYNC_OF_WRITE, "18 0x4", "journal", "fsync", id="a write with O_DSYNC"),
+        pytest.param(SYNC_OF_XFS, "18 0x4", "journal", "fsync", id="the same on xfs"),
+        pytest.param(SYNC_OF_CREATE, "257 0xffffff9c 0x7f 0x241", "journal", "fsync", id="a create with -o sync"),
     ],
 )
 def test_causes_of_sleeps_are_known_by_the_kernel_s_functions(host, functions, call, cause, op):
@@ -619,6 +628,7 @@ CREATE_IN_XFS = ("xlog_grant_head_wait", "xfs_log_reserve", "xfs_trans_reserve")
 
 def test_of_two_mounts_of_its_type_none_is_guessed(host):
     functions = (*CHECKPOINT, "ext4_mkdir")
+    host.file(7, 2, 27, flags="0100001")  # it has its log open to write elsewhere, as most programs
     (key,) = host.tables(6, lambda second: host.thread(7, 7, functions, "83 0x7f", switches=second))[FILE_SLEEPS]
     assert (key.device, key.mount, key.kind) == ("", "", "ext4")
 

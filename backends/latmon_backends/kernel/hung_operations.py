@@ -59,7 +59,7 @@ from latmon_backends.kernel.mount_namespaces import MountNamespaces
 from latmon_backends.kernel.paced_looks import LEAST_US, PacedLooks, Run
 from latmon_backends.kernel.processes import pids, row_name_of
 from latmon_backends.kernel.silent_mounts import ServedIos, silent_mount
-from latmon_backends.kernel.sleep_causes import cause_of, functions_of, kind_of, may_be_in_operation
+from latmon_backends.kernel.sleep_causes import cause_of, functions_of, is_sync, kind_of, may_be_in_operation
 from latmon_backends.kernel.system_calls import PAGE_FAULT, Call, call_of
 
 _MOST_THREADS, _MOST_WAITS, _MOST_FILES = 20_000, 200, 256
@@ -590,6 +590,8 @@ def _sleep(proc: Path, thread: _Thread, function: bytes, mounts: _MountsOfThread
         return _NO_OPERATION
     kind = kind_of(stack()) if mount is None else ""
     mount = mounts.only_one_of_kind(pid, kind) if kind else mount
+    if cause in _OF_JOURNALS and is_sync(stack()):
+        call = call._replace(op="fsync")
     file_system = FileSystem("", kind) if mount is None else mounts.file_system(mount)
     file = mounts.file_of_call(pid, call, mount)
     sleep = _file_sleep(file_system, cause, call, file, row_name_of(proc, pid))
@@ -673,14 +675,11 @@ class _MountsOfThreads:
         return self.of_call(pid, call) is None and self._namespaces.is_own(pid)
 
     def only_one_of_kind(self, pid: str, kind: str) -> Mount | None:
-        """Return the only mount of a type; of several that of the files that the process has open to write, or None."""
+        """Return the only mount of a type; None of several: a program may have its log open on another one."""
         if not self._namespaces.is_own(pid):
             return None
         mounts = [mount for mount in self._own.usual.values() if mount.kind == kind]
-        if len(mounts) <= 1:
-            return mounts[0] if mounts else None
-        mount = self._of_open_files(pid)
-        return mount if mount is not None and mount.kind == kind else None
+        return mounts[0] if len(mounts) == 1 else None
 
     def journals(self, sleeps: Iterable[FileSleep | None], mono_us: int) -> dict[JournalOf, int]:
         """Return the journals that threads wait for, with their sizes where these are known by now."""

@@ -52,6 +52,21 @@ _JOURNALS = frozenset(
 """Functions in which a thread waits for a transaction, its commit, or room in a log."""
 _ROOM = frozenset((b"__jbd2_log_wait_for_space", b"jbd2_log_do_checkpoint", b"xlog_grant_head_wait"))
 """Those of them that are for room: who makes it writes older changes to their places."""
+_OF_SYNCS = frozenset(
+    (
+        b"ext4_sync_file",
+        b"xfs_file_fsync",
+        b"xfs_log_force_seq",
+        b"btrfs_sync_file",
+        b"f2fs_sync_file",
+        b"f2fs_do_sync_file",
+        b"ocfs2_sync_file",
+        b"generic_write_sync",
+        b"jbd2_journal_stop",
+    )
+)
+"""Callers of those that wait because the change must be on the disk, also of a write with O_DSYNC and with the mount
+option `sync`: jbd2_journal_stop() waits for a commit only then (fs/jbd2/transaction.c h_sync)."""
 _IO = re.compile(
     rb"(?:__wait_on_buffer|blk_mq_get_tag|rq_qos_wait|submit_bio_wait|blk_wait_io|bio_await\w*|blk_io_schedule"
     rb"|xfs_buf_iowait|__iomap_dio_rw|iomap_\w+|blkdev_direct_IO|__?inode_dio_wait|balance_dirty_pages)(?:\.\w+)*"
@@ -83,6 +98,11 @@ def cause_of(function: bytes, stack_of: Callable[[], bytes]) -> str:
     if _JOURNALS.isdisjoint(functions):
         return ""
     return JOURNAL if _ROOM.isdisjoint(functions) else LOG_SPACE
+
+
+def is_sync(stack: bytes) -> bool:
+    """Return whether a thread waits for its changes to be on the disk, whatever its system call is."""
+    return not _OF_SYNCS.isdisjoint(functions_of(stack))
 
 
 def kind_of(stack: bytes) -> str:

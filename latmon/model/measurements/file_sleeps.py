@@ -22,7 +22,8 @@ class FileSleep(NamedTuple):
     cause: str
     """One of SLEEP_CAUSES."""
     op: str
-    """The operation, as a noun, such as `read`, `open` or `chown`; empty: not known."""
+    """The operation, as a noun, such as `read`, `open` or `chown`; `fsync` is also a write with O_DSYNC; empty: not
+    known."""
     file: str
     """Path in the file system of the file that the call works on; empty: the call has a path, which isn't read."""
     process: str
