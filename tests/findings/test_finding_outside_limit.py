@@ -381,5 +381,16 @@ def test_a_limit_of_a_low_rate_is_seen_in_spite_of_whole_ios():
     assert "holds it at 20 writes/s" in one.summary
 
 
+def test_reads_that_no_cache_has_any_more_are_a_notice_that_names_the_device():
+    """Four threads that read cold data do as many per second, and writes end in a cache: it was a warning."""
+    frames = []
+    for at_s in range(60):
+        us = (200 if at_s < 20 else 1500) + at_s % 3
+        frames.append(mixed(at_s, (4 * S // us, us, 8192), (300 + 11 * at_s % 60, 90, 8192)))
+    (finding,) = after(frames, LOOP)
+    assert finding.severity == "notice"
+    assert finding.summary.startswith("loop0: the device, or a limit outside of this host, holds it at 2,66")
+
+
 def test_a_local_disk_has_no_limit_of_an_op_outside():
     assert after(limited_writes(43, device=LOCAL.name), LOCAL) == []

@@ -12,8 +12,9 @@ itself is a notice that names both causes. AWS's volumes report the time at thei
 Where the depth never changes, a device that did twice as much of such I/Os before, each in a third of the time, is a
 notice that names both as well.
 
-Some limits are of an op: of a volume's writes, not of its reads. Reads or writes that are held while the others pass,
-each in a third of the time or less, are a fourth kind of evidence: the device is not full.
+Some limits are of an op: of a volume's writes, not of its reads. Writes that are held while reads pass, each in a third
+of the time or less, are a fourth kind of evidence: the device is not full. Writes that pass while reads are held are
+none: they end in a cache, and the reads may be of data that no cache has any more.
 No finding: a rate that varies as that of a disk does, a device with nothing in flight for a part of the time.
 """
 
@@ -161,7 +162,8 @@ def _held(facts: Facts, stream: Stream, limits: Thresholds) -> _Held | None:
         return None
     held = _by_rates(plateau, passing, limits) if _is_varied(frames, limits["deeper"]) else None
     if held is None and (stream.op or not _is_varied(frames, limits["deeper"])):
-        held = _by_past(plateau, passing, limits)
+        # writes end in a cache: that they are quick says nothing about reads that no cache has any more
+        held = _by_past(plateau, [] if stream.op == "read" else passing, limits)
     return held
 
 
