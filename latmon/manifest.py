@@ -275,8 +275,8 @@ class Parameter:
 
     def _ranges(self, value: int | str) -> list[tuple[int, int]]:
         parts = value.split(",") if isinstance(value, str) and value else []
-        found = [match for part in parts if (match := _RANGE.fullmatch(part))]
-        ranges = [(int(one[1]), int(one[2])) for one in found if int(one[1]) <= int(one[2]) < MAX_IN_RANGE]
+        matches = [match for part in parts if (match := _RANGE.fullmatch(part))]
+        ranges = [(int(match[1]), int(match[2])) for match in matches if int(match[1]) <= int(match[2]) < MAX_IN_RANGE]
         if value != "" and (len(ranges) != len(parts) or not 0 < len(parts) <= self.most):
             raise ManifestError(f"parameter {self.name} takes at most {self.most} ranges such as 8-15,100-200")
         return ranges
@@ -425,8 +425,8 @@ _KEY_BITS = 63
 _PLACE = re.compile(r"\{\{(\w+)\}\}")
 
 
-def _expanded(found: re.Match[str]) -> str:
-    return found.expand(_BUCKETS[found["name"]]) if found["name"] in _BUCKETS else found[0]
+def _expanded(match: re.Match[str]) -> str:
+    return match.expand(_BUCKETS[match["name"]]) if match["name"] in _BUCKETS else match[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -536,13 +536,13 @@ class Manifest:
 
 def load_all(directory: Path) -> list[Manifest]:
     """Return the manifests below `directory`, by name; ManifestError where one needs a probe that isn't there."""
-    found = sorted((load(p) for p in directory.rglob("*.yaml")), key=lambda m: m.name)
-    names = {one.name for one in found}
-    for one in found:
+    alls = sorted((load(p) for p in directory.rglob("*.yaml")), key=lambda m: m.name)
+    names = {manifest.name for manifest in alls}
+    for one in alls:
         for missing in (*one.needs, *one.unless):
             if missing not in names:
                 raise ManifestError(f"{one.path.name}: needs, unless: there is no probe {missing!r}")
-    return found
+    return alls
 
 
 def load(path: Path) -> Manifest:
@@ -664,19 +664,19 @@ class _ManifestReader(Checks):
 
     def hooks(self, top: dict[str, Any], cost: str) -> tuple[str, ...]:
         """Return the hooks; one on every function of a module, or of the kernel, must be declared invasive."""
-        found = self.texts(top["hooks"], "hooks")
-        many = [hook for hook in found if _EVERY_FUNCTION.match(hook)]
+        hooks = self.texts(top["hooks"], "hooks")
+        many = [hook for hook in hooks if _EVERY_FUNCTION.match(hook)]
         if many and cost != "invasive":
             raise self.fail("hooks", f"{many[0]} is more than one function: its cost must be invasive")
-        return found
+        return hooks
 
     def changes(self, top: dict[str, Any]) -> dict[str, str]:
         """Return the replacements in the parent's script."""
-        found = self.any(top, "script")
-        for old, new in found.items():
+        changes = self.any(top, "script")
+        for old, new in changes.items():
             if not isinstance(old, str) or not old or not isinstance(new, str):
                 raise self.fail("script", "must be a table of texts and their replacements")
-        return found
+        return changes
 
     def any(self, top: dict[str, Any], name: str) -> dict[str, Any]:
         return self.table(top.get(name, {}), name, (), None)
@@ -694,26 +694,26 @@ class _ManifestReader(Checks):
         fields = self.table(tree, where, ("type",), ("low", "high", "words", "most", "default"))
         kind = self.word(fields["type"], where, ("integer", "word", "ranges"))
         if kind == "word":
-            found = Parameter(name, words=self.texts(fields.get("words"), where))
+            parameter = Parameter(name, words=self.texts(fields.get("words"), where))
         elif kind == "ranges":
-            found = Parameter(name, most=self.within(fields.get("most"), where, 1, 64))
+            parameter = Parameter(name, most=self.within(fields.get("most"), where, 1, 64))
         else:
-            found = Parameter(name, self.integer(fields.get("low"), where), self.integer(fields.get("high"), where))
+            parameter = Parameter(name, self.integer(fields.get("low"), where), self.integer(fields.get("high"), where))
         if "default" not in fields:
-            return found
+            return parameter
         try:
-            found.check(fields["default"])
+            parameter.check(fields["default"])
         except ManifestError as error:
             raise self.fail(where, f"default: {error}") from None
-        return replace(found, default=fields["default"])
+        return replace(parameter, default=fields["default"])
 
     def keys(self, top: dict[str, Any]) -> dict[str, tuple[KeyPart, ...]]:
         """Return the layouts by name; `key` is that of the maps that name none."""
-        found = {name: self.layout(tree, f"keys.{name}") for name, tree in self.any(top, "keys").items()}
+        keys = {name: self.layout(tree, f"keys.{name}") for name, tree in self.any(top, "keys").items()}
         if "key" in top or "keys" not in top:
             self.table(top, "manifest", ("key",), None)
-            found[""] = self.layout(top["key"], "key", ("dev", "op", "bucket"))
-        return found
+            keys[""] = self.layout(top["key"], "key", ("dev", "op", "bucket"))
+        return keys
 
     def layout(self, tree: Any, where: str, needed: tuple[str, ...] = ()) -> tuple[KeyPart, ...]:
         """Return a key's parts: from a table with the place of each in a packed key, or a list of DTrace's columns."""
@@ -723,16 +723,16 @@ class _ManifestReader(Checks):
         return tuple(self.part(name, value, f"{where}.{name}") for name, value in fields.items())
 
     def packed(self, names: tuple[str, ...], where: str) -> tuple[KeyPart, ...]:
-        found: list[KeyPart] = []
+        key_parts: list[KeyPart] = []
         free = 0
         for name in reversed(names):
             bits = WIDTHS.get(name, 8)
             decoder = "name" if name in NAMED else name if name in DECODERS else "integer"
-            found.insert(0, KeyPart(name, free, bits, decoder))
+            key_parts.insert(0, KeyPart(name, free, bits, decoder))
             free += bits
         if len(set(names)) < len(names) or free > _KEY_BITS:
             raise self.fail(where, f"names a part twice, or more than {_KEY_BITS} bits of parts")
-        return tuple(found)
+        return tuple(key_parts)
 
     def part(self, name: str, tree: Any, where: str) -> KeyPart:
         fields = self.table(tree, where, ("shift", "bits", "decoder"))

@@ -458,8 +458,8 @@ def with_probe(
 
 def _in_ms(samples: Mapping[int, int], span_us: int) -> dict[int, int]:
     """Divide the whole milliseconds of the interval in the proportions of the samples."""
-    whole, span_ms = sum(samples.values()), span_us // 1000
-    parts = {depth: divmod(n * span_ms, whole) for depth, n in samples.items() if n}
+    total, span_ms = sum(samples.values()), span_us // 1000
+    parts = {depth: divmod(n * span_ms, total) for depth, n in samples.items() if n}
     left = span_ms - sum(ms for ms, _ in parts.values())
     more = set(sorted(parts, key=lambda depth: (-parts[depth][1], depth))[:left])
     return {depth: ms + (depth in more) for depth, (ms, _) in parts.items() if ms + (depth in more)}

@@ -487,7 +487,7 @@ class PrometheusStore:
             mono_us=round(when * 1e6),
             dt_us=length_s * 1_000_000,
             histograms=MappingProxyType(histograms),
-            seen={Flow(one.device, one.op): Completed(more.count, 0) for one, more in histograms.items()},
+            seen={Flow(series.device, series.op): Completed(more.count, 0) for series, more in histograms.items()},
             outstanding=MappingProxyType(
                 {name: Outstanding(one.get("driver"), one.get("queue")) for name, one in tables.waiting.items()}
             ),
@@ -648,8 +648,8 @@ class PrometheusBackend:
             one = f"latmon_build_info{{{replace(rows, names=rows.names[:1]).matcher}}}[{_FIRST_S}s]"
             ends = [at for _, points in self._client.at(one, now) for at, _ in points]
             steps = sorted(later - earlier for earlier, later in pairwise(ends))
-            found = steps[len(steps) // 2] if steps else _USUAL_STEP_S
-            self._step_s = min(max(round(found), 1), _MAX_STEP_S)
+            step = steps[len(steps) // 2] if steps else _USUAL_STEP_S
+            self._step_s = min(max(round(step), 1), _MAX_STEP_S)
         if self._brief_begin:
             self._begin(rows, now, self._step_s)
         else:

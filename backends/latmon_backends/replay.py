@@ -45,7 +45,7 @@ class Several:
         for other in recordings[1:]:
             if _source(other.origin) != _source(first.origin):
                 raise UsageError(f"{other.path} is not from the same host, boot and backend as {first.path}")
-        self._several = sorted(recordings, key=lambda one: one.origin.start_mono_us)
+        self._several = sorted(recordings, key=lambda recording: recording.origin.start_mono_us)
         self.parts = tuple(part for one in self._several for part in _all(one))
         self.origin: Origin = self._several[0].origin
         self.devices: tuple[Device, ...] = self._several[0].devices
@@ -77,7 +77,7 @@ class Several:
 
 def open_several(paths: Sequence[Path]) -> Recording | Parts | Several:
     """Open the parts of one capture, and other captures of the same boot, as one recording."""
-    opened = [(one, part_of(one.origin)) for one in map(open_recording, paths)]
+    opened = [(recording, part_of(recording.origin)) for recording in map(open_recording, paths)]
     several = {part.capture for _, part in opened if part}
     captures: dict[str, list[Recording]] = {}
     for at, (recording, part) in enumerate(opened):

@@ -179,20 +179,20 @@ class DepthTimes:
     span_us: int = 0
     """Time of the frames with samples of the depth in the driver."""
 
-    def add(self, one: Depths, dt_us: int, wall_s: float) -> None:
+    def add(self, depths: Depths, dt_us: int, wall_s: float) -> None:
         """Add a frame's depths; the frame is `dt_us` long and ends at `wall_s` (Unix time)."""
-        _spread(self.in_driver, one.in_driver, dt_us)
-        _spread(self.queued, one.queued, dt_us)
-        for depth, n in one.at_issue.items():
+        _spread(self.in_driver, depths.in_driver, dt_us)
+        _spread(self.queued, depths.queued, dt_us)
+        for depth, n in depths.at_issue.items():
             self.at_issue[bucket_end(depth)] += n
-        for depth, took in one.latency.items():
+        for depth, took in depths.latency.items():
             _add_times(self.latency, bucket_end(depth), *took)
-        if one.highest > self.highest:
-            self.highest, self.highest_at = one.highest, wall_s
-        self.corrected += one.corrected
-        self.sources[one.source] += dt_us
-        self.quiet_us += dt_us if one.quiet else 0
-        self.span_us += dt_us if any(one.in_driver.values()) else 0
+        if depths.highest > self.highest:
+            self.highest, self.highest_at = depths.highest, wall_s
+        self.corrected += depths.corrected
+        self.sources[depths.source] += dt_us
+        self.quiet_us += dt_us if depths.quiet else 0
+        self.span_us += dt_us if any(depths.in_driver.values()) else 0
 
     def add_idle(self, us: int, *, has_queue: bool) -> None:
         """Add a time without I/Os; `has_queue`: the queue is known."""
@@ -244,6 +244,6 @@ def _in_ms(us: Mapping[int, int]) -> dict[int, int]:
 
 def _spread(into: Counter[int], moments: Mapping[int, int], dt_us: int) -> None:
     """Add a frame's length in proportion to its samples."""
-    whole = sum(moments.values())
+    total = sum(moments.values())
     for depth, n in sorted(moments.items()):
-        into[bucket_end(depth)] += round(dt_us * n / whole) if n else 0
+        into[bucket_end(depth)] += round(dt_us * n / total) if n else 0

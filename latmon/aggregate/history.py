@@ -334,7 +334,7 @@ class IdleDepths(Mapping[str, PackedDepths]):
 
 def _depth_sums(parts: Sequence[DepthEntry]) -> DepthValues:
     tables = [part.reported.idle for part in parts if isinstance(part.reported, WithIdle)]
-    idle = [one for one in tables if isinstance(one, IdleDepths)]
+    idle = [table for table in tables if isinstance(table, IdleDepths)]
     named = [name for part in parts for name in busy_rows(part.reported)]
     for idle_depths in idle:
         if idle_depths.queued is not idle[-1].queued:  # devices came or went: they were there for a part of the time
@@ -344,8 +344,8 @@ def _depth_sums(parts: Sequence[DepthEntry]) -> DepthValues:
         for name, depth_sum in sums.items():
             if name in log_entry.reported:
                 depth_sum.add(log_entry.reported[name], log_entry.mono_us)
-    busy = {name: one.packed for name, one in sums.items()}
-    return WithIdle(busy, idle[-1].of(sum(one.us for one in idle))) if idle else busy
+    busy = {name: depth_sum.packed for name, depth_sum in sums.items()}
+    return WithIdle(busy, idle[-1].of(sum(idle_depths.us for idle_depths in idle))) if idle else busy
 
 
 class DepthLog(EntryLog[DepthValues]):
@@ -376,13 +376,13 @@ class DepthLog(EntryLog[DepthValues]):
         """Return an independent log with the same entries."""
         other = DepthLog()
         self._copy_to(other)
-        other._bursts = {name: some.copy() for name, some in self._bursts.items()}
+        other._bursts = {name: burst.copy() for name, burst in self._bursts.items()}
         return other
 
     def forget(self, before_us: int) -> None:
         """Drop entries that end before `before_us`, and devices without a later burst."""
         super().forget(before_us)
-        self._bursts = {name: some for name, some in self._bursts.items() if some[-1][0] >= before_us}
+        self._bursts = {name: burst for name, burst in self._bursts.items() if burst[-1][0] >= before_us}
 
     def clear(self) -> None:
         super().clear()
@@ -656,12 +656,12 @@ class Window:
 
     def busy_us(self, device: str, ops: tuple[str, ...]) -> int:
         """Return the summed time of a device's I/Os in us, as far as their times are known."""
-        found = 0
+        busy_us = 0
         for op in ops:
             timed = self._sums.histograms(LATENCIES).sums.get(Series(device, op, "total"))
             done = None if timed and timed.sum else self.timed(device, op)
-            found += (done.time_us or 0) if done else timed.sum if timed else 0
-        return found
+            busy_us += (done.time_us or 0) if done else timed.sum if timed else 0
+        return busy_us
 
     def coverage(self, devices: Mapping[str, Device]) -> float | None:
         """Return the probe's completions over the kernel's, which may be above 1; None if unknown.

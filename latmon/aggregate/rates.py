@@ -96,7 +96,7 @@ class RateSums:
             if len(rates) < len(self._idle):
                 rates.append(self._idle[-1])
 
-    def _add_ops(self, frame: Frame, device: str, whole: FrameRate) -> None:
+    def _add_ops(self, frame: Frame, device: str, frame_rate: FrameRate) -> None:
         """Add the rates of a device's ops; how many of each are in flight is by Little's law."""
         for op in _COUNTED:
             flow = Flow(device, op)
@@ -106,7 +106,7 @@ class RateSums:
             per_s, latency_us = 1e6 / frame.dt_us, timed.time_us / timed.count
             ios = done.count * per_s
             depth = ios * latency_us / 1e6
-            rate = FrameRate(frame.dt_us, ios, done.bytes * per_s, depth, whole.busy, latency_us)
+            rate = FrameRate(frame.dt_us, ios, done.bytes * per_s, depth, frame_rate.busy, latency_us)
             self._rates.setdefault(flow, list(self._idle)).append(rate)
 
     @property

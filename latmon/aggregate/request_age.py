@@ -181,11 +181,11 @@ class Waiting:
         """
         listed = Counter(aged.device for aged in known)
         room = {name: max(0, n - listed[name]) for name, n in self._now.items() if in_flight.follows(name)}
-        whole, reported = sum(room.values()), Counter[str]()
+        total, reported = sum(room.values()), Counter[str]()
         for age_s in sorted(in_flight.older, reverse=True):
             beyond = in_flight.older[age_s] - _sum_above(known, age_s)
             for name, most in room.items():
-                count = min(most, beyond - (whole - most)) - reported[name]
+                count = min(most, beyond - (total - most)) - reported[name]
                 if count > 0:
                     reported[name] += count
                     yield Aged(name, age_s * 1_000_000, at_least=True, count=count)
@@ -196,14 +196,16 @@ class Waiting:
         for aged in rows:
             reported[aged.device] += aged.count
             least[aged.device] += aged.count if aged.at_least else 0
-        found = {}
+        unknowns = {}
         for device, now in self._now.items():
-            rest = now - reported[device]
+            remainder = now - reported[device]
             if self._in_flight is not None and self._in_flight.follows(device):
-                rest = min(rest, self._fewest.get(device, now) - least[device]) if self._in_flight.since_us else 0
-            if rest > 0:
-                found[device] = rest
-        return found
+                remainder = (
+                    min(remainder, self._fewest.get(device, now) - least[device]) if self._in_flight.since_us else 0
+                )
+            if remainder > 0:
+                unknowns[device] = remainder
+        return unknowns
 
     def _least(self, in_flight: InFlightList, now_us: int) -> Iterator[Aged]:
         """Yield lower bounds for I/Os unknown to the probe, minus those it counts without a row (of any device)."""
@@ -217,15 +219,15 @@ class Waiting:
             reported = 0
             for moment, count in _summed(claims):
                 until = moment + _LATE_US
-                rest = (
+                remainder = (
                     count
                     - sum(at <= until for at in known)
                     - (may_be_its if in_flight.since_us <= until else 0)
                     - reported
                 )
-                if rest > 0 and now_us - moment >= MIN_US:
-                    yield Aged(device, now_us - moment, at_least=True, count=rest)
-                    reported += rest
+                if remainder > 0 and now_us - moment >= MIN_US:
+                    yield Aged(device, now_us - moment, at_least=True, count=remainder)
+                    reported += remainder
 
 
 def _continued(claims: tuple[_Since, ...], now: int, completed: int | None, mono_us: int) -> tuple[_Since, ...]:
@@ -257,10 +259,10 @@ def note_longest(longest: dict[str, AgedAt], seen: Iterable[AgedAt], most: int) 
 
 def _summed(claims: tuple[_Since, ...]) -> Iterator[tuple[int, int]]:
     """Yield points in time and the I/Os that are in flight since then or longer."""
-    whole = 0
+    total = 0
     for since in claims:
-        whole += since.ios
-        yield since.mono_us, whole
+        total += since.ios
+        yield since.mono_us, total
 
 
 def _completed(frame: Frame) -> Counter[str]:

@@ -250,8 +250,8 @@ def frequent(stacks: Mapping[str, int], most: int = _MOST_STACKS) -> dict[str, i
     """Return the most frequent kernel stacks, and the rest as `other`."""
     named = {name: n for name, n in stacks.items() if name != _OTHER}
     found = dict(sorted(named.items(), key=lambda one: (-one[1], one[0]))[:most])
-    rest = sum(stacks.values()) - sum(found.values())
-    return found | ({_OTHER: rest} if rest else {})
+    remainder = sum(stacks.values()) - sum(found.values())
+    return found | ({_OTHER: remainder} if remainder else {})
 
 
 def by_vector(softirqs: Mapping[SoftirqCpu, SoftirqRuns]) -> dict[str, SoftirqRuns]:
@@ -297,12 +297,12 @@ def _same(earlier: Outlier, later: Outlier) -> bool:
         return False
     if later.waits and earlier.waits and _woken(earlier) & _woken(later):
         return True
-    one, other = earlier.stages_us, later.stages_us
+    stages_us, other = earlier.stages_us, later.stages_us
     return (
-        bool(one)
+        bool(stages_us)
         and apart <= _FEW_US
-        and one.keys() == other.keys()
-        and all(abs(us - other[name]) <= _SAME_US for name, us in one.items())
+        and stages_us.keys() == other.keys()
+        and all(abs(us - other[name]) <= _SAME_US for name, us in stages_us.items())
         and abs(earlier.unaccounted_us - later.unaccounted_us) <= _SAME_US
     )
 
@@ -403,13 +403,13 @@ def issuer_rows(
             found.setdefault(key, {}).setdefault(issuer.device, []).append((issuer, done))
     of_device: dict[str, float] = {}
     for parts in found.values():
-        for device, some in parts.items():
-            of_device[device] = of_device.get(device, 0.0) + sum(_time_us(done.latency) for _, done in some)
+        for device, part in parts.items():
+            of_device[device] = of_device.get(device, 0.0) + sum(_time_us(done.latency) for _, done in part)
     rows = []
     for parts in found.values():
-        each = {device: _one_row(some, of_device[device], {}) for device, some in parts.items()}
-        every = [pair for some in parts.values() for pair in some]
-        row = _one_row(every, sum(of_device.values()), dict(sorted(each.items(), key=_of_item)))
+        each = {device: _one_row(part, of_device[device], {}) for device, part in parts.items()}
+        pairs = [pair for part in parts.values() for pair in part]
+        row = _one_row(pairs, sum(of_device.values()), dict(sorted(each.items(), key=_of_item)))
         rows.append(row if processes else replace(row, behind=_behind(row, waits.get(row.issuer.cgroup, {}))))
     return sorted(rows, key=_by_time)
 
@@ -486,8 +486,8 @@ class FileRow:
 
     def share(self, wait: str) -> float | None:
         """Return the part of the operations' time of one kind of wait; None where no time is known."""
-        part, whole = self.waits.get(wait, EMPTY), self.latency.sum
-        return None if not whole or part.sum is None else part.sum / whole
+        part, total = self.waits.get(wait, EMPTY), self.latency.sum
+        return None if not total or part.sum is None else part.sum / total
 
 
 def nfs_rows(operations: Mapping[NfsOperation, NfsCalls]) -> list[tuple[NfsOperation, NfsCalls]]:
@@ -537,10 +537,10 @@ def whole_path(mount: str, path: str) -> str:
 
 def by_process(outliers: Iterable[Outlier]) -> Requests:
     """Return the outliers for `requests_of`, so that many operations need not look at all of them."""
-    found: dict[tuple[str, int | None], list[Outlier]] = {}
+    by_process: dict[tuple[str, int | None], list[Outlier]] = {}
     for outlier in outliers:
-        found.setdefault((outlier.device, outlier.pid), []).append(outlier)
-    return found
+        by_process.setdefault((outlier.device, outlier.pid), []).append(outlier)
+    return by_process
 
 
 def requests_of(operation: FileOperation, outliers: Requests) -> list[Outlier]:

@@ -156,8 +156,8 @@ def least_difference(cut: Cut, both: Sequence[Survival], bits: int) -> float:
 
 def length(series: Sequence[SeriesCuts], part: str, units_a: int, units_b: int) -> BlockCounts:
     """Return the most blocks whose neighbours don't correlate more than by chance."""
-    all_cuts = [one for one in series if one.of(part)]
-    all_cuts = sorted(all_cuts, key=lambda one: -min(sum(one.a.sizes), sum(one.b.sizes)))[:_TUNED_BY]
+    all_cuts = [series_cuts for series_cuts in series if series_cuts.of(part)]
+    all_cuts = sorted(all_cuts, key=lambda all_cut: -min(sum(all_cut.a.sizes), sum(all_cut.b.sizes)))[:_TUNED_BY]
     tried_a, tried_b = halvings(units_a), halvings(units_b)
     block_counts = BlockCounts()
     for number in range(max(len(tried_a), len(tried_b)) if all_cuts else 0):
@@ -179,16 +179,16 @@ def _typical(cuts: Sequence[Cut]) -> Cut:
 
 def own(total: Histogram) -> list[tuple[str, int]]:
     """Return for each quantile the bucket after the one that contains it, to count the I/Os that are slower."""
-    found = []
+    owns = []
     for name, q in QUANTILES.items():
         if total.quantile(q) is not None:
             left = total.count
             for index, n in total.buckets:
                 if left - n <= total.count * (1 - q) + 1e-9:
-                    found.append((name, index))
+                    owns.append((name, index))
                     break
                 left -= n
-    return found
+    return owns
 
 
 def quantile_ratios(

@@ -102,18 +102,18 @@ def lba_order(issues: Sequence[Issue]) -> LbaOrder:
 
 def merge_orders(parts: Iterable[LbaOrder]) -> LbaOrder:
     """Add several bursts of one device."""
-    each = [one for one in parts if one.count]
+    each = [lba_order for lba_order in parts if lba_order.count]
     if not each:
         return LbaOrder()
-    longest = max(each, key=lambda one: (one.longest_wait_us or 0, one.longest_overtaken))
+    longest = max(each, key=lambda lba_order: (lba_order.longest_wait_us or 0, lba_order.longest_overtaken))
     return LbaOrder(
-        sum(one.count for one in each),
-        sum(one.pairs for one in each),
-        sum(one.ascending for one in each),
-        sum(one.arrival_pairs for one in each),
-        sum(one.arrival_ascending for one in each),
-        sum(one.reordered for one in each),
-        max(one.most_overtaken for one in each),
+        sum(lba_order.count for lba_order in each),
+        sum(lba_order.pairs for lba_order in each),
+        sum(lba_order.ascending for lba_order in each),
+        sum(lba_order.arrival_pairs for lba_order in each),
+        sum(lba_order.arrival_ascending for lba_order in each),
+        sum(lba_order.reordered for lba_order in each),
+        max(lba_order.most_overtaken for lba_order in each),
         longest.longest_wait_us,
         longest.longest_overtaken,
         longest.longest_is_older,
@@ -173,7 +173,7 @@ def _by_op(issues: Sequence[Issue]) -> list[list[Issue]]:
 
 def _as_they_came(issues: Iterable[Issue]) -> list[Issue]:
     """Return one request per time of arrival: the middle one of a batch, which is neutral if the batch is sorted."""
-    return [some[len(some) // 2] for some in _moments(sorted(issues, key=arrived_us))]
+    return [moment[len(moment) // 2] for moment in _moments(sorted(issues, key=arrived_us))]
 
 
 def _moments(issues: Sequence[Issue]) -> Iterator[list[Issue]]:

@@ -86,8 +86,8 @@ def shift_between(
     if _are_too_few(sides, totals, fewest_units):
         return None
     # of equal weight: cuts at quantiles of both together would all lie within the side with far more I/Os
-    most = max(total.count for total in totals)
-    weighed = [total.scaled(max(1, round(most / total.count))) for total in totals]
+    count = max(total.count for total in totals)
+    weighed = [total.scaled(max(1, round(count / total.count))) for total in totals]
     cuts = series_cuts(_SERIES, weighed, lambda side, wanted: count_above(sides[side], wanted))
     how = length([cuts], "body", len(sides[0]), len(sides[1]))
     p = _chance(cuts, how, cuts.of("body"))

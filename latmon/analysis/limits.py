@@ -79,7 +79,7 @@ def ceilings(device: Device, devices: Mapping[str, Device]) -> dict[str, Limit |
     if device.timed or not below:
         return {device.name: ceiling(device.limits)}
     others = {name: one for name, one in devices.items() if name != device.name}  # a recording may contain a circle
-    return {name: limit for one in below for name, limit in ceilings(one, others).items()}
+    return {name: limit for device in below for name, limit in ceilings(device, others).items()}
 
 
 def wall(depths: Depths, bound: Limit | None = None, waiting: float | None = None) -> int | None:
@@ -101,10 +101,10 @@ def wall(depths: Depths, bound: Limit | None = None, waiting: float | None = Non
         return None
     if not depths.queued:
         return within(usual, bound) if waiting is not None and waiting > usual else None
-    whole, busy, at = _with_any(depths), _busy(depths), depths.in_driver[usual]
+    total, busy, at = _with_any(depths), _busy(depths), depths.in_driver[usual]
     queued = sum(n for depth, n in depths.queued.items() if depth)
     beyond = sum(n for depth, n in depths.queued.items() if depth > usual)
-    waited = max(at + queued - whole, beyond)
+    waited = max(at + queued - total, beyond)
     return within(usual, bound) if waited >= _MOSTLY * busy else None
 
 
@@ -378,7 +378,7 @@ def _nr_requests(seen: Tuning) -> Advice | None:
     if requests is None or requests >= _DEFAULT_REQUESTS:
         return None
     limit = ceiling(seen.device.limits)
-    others = ceiling(one for one in seen.device.limits if one.name != "nr_requests")
+    others = ceiling(limit for limit in seen.device.limits if limit.name != "nr_requests")
     if limit is None or others is None:
         return None
     bound = int(others.value)
@@ -399,11 +399,11 @@ def _can_queue(seen: Tuning) -> Advice | None:
     if host is None or n < 2 or seen.one_by_one:  # noqa: PLR2004 - one alone shares nothing
         return None
     queues = 1 if seen.number("host_tagset") == 1 else seen.number("nr_hw_queues") or 1
-    whole, wanted = host * queues, seen.neighbours.wanted
-    if whole >= wanted:
+    total, wanted = host * queues, seen.neighbours.wanted
+    if total >= wanted:
         return None
-    why = f"{n} devices share {whole:,}, and the sum of their depths is {wanted:,}: a busy one takes from the others"
-    return Advice("host-limit-shared", why, note=whole // n >= _SHARED_LOW)
+    why = f"{n} devices share {total:,}, and the sum of their depths is {wanted:,}: a busy one takes from the others"
+    return Advice("host-limit-shared", why, note=total // n >= _SHARED_LOW)
 
 
 def _same_on_all(seen: Tuning, walls: Mapping[str, int | None]) -> Iterator[Advice]:
@@ -506,15 +506,15 @@ class AuditGroups:
     def __init__(self, devices: Iterable[Device], settings: Settings = MappingProxyType({})) -> None:
         """Group devices; `settings` are the host's."""
         self._every = tuple(devices)
-        limited = (_with_global(one, settings) for one in self._every if one.limits)
-        self.each = sorted(limited, key=lambda one: one.name)
+        limited = (_with_global(device, settings) for device in self._every if device.limits)
+        self.each = sorted(limited, key=lambda device: device.name)
         hosts: dict[str, list[Device]] = {}
         alike: dict[tuple[str, str, str], list[Device]] = {}
         for device in self.each:
             hosts.setdefault(host_of(device), []).append(device)
             alike.setdefault(_sort(device), []).append(device)
-        self._hosted = {host: DeviceGroup(tuple(some)) for host, some in hosts.items()}
-        self._alike = {sort: DeviceGroup(tuple(some)) for sort, some in alike.items()}
+        self._hosted = {host: DeviceGroup(tuple(devices)) for host, devices in hosts.items()}
+        self._alike = {sort: DeviceGroup(tuple(devices)) for sort, devices in alike.items()}
         self.idle: dict[str, Audited] = {}
         """Audits where no driver is limited."""
 
@@ -522,9 +522,9 @@ class AuditGroups:
         """Return whether the groups are of exactly these devices."""
         return len(devices) == len(self._every) and all(map(is_, devices, self._every))
 
-    def seen(self, one: Device, had: int | None) -> Tuning:
+    def seen(self, device: Device, had: int | None) -> Tuning:
         """Return the input of the checks of a device."""
-        return _seen(one, self._hosted[host_of(one)], self._alike[_sort(one)], had)
+        return _seen(device, self._hosted[host_of(device)], self._alike[_sort(device)], had)
 
 
 def audit(
@@ -544,9 +544,9 @@ def audit(
     """
     groups = groups or AuditGroups(devices, settings)
     walls = {
-        one.name: wall(depths[one.name], ceiling(one.limits), waiting.get(one.name))
-        for one in groups.each
-        if one.name in depths
+        device.name: wall(depths[device.name], ceiling(device.limits), waiting.get(device.name))
+        for device in groups.each
+        if device.name in depths
     }
     idle = groups.idle if had is None and not any(n is not None for n in walls.values()) else {}
     audited_rows: list[Audited] = []

@@ -303,8 +303,8 @@ def _issued(rows: Iterable[Aged]) -> Iterable[Aged]:
 
 
 def _mean(counts: Mapping[int, int]) -> float | None:
-    whole = sum(counts.values())
-    return sum(bucket_middle(depth) * n for depth, n in counts.items()) / whole if whole else None
+    total = sum(counts.values())
+    return sum(bucket_middle(depth) * n for depth, n in counts.items()) / total if total else None
 
 
 def _error(depths: Depths, span_us: int, *, with_queue: bool) -> float:
@@ -316,8 +316,8 @@ def _error(depths: Depths, span_us: int, *, with_queue: bool) -> float:
 
 
 def _deviation(counts: Mapping[int, int]) -> float:
-    middle, whole = _mean(counts) or 0.0, sum(counts.values()) or 1
-    return math.sqrt(sum((bucket_middle(depth) - middle) ** 2 * n for depth, n in counts.items()) / whole)
+    middle, total = _mean(counts) or 0.0, sum(counts.values()) or 1
+    return math.sqrt(sum((bucket_middle(depth) - middle) ** 2 * n for depth, n in counts.items()) / total)
 
 
 def _too_rare(depths: Depths, span_us: int) -> bool:

@@ -107,22 +107,22 @@ def chance(above: int, total: int, share: float) -> float:
     part = above / total if total else 0.0
     if part <= share:
         return 1.0
-    rest = (1 - part) * math.log((1 - part) / (1 - share)) if part < 1 else 0.0
-    return math.exp(-total * (part * math.log(part / share) + rest))
+    remainder = (1 - part) * math.log((1 - part) / (1 - share)) if part < 1 else 0.0
+    return math.exp(-total * (part * math.log(part / share) + remainder))
 
 
 def counts_of(histograms: Iterable[Histogram]) -> Counts:
     """Add histograms at the scale of BITS."""
-    found: Counts = {}
+    counts: Counts = {}
     for histogram in histograms:
         fine = histogram.bits == BITS
-        if fine and not found:
-            found.update(histogram.buckets)
+        if fine and not counts:
+            counts.update(histogram.buckets)
             continue
         for index, n in histogram.buckets:
             here = index if fine else at_scale(index, histogram)
-            found[here] = found.get(here, 0) + n
-    return found
+            counts[here] = counts.get(here, 0) + n
+    return counts
 
 
 def at_scale(index: int, histogram: Histogram) -> int:
@@ -178,14 +178,14 @@ def slowest_of(sets: Sequence[Counts]) -> Counts:
         return {}
     totals = [sum(one.values()) for one in sets]
     below = [0] * len(sets)
-    found: Counts = {}
+    slowests: Counts = {}
     reached = 0
     for index in sorted({index for one in sets for index in one}):
         below = [n + one.get(index, 0) for n, one in zip(below, sets, strict=True)]
         now = round(_MILLION * math.prod(n / total for n, total in zip(below, totals, strict=True)))
         if now > reached:
-            found[index], reached = now - reached, now
-    return found
+            slowests[index], reached = now - reached, now
+    return slowests
 
 
 _MILLION = 1_000_000
@@ -211,17 +211,17 @@ def unlike(
 ) -> dict[str, float]:
     """Return device -> ratio of its tail to its peers', for devices that are unlike them."""
     timed = _timed(frames, min(window_us // INTERVALS, _LONGEST_US), frozenset(ops))
-    found: dict[str, float] = {}
+    unlikes: dict[str, float] = {}
     for names in like(devices.values()):
-        found.update(_unlike({name: timed[name] for name in names if name in timed}))
-    return found
+        unlikes.update(_unlike({name: timed[name] for name in names if name in timed}))
+    return unlikes
 
 
 def _unlike(timed: Mapping[str, Timed]) -> dict[str, float]:
     tails = {name: tail_of(_slowest(some)) for name, some in timed.items()}
     lasting = {name: one for name, one in beyond(tails, Measure()).items() if _parts_above(timed[name], one.bar) >= RUN}
-    odd = _odd(timed, {name: one.bar for name, one in lasting.items()}) if lasting else set()
-    return {name: 2 ** (one.own - one.middle) for name, one in lasting.items() if name in odd}
+    odd = _odd(timed, {name: beyond.bar for name, beyond in lasting.items()}) if lasting else set()
+    return {name: 2 ** (beyond.own - beyond.middle) for name, beyond in lasting.items() if name in odd}
 
 
 def _odd(timed: Mapping[str, Timed], bars: Mapping[str, float]) -> set[str]:
@@ -254,16 +254,16 @@ def _timed(frames: Iterable[Frame], length_us: int, ops: frozenset[str]) -> dict
 
 def _slowest(some: Timed) -> Counts:
     """Return the slowest I/Os of each part, sufficient for the tail."""
-    found: Counts = {}
+    slowests: Counts = {}
     for _, histogram in some:
         left, fine = RANK, histogram.bits == BITS
         for index, n in reversed(histogram.buckets):
             here = index if fine else at_scale(index, histogram)
-            found[here] = found.get(here, 0) + n
+            slowests[here] = slowests.get(here, 0) + n
             left -= n
             if left <= 0:
                 break
-    return found
+    return slowests
 
 
 def _parts_above(some: Timed, bar: float) -> int:
@@ -317,9 +317,9 @@ class Order:
         self._last = [rank.name for rank in sorted(in_order, key=self._place)]
         return self._last
 
-    def _place(self, one: Rank) -> tuple[object, ...]:
+    def _place(self, rank: Rank) -> tuple[object, ...]:
         """Return the sort key of one device, without its name."""
-        name, _, _, unlike, finding, is_timed, is_gone, slow = one
+        name, _, _, unlike, finding, is_timed, is_gone, slow = rank
         on_another, _ = by_name(name)
         is_named = finding is not None
         is_last = on_another or (name in self._small and not unlike and not slow) or is_gone
@@ -327,20 +327,20 @@ class Order:
         place = _IDLE_STEP if finding is None else finding
         return is_last and not is_named, is_gone, place, slow_step, -unlike, not is_timed, step, on_another
 
-    def _step(self, one: Rank, busiest_us: float) -> int:
-        if one.busy_us <= 0:
+    def _step(self, rank: Rank, busiest_us: float) -> int:
+        if rank.busy_us <= 0:
             return _IDLE_STEP
-        below = math.log(busiest_us / one.busy_us, LOAD_STEP)
-        before = self._steps.get(one.name, _IDLE_STEP)
+        below = math.log(busiest_us / rank.busy_us, LOAD_STEP)
+        before = self._steps.get(rank.name, _IDLE_STEP)
         return before if abs(below - before) <= _LEAVES_STEP else round(below)
 
-    def _slow_step(self, one: Rank) -> int:
-        below = math.log(1 / one.slow, LOAD_STEP)
-        before = self._slow_steps.get(one.name, _IDLE_STEP)
+    def _slow_step(self, rank: Rank) -> int:
+        below = math.log(1 / rank.slow, LOAD_STEP)
+        before = self._slow_steps.get(rank.name, _IDLE_STEP)
         return before if abs(below - before) <= _LEAVES_STEP else round(below)
 
-    def _is_small(self, one: Rank) -> bool:
-        return one.share < (_SMALL_UNTIL if one.name in self._small else _SMALL)
+    def _is_small(self, rank: Rank) -> bool:
+        return rank.share < (_SMALL_UNTIL if rank.name in self._small else _SMALL)
 
 
 def is_on_another(name: str) -> bool:
@@ -350,20 +350,20 @@ def is_on_another(name: str) -> bool:
 
 def shares(ios: Iterable[tuple[str, float]], busy_us: Iterable[tuple[str, float]]) -> dict[str, float]:
     """Return each device's share of the host's I/O: the greater one of its shares of number and time."""
-    found: dict[str, float] = {}
+    shares: dict[str, float] = {}
     for some in (dict(ios), dict(busy_us)):
         whole = sum(some.values())
         for name, part in some.items():
-            found[name] = max(found.get(name, 0.0), part / whole if whole else 0.0)
-    return found
+            shares[name] = max(shares.get(name, 0.0), part / whole if whole else 0.0)
+    return shares
 
 
 def in_flight_us(some: Iterable[Aged], window_us: int) -> dict[str, int]:
     """Return for each device how long its I/Os in flight have waited in the window, together, in us."""
-    found: dict[str, int] = {}
+    in_flight_us: dict[str, int] = {}
     for aged in some:
-        found[aged.device] = found.get(aged.device, 0) + aged.count * min(aged.age_us, window_us)
-    return found
+        in_flight_us[aged.device] = in_flight_us.get(aged.device, 0) + aged.count * min(aged.age_us, window_us)
+    return in_flight_us
 
 
 @lru_cache(1 << 14)

@@ -201,7 +201,7 @@ def _relabelled(in_a: int, in_b: int) -> tuple[int, ...]:
     """
     size = in_a + in_b
     if math.comb(size, in_a) <= _ALL_UP_TO:
-        return tuple([sum(1 << i for i in some) for some in combinations(range(size), in_a)][1:])
+        return tuple([sum(1 << i for i in combination) for combination in combinations(range(size), in_a)][1:])
     rng = Random(1)  # noqa: S311  no secret: the same files must give the same answer
     return tuple(sum(1 << i for i in rng.sample(range(size), in_a)) for _ in range(RESAMPLES))
 

@@ -476,8 +476,8 @@ class Capture:
 
         A note whose settings are still being read is the next frame's, where there is one.
         """
-        ready = [one for one in self._marks if last or one.is_ready]
-        self._marks = [one for one in self._marks if one not in ready]
+        ready = [mark for mark in self._marks if last or mark.is_ready]
+        self._marks = [mark for mark in self._marks if mark not in ready]
         for noted in ready:
             at = min(max(noted.mono_us, frame.mono_us - frame.dt_us), frame.mono_us)
             wall = frame.wall - (frame.mono_us - at) / 1e6 if at != noted.mono_us else noted.wall
@@ -504,8 +504,8 @@ class Capture:
             name, trouble = self._recorder.state
             if trouble and not name and trouble not in ended.reason:
                 ended = replace(ended, reason=f"{ended.reason}; {trouble}")
-        whole = self._counts.complete and (self._recorder is None or self._recorder.complete)
-        return ended if whole or ended.exit != EXIT_DONE else replace(ended, exit=EXIT_INCOMPLETE)
+        complete = self._counts.complete and (self._recorder is None or self._recorder.complete)
+        return ended if complete or ended.exit != EXIT_DONE else replace(ended, exit=EXIT_INCOMPLETE)
 
 
 async def _changed(backend: Configured, before: Settings) -> Settings:

@@ -395,8 +395,8 @@ class HostRecorders:
             disk.shutdown()
         self._directory, self._why = path, ""
         self._refused.clear()
-        for one in self._recorders.values():  # they know the hosts' devices, and may have failed before
-            one.forget()
+        for recorder in self._recorders.values():  # they know the hosts' devices, and may have failed before
+            recorder.forget()
 
     async def toggle(self, silent_s: float = 0.0) -> None:
         """Start in a new directory below the current one, or stop."""

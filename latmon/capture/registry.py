@@ -147,7 +147,7 @@ _APART = frozenset({"replay", "prometheus", "fleet"})
 
 def check(name: str) -> None:
     """Raise UsageError for a name that --backend doesn't accept; imports no backend."""
-    known = (AUTO, *(one for one in names() if one not in _APART))
+    known = (AUTO, *(name for name in names() if name not in _APART))
     if name not in known:
         raise UsageError(f"--backend: there is no {name!r}; there are {', '.join(known)}")
 

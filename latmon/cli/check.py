@@ -257,9 +257,9 @@ class Passages:
 
     def _counted(self, part: MemberPart, end: End) -> Iterator[Damage]:
         """Compare a closing line's count with the windows since the one before it."""
-        found, self._windows = self._windows, 0
-        if end.windows != found:
-            what = f"the closing line counts {end.windows} windows, and {found} can be read"
+        windows, self._windows = self._windows, 0
+        if end.windows != windows:
+            what = f"the closing line counts {end.windows} windows, and {windows} can be read"
             yield Damage(part.begin, what, 0, self._mono_us, self._wall, mild=True)
 
     def _close_damage(self, begins_us: int | None) -> Damage:

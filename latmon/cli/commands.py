@@ -501,7 +501,7 @@ def _screen(
         theme=colours,
         ramp=ramp,
         findings=defaults.findings,
-        views={name: ViewSettings(**one) for name, one in defaults.views.items()},
+        views={name: ViewSettings(**view) for name, view in defaults.views.items()},
         history_us=None if mode == "REPLAY" else defaults[options.HISTORY],
         record=request.record,
         redaction=request.redaction,

@@ -218,7 +218,7 @@ def _checked(path: Path, key: object, value: object, findings: Settings) -> Any:
 def _saved_views(path: Path, value: object) -> dict[str, dict[str, Any]]:
     if not isinstance(value, Mapping):
         raise UsageError(f"{path}: {_VIEWS}: expected a section of views: `slow: {{sort: p99, filter: -nvme}}`")
-    found: dict[str, dict[str, Any]] = {}
+    saved_views: dict[str, dict[str, Any]] = {}
     for name, keys in value.items():
         where = f"{path}: {_VIEWS}: {clean(str(name))}"
         if not clean(str(name)).strip():
@@ -227,10 +227,10 @@ def _saved_views(path: Path, value: object) -> dict[str, dict[str, Any]]:
             raise UsageError(f"{where}: expected a section with the keys {', '.join(options.OF_VIEWS)}")
         if unknown := [key for key in keys if key not in options.OF_VIEWS]:
             raise UsageError(f"{where}: unknown key {unknown[0]!r}; the keys are {', '.join(options.OF_VIEWS)}")
-        found[clean(str(name))] = {
+        saved_views[clean(str(name))] = {
             key: _value(f"{where}: {key}", entry, SETTINGS[key].kind) for key, entry in keys.items()
         }
-    return found
+    return saved_views
 
 
 ACTIONS: Mapping[str, tuple[str, Kind[Any]]] = {

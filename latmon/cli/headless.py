@@ -651,20 +651,20 @@ class StandingFindings:
                 if standing.reported:
                     yield ENDED, standing.finding
 
-    def _begins(self, one: Finding, mono_us: int) -> bool:
+    def _begins(self, finding: Finding, mono_us: int) -> bool:
         """Note a finding that stands; return whether it is reported."""
-        before = self._standing.get(one.key)
+        before = self._standing.get(finding.key)
         reported = "" if before is None else before.reported
-        is_worse = bool(reported) and SEVERITIES.index(one.severity) > SEVERITIES.index(reported)
-        last_us = self._reported.get(one.key)
+        is_worse = bool(reported) and SEVERITIES.index(finding.severity) > SEVERITIES.index(reported)
+        last_us = self._reported.get(finding.key)
         is_due = last_us is None or mono_us - last_us >= self._actions.quiet_us
         begins = is_worse or (not reported and is_due)
         if begins:
-            self._reported.pop(one.key, None)  # the latest one is the last
-            self._reported[one.key] = mono_us
+            self._reported.pop(finding.key, None)  # the latest one is the last
+            self._reported[finding.key] = mono_us
             if len(self._reported) > _MAX_REPORTED:
                 del self._reported[next(iter(self._reported))]
-        self._standing[one.key] = _Standing(one, mono_us, one.severity if begins else reported)
+        self._standing[finding.key] = _Standing(finding, mono_us, finding.severity if begins else reported)
         return begins
 
 
@@ -680,25 +680,25 @@ class Actor:
         self._waiting: asyncio.Queue[tuple[Finding, float]] = asyncio.Queue(_MAX_WAITING)
         self._saved = 0
 
-    def add(self, one: Finding, wall: float) -> None:
+    def add(self, finding: Finding, wall: float) -> None:
         """Add a finding that began at `wall`."""
         if not (self._actions.command or self._actions.record_us):
             return
         try:
-            self._waiting.put_nowait((one, wall))
+            self._waiting.put_nowait((finding, wall))
         except asyncio.QueueFull:
-            self._log(syslog.LOG_ERR, f"{_MAX_WAITING} findings wait for the command: nothing is done for {one.id}")
+            self._log(syslog.LOG_ERR, f"{_MAX_WAITING} findings wait for the command: nothing is done for {finding.id}")
 
     async def run(self) -> None:
         """Run actions until the task is cancelled."""
         while True:
-            one, wall = await self._waiting.get()
+            finding, wall = await self._waiting.get()
             try:
-                recording = await self._record(one, wall) if self._actions.record_us else None
+                recording = await self._record(finding, wall) if self._actions.record_us else None
                 if self._actions.command:
-                    await self._command(self._values(one, wall, recording))
+                    await self._command(self._values(finding, wall, recording))
             except Exception as error:  # noqa: BLE001 - the actions of later findings must still run
-                self._log(syslog.LOG_ERR, f"on_finding failed for {one.id}: {type(error).__name__}: {error}")
+                self._log(syslog.LOG_ERR, f"on_finding failed for {finding.id}: {type(error).__name__}: {error}")
 
     def _values(self, one: Finding, wall: float, recording: Path | None) -> dict[str, Any]:
         finding = to_json(reported_finding(one))
@@ -706,23 +706,23 @@ class Actor:
         about = {"schema": SCHEMA, "host": host, "kernel": self._origin.kernel, "began": rfc3339(wall)}
         return about | {"recording": None if recording is None else str(recording), "finding": finding}
 
-    async def _record(self, one: Finding, wall: float) -> Path | None:
+    async def _record(self, finding: Finding, wall: float) -> Path | None:
         """Save the minutes before the finding; None where that fails, which is reported."""
         if self._saved >= _MAX_SAVED:
             self._log(syslog.LOG_WARNING, f"{_MAX_SAVED} recordings were saved since the start: no more are saved")
             return None
         host = "" if self._redaction else self._origin.host
-        path = (self._actions.directory or Path.cwd()) / target.recording_name(f"{host}-{one.id}", wall)
+        path = (self._actions.directory or Path.cwd()) / target.recording_name(f"{host}-{finding.id}", wall)
         until = self._archive.stamps[-1].mono_us
         after = until - self._actions.record_us
         frames = completed(self._archive.frames(after, until), self._archive.known(after))
         try:
             path, many = await asyncio.to_thread(self._save, path, frames)
         except (LatmonError, OSError) as error:
-            self._log(syslog.LOG_ERR, f"no recording of {one.id}: {error}")
+            self._log(syslog.LOG_ERR, f"no recording of {finding.id}: {error}")
             return None
         self._saved += 1
-        self._log(syslog.LOG_INFO, f"saved {many:,} windows before {one.id} to {path}")
+        self._log(syslog.LOG_INFO, f"saved {many:,} windows before {finding.id} to {path}")
         return path
 
     def _save(self, path: Path, frames: Iterator[Frame]) -> tuple[Path, int]:

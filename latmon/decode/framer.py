@@ -409,13 +409,13 @@ class Framer:
                 continue
             flows = {(s.device, s.op) for s in sums.buckets if s.stage == spec.rest_of or s.stage in spec.stages}
             for flow in flows:
-                whole = sum(sums.buckets.get(Series(*flow, spec.rest_of), {}).values())
+                total = sum(sums.buckets.get(Series(*flow, spec.rest_of), {}).values())
                 for stage in spec.stages:
                     series = Series(*flow, stage)
                     part = sums.buckets.get(series, {})
-                    rest = whole - sum(part.values()) + self._ahead.get(series, 0)
-                    sums.buckets[series] = {**part, 0: part.get(0, 0) + max(0, rest)}
-                    self._ahead[series] = min(0, rest)
+                    remainder = total - sum(part.values()) + self._ahead.get(series, 0)
+                    sums.buckets[series] = {**part, 0: part.get(0, 0) + max(0, remainder)}
+                    self._ahead[series] = min(0, remainder)
 
     def _histograms(self, sums: _IntervalSums) -> dict[Series, Histogram]:
         """Make histograms; the part of a sum beyond what its I/Os can take waits for the interval that counts those."""
@@ -436,20 +436,20 @@ class Framer:
             if series.stage in self._has_sum:
                 reported = histogram.within(sums.sums[series])
                 self._owed[series], sums.sums[series] = sums.sums[series] - reported, reported
-        return {series: self._histogram(series, one, sums) for series, one in counted.items()}
+        return {series: self._histogram(series, histogram, sums) for series, histogram in counted.items()}
 
     def _scaled(self, counts: Counts) -> Histogram:
         """Make a histogram at the scale of the script."""
         return Histogram.of(counts).coarsen(self._bits)
 
-    def _histogram(self, series: Series, one: Histogram, sums: _IntervalSums) -> Histogram:
+    def _histogram(self, series: Series, histogram: Histogram, sums: _IntervalSums) -> Histogram:
         """Return a histogram with its sum, and with the greatest maximum that lies in its highest bucket.
 
         The counts are of the moment they were printed, which is a little after the tick. So the interval's maximum is
         the tick's or that of the next tick so far. One in another bucket is of an I/O that another interval counts.
         """
         total = sums.sums[series] if series.stage in self._has_sum else None
-        return Histogram(one.buckets, total, one.within_top(sums.maxima.get(series, ())), one.bits)
+        return Histogram(histogram.buckets, total, histogram.within_top(sums.maxima.get(series, ())), histogram.bits)
 
     def _seen(self, sums: _IntervalSums) -> dict[Flow, Completed]:
         timed: defaultdict[Flow, int] = defaultdict(int)
@@ -468,10 +468,10 @@ def _flow_place(spec: MapSpec) -> tuple[int, int]:
 
 def _sum_of(one: Counts, other: Counts) -> Counts:
     """Return the sums of counts by bucket."""
-    found = dict(one)
+    sums = dict(one)
     for index, n in other.items():
-        found[index] = found.get(index, 0) + n
-    return found
+        sums[index] = sums.get(index, 0) + n
+    return sums
 
 
 def _of_ticks(values: Counts, tick: int) -> Iterator[tuple[int, int]]:
@@ -678,16 +678,16 @@ class TracerFramer:
         self._owed = {series: us for series, us in have.items() if us and series not in histograms}
         return {series: self._with_sum(series, histogram, have.get(series)) for series, histogram in histograms.items()}
 
-    def _with_sum(self, series: Series, one: Histogram, us: int | None) -> Histogram:
+    def _with_sum(self, series: Series, histogram: Histogram, us: int | None) -> Histogram:
         """Add its sum; where the map was not printed only that of an empty time is known."""
-        if one.sum is not None or series.stage not in self._reported_by_total:
-            return one
-        if us is None and any(index for index, _ in one.buckets):
-            return one
-        reported = one.within(us or 0)
+        if histogram.sum is not None or series.stage not in self._reported_by_total:
+            return histogram
+        if us is None and any(index for index, _ in histogram.buckets):
+            return histogram
+        reported = histogram.within(us or 0)
         if us is not None and us != reported:
             self._owed[series] = us - reported
-        return replace(one, sum=reported)
+        return replace(histogram, sum=reported)
 
 
 def joined(intervals: Iterable[TracerInterval], manifests: Iterable[Manifest]) -> TracerInterval:

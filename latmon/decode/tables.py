@@ -239,10 +239,10 @@ def by_bucket(spec: MapSpec, gained: Counts) -> dict[int, Counts]:
     bucket = spec.part("bucket")
     shift, mask = bucket.shift, (1 << bucket.bits) - 1
     others = ~(mask << shift)
-    found: defaultdict[int, Counts] = defaultdict(dict)
+    by_buckets: defaultdict[int, Counts] = defaultdict(dict)
     for key, n in gained.items():
-        found[key & others][key >> shift & mask] = n
-    return found
+        by_buckets[key & others][key >> shift & mask] = n
+    return by_buckets
 
 
 Maps = Iterable[tuple[MapSpec, Counts]]
@@ -590,12 +590,12 @@ _TEXT_OF: Mapping[str, Callable[[str], str | bytes]] = {"path": _escaped, "split
 """Kind of record -> how its text is read."""
 
 
-def shifted(one: Record, ahead_ns: int) -> Record:
+def shifted(record: Record, ahead_ns: int) -> Record:
     """Return the record with the stamps of a clock that is ahead moved back."""
     if not ahead_ns:
-        return one
-    moved = {name: one.fields[name] - ahead_ns for name in _STAMPS if name in one.fields}
-    return replace(one, fields={**one.fields, **moved})
+        return record
+    moved = {name: record.fields[name] - ahead_ns for name in _STAMPS if name in record.fields}
+    return replace(record, fields={**record.fields, **moved})
 
 
 @cache
@@ -744,8 +744,11 @@ def all_waiting(parts: Iterable[InFlightList | None]) -> InFlightList | None:
     older: Counter[int] = Counter()
     for in_flight_list in reported:
         older.update(in_flight_list.older)
-    waiting = [each for one in reported for each in one.oldest]
-    since_us, at_us = max(one.since_us for one in reported), min(one.at_us for one in reported)
+    waiting = [each for in_flight_list in reported for each in in_flight_list.oldest]
+    since_us, at_us = (
+        max(in_flight_list.since_us for in_flight_list in reported),
+        min(in_flight_list.at_us for in_flight_list in reported),
+    )
     return InFlightList(_oldest(waiting), dict(older), since_us, at_us, _all_devices(reported))
 
 

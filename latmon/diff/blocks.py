@@ -144,14 +144,14 @@ class CaptureSpan:
         else:
             self.waiting.take(item.frame, item.gauges)
         self.lost += frame.health.lost_events + frame.health.map_full
-        self.devices.update((one.name, one) for one in frame.devices)
+        self.devices.update((device.name, device) for device in frame.devices)
         if not self.units or self.units[-1].windows >= self._per_unit:
             self._open()
         unit = self.units[-1]
         unit.us += frame.dt_us
         unit.windows += windows
-        for series, one in frame.histograms.items():
-            self._count(unit, series, one)
+        for series, histogram in frame.histograms.items():
+            self._count(unit, series, histogram)
             self.includes[series] = self.origin.measured.get(series.stage, ())
         self._add_traced(unit, frame)
         thresholds = thresholds_of(item) if isinstance(item, Frame) else item.thresholds
@@ -225,22 +225,22 @@ class CaptureSpan:
     @cached_property
     def files(self) -> Mapping[tuple[str, str], tuple[int, int]]:
         """Return the timed operations on files by mount point and op, and their time in us."""
-        found: dict[tuple[str, str], tuple[int, int]] = {}
+        files: dict[tuple[str, str], tuple[int, int]] = {}
         for file, took in self.sums[FILES].items():
             if took.sum is not None:
-                _put(found, (file.mount, file.op), (took.count, took.sum))
-        return found
+                _put(files, (file.mount, file.op), (took.count, took.sum))
+        return files
 
     @cached_property
     def kinds(self) -> Mapping[tuple[str, str], tuple[int, int]]:
         """Return the small or sequential I/Os, and all, of each traced device, by its name and the kind."""
-        found: dict[tuple[str, str], tuple[int, int]] = {}
+        kinds: dict[tuple[str, str], tuple[int, int]] = {}
         for size, done in self.sums[SIZES].items():
             small = done.count if 0 < size.upto <= SMALL else 0
-            _put(found, (size.device, "up to 16 KiB"), (small, done.count))
+            _put(kinds, (size.device, "up to 16 KiB"), (small, done.count))
         for flow, pattern in self.sums[PATTERNS].items():
-            _put(found, (flow.device, "sequential"), (pattern.sequential, pattern.issued))
-        return found
+            _put(kinds, (flow.device, "sequential"), (pattern.sequential, pattern.issued))
+        return kinds
 
     def absorb(self, run: CaptureSpan) -> None:
         """Add all of another span, with the same weights (`weigh_alike`), but its units and their resolutions."""
@@ -251,8 +251,8 @@ class CaptureSpan:
         self.damage, self.is_live = (*self.damage, *run.damage), self.is_live or run.is_live
         self.devices |= run.devices
         self.includes |= run.includes
-        for device, some in run._thresholds.items():
-            self._thresholds.setdefault(device, set()).update(some)
+        for device, threshold in run._thresholds.items():
+            self._thresholds.setdefault(device, set()).update(threshold)
         for tops, more in ((self._known, run._known), (self._bounds, run._bounds)):
             tops.update((series, max(top, tops.get(series, -1))) for series, top in more.items())
 
@@ -302,35 +302,35 @@ class CaptureSpan:
                 return
         self.units.append(Unit())
 
-    def _count(self, unit: Unit, series: Series, one: Histogram) -> None:
+    def _count(self, unit: Unit, series: Series, histogram: Histogram) -> None:
         if series not in self.bits:
             if len(self.bits) >= MAX_SERIES:
                 self.left_out += 1
                 return
-            self.bits[series] = one.bits
-        if not one.buckets:
+            self.bits[series] = histogram.bits
+        if not histogram.buckets:
             return
         if unit.buckets >= MAX_IN_UNIT:
             self.left_out += 1
             return
-        if one.bits != self.bits[series]:
-            one = self._agree(series, one)
-        unit.add(series, one.buckets)
-        if one.max is not None:
-            self._known[series] = max(self._known.get(series, -1), one.max)
+        if histogram.bits != self.bits[series]:
+            histogram = self._agree(series, histogram)
+        unit.add(series, histogram.buckets)
+        if histogram.max is not None:
+            self._known[series] = max(self._known.get(series, -1), histogram.max)
         else:
-            top = bucket_bounds(one.buckets[-1][0], one.bits)[1] - 1
+            top = bucket_bounds(histogram.buckets[-1][0], histogram.bits)[1] - 1
             self._bounds[series] = max(self._bounds.get(series, -1), top)
 
-    def _agree(self, series: Series, one: Histogram) -> Histogram:
+    def _agree(self, series: Series, histogram: Histogram) -> Histogram:
         """Bring the series to the coarser of two resolutions."""
-        bits = min(one.bits, self.bits[series])
+        bits = min(histogram.bits, self.bits[series])
         if bits < self.bits[series]:
             for unit in self.units:
                 if series in unit.counts:
                     unit.counts[series] = coarse(unit.counts[series], self.bits[series], bits)
             self.bits[series] = bits
-        return one.coarsen(bits)
+        return histogram.coarsen(bits)
 
 
 def period_of(name: str, origin: Origin, devices: Iterable[Device], frames: Iterable[Frame]) -> CaptureSpan:
@@ -350,18 +350,18 @@ def of_runs(runs: Sequence[CaptureSpan]) -> CaptureSpan:
     first = runs[0]
     if len(runs) == 1:
         return first
-    capture_span = CaptureSpan(", ".join(one.name for one in runs), first.origin, first.settings, runs=tuple(runs))
+    capture_span = CaptureSpan(", ".join(run.name for run in runs), first.origin, first.settings, runs=tuple(runs))
     weigh_alike(runs)
     for run in runs:
         capture_span.absorb(run)
         for series, bits in run.bits.items():
             if series in capture_span.bits or len(capture_span.bits) < MAX_SERIES:
                 capture_span.bits[series] = min(bits, capture_span.bits.get(series, bits))
-    least_us = max(*(one.us / len(one.units) for one in runs), sum(one.us for one in runs) / MAX_UNITS)
+    least_us = max(*(run.us / len(run.units) for run in runs), sum(run.us for run in runs) / MAX_UNITS)
     capture_span.units = [unit for run in runs for unit in _even(run, least_us, capture_span.bits)]
-    if all(one.findings is not None for one in runs):
-        capture_span.findings = {key: text for one in reversed(runs) for key, text in (one.findings or {}).items()}
-        capture_span.not_evaluated = frozenset.intersection(*(one.not_evaluated for one in runs))
+    if all(run.findings is not None for run in runs):
+        capture_span.findings = {key: text for run in reversed(runs) for key, text in (run.findings or {}).items()}
+        capture_span.not_evaluated = frozenset.intersection(*(run.not_evaluated for run in runs))
     return capture_span
 
 
@@ -380,7 +380,7 @@ def _even(run: CaptureSpan, least_us: float, bits: Mapping[Series, int]) -> Iter
     open_unit = Unit()
     left_us = run.us
     for unit in run.units:
-        counts = {s: coarse(some, run.bits[s], bits[s]) for s, some in unit.counts.items() if s in bits}
+        counts = {s: coarse(count, run.bits[s], bits[s]) for s, count in unit.counts.items() if s in bits}
         open_unit.absorb(Unit(unit.us, unit.windows, counts, unit.done))
         left_us -= unit.us
         # a short rest is part of the last unit
@@ -398,9 +398,9 @@ def coarse(counts: Mapping[int, int], bits: int, wanted: int) -> Counts:
     """Return the counts with fewer sub-bucket bits."""
     if bits == wanted:
         return dict(counts)
-    found: Counts = {}
-    add(found, ((bucket_index(bucket_bounds(index, bits)[0], wanted), n) for index, n in counts.items()))
-    return found
+    coarses: Counts = {}
+    add(coarses, ((bucket_index(bucket_bounds(index, bits)[0], wanted), n) for index, n in counts.items()))
+    return coarses
 
 
 def add(into: Counts, counts: Iterable[tuple[int, int]] | Buckets) -> None:

@@ -213,7 +213,7 @@ def compared(
     RecordingError without windows, UsageError for an unknown note or setting.
     """
     if sides:
-        a, b = (of_runs([read(one, rules) for one in some]) for some in sides)
+        a, b = (of_runs([read(one, rules) for one in side]) for side in sides)
         return pair_report(compare(a, b))
     periods = [read(argument, rules) for argument in arguments]
     if len(periods) == _PAIR and not setting:

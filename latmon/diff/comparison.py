@@ -252,8 +252,8 @@ def _test_part(series: Sequence[SeriesCuts], part: str, how: BlockCounts, into: 
     """Test all series at once; body and tail each have half of the chance of a false alarm (Bonferroni)."""
     if how.correlation > DRIFT or not how.in_a:
         return
-    cuts = [(one, cut) for one in series for cut in one.of(part)]
-    rows = [row for one in series for row in one.rows(how, one.of(part))]
+    cuts = [(series_cuts, cut) for series_cuts in series for cut in series_cuts.of(part)]
+    rows = [row for series_cuts in series for row in series_cuts.rows(how, series_cuts.of(part))]
     weighed = statistics.weigh(rows, how.correlation, len(PARTS))
     for (series_cuts, cut), row, row_result in zip(cuts, rows, weighed.found, strict=True):
         into.setdefault(series_cuts.series, []).append(_CutResult(cut, row, row_result, weighed.critical))
@@ -425,7 +425,7 @@ class Sweep:
     @cached_property
     def tables(self) -> list[SweepTable]:
         """Return the table of all devices, and that of each device that all captures have."""
-        return [sweep(self, one) for one in ("", *devices(self.spans))]
+        return [sweep(self, device) for device in ("", *devices(self.spans))]
 
 
 def sweep_of(periods: Sequence[CaptureSpan], wanted: str = "") -> Sweep:
@@ -443,13 +443,13 @@ def sweep_of(periods: Sequence[CaptureSpan], wanted: str = "") -> Sweep:
     return Sweep(setting, tuple(ranked), tuple(of_runs(groups[one]) for one in ranked), tuple(periods))
 
 
-def sweep(some: Sweep, device: str = "") -> SweepTable:
+def sweep(sweep: Sweep, device: str = "") -> SweepTable:
     """Return the table of one device, or of all."""
-    views = user_views(some.spans, device)
-    sides = zip(some.names, some.spans, views, strict=True)
+    views = user_views(sweep.spans, device)
+    sides = zip(sweep.names, sweep.spans, views, strict=True)
     rows = tuple(_row(span, name, device, view) for name, span, view in sides)
     trends = (trend for column in COLUMNS if (trend := _trend(column, rows)) is not None)
-    return SweepTable(device or None, some.setting or None, views[0].above_us, rows, tuple(trends))
+    return SweepTable(device or None, sweep.setting or None, views[0].above_us, rows, tuple(trends))
 
 
 @dataclass(frozen=True, slots=True)
@@ -509,7 +509,7 @@ def swept(periods: Sequence[CaptureSpan]) -> tuple[str, list[str]]:
     found: dict[tuple[str, str], list[str]] = {}
     for key in sorted(shared):
         first = next(difference.a for difference in every[0] if (difference.section, difference.name) == key)
-        values = [first, *(_value(some, key) for some in every)]
+        values = [first, *(_value(differences, key) for differences in every)]
         if len(set(values)) == len(values) and all(values):
             found[key] = values
     names = {name for _, name in found}
@@ -551,7 +551,7 @@ def _row(period: CaptureSpan, name: str, device: str, view: UserView) -> SweepRo
 
 
 def _latency(period: CaptureSpan, device: str) -> Histogram:
-    totals = (one for one in period.series() if one.stage == "total" and device in ("", one.device))
+    totals = (series for series in period.series() if series.stage == "total" and device in ("", series.device))
     series = without_volumes(period, totals)
     bits = min((period.bits[one] for one in series), default=0)
     return merge(period.total(one, bits) for one in series)

@@ -89,9 +89,9 @@ class DetectionLimit(NamedTuple):
         """
         grown, smaller = 1 + gain / self.share, self.factor**2
         counted = min(self.counted, self.error) ** 2
-        rest = self.error**2 - counted
+        remainder = self.error**2 - counted
         power = 2 if self.part == "tail" else 1
-        error = math.sqrt((counted * (grown + smaller) + rest * (grown**power + smaller)) / (1 + smaller))
+        error = math.sqrt((counted * (grown + smaller) + remainder * (grown**power + smaller)) / (1 + smaller))
         within = self.internal * (grown if self.part == "tail" else 1.0)
         return gain >= max(self.least + self.critical * error, within) + _BEYOND * error
 
@@ -187,13 +187,13 @@ def _is_extreme(counts: tuple[int, int], totals: tuple[Histogram, Histogram], ab
     return expected >= max(fewest / 2, TIMES * counts[1 - slow])
 
 
-def _with_stages(one: Extreme, a: CaptureSpan, b: CaptureSpan, flow: Flow) -> Extreme:
-    times = _times((a, b)[one.slower], flow, one.above_us, None)
-    whole = sum(times.values())
-    shares = {stage: us / whole for stage, us in times.items() if us} if whole else {}
-    known = (a, b)[one.slower].includes
+def _with_stages(extreme: Extreme, a: CaptureSpan, b: CaptureSpan, flow: Flow) -> Extreme:
+    times = _times((a, b)[extreme.slower], flow, extreme.above_us, None)
+    total = sum(times.values())
+    shares = {stage: us / total for stage, us in times.items() if us} if total else {}
+    known = (a, b)[extreme.slower].includes
     includes = {stage: inside for stage in shares if (inside := known.get(Series(*flow, TRACED + stage), ()))}
-    return Extreme(one.above_us, one.count, one.max_us, one.exact, shares, includes)
+    return Extreme(extreme.above_us, extreme.count, extreme.max_us, extreme.exact, shares, includes)
 
 
 def cause(
@@ -241,8 +241,8 @@ def _per_io(capture_span: CaptureSpan, flow: Flow, low_us: int, high_us: int | N
 def _times(capture_span: CaptureSpan, flow: Flow, low_us: int, high_us: int | None) -> dict[str, int]:
     """Return stage -> time in the traced I/Os whose total lies in the buckets of [low_us, high_us)."""
     first, last = bucket_index(low_us), None if high_us is None else bucket_index(high_us)
-    found = {}
+    times = {}
     for stage in attribution.PARTS:
         sums = capture_span.by_total.get(Series(*flow, stage), {}) if stage != "resume" else {}
-        found[stage] = sum(us for index, us in sums.items() if index >= first and (last is None or index < last))
-    return found
+        times[stage] = sum(us for index, us in sums.items() if index >= first and (last is None or index < last))
+    return times

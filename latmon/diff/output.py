@@ -182,7 +182,7 @@ def _on_the_longest(change: Change, changed: Sequence[Change], users: Sequence[U
     if of_all != extreme.max_us and of_all[extreme.slower] == extreme.max_us[extreme.slower]:
         times = f"{' -> '.join(map(_longest, users))} ({change.subject} in {'AB'[extreme.slower]})"
     text = f"B's longest I/Os are {'longer' if is_slower else 'shorter'}{explains}: {times}"
-    against = next((one for one in changed if _is_slower(one) != is_slower), None)
+    against = next((change for change in changed if _is_slower(change) != is_slower), None)
     if against is None:
         return text
     return f"{text}; but {'faster' if is_slower else 'slower'}: {_moved(against, _furthest(against))}"
@@ -234,8 +234,8 @@ def for_users(views: Sequence[UserView], lengths_s: Sequence[float | None] = ())
     if any(view.above for view in views):
         bar = spelled(views[0].above_us)
         counts = ["-" if view.above is None else f"{view.above:,}" for view in views]
-        most = max(view.above or 0 for view in views)
-        if most >= _LEAST_FOR_A_RATE and any(view.per_day is not None for view in views):
+        above = max(view.above or 0 for view in views)
+        if above >= _LEAST_FOR_A_RATE and any(view.per_day is not None for view in views):
             unit, seconds = _unit_of(lengths_s)
             rates = " -> ".join(_slow_rate(view, seconds) for view in views)
             parts.append(f"I/Os of {bar} or more per {unit}: {rates} (counted: {', '.join(counts)})")
@@ -410,14 +410,14 @@ def _plot(table: SweepTable, names: Sequence[str], wide: int) -> Iterator[str]:
         return
     cells = WIDTH - wide - _BAR_CELLS - 8
     low, high = math.log(min(times)), math.log(max(times))
-    most = max(row.values.iops or 0 for row in table.rows)
+    iops = max(row.values.iops or 0 for row in table.rows)
     ends = f"{spelled(min(times))} to {spelled(max(times))}, log: {MARKED}"
     yield f"  {'':<{wide}}  {'IOPS':<{_BAR_CELLS}}  {ends}"
     for name, row in zip(names, table.rows, strict=True):
         axis = [" "] * cells
         for mark, us in marked(row).items():
             axis[round((math.log(us) - low) / ((high - low) or 1) * (cells - 1))] = mark
-        bar = "#" * math.ceil((row.values.iops or 0) / (most or 1) * _BAR_CELLS)
+        bar = "#" * math.ceil((row.values.iops or 0) / (iops or 1) * _BAR_CELLS)
         yield f"  {name:<{wide}}  {bar:<{_BAR_CELLS}} |{''.join(axis)}|"
 
 

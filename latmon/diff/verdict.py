@@ -59,8 +59,12 @@ def _extremes(comparison: Comparison) -> list[str]:
         # without a common threshold each series has its own bound
         key = (extreme.above_us, extreme.slower) if extreme.exact else (-len(counted) - 1, 0)
         counted.setdefault(key, []).append((change, extreme))
-    several = [group for group in counted.values() if sum(one.count[one.slower] for _, one in group) >= FEWEST_EXTREME]
-    groups = sorted(several, key=lambda group: -max(max(one.max_us) for _, one in group))
+    several = [
+        group
+        for group in counted.values()
+        if sum(extreme.count[extreme.slower] for _, extreme in group) >= FEWEST_EXTREME
+    ]
+    groups = sorted(several, key=lambda group: -max(max(extreme.max_us) for _, extreme in group))
     return [_extreme(group) for group in groups[:_MOST_EXTREMES]] + _left_out(groups[_MOST_EXTREMES:])
 
 
@@ -101,7 +105,7 @@ def _stage_clause(extremes: Sequence[Extreme]) -> str:
     if not whole:
         return ""
     top = max(sorted(shares), key=lambda stage: shares[stage])
-    includes = next((one.includes[top] for one in extremes if top in one.includes), ())
+    includes = next((extreme.includes[top] for extreme in extremes if top in extreme.includes), ())
     return f"; {part(shares[top] / whole)} of their time is {called(top, includes).sentence}"
 
 
@@ -152,8 +156,8 @@ def _several(items: Sequence[str]) -> str:
 
 def untested(change: SeriesChange) -> str:
     """Return the differences of the numbers if there are too few windows for a test."""
-    slowest_first = [one for one in reversed(change.shifts) if one.name in ("p50", "p99.9", "max")]
-    parts = [reported for one in slowest_first if (reported := _plain(one))]
+    slowest_first = [shift for shift in reversed(change.shifts) if shift.name in ("p50", "p99.9", "max")]
+    parts = [reported for shift in slowest_first if (reported := _plain(shift))]
     one, other = mode(change.a), mode(change.b)
     if one != other and one and other:
         parts.append(f"the mode {_range(one)} -> {_range(other)}")
@@ -179,11 +183,11 @@ def mode(total: Histogram) -> tuple[int, int] | None:
     return bucket_bounds(max(octaves.buckets, key=lambda b: (b[1], -b[0]))[0], 0) if total else None
 
 
-def shift(one: Shift) -> str:
+def shift(shift: Shift) -> str:
     """Return `p99.9 12 ms -> 31 ms (x2.6; 95 %: 2.1 to 3.0)`."""
-    if one.ratio is None or one.interval is None:
-        return f"{one.name} {_plain(one, named=False)}"
-    return f"{_named(one)} ({ratio(one.ratio, one.interval)})"
+    if shift.ratio is None or shift.interval is None:
+        return f"{shift.name} {_plain(shift, named=False)}"
+    return f"{_named(shift)} ({ratio(shift.ratio, shift.interval)})"
 
 
 def sides(one: Shift) -> tuple[str, str]:
@@ -288,7 +292,7 @@ def _shares(moved: PartChange) -> str:
 
 
 def _shift(change: SeriesChange, name: str) -> str:
-    return shift(next(one for one in change.shifts if one.name == name))
+    return shift(next(shift for shift in change.shifts if shift.name == name))
 
 
 def _body_shift(change: SeriesChange) -> str:
@@ -320,18 +324,18 @@ def _listed(*parts: str) -> str:
     return ", ".join(one for one in parts if one)
 
 
-def _plain(one: Shift, *, named: bool = True) -> str:
-    if one.a_us is None or one.b_us is None:
+def _plain(shift: Shift, *, named: bool = True) -> str:
+    if shift.a_us is None or shift.b_us is None:
         return ""
-    by = f" (x{factor(one.b_us / one.a_us)})" if one.a_us and one.b_us != one.a_us else ""
-    a, b = sides(one)
+    by = f" (x{factor(shift.b_us / shift.a_us)})" if shift.a_us and shift.b_us != shift.a_us else ""
+    a, b = sides(shift)
     reported = f"{in_words(a)} -> {in_words(b)}{by}"
-    return f"{one.name} {reported}" if named else reported
+    return f"{shift.name} {reported}" if named else reported
 
 
-def _named(one: Shift) -> str:
-    a, b = (UNKNOWN if text == UNKNOWN else in_words(text) for text in sides(one))
-    return f"{one.name} {a} -> {b}"
+def _named(shift: Shift) -> str:
+    a, b = (UNKNOWN if text == UNKNOWN else in_words(text) for text in sides(shift))
+    return f"{shift.name} {a} -> {b}"
 
 
 def _gone(change: SeriesChange) -> bool:

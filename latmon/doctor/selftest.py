@@ -241,9 +241,9 @@ def _expect(shell: subprocess.Popen[bytes], word: str) -> str:
     assert shell.stdout is not None  # noqa: S101  it was started with pipes
     ready, _, _ = select.select([shell.stdout], [], [], _ANSWER_S)
     line = clean(_line(shell.stdout.fileno())) if ready else ""
-    answer, _, rest = line.partition(" ")
+    answer, _, remaining_expect = line.partition(" ")
     if answer == word:
-        return rest
+        return remaining_expect
     raise UnavailableError(_why(shell, word))
 
 

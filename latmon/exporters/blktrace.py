@@ -71,12 +71,19 @@ def events(outlier: Outlier, number: tuple[int, int]) -> list[BlockEvent]:
         at += [("D", issued - requeued), ("R", issued)]
     at += [("D", issued), ("C", done)]
     rwbs, category = _kind(outlier)
-    here, there = outlier.cpu_issue or 0, outlier.cpu_complete or 0
+    cpu_issue, cpu_complete = outlier.cpu_issue or 0, outlier.cpu_complete or 0
     pid = outlier.pid or 0
     error = errno_of(outlier.status)
     return [
         BlockEvent(
-            *(us, order, action, there if action == "C" else here, 0 if action == "C" else pid, outlier.sector or 0),
+            *(
+                us,
+                order,
+                action,
+                cpu_complete if action == "C" else cpu_issue,
+                0 if action == "C" else pid,
+                outlier.sector or 0,
+            ),
             *(outlier.bytes or 0, rwbs, category, outlier.comm, number, error if action == "C" else 0),
         )
         for order, (action, us) in enumerate(at)

@@ -95,12 +95,12 @@ def slot(us: int) -> int:
 
 
 def _word(value: int) -> bytes:
-    rest = value << 1 if value >= 0 else (-value << 1) - 1
+    remainder = value << 1 if value >= 0 else (-value << 1) - 1
     found = bytearray()
-    while rest > 0x7F:  # noqa: PLR2004  seven bits a byte
-        found.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    return bytes((*found, rest))
+    while remainder > 0x7F:  # noqa: PLR2004  seven bits a byte
+        found.append(remainder & 0x7F | 0x80)
+        remainder >>= 7
+    return bytes((*found, remainder))
 
 
 def _comment(text: str) -> str:

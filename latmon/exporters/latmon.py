@@ -124,7 +124,10 @@ def _window(frame: Frame, origin: Origin) -> Iterator[bytes]:
         reported = True
     parts = [(series, frame.histograms[series], "all", origin.measured) for series in other_series]
     traced = frame.traced
-    parts += [(series, one, "traced", traced.includes_of(series.device)) for series, one in traced.histograms.items()]
+    parts += [
+        (series, histogram, "traced", traced.includes_of(series.device))
+        for series, histogram in traced.histograms.items()
+    ]
     for series, histogram, population, includes in parts:
         inside = names(includes.get(series.stage, ()))
         yield row(

@@ -106,14 +106,14 @@ class _Tracks:
         yield {"ph": "M", "pid": pid, "name": "process_name", "args": {"name": name}}
         yield {"ph": "M", "pid": pid, "name": "process_sort_index", "args": {"sort_index": pid}}
 
-    def _outlier(self, one: Outlier) -> Iterator[Event]:
-        pid, lanes = self._pids[one.device], self._ends.setdefault(one.device, [])
-        inside = sum(one.stages_us.values()) + one.unaccounted_us
-        end = one.mono_us + max(one.total_us, inside)
-        lane = next((i for i, free in enumerate(lanes) if free <= one.mono_us), len(lanes))
-        name = f"{one.op} {one.total_us} us"
+    def _outlier(self, outlier: Outlier) -> Iterator[Event]:
+        pid, lanes = self._pids[outlier.device], self._ends.setdefault(outlier.device, [])
+        inside = sum(outlier.stages_us.values()) + outlier.unaccounted_us
+        end = outlier.mono_us + max(outlier.total_us, inside)
+        lane = next((i for i, free in enumerate(lanes) if free <= outlier.mono_us), len(lanes))
+        name = f"{outlier.op} {outlier.total_us} us"
         if lane == MAX_LANES:
-            yield _instant(one.mono_us, name, {"dur": one.total_us} | _facts(one), pid=pid, scope="p")
+            yield _instant(outlier.mono_us, name, {"dur": outlier.total_us} | _facts(outlier), pid=pid, scope="p")
             return
         if lane == len(lanes):
             lanes.append(0)
@@ -121,19 +121,19 @@ class _Tracks:
             yield {"ph": "M", "pid": pid, "tid": lane + 1, "name": "thread_name", "args": {"name": lane_name}}
         lanes[lane] = end
         slice_ = {"ph": "X", "pid": pid, "tid": lane + 1, "cat": "outlier"}
-        yield slice_ | {"ts": one.mono_us, "dur": end - one.mono_us, "name": name, "args": _facts(one)}
-        for part in pieces(one):
+        yield slice_ | {"ts": outlier.mono_us, "dur": end - outlier.mono_us, "name": name, "args": _facts(outlier)}
+        for part in pieces(outlier):
             if part.us:
-                where = {"ts": one.mono_us + part.begin_us, "dur": part.us}
-                yield slice_ | where | {"cat": "stage", "name": part.stage, "args": _stage_facts(one, part)}
+                where = {"ts": outlier.mono_us + part.begin_us, "dur": part.us}
+                yield slice_ | where | {"cat": "stage", "name": part.stage, "args": _stage_facts(outlier, part)}
 
 
 def _counters(frame: Frame) -> dict[str, dict[str, dict[str, float]]]:
     """Return device -> counter -> values of the counters that the window has."""
     seconds = frame.dt_us / 1e6 or 1.0
-    found: dict[str, dict[str, dict[str, float]]] = {}
+    counters: dict[str, dict[str, dict[str, float]]] = {}
     for flow, done in (frame.kernel or frame.seen).items():
-        found.setdefault(flow.device, {}).setdefault("IOPS", {})[flow.op] = round(done.count / seconds, 3)
+        counters.setdefault(flow.device, {}).setdefault("IOPS", {})[flow.op] = round(done.count / seconds, 3)
     total: dict[str, list[Histogram]] = {}
     for series, histogram in frame.histograms.items():
         if series.stage == "total":
@@ -141,10 +141,10 @@ def _counters(frame: Frame) -> dict[str, dict[str, dict[str, float]]]:
     for device, histograms in total.items():
         p99_us = _p99_us(merge(histograms))
         if p99_us is not None:
-            found.setdefault(device, {})["p99_us"] = {"p99_us": p99_us}
+            counters.setdefault(device, {})["p99_us"] = {"p99_us": p99_us}
     for device, now in frame.outstanding.items():
-        found.setdefault(device, {})[_GAUGE] = _parts(now)
-    return found
+        counters.setdefault(device, {})[_GAUGE] = _parts(now)
+    return counters
 
 
 def _p99_us(latency: Histogram) -> int | None:

@@ -256,10 +256,10 @@ def writer(form: str, options: ExportOptions) -> Callable[[Source, BinaryIO, Exp
         raise UsageError(f"there is no format {form!r}; there are {', '.join(FORMATS)}")
     rows = "-buckets" if options.buckets else "-who" if options.who else ""
     module, name = _WRITERS[f"{form}{rows}" if form == "csv" else form]
-    found: Callable[[Source, BinaryIO, ExportOptions], None] = getattr(
+    writer: Callable[[Source, BinaryIO, ExportOptions], None] = getattr(
         import_module(f"latmon.exporters.{module}"), name
     )
-    return found
+    return writer
 
 
 def _summary(source: Source, form: str, out: Path) -> str:

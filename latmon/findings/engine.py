@@ -204,8 +204,8 @@ def evaluate_rules(facts: Facts, settings: Settings, failed: MutableMapping[str,
 
 def _evaluate(rule: Rule, facts: Facts, settings: Settings, failed: MutableMapping[str, str]) -> tuple[Finding, ...]:
     try:
-        found = tuple(rule.evaluate(facts, settings.of(rule)))
-        return tuple(map(on_its_host, found)) if facts.origin.backend == FLEET else found
+        findings = tuple(rule.evaluate(facts, settings.of(rule)))
+        return tuple(map(on_its_host, findings)) if facts.origin.backend == FLEET else findings
     except MemoryError:
         raise
     except Exception as error:  # noqa: BLE001 - a recording may have any value; a mistake here must end no capture

@@ -691,13 +691,13 @@ def littles_law(facts: Facts, device: str, bound: Limit | None) -> LawCheck | No
     timed = facts.stage("total", device, *COUNTED)
     by_issue = facts.origin.latency_from == "issue"
     done = {op: facts.counted(Flow(device, op)) for op in OPS}
-    whole = times(sums.depths, done, None if by_issue else times_of(timed), timed.max_bound)
+    mean_times = times(sums.depths, done, None if by_issue else times_of(timed), timed.max_bound)
     driver = timed if by_issue else facts.stage("hba", device, *COUNTED)
     return law_of(
         sums.depths,
         sums.span_us,
         facts.span_us,
-        whole=whole,
+        whole=mean_times,
         driver=times_of(driver),
         bound=bound,
         waiting=(aged for aged in (*facts.waiting, *facts.blocks[-1].unlisted) if aged.device == device),

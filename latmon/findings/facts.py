@@ -224,20 +224,20 @@ def of_minute(minute: Minute, waiting: Waiting) -> Block:
 
 def block_end(since_us: int) -> int:
     """Return the end of the block at a time, both since the capture began; a time before it is negative."""
-    whole = (since_us // BLOCK_US + 1) * BLOCK_US
-    return next((end for end in _FIRST_US if 0 <= since_us < end), whole)
+    total = (since_us // BLOCK_US + 1) * BLOCK_US
+    return next((end for end in _FIRST_US if 0 <= since_us < end), total)
 
 
 def depths_of(blocks: tuple[Block, ...]) -> dict[str, DepthTimes]:
     """Return the sums of all blocks by device."""
-    found: dict[str, DepthTimes] = {}
+    depths: dict[str, DepthTimes] = {}
     for block in blocks:
         for name, sums in block.depth_sums.items():
-            found.setdefault(name, DepthTimes()).merge(sums)
+            depths.setdefault(name, DepthTimes()).merge(sums)
     for block in blocks:
-        for name in found.keys() - block.depth_sums.keys():
-            block.idle.add_to(found[name], name)
-    return found
+        for name in depths.keys() - block.depth_sums.keys():
+            block.idle.add_to(depths[name], name)
+    return depths
 
 
 GROWN_US = 600_000_000
@@ -438,9 +438,9 @@ class Facts:
     @cached_property
     def busy(self) -> tuple[str, ...]:
         """Return the devices with an I/O in the window that the always-on probe timed or the tracer traced."""
-        found = {series.device for series in self._sums[LATENCIES]}
-        found |= {series.device for series in self._sums[TRACED_LATENCIES]}
-        return tuple(sorted(found))
+        devices = {series.device for series in self._sums[LATENCIES]}
+        devices |= {series.device for series in self._sums[TRACED_LATENCIES]}
+        return tuple(sorted(devices))
 
     def has_io(self, device: str) -> bool:
         """Return whether the device is one of `busy`."""
@@ -452,8 +452,8 @@ class Facts:
 
     def latency(self, device: str, *ops: str) -> Histogram:
         """Return the latency to completion by the always-on probe, or by the tracer without it. No op: all ops."""
-        found = self.stage("total", device, *ops)
-        return found or self.traced_stage("total", device, *ops)
+        histogram = self.stage("total", device, *ops)
+        return histogram or self.traced_stage("total", device, *ops)
 
     def stage(self, stage: str, device: str, *ops: str) -> Histogram:
         """Return a stage by the always-on probe; hba may include irq, softirq and completion (Origin.measured)."""
@@ -624,15 +624,15 @@ class Facts:
 
     def order(self, device: str) -> LbaOrder | None:
         """Return the order of issue against arrival and LBA; None where no burst was recorded."""
-        found = [block.orders[device] for block in self.window if device in block.orders]
-        return merge_orders(found) if found else None
+        lba_orders = [block.orders[device] for block in self.window if device in block.orders]
+        return merge_orders(lba_orders) if lba_orders else None
 
 
 def _once(made: dict[Hashable, Any], key: Hashable, make: Callable[[], T]) -> T:
     if key not in made:
         made[key] = make()
-    found: T = made[key]
-    return found
+    once: T = made[key]
+    return once
 
 
 def mean_waiting_in(part: Facts | Block, device: str) -> float | None:

@@ -101,12 +101,12 @@ def _sleepers(facts: Facts, causes: tuple[str, ...], waiting: float, left_out: f
     groups: dict[FileSystem, list[FileSleep]] = {}
     for row in rows:
         groups.setdefault(places[row], []).append(row)
-    found = [
+    sleepers = [
         _sleeper(facts, file_system, program, values, waiting)
         for file_system, group in groups.items()
         for program, values in by_program((row.process, row) for row in group).items()
     ]
-    return sorted(found, key=lambda sleeper: (-sleeper.waited_us, sleeper.program))
+    return sorted(sleepers, key=lambda sleeper: (-sleeper.waited_us, sleeper.program))
 
 
 def _places(facts: Facts, rows: Iterable[FileSleep]) -> dict[FileSleep, FileSystem]:

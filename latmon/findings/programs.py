@@ -123,11 +123,11 @@ def _written_bytes(facts: Facts, device: str) -> dict[str, int]:
     A volume and its disk count the same bytes twice, which makes a share smaller only. Empty in a fleet, whose rows of
     processes don't say their host.
     """
-    here = _bytes_written_to(facts, device)
+    bytes_written = _bytes_written_to(facts, device)
     everywhere = sum(_bytes_written_to(facts, name) for name in facts.devices)
-    if facts.origin.backend == FLEET or not here or here < _MOST_OF_HOST * everywhere:
+    if facts.origin.backend == FLEET or not bytes_written or bytes_written < _MOST_OF_HOST * everywhere:
         return {}
-    return {row.process: size for row, size in facts[WRITTEN].items() if size >= _HALF_OF_DEVICE * here}
+    return {row.process: size for row, size in facts[WRITTEN].items() if size >= _HALF_OF_DEVICE * bytes_written}
 
 
 def _bytes_written_to(facts: Facts, device: str) -> int:

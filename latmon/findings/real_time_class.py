@@ -95,14 +95,14 @@ def finding_behind(facts: Facts, rule_id: str, several: Sequence[WaitsBehind]) -
     )
 
 
-def _facts(several: Sequence[WaitsBehind]) -> Iterator[Fact]:
-    waits, first, share = several[0]
+def _facts(waits_behinds: Sequence[WaitsBehind]) -> Iterator[Fact]:
+    waits, first, share = waits_behinds[0]
     yield Fact("process", waits.process, f"{waits.process} has the usual I/O priority")
     yield Fact("behind", first.process, f"{first.process} has the I/O class {REAL_TIME}, level {first.level}")
     text = f"{part(share)} or more of the bytes of {waits.device} are of {first.process}"
     yield Fact("behind_share", round(share, 3), text, "share")
     yield from wait_facts(waits)
-    for at, other in enumerate(several[1:4], 1):
+    for at, other in enumerate(waits_behinds[1:4], 1):
         process = other.waits.process
         text = f"{process} waits, too: {counted(len(other.waits.ios), 'slow I/O')}"
         yield Fact(f"other_{at}", process, text)

@@ -130,7 +130,7 @@ def tracer_of(line: str, before: Tracer | None) -> Tracer | None:
     if file_system := FILE_SYSTEM.fullmatch(command[2]):
         return TRACERS[0]._replace(device=file_system[1], layer=values.FILE)
     unknown = None if command[1] else before
-    return next((one for one in TRACERS if command[2] in one.commands.split()), unknown)
+    return next((tracer for tracer in TRACERS if command[2] in tracer.commands.split()), unknown)
 
 
 def last_rows(tracer: Tracer | None) -> tuple[int, ...]:
@@ -340,32 +340,42 @@ class _BccReader:
             text = "no line says what was measured: taken for whole latencies; --stage and --device overrule"
             yield Remark(TextSpan(tables[0].first, tables[0].first), text)
 
-    def _found(self, one: _Histogram) -> Found:
-        where, title = TextSpan(one.first, one.last), self._title(one)
-        if one.torn or one.hole is not None or not one.printed:
-            at = one.torn or (one.begun + (one.hole or 0) if one.begun else one.first)
+    def _found(self, histogram: _Histogram) -> Found:
+        where, title = TextSpan(histogram.first, histogram.last), self._title(histogram)
+        if histogram.torn or histogram.hole is not None or not histogram.printed:
+            at = histogram.torn or (histogram.begun + (histogram.hole or 0) if histogram.begun else histogram.first)
             text = f"the table {title} is damaged in line {at}: all of it is left out"
-            if not one.rows and not one.torn:
+            if not histogram.rows and not histogram.torn:
                 text = f"the table {title} has no row with a count"
             return Remark(where, text, 1, is_incomplete=True)
-        why = one.tracer.no_latency if one.tracer else ""
-        if why or not one.unit:
-            return Remark(where, f"{title}: {why or clean(one.label, 40)}, no latency, left out", one.count)
-        kind = "log2" if one.is_log2 else "linear"
-        series = self._series(one)
-        layer = one.tracer.layer if one.tracer else values.DISK if any(key == "disk" for key, _ in one.section) else ""
+        why = histogram.tracer.no_latency if histogram.tracer else ""
+        if why or not histogram.unit:
+            return Remark(where, f"{title}: {why or clean(histogram.label, 40)}, no latency, left out", histogram.count)
+        kind = "log2" if histogram.is_log2 else "linear"
+        series = self._series(histogram)
+        layer = (
+            histogram.tracer.layer
+            if histogram.tracer
+            else values.DISK
+            if any(key == "disk" for key, _ in histogram.section)
+            else ""
+        )
         unit_from = "the head of the table"
-        return ImportedTable(where, title, kind, one.rows, one.unit, unit_from, series, one.total_us, layer=layer)
+        return ImportedTable(
+            where, title, kind, histogram.rows, histogram.unit, unit_from, series, histogram.total_us, layer=layer
+        )
 
-    def _title(self, one: _Histogram) -> str:
+    def _title(self, histogram: _Histogram) -> str:
         return clean(
-            " ".join(f"{key} {value}" for key, value in one.section) or (one.tracer or TRACERS[0]).device or "a table",
+            " ".join(f"{key} {value}" for key, value in histogram.section)
+            or (histogram.tracer or TRACERS[0]).device
+            or "a table",
             _TITLE,
         )
 
-    def _series(self, one: _Histogram) -> Series:
-        device, op = (one.tracer.device if one.tracer else "table"), UNKNOWN_OP
-        for key, value in one.section:
+    def _series(self, histogram: _Histogram) -> Series:
+        device, op = (histogram.tracer.device if histogram.tracer else "table"), UNKNOWN_OP
+        for key, value in histogram.section:
             if key in _DEVICE_KEYS:
                 device = value
             elif key == "flags":
@@ -375,7 +385,7 @@ class _BccReader:
                 device = device if op != UNKNOWN_OP else f"{device} {value}"
             else:
                 device = f"{device} {key} {value}"
-        return self.options.series(clean(device, _TITLE), op, one.tracer.stage if one.tracer else WHOLE)
+        return self.options.series(clean(device, _TITLE), op, histogram.tracer.stage if histogram.tracer else WHOLE)
 
     def _other(self, at: int, line: str) -> Iterator[Found]:
         """Take a line between tables: a time, the tool's first sentence, the mean below a table, lost events."""
@@ -566,9 +576,9 @@ def head_of(line: str) -> Head | None:
     if roles.count("latency") != 1 or len({*filter(None, roles)}) < len([*filter(None, roles)]):
         return None
     gap = "," if comma else r"\s+"
-    rest = r"(?:\s+.{0,60})?" if previous else ""
+    remainder = r"(?:\s+.{0,60})?" if previous else ""
     pattern = gap.join(f"({event_column.pattern})" for event_column in columns)
-    return Head(columns, re.compile(rf"\s*{pattern}{rest}\s*"), comma)
+    return Head(columns, re.compile(rf"\s*{pattern}{remainder}\s*"), comma)
 
 
 def sniff_events(head: str) -> bool:

@@ -87,8 +87,8 @@ class _Request:
 def sniff_blkparse(head: str) -> bool:
     """Return whether there are lines with an action of an I/O, or a summary of them."""
     return any(
-        ((line := _BLKPARSE_LINE.match(one)) and line[8] in ("Q", "D", "C", "G", "I")) or _COMPLETED.fullmatch(one)
-        for one in head.split("\n")
+        ((line := _BLKPARSE_LINE.match(part)) and line[8] in ("Q", "D", "C", "G", "I")) or _COMPLETED.fullmatch(part)
+        for part in head.split("\n")
     )
 
 

@@ -331,14 +331,16 @@ def _prometheus(line: str) -> tuple[CounterSample | None, str]:
     if not device:
         return None, ""
     op = next((labels[name] for name in _OPS if name in labels), "")
-    rest = ",".join(f"{name}={value}" for name, value in sorted(labels.items()) if name not in ("le", *_DEVICES, *_OPS))
+    remainder = ",".join(
+        f"{name}={value}" for name, value in sorted(labels.items()) if name not in ("le", *_DEVICES, *_OPS)
+    )
     edge = labels.get("le", "")
     end = float("inf") if edge == "+Inf" else _number(edge)
     value, wall = _number(match[3]), int(match[4]) / 1000 if match[4] else None
     why = _unusable(value, end if match[1].endswith(_BUCKET) else 0.0)
     if value is None or why:
         return None, why
-    return CounterSample(CounterDevice(device, rest), Counter(match[1], op, end), value, wall), ""
+    return CounterSample(CounterDevice(device, remainder), Counter(match[1], op, end), value, wall), ""
 
 
 def _unusable(value: float | None, end: float | None) -> str:
@@ -540,7 +542,7 @@ def sniff_smart(head: str) -> bool:
 def read_smart(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     """Yield a window for the time between two logs: commands and bytes, whose times a log hasn't."""
     every: list[Reading | TextSpan] = []
-    logs = sorted([*documents(lines, "critical_warning"), *_smart_texts(lines)], key=lambda one: one[0].first)
+    logs = sorted([*documents(lines, "critical_warning"), *_smart_texts(lines)], key=lambda document: document[0].first)
     for above, where, value, device in _logs(lines, logs, options):
         yield from above
         numbers = [_number_of(value, name) for name in _SMART]

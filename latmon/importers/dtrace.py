@@ -415,8 +415,8 @@ def _outlier(row: re.Match[str], options: ImportOptions) -> Outlier | None:
     wall = values.moment(row[1])
     total, emlxs, start, intr, queue, done = (int(group) for group in row.groups()[1:])
     stages = {"queue": start, "hba": total - emlxs, "irq": intr, "completion": queue + done}
-    rest = total - sum(stages.values())
-    if wall is None or rest < 0 or emlxs > total:
+    remainder = total - sum(stages.values())
+    if wall is None or remainder < 0 or emlxs > total:
         return None
     flow = options.flow(_DEVICE, UNKNOWN_OP)
     return Outlier(
@@ -426,7 +426,7 @@ def _outlier(row: re.Match[str], options: ImportOptions) -> Outlier | None:
         op=flow.op,
         total_us=total,
         stages_us=stages,
-        unaccounted_us=rest,
+        unaccounted_us=remainder,
         path=f"completion: QUEUE {queue} us, I/O DONE {done} us",
     )
 
@@ -547,8 +547,8 @@ def sniff_max_sd(head: str) -> bool:
 
 def read_max_sd(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     """Yield each pair as a maximum depth; there is neither time nor distribution."""
-    every = [name for line in lines if _LINE.fullmatch(line) for name, _ in _PAIR.findall(line)]
-    one_device(options, list(dict.fromkeys(every)))
+    names = [name for line in lines if _LINE.fullmatch(line) for name, _ in _PAIR.findall(line)]
+    one_device(options, list(dict.fromkeys(names)))
     for at, line in enumerate(lines, 1):
         if not _LINE.fullmatch(line):
             continue

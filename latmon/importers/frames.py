@@ -464,13 +464,13 @@ def _on_one_axis(imported_windows: list[ImportedWindow], options: ImportOptions)
 
 def _lengths(imported_windows: list[ImportedWindow], options: ImportOptions) -> list[int]:
     """Return the length of each window: its own, or the time since the window before it in the text."""
-    found: list[int] = []
+    lengths: list[int] = []
     for at, window in enumerate(imported_windows):
         before = imported_windows[at - 1].wall if at else None
         away = None if before is None or window.wall is None else round((window.wall - before) * 1e6)
         passed = away if away is not None and 0 < away <= _LONGEST_US else options.interval_us
-        found.append(window.dt_us or passed)
-    return found
+        lengths.append(window.dt_us or passed)
+    return lengths
 
 
 _LONGEST_TITLE = 60
@@ -490,7 +490,7 @@ def frames(built: Built, options: ImportOptions) -> Iterator[Frame]:
     wall_before = _before_first(built.windows, options)
     mono = 0
     known: set[str] = set()
-    limits = {device: some for imported_window in built.windows for device, some in imported_window.limits.items()}
+    limits = {device: limit for imported_window in built.windows for device, limit in imported_window.limits.items()}
     for seq, window in enumerate(built.windows):
         if window.whole is not None:
             frame = replace(window.whole, seq=seq, health=_health(window, window.whole.health))
@@ -580,19 +580,19 @@ def _histogram(placed: Placed) -> Histogram:
 
 
 def _above(outliers: Iterable[Outlier]) -> dict[Flow, int]:
-    found: dict[Flow, int] = {}
+    aboves: dict[Flow, int] = {}
     for outlier in outliers:
         flow = Flow(outlier.device, outlier.op)
-        found[flow] = found.get(flow, 0) + 1
-    return found
+        aboves[flow] = aboves.get(flow, 0) + 1
+    return aboves
 
 
 def _thresholds(outliers: Iterable[Outlier], options: ImportOptions) -> dict[str, int]:
     """Return the least listed latency as threshold of a tool that lists slow I/Os only."""
-    found: dict[str, int] = {}
+    thresholds: dict[str, int] = {}
     for outlier in outliers:
-        found[outlier.device] = min(found.get(outlier.device, options.threshold_us), outlier.total_us)
-    return found
+        thresholds[outlier.device] = min(thresholds.get(outlier.device, options.threshold_us), outlier.total_us)
+    return thresholds
 
 
 def _health(window: ImportedWindow, health: Health) -> Health:
@@ -602,7 +602,7 @@ def _health(window: ImportedWindow, health: Health) -> Health:
 
 def _devices(frame: Frame) -> set[str]:
     flows: tuple[Mapping[Any, Any], ...] = (frame.histograms, frame.seen, frame.kernel)
-    return {key.device for of in flows for key in of} | {*frame.outstanding, *frame.depths}
+    return {key.device for flow in flows for key in flow} | {*frame.outstanding, *frame.depths}
 
 
 def _device(name: str, limits: tuple[Limit, ...], built: Built) -> Device:

@@ -121,7 +121,7 @@ def _is_since_boot(reports: Sequence[tuple[float | None, Rows]], options: Import
     if own is not None and lengths:
         return own > _LONGER * median(lengths)
     interval = options.interval_us / 1e6
-    digits = max((_digits(value) for _, rows in reports for one in rows.values() for value in one.values()), default=0)
+    digits = max((_digits(value) for _, rows in reports for row in rows.values() for value in row.values()), default=0)
     if not any(_fits(rates, interval, digits) for _, rows in others if (rates := _rates(rows))):
         return None  # the interval is another one, or the disks are idle
     rates = _rates(first)
@@ -429,23 +429,26 @@ def found(reports: list[Report], options: ImportOptions) -> Iterator[Found]:
     names = ShortNames()
     for report in reports:
         report.rows = {names.short(name): row for name, row in report.rows.items()}
-    disks = list(dict.fromkeys(name for one in reports for name in one.rows))
+    disks = list(dict.fromkeys(name for report in reports for name in report.rows))
     one_device(options, disks)
     _begin_where_time_falls(reports)
-    for number, some in groupby(reports, key=lambda one: one.run):
+    for number, some in groupby(reports, key=lambda report: report.run):
         run = list(some)
-        later = interval_us(one.wall for one in run)
+        later = interval_us(report.wall for report in run)
         of_run = replace(options, interval_us=run[0].period_us or later or options.interval_us)
         if number:
             where = TextSpan(run[0].begun, run[0].begun)
             yield TimeLine(where, f"line {where.first}: another run of iostat begins")
-        if run[0].period_us and all(one.wall is None for one in run):
+        if run[0].period_us and all(report.wall is None for report in run):
             yield Remark(_where(run[0]), importers_values.by_command(run[0].period_us))
         yield from _missing(run)
         kept, why = True, ""
         if run[0].begin is None:
             kept, why = kept_reports(
-                [(one.wall, one.rows) for one in run], run[0].is_y, of_run, _BOOT if _is_solaris(run[0]) else ""
+                [(report.wall, report.rows) for report in run],
+                run[0].is_y,
+                of_run,
+                _BOOT if _is_solaris(run[0]) else "",
             )
         if why:
             yield Remark(_where(run[0]), why)
@@ -468,7 +471,7 @@ def _begin_where_time_falls(reports: list[Report]) -> None:
 
 def _without_totals(reports: list[Report]) -> Iterator[Remark]:
     """Leave out the row of all disks (-g ALL) of each report that has rows of disks beside it."""
-    each = [one for one in reports if _ALL in one.rows and len(one.rows) > 1]
+    each = [report for report in reports if _ALL in report.rows and len(report.rows) > 1]
     for report in each:
         del report.rows[_ALL]
     if each:
@@ -480,19 +483,19 @@ def _missing(run: list[Report]) -> Iterator[Remark]:
     for report in run:
         for at, why in report.damaged.items():
             yield Remark(TextSpan(at, at), why, 1, is_incomplete=True)
-    reports = [one for one in run if not one.damaged]
-    bare = [one for one in reports if _is_idle(one, is_last=one is run[-1])]
+    reports = [report for report in run if not report.damaged]
+    bare = [report for report in reports if _is_idle(report, is_last=report is run[-1])]
     if run[-1] in reports and not run[-1].rows and run[-1] not in bare and len(run) > 1:
         yield Remark(_where(run[-1]), "the text ends at the head of a report: it is left out, whether idle or cut off")
     if bare and len(run) > 1:
         yield Remark(
             _where(bare[0]), f"reports without a row: {len(bare):,}; their disks are taken as idle (iostat -z)"
         )
-    each = [one for one in reports if one.rows]
+    each = [report for report in reports if report.rows]
     # -z leaves out idle rows: a text that has one was printed without it
-    names = dict.fromkeys(name for one in each for name in one.rows)
-    fewer = [one for one in each if len(one.rows) < len(names)]
-    if any(not any(values.values()) for one in each for values in one.rows.values()):
+    names = dict.fromkeys(name for report in each for name in report.rows)
+    fewer = [report for report in each if len(report.rows) < len(names)]
+    if any(not any(values.values()) for report in each for values in report.rows.values()):
         for name in names:
             yield from _absent(name, each)
     elif fewer:
@@ -671,8 +674,8 @@ def _bytes(values: Mapping[str, float], name: str) -> float | None:
 def _done(rate: float, size: float, means_ms: tuple[float | None, float | None], seconds: float) -> Completed:
     """Return the completions of an interval; `means_ms`: the whole time and the part of it in the queue."""
     count = round(rate * seconds)
-    whole, queue = (None if means_m is None else round(means_m * 1000 * count) for means_m in means_ms)
-    return Completed(count, round(size * seconds), whole, queue)
+    total, queue = (None if means_m is None else round(means_m * 1000 * count) for means_m in means_ms)
+    return Completed(count, round(size * seconds), total, queue)
 
 
 def _outstanding(values: Mapping[str, float]) -> Outstanding | None:
@@ -763,7 +766,7 @@ def _reports_of(value: Mapping[str, Any], where: TextSpan, run: int) -> list[Rep
 
 def _drop_partial(reports: list[Report]) -> None:
     """Take out rows that lack a column of the others: sysstat prints the same ones for each disk."""
-    columns = {name for one in reports for name in one.columns if name.lower() not in _DEVICES}
+    columns = {name for report in reports for name in report.columns if name.lower() not in _DEVICES}
     for report in reports:
         partial = [name for name, values in report.rows.items() if len(values) < len(columns)]
         for name in partial:

@@ -57,7 +57,7 @@ def read(path: Path, narrows: Mapping[bytes, Narrow], progress: Callable[[int, i
                 raise RecordingError(f"{path} is no plain file; pipe it in with `latmon import - ...`")
             file.seek(0)  # a copy of standard input may share its position with the descriptor that wrote it
             raw = file.read(MAX_BYTES + 1) or b""  # None where nothing can be read yet, such as /proc/kmsg
-            narrow = next((one for begin, one in narrows.items() if raw.startswith(begin)), None)
+            narrow = next((narrow for begin, narrow in narrows.items() if raw.startswith(begin)), None)
             if narrow is not None:
                 file.seek(0)
                 raw = narrow(file, path.name, progress)
@@ -229,13 +229,13 @@ def keep(built: Built) -> None:
 
 def open_ends(built: Built) -> dict[Series, int]:
     """Return series with I/Os in a row without an upper end, and that row's least lower edge in microseconds."""
-    found: dict[Series, int] = {}
+    ends: dict[Series, int] = {}
     for window in built.windows:
         for series, placed in window.tables.items():
             for one in placed.ranges:
                 if one.is_endless and placed.table.max_us is None:
-                    found[series] = min(found.get(series, one.first), one.first)
-    return found
+                    ends[series] = min(ends.get(series, one.first), one.first)
+    return ends
 
 
 def lowered(built: Built) -> list[Series]:

@@ -319,11 +319,11 @@ class Clock:
 
     def wall(self, text: str) -> float | None:
         """Return the time of a line that is one, with or without its date."""
-        whole = moment(text)
-        if whole is not None:
-            self.before = whole % _DAY
-            self.day = whole - self.before
-            return whole
+        wall = moment(text)
+        if wall is not None:
+            self.before = wall % _DAY
+            self.day = wall - self.before
+            return wall
         seconds = of_day(text)
         if seconds is None:
             return None
@@ -450,18 +450,18 @@ class ShortNames:
 
     def short(self, name: str, shown: str = "", longest: int = _LONGEST) -> str:
         """Return the same short form for each use of a name. `shown`: what of the name is shown; empty: all of it."""
-        found = self._names.get(name)
-        if found is not None:
-            return found
+        short = self._names.get(name)
+        if short is not None:
+            return short
         text = shown or name
-        found = clean(text, longest)
+        short = clean(text, longest)
         begin = clean(text, longest - _ROOM)
-        while found in self._used:
+        while short in self._used:
             self._same[begin] = self._same.get(begin, 1) + 1
-            found = f"{begin} ({self._same[begin]})"
-        self._used.add(found)
-        self._names[name] = found
-        return found
+            short = f"{begin} ({self._same[begin]})"
+        self._used.add(short)
+        self._names[name] = short
+        return short
 
 
 class SeriesNames:
@@ -475,7 +475,7 @@ class SeriesNames:
         """Key -> its meaning."""
 
     def series(self, title: str) -> Series:
-        parts = [one for one in _PARTS.split(_UNITS.sub(" ", title)) if one]
+        parts = [part for part in _PARTS.split(_UNITS.sub(" ", title)) if part]
         op = next((_OPS[part.lower()] for part in parts if part.lower() in _OPS), UNKNOWN_OP)
         stage = next((_STAGES[part.lower()] for part in parts if part.lower() in _STAGES), WHOLE)
         return self._asked.series(self._asked.device or self._device(title, parts), op, stage)

@@ -108,17 +108,20 @@ def read(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     for report in reports:
         report.name = names.short(report.name) if report.name else ""
         report.rows = {names.short(name): row for name, row in report.rows.items()}
-    for named in ([name for one in reports for name in one.rows], [one.name for one in reports if one.name]):
+    for named in (
+        [name for report in reports for name in report.rows],
+        [report.name for report in reports if report.name],
+    ):
         one_device(options, list(dict.fromkeys(named)))
     for report in reports:
         yield from (Remark(TextSpan(at, at), why, 1, is_incomplete=True) for at, why in report.damaged.items())
-    for run, some in groupby(reports, key=lambda one: one.run):
+    for run, some in groupby(reports, key=lambda report: report.run):
         of_run = list(some)
-        later = values.interval_us(one.wall for one in of_run)
+        later = values.interval_us(report.wall for report in of_run)
         asked = replace(options, interval_us=run.period_us or later or options.interval_us)
-        yield from _rates(run, [one for one in of_run if not one.name], asked)
-        for name in dict.fromkeys(one.name for one in of_run if one.name):
-            yield from _histograms(run, [one for one in of_run if one.name == name], asked)
+        yield from _rates(run, [report for report in of_run if not report.name], asked)
+        for name in dict.fromkeys(report.name for report in of_run if report.name):
+            yield from _histograms(run, [report for report in of_run if report.name == name], asked)
 
 
 @dataclass(slots=True)
@@ -270,25 +273,25 @@ def _ns(cell: str) -> float | None:
 
 
 def _rates(run: _ZpoolRun, reports: list[_Report], options: ImportOptions) -> Iterator[Found]:
-    reports = [one for one in reports if one.rows]
+    reports = [report for report in reports if report.rows]
     if not reports:
         return
     where = TextSpan(reports[0].first, reports[0].last)
     yield Remark(
         where, "counts are rates x the interval, rounded; a pool contains its vdevs, which contain their disks"
     )
-    names = dict.fromkeys(name for one in reports for name in one.rows)
-    fewer = [one for one in reports if len(one.rows) < len(names)]
+    names = dict.fromkeys(name for report in reports for name in report.rows)
+    fewer = [report for report in reports if len(report.rows) < len(names)]
     if fewer:
         span = TextSpan(fewer[0].first, fewer[0].last)
         yield Remark(span, f"reports without a row of each vdev: {len(fewer):,}", len(fewer), is_incomplete=True)
-    timed = [one for one in reports if one.wall is not None]
+    timed = [report for report in reports if report.wall is not None]
     if run.period_us and not timed:
         yield Remark(where, values.by_command(run.period_us))
     if timed and len(timed) < len(reports):
         text = f"reports without a time, beside others that have one: {len(reports) - len(timed):,}"
         yield Remark(where, f"{text}; the length of their intervals is assumed")
-    kept, why = kept_reports([(one.wall, {}) for one in reports], run.is_y, options, _SINCE, _UNLESS)
+    kept, why = kept_reports([(report.wall, {}) for report in reports], run.is_y, options, _SINCE, _UNLESS)
     yield Remark(where, why)
     inside = {name: tuple(each for each in names if each.rpartition(" ")[0] == name) for name in names}
     members = {name: vdevs for name, vdevs in inside.items() if vdevs}
@@ -316,9 +319,9 @@ def _completed(report: _Report, dt_us: int, options: ImportOptions) -> Iterator[
         for op in ("read", "write"):
             count = round(row.get(("operations", op), 0.0) * dt_us / 1e6)
             size = round(row.get(("bandwidth", op), 0.0) * dt_us / 1e6)
-            whole, disk = (row.get((wait, op)) for wait in ("total_wait", "disk_wait"))
-            us = None if whole is None else round(whole * count / 1000)
-            queue = None if whole is None or disk is None else round(max(0.0, whole - disk) * count / 1000)
+            total, disk = (row.get((wait, op)) for wait in ("total_wait", "disk_wait"))
+            us = None if total is None else round(total * count / 1000)
+            queue = None if total is None or disk is None else round(max(0.0, total - disk) * count / 1000)
             yield Flow(options.device or name, op), Completed(count, size, us, queue)
 
 
@@ -329,7 +332,7 @@ def _outstanding(row: Mapping[tuple[str, str], float]) -> Outstanding | None:
 
 
 def _histograms(run: _ZpoolRun, reports: list[_Report], options: ImportOptions) -> Iterator[Found]:
-    kept, why = kept_reports([(one.wall, {}) for one in reports], run.is_y, options, _SINCE, _UNLESS)
+    kept, why = kept_reports([(report.wall, {}) for report in reports], run.is_y, options, _SINCE, _UNLESS)
     alone = f"a single table counts since {_SINCE}, unless {_UNLESS}"
     yield Remark(TextSpan(reports[0].first, reports[0].last), why if len(reports) > 1 or run.is_y else alone)
     for number, report in enumerate(reports):

@@ -378,13 +378,13 @@ class HostMetrics:
             if row.device in self._devices
         )
         yield Family("latmon_failed_ios", COUNTER, "I/Os that failed; no latency has them.", failed)
-        found = tuple(
+        metric_samples = tuple(
             MetricSample(row._asdict(), events)
             for row, events in sorted(self._sums[FILE_SYSTEM_ERRORS].items())
             if row.device in self._devices
         )
         text = "Errors that file systems found on the device, also in what it returned with success."
-        yield Family("latmon_file_system_errors", COUNTER, text, found)
+        yield Family("latmon_file_system_errors", COUNTER, text, metric_samples)
         kernel = Counter[str]()
         for flow, done in self._sums[KERNEL].items():
             if flow.device in self._devices:

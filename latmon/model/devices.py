@@ -285,5 +285,5 @@ class IdleRows:
         if names.isdisjoint(self.queued):
             return self
         kernel = {flow: completed for flow, completed in self.kernel.items() if flow.device not in names}
-        outstanding = {name: one for name, one in self.outstanding.items() if name not in names}
+        outstanding = {name: outstanding for name, outstanding in self.outstanding.items() if name not in names}
         return IdleRows(kernel, outstanding, {name: one for name, one in self.queued.items() if name not in names})

@@ -259,8 +259,8 @@ def missing_stages(
     """Return the stages without a number: those of `reasons`, then each that nothing measures and no stage includes."""
     inside = {inner for stages in includes.values() for inner in stages}
     known = {stage: why for stage, why in reasons.items() if stage not in measured}
-    rest = (one for one in MEASURED_STAGES if one not in measured and one not in known and one not in inside)
-    return tuple(Missing(stage, why) for stage, why in (known | dict.fromkeys(rest, otherwise)).items())
+    remaining_ones = (one for one in MEASURED_STAGES if one not in measured and one not in known and one not in inside)
+    return tuple(Missing(stage, why) for stage, why in (known | dict.fromkeys(remaining_ones, otherwise)).items())
 
 
 TRACER_STARTING = "the tracer is starting"
@@ -772,15 +772,15 @@ def open_rows(imported: object) -> dict[Series, int]:
 
     `imported`: of a header's `extra`.
     """
-    found: dict[Series, int] = {}
+    rows: dict[Series, int] = {}
     reported = imported.get("open") if isinstance(imported, Mapping) else None
     for row in reported if isinstance(reported, list) else ():
         if not isinstance(row, Mapping):
             continue
         series, from_us = named_series(row.get("series")), row.get("from_us")
         if series is not None and type(from_us) is int and 0 <= from_us <= MAX_US:
-            found[series] = from_us
-    return found
+            rows[series] = from_us
+    return rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -305,7 +305,7 @@ def merge(histograms: Iterable[Histogram]) -> Histogram:
     """Add histograms at the resolution of the coarsest one; sum and maximum are None where they are not exact."""
     counts: dict[int, int] = {}
     total: int | None = 0
-    parts = [one for one in histograms if one.buckets]
+    parts = [histogram for histogram in histograms if histogram.buckets]
     if len(parts) == 1:
         return parts[0]
     bits = min((part.bits for part in parts), default=BITS)

@@ -240,8 +240,8 @@ def stage_sum(
 ) -> StageSum:
     """Return the sum of an I/O's stages beside its total."""
     parts = by_column(stages_us, includes) | {UNACCOUNTED: unaccounted_us}
-    whole = sum(stages_us.values()) + unaccounted_us
-    return StageSum(parts, whole, total_us - whole)
+    total = sum(stages_us.values()) + unaccounted_us
+    return StageSum(parts, total, total_us - total)
 
 
 def explained(stage: str, includes: Collection[str]) -> str:

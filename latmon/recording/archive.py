@@ -414,7 +414,7 @@ class Archive:
         opened, closed = tuple(self._open), tuple(self._members)
         if closed:
             opened = tuple(one for one in opened if one[0] > closed[-1].last_us)
-        begin_us = next((one.first_us for one in closed if one.last_us > after_us), after_us + 1)
+        begin_us = next((member.first_us for member in closed if member.last_us > after_us), after_us + 1)
         windows = IdleReader(self._devices.at(min(begin_us - 1, after_us)))
         for member in closed:
             if member.last_us > after_us and member.first_us <= until_us:
@@ -432,7 +432,7 @@ class Archive:
 
     def waiting(self, at_us: int) -> tuple[int, Waiting] | None:
         """See Past."""
-        found = next((one for one in reversed(self._checkpoints) if one[0] <= at_us), None)
+        found = next((checkpoint for checkpoint in reversed(self._checkpoints) if checkpoint[0] <= at_us), None)
         return None if found is None else (found[0], found[1].copy())
 
     def _close(self) -> None:

@@ -253,10 +253,10 @@ def _low_bytes(slots: list[int]) -> bytes:
 
 def each_row(line: Json, name: str, rows: int, most: int = MAX_IN_TABLE) -> list[int]:
     """Return a number of up to `most` for each row, or none at all."""
-    found = _numbers(line, name, validate.MAX_ITEMS)
-    if found and (len(found) != rows or min(found) < UNKNOWN or max(found) > most):
+    each_rows = _numbers(line, name, validate.MAX_ITEMS)
+    if each_rows and (len(each_rows) != rows or min(each_rows) < UNKNOWN or max(each_rows) > most):
         raise RecordingError(f"{name!r} is not a number for each row")
-    return found
+    return each_rows
 
 
 def _numbers(line: Json, name: str, most: int) -> list[int]:

@@ -456,7 +456,7 @@ class Rotation:
 
     def _retire(self, now_us: int) -> None:
         """Unlink parts that are too old, and the oldest part while the next member might not fit."""
-        for finished in [one for one in self._finished if not one.is_there]:
+        for finished in [finished for finished in self._finished if not finished.is_there]:
             self._finished.remove(finished)
         keep_us, max_size = self._limits.keep_us, self._limits.max_size
         while self._finished and keep_us is not None and now_us - self._finished[0].ended_us > keep_us:

@@ -255,12 +255,12 @@ _SEEN = RecordCodec(
 
 
 def _longest(value: Any, key: str) -> Mapping[str, AgedAt]:
-    found = {}
+    longests = {}
     for name, seen in list(mapped(_SEEN.entry)(value, key).items())[:MAX_LONGEST]:
         if seen.row.request is not None and seen.row.request.device != name:
             raise RecordingError(f"{key!r} has a request of another device")
-        found[name] = seen._replace(row=dataclasses.replace(seen.row, device=name))
-    return found
+        longests[name] = seen._replace(row=dataclasses.replace(seen.row, device=name))
+    return longests
 
 
 def _row(make: Callable[..., T], *cells: str, unknown: str = "") -> Read:

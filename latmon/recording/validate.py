@@ -110,10 +110,10 @@ def items(value: Any, key: str, most: int = MAX_ITEMS) -> list[Any]:
 
 def objects(value: Any, key: str, most: int = MAX_ITEMS) -> list[Json]:
     """Return `value` if it is a list of at most `most` objects."""
-    found = items(value, key, most)
-    if not all(isinstance(one, dict) for one in found):
+    objects = items(value, key, most)
+    if not all(isinstance(one, dict) for one in objects):
         raise RecordingError(f"{key!r} has an entry that is no object")
-    return found
+    return objects
 
 
 def mapping(value: Any, key: str, most: int = MAX_ITEMS) -> Json:

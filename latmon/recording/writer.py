@@ -208,7 +208,7 @@ class Writer:
             self._missed = []
         self._pending.append((codec.to_bytes(codec.encode_frame(kept)), kept))
         self._mono_us, self._wall = kept.mono_us, kept.wall
-        covered = sum(one.dt_us for one in self._frames())
+        covered = sum(frame.dt_us for frame in self._frames())
         if covered + frame.dt_us // 2 >= FLUSH_US or sum(len(line) for line, _ in self._pending) >= _FLUSH_BYTES:
             self.flush()
 

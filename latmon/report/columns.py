@@ -100,8 +100,8 @@ def _quantile(value: NamedQuantile) -> str:
 
 def most_first(counts: Mapping[str, int], limit: int) -> list[tuple[str, float]]:
     """Return the most frequent names with their shares, 0..1."""
-    whole = sum(counts.values()) or 1
-    return [(name, n / whole) for name, n in sorted(counts.items(), key=lambda item: -item[1])[:limit]]
+    total = sum(counts.values()) or 1
+    return [(name, n / total) for name, n in sorted(counts.items(), key=lambda item: -item[1])[:limit]]
 
 
 FORMATS: Mapping[str, Callable[[Any], str]] = {

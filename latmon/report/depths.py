@@ -56,13 +56,13 @@ def outstanding_of(name: str, by_op: Mapping[str, Stages], op_sums: OpSums) -> O
     known, sums = totals.devices.get(name), totals.depths.get(name)
     limit = _driver_limit(known, totals.devices)
     if sums is not None and sums.in_driver:
-        driver, whole = _times(name, by_op, op_sums, sums.depths)
+        driver, mean_times = _times(name, by_op, op_sums, sums.depths)
         now = totals.last.outstanding.get(name) if totals.last else None
         law = _littles_law(
             sums,
             known,
             driver,
-            whole,
+            mean_times,
             totals.measured_us,
             waiting=totals.outstanding.ages.of(name),
             left=now.known if now else 0,
@@ -94,12 +94,12 @@ def _times(
     total = _merged(TOTAL, counted)
     done = {op: totals.counted(Flow(name, op)) for op in OPS}
     known = times_of(total) if origin.latency_from == "queued" else None
-    whole = times(depths, done, known, total.max_bound)
+    mean_times = times(depths, done, known, total.max_bound)
     if origin.latency_from == "issue":
-        return total or None, whole
+        return total or None, mean_times
     to_end = "completion" in origin.measured.get("hba", ())
     driver = _merged("hba", counted) if to_end else None
-    return driver or None, whole
+    return driver or None, mean_times
 
 
 def _merged(stage: str, of_ops: list[Stages]) -> Histogram:
@@ -189,7 +189,7 @@ def _littles_law(
     sums: DepthTimes,
     device: Device | None,
     driver: Histogram | None,
-    whole: MeanTimes | None,
+    mean_times: MeanTimes | None,
     time_us: int,
     *,
     waiting: Iterable[Aged] = (),
@@ -202,7 +202,9 @@ def _littles_law(
     """
     bound = ceiling(device.limits) if device else None
     times = times_of(driver)
-    check = of(sums.depths, sums.span_us, time_us, whole=whole, driver=times, bound=bound, waiting=waiting, left=left)
+    check = of(
+        sums.depths, sums.span_us, time_us, whole=mean_times, driver=times, bound=bound, waiting=waiting, left=left
+    )
     if check is None:
         return None
     law, lift = check.law, check.lift
@@ -353,11 +355,11 @@ def _mode(depths: Counter[int]) -> int:
 
 
 def _mean(depths: Counter[int]) -> float | None:
-    whole = sum(depths.values())
-    return round(sum(bucket_middle(depth) * us for depth, us in depths.items()) / whole, 4) if whole else None
+    total = sum(depths.values())
+    return round(sum(bucket_middle(depth) * us for depth, us in depths.items()) / total, 4) if total else None
 
 
 def _shares(depths: Counter[int]) -> dict[int, float]:
-    whole = sum(depths.values()) or 1
+    total = sum(depths.values()) or 1
     shown = sorted(depth for depth, _ in depths.most_common(MAX_JSON_DEPTHS))
-    return {depth: round(depths[depth] / whole, 6) for depth in shown}
+    return {depth: round(depths[depth] / total, 6) for depth in shown}

@@ -133,11 +133,11 @@ def findings(evaluated: Findings | None, *, is_brief: bool = False) -> str:
     rows, by = evaluated.findings, finding_words.evaluated(evaluated.findings_by)
     if is_brief:
         by = by.partition("; not evaluated: ")[0]
-    rest = f"<p>and {len(rows) - most:,} more</p>\n" if len(rows) > most else ""
+    remainder = f"<p>and {len(rows) - most:,} more</p>\n" if len(rows) > most else ""
     how = f'<p class="small">{text(f"By {by}." if rows else f"None, by {by}.")}</p>\n'
     parts = _BRIEF_PARTS if is_brief else [(None, None)] * most
     listed_findings = "".join(_finding(finding, *part) for finding, part in zip(rows, parts, strict=False))
-    return f'<section id="findings"><h2>Findings</h2>\n{listed_findings}{rest}{how}</section>\n'
+    return f'<section id="findings"><h2>Findings</h2>\n{listed_findings}{remainder}{how}</section>\n'
 
 
 def _finding(finding: Finding, most_facts: int | None, most_steps: int | None) -> str:
@@ -409,17 +409,17 @@ def _footer(report: Report) -> str:
 
 
 def _marks(totals: Totals) -> list[Note]:
-    return [Note(one.mono_us, one.mono_us, one.sentence or "(no note)") for one in totals.marks[:MAX_NOTES]]
+    return [Note(mark.mono_us, mark.mono_us, mark.sentence or "(no note)") for mark in totals.marks[:MAX_NOTES]]
 
 
 def _gaps(totals: Totals) -> list[Note]:
     return [
         Note(
-            one.start_mono_us,
-            one.start_mono_us + round(one.seconds * 1e6),
-            f"{spelled(one.seconds * 1e6)}: {one.reason}",
+            gap.start_mono_us,
+            gap.start_mono_us + round(gap.seconds * 1e6),
+            f"{spelled(gap.seconds * 1e6)}: {gap.reason}",
         )
-        for one in totals.gaps[:MAX_NOTES]
+        for gap in totals.gaps[:MAX_NOTES]
     ]
 
 
@@ -619,10 +619,11 @@ def _outliers(report: Report) -> str:
     """Return the section of the longest outliers, each with its stages as a ribbon and as a sum."""
     if not report.outliers:
         return ""
-    of, shown = outlier_words.counts(report), report.outliers[:MAX_OUTLIERS]
+    outlier_counts, shown = outlier_words.counts(report), report.outliers[:MAX_OUTLIERS]
     markup = (
-        f"<p>{number(of.above)} I/Os were above their threshold; {number(of.recorded)} of them were recorded one by "
-        f"one, {number(of.left_out)} were left out by the rate limit. "
+        f"<p>{number(outlier_counts.above)} I/Os were above their threshold; "
+        f"{number(outlier_counts.recorded)} of them were recorded one by one, "
+        f"{number(outlier_counts.left_out)} were left out by the rate limit. "
         f"The longest {len(shown)} follow.</p>\n"
     )
     passed = set(chain.from_iterable(map(_parts, shown)))
@@ -708,8 +709,8 @@ def _settings(report: Report) -> str:
         return ""
     names = sum(map(len, sections.values()))
     head = f"<summary>All {number(names)} settings, as they were when the capture began</summary>"
-    rest = f"<p>and {len(sections) - MAX_SETTINGS:,} more sections</p>" if len(sections) > MAX_SETTINGS else ""
-    folded = f"<details open>{head}\n{''.join(tables)}{rest}</details>"
+    remainder = f"<p>and {len(sections) - MAX_SETTINGS:,} more sections</p>" if len(sections) > MAX_SETTINGS else ""
+    folded = f"<details open>{head}\n{''.join(tables)}{remainder}</details>"
     return f'<section id="settings"><h2>Configuration</h2>\n{folded}</section>\n'
 
 
@@ -765,11 +766,11 @@ def _swept(swept: SweepTable) -> str:
 def _nested(sentences: Sequence[str]) -> str:
     """Return a list; sentences that begin with blanks are a list within the item before them."""
     items: list[tuple[str, list[str]]] = []
-    for one in sentences:
-        if one.startswith(" ") and items:
-            items[-1][1].append(text(one.strip()))
+    for sentence in sentences:
+        if sentence.startswith(" ") and items:
+            items[-1][1].append(text(sentence.strip()))
         else:
-            items.append((text(one.strip()), []))
+            items.append((text(sentence.strip()), []))
     return listed(f"{first}{listed(more)}" for first, more in items)
 
 

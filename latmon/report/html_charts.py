@@ -145,7 +145,7 @@ class MapColumns:
     @property
     def count(self) -> int:
         """Return the number of columns from the first to the last, empty ones included."""
-        return max((number + one.wide for number, one in self.columns.items()), default=0)
+        return max((number + column.wide for number, column in self.columns.items()), default=0)
 
     def widen(self, factor: int) -> None:
         """Make one column of `factor` neighbours."""
@@ -160,11 +160,11 @@ class MapColumns:
                 self.columns[at // factor] = before[at]
             else:
                 into.take(before[at])
-        self._cells = sum(len(one) for column in self.columns.values() for one in column.counts.values())
+        self._cells = sum(len(count) for column in self.columns.values() for count in column.counts.values())
 
     def of(self, device: str) -> dict[int, Counts]:
         """Return the device's columns that have counts."""
-        return {number: one.counts[device] for number, one in self.columns.items() if one.counts.get(device)}
+        return {number: column.counts[device] for number, column in self.columns.items() if column.counts.get(device)}
 
     def wall(self, mono_us: int) -> float:
         """Return the Unix time of a monotonic time, by the offset of the two clocks at the begin."""
@@ -172,12 +172,12 @@ class MapColumns:
 
     def _fill(self, column: HeatmapColumn, frame: Frame) -> None:
         timed = {series.device for series in frame.histograms if series.stage == "total"}
-        for series, one in frame.histograms.items():
+        for series, histogram in frame.histograms.items():
             if series.stage == "total":
-                self._count(column, series.device, one)
-        for series, one in frame.traced.histograms.items():
+                self._count(column, series.device, histogram)
+        for series, histogram in frame.traced.histograms.items():
             if series.stage == "total" and series.device not in timed:
-                self._count(column, series.device, one)
+                self._count(column, series.device, histogram)
         for name, depths in frame.depths.items():
             if any(depths.in_driver.values()):
                 self._deepest(column, name, depths.highest)
@@ -200,12 +200,12 @@ class MapColumns:
         if self._has_room(name):
             column.depths[name] = max(depth, column.depths.get(name, 0))
 
-    def _count(self, column: HeatmapColumn, device: str, one: Histogram) -> None:
-        if not one.buckets or not self._has_room(device):
+    def _count(self, column: HeatmapColumn, device: str, histogram: Histogram) -> None:
+        if not histogram.buckets or not self._has_room(device):
             return
         counts = column.counts.setdefault(device, {})
         before = len(counts)
-        for index, n in _fine(one):
+        for index, n in _fine(histogram):
             counts[index] = counts.get(index, 0) + n
         self._cells += len(counts) - before
 
@@ -220,11 +220,11 @@ class MapColumns:
         return True
 
 
-def _fine(one: Histogram) -> Iterable[tuple[int, int]]:
+def _fine(histogram: Histogram) -> Iterable[tuple[int, int]]:
     """Return the buckets at full resolution: each at its lower bound."""
-    if one.bits == BITS:
-        return one.buckets
-    return ((bucket_index(bucket_bounds(index, one.bits)[0]), n) for index, n in one.buckets)
+    if histogram.bits == BITS:
+        return histogram.buckets
+    return ((bucket_index(bucket_bounds(index, histogram.bits)[0]), n) for index, n in histogram.buckets)
 
 
 def _width(interval_us: int, span_us: int | None) -> int:
@@ -326,21 +326,21 @@ def hatching(key: str) -> str:
 
 def gaps(frame: MapFrame, top: int, bottom: int, key: str) -> Iterator[str]:
     """Yield the times that were not measured, each with its reason."""
-    for one in frame.gaps:
-        x = frame.x(one.begin_us)
-        width = max(frame.x(one.end_us) - x, 2)
+    for gap in frame.gaps:
+        x = frame.x(gap.begin_us)
+        width = max(frame.x(gap.end_us) - x, 2)
         yield (
             f'<rect x="{x}" y="{top}" width="{width:.1f}" height="{bottom - top}" fill="url(#hatch-{key})">'
-            f"<title>{text(one.text)}</title></rect>"
+            f"<title>{text(gap.text)}</title></rect>"
         )
 
 
 def marks(frame: MapFrame, bottom: int) -> Iterator[str]:
     """Yield lines with number and note, in lanes so that notes don't overlap."""
     ends = [float(LEFT)] * LANES
-    for at, one in enumerate(frame.marks, 1):
-        x = frame.x(one.begin_us)
-        label = f"{at} {one.text}"
+    for at, mark in enumerate(frame.marks, 1):
+        x = frame.x(mark.begin_us)
+        label = f"{at} {mark.text}"
         shown = label if len(label) <= _NOTE else label[: _NOTE - 1] + "…"
         long = (len(shown) + 2) * _CHAR
         begin = x if x + long <= WIDTH else x - long
@@ -364,7 +364,7 @@ def strip(frame: MapFrame, depths: dict[int, int], top: int, limit: int | None, 
     yield f'<rect class="frame" fill="none" x="{LEFT}" y="{top}" width="{RIGHT - LEFT}" height="{STRIP}"/>'
     scaled = f"translate({LEFT} {top + STRIP}) scale({width} {-STRIP / high:.5f})"
     yield f'<g class="depth" fill="#6a6e7a" transform="{scaled}">'
-    wide = {at: one.wide for at, one in frame.columns.columns.items()}
+    wide = {at: column.wide for at, column in frame.columns.columns.items()}
     path = "".join(f"M{at} 0v{depth}h{wide[at]}v-{depth}z" for at, depth in sorted(depths.items()) if depth)
     yield f'<path d="{path}"/></g>' if path else "</g>"
     yield f'<text x="{LEFT - 5}" y="{top + 9}" text-anchor="end">{number(high)}</text>'
@@ -475,7 +475,7 @@ def heat_map(device: str, frame: MapFrame, threshold_us: int | None, limit: int 
         return ""
     plot_y = TOP + LANE * min(len(frame.marks), LANES)
     bottom = plot_y + frame.scale.rows * frame.row
-    depths = {at: one.depths[device] for at, one in frame.columns.columns.items() if device in one.depths}
+    depths = {at: column.depths[device] for at, column in frame.columns.columns.items() if device in column.depths}
     what = "in flight" if device in frame.columns.gauged else "in driver"
     legend_y = bottom + 24 + (STRIP + 12 if depths else 0)
     ios = sum(sum(counts.values()) for counts in found.values())
@@ -530,14 +530,14 @@ def _levels(found: dict[int, Counts], frame: MapFrame, colours: CellColours) -> 
         yield "</g>"
 
 
-def histogram(device: str, one: Histogram, beside: Histogram | None = None) -> str:
+def histogram(device: str, histogram: Histogram, beside: Histogram | None = None) -> str:
     """Return I/Os per bucket with the quantiles; on logarithmic axes one slow I/O of millions is visible.
 
     The axes include those of the picture `beside`, whose buckets are equally wide.
     """
-    if not one:
+    if not histogram:
         return ""
-    every = [*one.buckets, *(beside.buckets if beside else ())]
+    every = [*histogram.buckets, *(beside.buckets if beside else ())]
     first, last = min(index for index, _ in every), max(index for index, _ in every) + 1
     spread = max(last - first, 1)
     most = max(n for _, n in every)
@@ -547,15 +547,16 @@ def histogram(device: str, one: Histogram, beside: Histogram | None = None) -> s
     def x(index: float) -> float:
         return round(LEFT + (RIGHT - LEFT) * (index - first) / spread, 1)
 
-    label = f"Histogram of {device}: {number(one.count)} I/Os from {spelled(bucket_bounds(first, one.bits)[0])} on"
+    begin = spelled(bucket_bounds(first, histogram.bits)[0])
+    label = f"Histogram of {device}: {number(histogram.count)} I/Os from {begin} on"
     parts = [_open(bottom + 22, label)]
     for power in range(int(math.log10(most)) + 1):
         y = round(bottom - scale * (power + 0.5), 1)
         parts.append(f'<path class="grid" stroke="#b0b0b0" d="M{LEFT} {y}H{RIGHT}"/>')
         parts.append(f'<text x="{LEFT - 5}" y="{y + 4}" text-anchor="end">{_short(10**power)}</text>')
     parts.append('<g class="bar" fill="#6a6e7a">')
-    for index, n in one.buckets:
-        low, high = bucket_bounds(index, one.bits)
+    for index, n in histogram.buckets:
+        low, high = bucket_bounds(index, histogram.bits)
         height = round(scale * (math.log10(n) + 0.5), 1)
         parts.append(
             f'<path d="M{x(index)} {bottom}V{round(bottom - height, 1)}H{x(index + 0.9)}V{bottom}z">'
@@ -563,22 +564,22 @@ def histogram(device: str, one: Histogram, beside: Histogram | None = None) -> s
         )
     parts.append(f'</g><path class="axis" stroke="#b0b0b0" d="M{LEFT} {bottom}H{RIGHT}"/>')
     for us in _DECADES:
-        at = bucket_index(us, one.bits)
+        at = bucket_index(us, histogram.bits)
         if first < at < last:
             parts.append(f'<path class="axis" stroke="#b0b0b0" d="M{x(at)} {bottom}v5"/>')
             parts.append(f'<text x="{x(at)}" y="{bottom + 17}" text-anchor="middle">{spelled(us)}</text>')
-    return "\n".join([*parts, *_quantiles(one, x, top, bottom), "</svg>"])
+    return "\n".join([*parts, *_quantiles(histogram, x, top, bottom), "</svg>"])
 
 
-def _quantiles(one: Histogram, x: object, top: int, bottom: int) -> Iterator[str]:
+def _quantiles(histogram: Histogram, x: object, top: int, bottom: int) -> Iterator[str]:
     quantiles = {**QUANTILES, RAREST: RAREST_Q}
-    reported = [*((name, one.quantile(q)) for name, q in quantiles.items()), ("max", one.max)]
+    reported = [*((name, histogram.quantile(q)) for name, q in quantiles.items()), ("max", histogram.max)]
     ends = [0.0, 0.0, 0.0]
     for name, us in reported:
         if us is None:
             continue
         # a quantile is its bucket's upper bound: its mark is at the right edge of that bar
-        at = x(bucket_index(max(us - 1, 0), one.bits) + 1)  # type: ignore[operator]
+        at = x(bucket_index(max(us - 1, 0), histogram.bits) + 1)  # type: ignore[operator]
         label = f"{name} {spelled(us)}"
         lane = next((n for n, end in enumerate(ends) if end <= at), None)
         yield f'<path class="mark" stroke="#000" fill="none" d="M{at} {top - 4}V{bottom}"><title>{label}</title></path>'
@@ -685,20 +686,20 @@ def stage_bars(device: str, rows: Sequence[tuple[str, Mapping[str, float]]]) -> 
 def ribbon(stages_us: Mapping[str, int], unaccounted_us: int, total_us: int) -> str:
     """Return one I/O's way, its stages (by their columns' names) in proportion."""
     parts = {**stages_us, UNACCOUNTED: max(unaccounted_us, 0)}
-    whole = sum(parts.values())
-    if not whole or not stages_us:
+    total = sum(parts.values())
+    if not total or not stages_us:
         return ""
     label = ", ".join(f"{stage} {time_of(us)}" for stage, us in ordered(parts, COLUMNS) if us)
-    drawn = _stack({k: v / whole for k, v in parts.items()}, 0, 1, WIDTH, {k: time_of(v) for k, v in parts.items()})
+    drawn = _stack({k: v / total for k, v in parts.items()}, 0, 1, WIDTH, {k: time_of(v) for k, v in parts.items()})
     return "\n".join([_open(_BAR + 2, f"{time_of(total_us)}: {label}"), *drawn, "</svg>"])
 
 
 def swatches(stages: Sequence[str]) -> list[str]:
     """Return each stage's colour and letter, as HTML."""
     return [
-        f'<svg viewBox="0 0 10 10" aria-hidden="true"><rect width="10" height="10" {_ink(one)}/></svg> '
-        f"<b>{LETTERS.get(one, '')}</b> {text(one)}"
-        for one in stages
+        f'<svg viewBox="0 0 10 10" aria-hidden="true"><rect width="10" height="10" {_ink(stage)}/></svg> '
+        f"<b>{LETTERS.get(stage, '')}</b> {text(stage)}"
+        for stage in stages
     ]
 
 

@@ -77,8 +77,8 @@ def table(
         return f"<td>{inner}</td>" if at in left else f'<td class="n">{inner}</td>'
 
     head = "".join(
-        f'<th scope="col"{"" if at in left else " class=" + chr(34) + "n" + chr(34)}>{one}</th>'
-        for at, one in enumerate(heads)
+        f'<th scope="col"{"" if at in left else " class=" + chr(34) + "n" + chr(34)}>{head}</th>'
+        for at, head in enumerate(heads)
     )
     body = "\n".join(map(tr, rows))
     named = f' class="{kind}"' if kind else ""
@@ -93,16 +93,19 @@ def left_out(rows: int, limit: int) -> str:
     return f"; the first {limit} of {rows:,}, the JSON report has all" if rows > limit else ""
 
 
-def column_table(one: ReportTable[Row], limit: int) -> str:
+def column_table(report_table: ReportTable[Row], limit: int) -> str:
     """Return a table of the report with at most `limit` rows; empty without rows."""
-    if not one.rows:
+    if not report_table.rows:
         return ""
-    shown = sorted((column for column in one.columns if column.html is not None), key=lambda c: c.title != one.first)
-    caption = "; ".join(filter(None, (one.title, one.note, one.more)))
+    shown = sorted(
+        (column for column in report_table.columns if column.html is not None),
+        key=lambda c: c.title != report_table.first,
+    )
+    caption = "; ".join(filter(None, (report_table.title, report_table.note, report_table.more)))
     words = [at for at, column in enumerate(shown) if column.format in WORDS]
-    rows = (cells(shown, row) for row in one.rows[:limit])
+    rows = (cells(shown, row) for row in report_table.rows[:limit])
     heads = [column.html or column.title for column in shown]
-    return table(f"{text(caption)}{left_out(len(one.rows), limit)}", heads, rows, words=words)
+    return table(f"{text(caption)}{left_out(len(report_table.rows), limit)}", heads, rows, words=words)
 
 
 def cells(columns: Sequence[Column[Row]], row: Row) -> list[str]:
@@ -223,7 +226,10 @@ def style_sheet(shown: Look) -> str:
 
 
 def _variables(theme: Theme, background: str, band: str, rule: str) -> str:
-    colours = {role: one.rgb for role, one in role_colours(theme, ()).items()} | {"band": band, "rule": rule}
+    colours = {role: role_colour.rgb for role, role_colour in role_colours(theme, ()).items()} | {
+        "band": band,
+        "rule": rule,
+    }
     colours |= {"background": background} if background else {}
     return "".join(f"--{role}:{value};" for role, value in colours.items())
 

@@ -126,9 +126,9 @@ def host_context(context: HostContext) -> dict[str, host.HostValue]:
 
 def host_context_absent(measured: Iterable[str]) -> tuple[host.NamedReason, ...]:
     """Return why other values were not measured, of a fleet by no host; empty where none was measured."""
-    there = {_context_of(name) for name in measured}
-    absent = (host.NamedReason(name, kind.needs) for name, kind in CONTEXT.items() if name not in there)
-    return tuple(absent) if there else ()
+    contexts = {_context_of(name) for name in measured}
+    absent = (host.NamedReason(name, kind.needs) for name, kind in CONTEXT.items() if name not in contexts)
+    return tuple(absent) if contexts else ()
 
 
 def _context_of(name: str) -> str:

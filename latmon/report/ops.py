@@ -177,8 +177,8 @@ def _completes(device: str, traced: Traced) -> str:
     paths = traced.paths.get(device, {})
     if not paths:
         return "no followed request of this device passed it"
-    most = max(paths, key=lambda name: paths[name])
-    where = f"in the {most}" if most == "hard interrupt" else f"by {most}"
+    path = max(paths, key=lambda name: paths[name])
+    where = f"in the {path}" if path == "hard interrupt" else f"by {path}"
     return f"completes {where}" if len(paths) == 1 else f"no followed request passed it; most complete {where}"
 
 

@@ -183,10 +183,10 @@ def text(report: Report) -> list[str]:
     """Return the text report's lines on the longest outliers; nothing without outliers."""
     if not report.outliers:
         return []
-    of = counts(report)
+    outlier_counts = counts(report)
     head = (
-        f"outliers: {of.above:,} I/Os above the threshold, {of.recorded:,} recorded, "
-        f"{of.left_out:,} left out by the rate limit"
+        f"outliers: {outlier_counts.above:,} I/Os above the threshold, {outlier_counts.recorded:,} recorded, "
+        f"{outlier_counts.left_out:,} left out by the rate limit"
     )
     more = len(report.outliers) - MAX_SHOWN
     rows = [line for row in report.outliers[:MAX_SHOWN] for line in _lines(row)]

@@ -54,11 +54,11 @@ def _threshold(slow: SlowIOs) -> str:
 
 
 def _slowest_minute(slow: CountedTime, bar: str) -> str:
-    worst, whole = slow.worst_minute, sum(day.count for day in slow.days)
+    worst, total = slow.worst_minute, sum(day.count for day in slow.days)
     if worst is None:
         return f"no completed I/O took {bar}"
     start = (worst.start or UNKNOWN)[:19]
-    return f"completed I/Os of {bar}: {whole:,}; most in the minute from {start}Z: {worst.count:,}"
+    return f"completed I/Os of {bar}: {total:,}; most in the minute from {start}Z: {worst.count:,}"
 
 
 def _highest_threshold_us(device: Device) -> int:

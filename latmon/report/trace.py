@@ -60,30 +60,30 @@ STEPS = (
 )
 
 
-def steps(one: Outlier) -> dict[str, int]:
+def steps(outlier: Outlier) -> dict[str, int]:
     """Return the steps of an I/O in us by their names, those that are known; Q2C always.
 
     Where Q2G isn't known, Q2C begins with the request.
     """
-    total = one.total_us - one.stages_us.get("resume", 0)
-    found = {} if one.admission_us is None else {"Q2G": one.admission_us}
-    queue = one.stages_us.get("queue")
+    total = outlier.total_us - outlier.stages_us.get("resume", 0)
+    found = {} if outlier.admission_us is None else {"Q2G": outlier.admission_us}
+    queue = outlier.stages_us.get("queue")
     if queue is not None:
-        requeue = one.stages_us.get("requeue")
+        requeue = outlier.stages_us.get("requeue")
         # What it waited for the thread that issued it is of btt's step before the issue.
         if requeue is None:
-            queue += one.dispatch_us
+            queue += outlier.dispatch_us
         else:
-            requeue += one.dispatch_us
-        if one.inserted_us is None:
+            requeue += outlier.dispatch_us
+        if outlier.inserted_us is None:
             found["G2D"] = queue
         else:
             # Without a stamp of the hook that of the issue may be the clock of a plug (Linux 6.9), which is early.
-            inserted = min(one.inserted_us, queue)
+            inserted = min(outlier.inserted_us, queue)
             found |= {"G2I": inserted, "I2D": queue - inserted}
         found |= {} if requeue is None else {"requeue": requeue}
         found["D2C"] = total - queue - (requeue or 0)
-    return found | {"Q2C": total + (one.admission_us or 0)}
+    return found | {"Q2C": total + (outlier.admission_us or 0)}
 
 
 @dataclass
@@ -98,28 +98,34 @@ class TraceTable:
     of_stage: dict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
     paths: Counter[str] = field(default_factory=Counter)
 
-    def add(self, one: Outlier) -> None:
+    def add(self, outlier: Outlier) -> None:
         self.ios += 1
-        self.bytes += one.bytes or 0
-        for name, us in steps(one).items():
+        self.bytes += outlier.bytes or 0
+        for name, us in steps(outlier).items():
             self.of_step[name][us] += 1
             if name == "Q2C":
-                self.ops[one.op][us] += 1
-        for stage, us in one.stages_us.items():
+                self.ops[outlier.op][us] += 1
+        for stage, us in outlier.stages_us.items():
             self.of_stage[stage][us] += 1
-        if one.admission_us is not None:
-            self.of_stage[ADMISSION][one.admission_us] += 1
-        if one.unaccounted_us:
-            self.of_stage[UNACCOUNTED][one.unaccounted_us] += 1
-        self.paths[one.path] += 1
+        if outlier.admission_us is not None:
+            self.of_stage[ADMISSION][outlier.admission_us] += 1
+        if outlier.unaccounted_us:
+            self.of_stage[UNACCOUNTED][outlier.unaccounted_us] += 1
+        self.paths[outlier.path] += 1
 
     def step_rows(self) -> list[tuple[BttStep, Histogram]]:
         """Return the steps that any I/O has, in the order in which it passes them."""
-        return [(one, histogram(self.of_step[one.name])) for one in STEPS if self.of_step.get(one.name)]
+        return [
+            (btt_step, histogram(self.of_step[btt_step.name])) for btt_step in STEPS if self.of_step.get(btt_step.name)
+        ]
 
     def stage_rows(self) -> list[tuple[str, Histogram]]:
         """Return latmon's stages that any I/O has, in the order in which it passes them."""
-        return [(one.name, histogram(self.of_stage[one.name])) for one in FACTS if self.of_stage.get(one.name)]
+        return [
+            (stage_facts.name, histogram(self.of_stage[stage_facts.name]))
+            for stage_facts in FACTS
+            if self.of_stage.get(stage_facts.name)
+        ]
 
     def op_rows(self) -> list[tuple[str, Histogram]]:
         """Return Q2C by op, the most frequent first."""
@@ -153,14 +159,14 @@ class SeekMap:
     sectors: array[int] = field(default_factory=lambda: array("Q"))
     lengths: array[int] = field(default_factory=lambda: array("L"))
 
-    def add(self, one: Outlier) -> None:
+    def add(self, outlier: Outlier) -> None:
         """Add an I/O that has a place."""
-        if one.sector is None or not one.bytes:
+        if outlier.sector is None or not outlier.bytes:
             return
-        above_us = one.stages_us.get("queue", 0) + one.stages_us.get("requeue", 0) + one.dispatch_us
-        self.issued_us.append(one.mono_us + above_us)
-        self.sectors.append(one.sector)
-        self.lengths.append(-(-one.bytes // SECTOR))
+        above_us = outlier.stages_us.get("queue", 0) + outlier.stages_us.get("requeue", 0) + outlier.dispatch_us
+        self.issued_us.append(outlier.mono_us + above_us)
+        self.sectors.append(outlier.sector)
+        self.lengths.append(-(-outlier.bytes // SECTOR))
 
     def seeks(self) -> Seeks:
         """Return the distances in the order of issue."""
@@ -182,12 +188,12 @@ class SeekMap:
     def grid(self, columns: int, rows: int) -> list[list[int]]:
         """Return I/Os by row, the highest sectors first, and column, the earliest first. ValueError without any."""
         (begin, end), (low, high) = self.span_us, self.extent
-        found = [[0] * columns for _ in range(rows)]
+        grids = [[0] * columns for _ in range(rows)]
         for at, sector in zip(self.issued_us, self.sectors, strict=True):
             column = (at - begin) * columns // (end - begin + 1)
             row = (sector - low) * rows // (high - low + 1)
-            found[rows - 1 - row][column] += 1
-        return found
+            grids[rows - 1 - row][column] += 1
+        return grids
 
 
 _MAX_SENTENCE = 1000
@@ -255,9 +261,9 @@ async def _run(device_trace: Any) -> None:
 
 def _noted(frames: Iterable[Frame], table: TraceTable, seeks: SeekMap) -> Iterator[Frame]:
     for frame in frames:
-        for one in frame.outliers:
-            table.add(one)
-            seeks.add(one)
+        for outlier in frame.outliers:
+            table.add(outlier)
+            seeks.add(outlier)
         yield frame
 
 
@@ -336,29 +342,29 @@ def _cost(cost: TraceCost, counts: TraceCounts) -> str:
 
 def _steps(table: TraceTable) -> Iterator[str]:
     rows = table.step_rows()
-    whole = sum(histogram.sum or 0 for step, histogram in rows if step.name == "Q2C")
+    total = sum(histogram.sum or 0 for step, histogram in rows if step.name == "Q2C")
     yield _line("btt", "I/Os", "share", _TIMES, "latmon's stages")
     for step, histogram in rows:
-        yield _row(step.name, histogram, whole, step.stages)
+        yield _row(step.name, histogram, total, step.stages)
     for op, histogram in table.op_rows() if len(table.ops) > 1 else ():
-        yield _row(f"Q2C {op}", histogram, whole, "")
+        yield _row(f"Q2C {op}", histogram, total, "")
     for step, _ in rows:
         yield from wrapped(f"{step.name}: {step.meaning}", "  ")
 
 
 def _stages(table: TraceTable) -> Iterator[str]:
-    whole = sum(us * n for us, n in table.of_step["Q2C"].items())
+    total = sum(us * n for us, n in table.of_step["Q2C"].items())
     yield _line("stage", "I/Os", "share", _TIMES)
     for stage, histogram in table.stage_rows():
-        yield _row(stage, histogram, whole, "")
+        yield _row(stage, histogram, total, "")
     paths = [f"{path or 'not known'} {n:,}" for path, n in table.paths.most_common()]
     yield from wrapped(f"completed in: {', '.join(paths)}")
 
 
-def _row(name: str, one: Histogram, whole: int, stages: str) -> str:
-    share = part((one.sum or 0) / whole) if whole else UNKNOWN
-    times = (duration(one.mean), quantile(one, 0.5), quantile(one, 0.99), maximum(one))
-    return _line(name, f"{one.count:,}", share, times, stages)
+def _row(name: str, histogram: Histogram, total: int, stages: str) -> str:
+    share = part((histogram.sum or 0) / total) if total else UNKNOWN
+    times = (duration(histogram.mean), quantile(histogram, 0.5), quantile(histogram, 0.99), maximum(histogram))
+    return _line(name, f"{histogram.count:,}", share, times, stages)
 
 
 def _line(name: str, ios: str, share: str, times: Sequence[str], stages: str = "") -> str:
@@ -417,7 +423,7 @@ class _Node:
 
     @property
     def depth(self) -> int:
-        return 1 + max((one.depth for one in self.below.values()), default=0)
+        return 1 + max((node.depth for node in self.below.values()), default=0)
 
 
 def flame_svg(stacks: Mapping[str, int], title: str) -> str:

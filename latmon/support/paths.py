@@ -54,7 +54,7 @@ def is_directory(path: Path) -> bool:
 
 def existing(path: Path) -> Path:
     """Return the first of `path` and its parents that exists."""
-    return next(one for one in (path, *path.parents) if mode(one))
+    return next(parent for parent in (path, *path.parents) if mode(parent))
 
 
 def xdg(environ: Mapping[str, str], variable: str, below_home: str) -> Path:
@@ -71,7 +71,7 @@ def data_dir(name: str) -> Path:
 
     A zip archive has none: bpftrace runs as root and must get files that no other user unpacked or can write to.
     """
-    path = next((one for one in (_PACKAGE / name, _PACKAGE.parent / name) if one.is_dir()), None)
+    path = next((path for path in (_PACKAGE / name, _PACKAGE.parent / name) if path.is_dir()), None)
     if path is None:
         raise UnavailableError(
             f"{_PACKAGE.parent} has no directory {name}: latmon doesn't run from a zip archive; "
@@ -127,7 +127,7 @@ def link_target(path: Path) -> str:
 
 def matching(directory: Path, pattern: str) -> list[Path]:
     """Return the paths below `directory` that match. Path.glob raises where a directory vanishes meanwhile."""
-    return [directory / one for one in glob.glob(pattern, root_dir=directory)]  # noqa: PTH207
+    return [directory / path for path in glob.glob(pattern, root_dir=directory)]  # noqa: PTH207
 
 
 def regular(path: Path, most: int, owner: int | None = None) -> bytes:

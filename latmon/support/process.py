@@ -149,8 +149,8 @@ def prioritise(pid: int, nice: int, proc: Path = Path("/proc")) -> None:
     With autogroups (sched(7)) a priority counts only inside of a session: the session of a process that leads one gets
     the same.
     """
-    for one in (pid, *descendants(pid, proc)):
-        for thread in matching(proc, f"{one}/task/[0-9]*"):
+    for descendant in (pid, *descendants(pid, proc)):
+        for thread in matching(proc, f"{descendant}/task/[0-9]*"):
             with contextlib.suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, int(thread.name), nice)
     with contextlib.suppress(OSError):
@@ -279,9 +279,9 @@ def own_cost(proc: Path = Path("/proc"), pid: int | None = None) -> Cost:
     """
     own = os.getpid() if pid is None else pid
     ticks, pages = 0, 0
-    for one in (own, *descendants(own, proc)):
-        fields = text(proc / str(one) / "stat").rpartition(")")[2].split()
-        ticks += sum(map(int, fields[_CUTIME if one == own else _UTIME : _CUTIME + 2]))
+    for descendant in (own, *descendants(own, proc)):
+        fields = text(proc / str(descendant) / "stat").rpartition(")")[2].split()
+        ticks += sum(map(int, fields[_CUTIME if descendant == own else _UTIME : _CUTIME + 2]))
         pages += sum(map(int, fields[_RSS : _RSS + 1]))
     return Cost(time.process_time() + ticks / _TICKS_PER_S, pages * _PAGE or _own_resident())
 

@@ -145,7 +145,7 @@ def role_colours(theme: Theme, stages: Iterable[tuple[str, int, int]]) -> dict[s
     own = theme.colours
     if not own:
         return {}
-    texts = {role: one.rgb for role, one in _ACCENTS[theme.dark].items()} | dict(own)
+    texts = {role: accent.rgb for role, accent in _ACCENTS[theme.dark].items()} | dict(own)
     texts |= {"gap": own["dim"], "tail": theme.ramp.tail or theme.tail or own["bad"]}
     texts["faint"] = mixed(own["dim"], own["background"], _FAINT)
     colours = {role: Colour(rgb, nearest(rgb)) for role, rgb in texts.items()}
@@ -268,8 +268,8 @@ def _ramp_dirs(dirs: tuple[Path, ...] | None) -> tuple[Path, ...]:
 
 
 def _names(dirs: Iterable[Path], ours: tuple[str, ...]) -> tuple[str, ...]:
-    found = {path.stem for directory in dirs for path in _files(directory)}
-    return tuple(n for n in ours if n in found) + tuple(sorted(found.difference(ours)))
+    stems = {path.stem for directory in dirs for path in _files(directory)}
+    return tuple(n for n in ours if n in stems) + tuple(sorted(stems.difference(ours)))
 
 
 def _found(name: str, dirs: Iterable[Path]) -> Path | None:

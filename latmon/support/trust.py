@@ -449,8 +449,8 @@ def with_tools(tools: Mapping[str, str], environ: Mapping[str, str] = os.environ
 
 def search_path(environ: Mapping[str, str]) -> str:
     """Return PATH without relative parts and with root's directories; for root only those that only root can change."""
-    whole = _whole_path(environ).split(os.pathsep)
-    return os.pathsep.join(whole if os.geteuid() else [part for part in whole if flaw(Path(part)) is None])
+    words = _whole_path(environ).split(os.pathsep)
+    return os.pathsep.join(words if os.geteuid() else [part for part in words if flaw(Path(part)) is None])
 
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:

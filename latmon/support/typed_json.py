@@ -113,16 +113,16 @@ def _field(name: str, hint: Any) -> Field:
 
 
 def _object(value: object) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    objects: dict[str, Any] = {}
     of: type[Any] = type(value)
     for field in fields_of(of):
         inner = getattr(value, field.name)
         if field.rule is MERGED:
-            found |= {} if inner is None else _object(inner)
+            objects |= {} if inner is None else _object(inner)
         elif not _is_absent(inner, field.rule):
             printed = to_json(inner)
-            found[field.key] = printed if field.decimals is None else _rounded(printed, field.decimals)
-    return found
+            objects[field.key] = printed if field.decimals is None else _rounded(printed, field.decimals)
+    return objects
 
 
 def _rounded(value: Any, decimals: int) -> Any:

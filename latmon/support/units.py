@@ -156,10 +156,10 @@ def significant(value: float, digits: int, *, up: bool = False, down: bool = Fal
 def _rounded_up(us: float) -> float:
     """Return the value of `duration(us, 2, up=True)` in us."""
     step = 10.0 ** max(math.floor(math.log10(max(us, 1))) - 1, 0)
-    if (found := math.ceil(us / step - 1e-9) * step) >= _SECONDS_BELOW * 1e6:
+    if (rounded_up := math.ceil(us / step - 1e-9) * step) >= _SECONDS_BELOW * 1e6:
         step = MINUTE_US if us <= (KILO - 1) * MINUTE_US else HOUR_US
-        found = math.ceil(us / step) * step
-    return found
+        rounded_up = math.ceil(us / step) * step
+    return rounded_up
 
 
 _NUMBER = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)\s*([A-Za-z]*)", re.ASCII)
@@ -236,10 +236,10 @@ def wall_of(text: str, here: float) -> float:
     """Parse a time to seconds since 1970; offsets and clock times without a date are relative to `here`."""
     wanted = text.strip()
     if wanted[:1] in ("-", "+"):
-        there = here + (1 if wanted[0] == "+" else -1) * _distance_s(wanted)
-        if not 0 <= there < _LAST_S:
+        wall = here + (1 if wanted[0] == "+" else -1) * _distance_s(wanted)
+        if not 0 <= wall < _LAST_S:
             raise _invalid_time(wanted)
-        return there
+        return wall
     *days, clock = wanted.replace("T", " ").split() or [""]
     match = _CLOCK.fullmatch(clock)
     if match is None or len(days) > 1:
@@ -253,7 +253,7 @@ def wall_of(text: str, here: float) -> float:
         walls = [datetime.combine(one, at.replace(fold=fold)).timestamp() for one in dates for fold in (0, 1)]
     except (ValueError, OverflowError, OSError):
         raise _invalid_time(wanted) from None
-    return min(walls, key=lambda one: abs(one - here)) + float(match[4] or 0)
+    return min(walls, key=lambda wall: abs(wall - here)) + float(match[4] or 0)
 
 
 def _day(wanted: str, reported: str) -> date:

@@ -544,7 +544,9 @@ class LatmonApp(App[int]):
         selection = self.scene.selection
         if self._session is None or selection.selected or not traced_devices(selection, "shown"):
             return traced_devices(selection)
-        return traced_devices(selection, next((one.selection.selected for one in self.scene.view.subjects()), ""))
+        return traced_devices(
+            selection, next((subject.selection.selected for subject in self.scene.view.subjects()), "")
+        )
 
     def _requested(self) -> tuple[tuple[str, ...] | None, bool]:
         """Return the devices to trace, None for no request, and whether the screen shows operations on files."""
@@ -645,9 +647,9 @@ class LatmonApp(App[int]):
         self._guide.stay()
         if isinstance(self._source, Grouped) and self._regroup(self._source, step):
             return
-        most = self.scene.page if step == "scroll" else abs(by)
+        page = self.scene.page if step == "scroll" else abs(by)
         before = self.scene.selection
-        self._choose(STEPS[step](self.scene.view, max(-most, min(by, most))))
+        self._choose(STEPS[step](self.scene.view, max(-page, min(by, page))))
         if step == "its_request" and self.scene.selection.screen == before.screen:
             self.show_message(why_no_request(self.scene.view))
         if step == "evidence":
@@ -662,8 +664,8 @@ class LatmonApp(App[int]):
             chosen = selected(view.subjects())
             if chosen is None or not source.open_row(chosen.device.name):
                 return False
-            there = source.host_of(chosen.device.name)
-            self.show_message(f"devices of {chosen.device.name}; Esc: all hosts; E: `latmon fleet {there}`, over ssh")
+            host = source.host_of(chosen.device.name)
+            self.show_message(f"devices of {chosen.device.name}; Esc: all hosts; E: `latmon fleet {host}`, over ssh")
         elif step != "leave" or STEPS[step](view, 0) != selection or not source.close_row():
             return False
         else:
@@ -840,14 +842,14 @@ class LatmonApp(App[int]):
 
     def _why_nothing(self, event: Key, contexts: list[str]) -> str:
         """Return why a key does nothing; empty for one that has an action."""
-        actions = [action for one in contexts if (action := keys.action_of(event.key, one))]
+        actions = [action for context in contexts if (action := keys.action_of(event.key, context))]
         comparing = self.scene.comparison is not None
         hidden = comparing and keys.action_of(event.key, self.scene.selection.context) is not None
         if hidden and all(map(keys.is_hidden_of, actions)):
             return f"{event.character} has no effect on a comparison; Esc or D leaves it"
         if not actions:
-            others = [keys.action_of(event.key.swapcase(), one) for one in contexts]
-            other = "".join(f"; {one.shown}: {one.title}" for one in others[:1] if one)
+            others = [keys.action_of(event.key.swapcase(), context) for context in contexts]
+            other = "".join(f"; {action.shown}: {action.title}" for action in others[:1] if action)
             return f"{event.character} is no key of this screen{other}; ? lists its keys"
         return ""
 
@@ -875,17 +877,17 @@ class LatmonApp(App[int]):
         """Begin a region on the heat map."""
         self._garbage.pressed()
         if self._takes_mouse:
-            there = keys.place(self._main.lines, int(event.screen_x), int(event.screen_y))
-            self._down_y = there.y
-            self._anchor = self._dragged = keys.map_cell(there, self.scene.view)
+            spot = keys.place(self._main.lines, int(event.screen_x), int(event.screen_y))
+            self._down_y = spot.y
+            self._anchor = self._dragged = keys.map_cell(spot, self.scene.view)
 
     def on_mouse_move(self, event: MouseMove) -> None:
         """Move the other corner of a region that is being dragged."""
         if self._anchor is None or not event.button or not self._takes_mouse:
             return
         view = self.scene.view
-        there = keys.place(self._main.lines, int(event.screen_x), int(event.screen_y))
-        cell = keys.map_cell(there, view)
+        spot = keys.place(self._main.lines, int(event.screen_x), int(event.screen_y))
+        cell = keys.map_cell(spot, view)
         if cell is not None and cell != self._dragged and not view.selection.splits:
             self._dragged = cell
             self._choose(keys.cursor_at(view, self._anchor.cell, cell.cell))
@@ -898,20 +900,20 @@ class LatmonApp(App[int]):
         if not self._takes_mouse or (anchor is not None and dragged != anchor):
             return
         view = self.scene.view
-        there = keys.place(self._main.lines, int(event.screen_x), int(event.screen_y))
-        if there.y >= len(there.lines) or there.y != down_y:
+        spot = keys.place(self._main.lines, int(event.screen_x), int(event.screen_y))
+        if spot.y >= len(spot.lines) or spot.y != down_y:
             return
         if anchor is not None:
             self._guide.stay()
             self._choose(keys.outliers_of(view, anchor))
-        elif there.y == len(there.lines) - 1:
-            await self._run_action(keys.key_at(self._main.lines[-1], there.x, view.selection.context))
-        elif (share := keys.share_of_strip(there)) is not None:
+        elif spot.y == len(spot.lines) - 1:
+            await self._run_action(keys.key_at(self._main.lines[-1], spot.x, view.selection.context))
+        elif (share := keys.share_of_strip(spot)) is not None:
             self._stop_seeking()
             self._travel.to_share(share)
             self._repaint()
         else:
-            target = target_at(self._main.lines[there.y], int(event.screen_x))
+            target = target_at(self._main.lines[spot.y], int(event.screen_x))
             await self._click_target(target, view)
 
     async def _click_target(self, target: Target | None, view: ViewState) -> None:

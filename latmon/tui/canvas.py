@@ -146,8 +146,11 @@ def _of_8(number: int) -> Style:
     return Style(color=Color.from_ansi(number % _BRIGHT), bold=True if number > _BRIGHT else None)
 
 
-def _coloured(some: Mapping[str, Colour], depth: str) -> dict[str, Style]:
-    shown = {role: Color.from_ansi(one.xterm) if depth == "256" else Color.parse(one.rgb) for role, one in some.items()}
+def _coloured(colours: Mapping[str, Colour], depth: str) -> dict[str, Style]:
+    shown = {
+        role: Color.from_ansi(colour.xterm) if depth == "256" else Color.parse(colour.rgb)
+        for role, colour in colours.items()
+    }
     styles = {role: Style(color=colour, bgcolor=shown["background"]) for role, colour in shown.items()}
     for role in BOLD:
         styles[role] += Style(bold=True)
@@ -370,9 +373,9 @@ class PaletteScreen(SearchScreen):
     name_of_page = "commands"
     clears_first = False
 
-    def __init__(self, some: Sequence[Command], run: Callable[[Command], Awaitable[None]], face: Face) -> None:
+    def __init__(self, commands: Sequence[Command], run: Callable[[Command], Awaitable[None]], face: Face) -> None:
         super().__init__(face)
-        self._commands, self._run_command = some, run
+        self._commands, self._run_command = commands, run
         self._seen = range(0)
         """Numbers of the commands on the screen."""
 
@@ -391,31 +394,31 @@ class PaletteScreen(SearchScreen):
         return matching(self._commands, self._typed)
 
     async def _pressed(self, key: str) -> bool:
-        if key == "enter" and (found := self._found):
-            await self._end_with(found[min(max(self._moved, 0), len(found) - 1)])
+        if key == "enter" and (commands := self._found):
+            await self._end_with(commands[min(max(self._moved, 0), len(commands) - 1)])
         return key == "enter" or await super()._pressed(key)
 
-    def _group(self, found: Sequence[Command], at: int) -> str:
+    def _group(self, commands: Sequence[Command], at: int) -> str:
         """Return the group of a command where it is the first of that group on the screen."""
-        is_first = at == self._seen.start or found[at].group != found[at - 1].group
-        return found[at].group if is_first else ""
+        is_first = at == self._seen.start or commands[at].group != commands[at - 1].group
+        return commands[at].group if is_first else ""
 
     def _page(self, width: int, height: int) -> list[Line]:  # noqa: ARG002  the canvas cuts the lines
-        found = self._found
-        at = self._moved = max(0, min(self._moved, len(found) - 1))
-        self._seen = around(len(found), at, height - _HEAD)
+        commands = self._found
+        at = self._moved = max(0, min(self._moved, len(commands) - 1))
+        self._seen = around(len(commands), at, height - _HEAD)
         head = self._search(
             Span("Enter", "accent"),
             Span(" run  ", "dim"),
             Span("Esc", "accent"),
-            Span(f" back  {len(found)} of {len(self._commands)} commands", "dim"),
+            Span(f" back  {len(commands)} of {len(self._commands)} commands", "dim"),
         )
         rows: list[Line] = [
             (
                 Span("▸" if i == at else " ", "accent"),
-                Span(cell(self._group(found, i), _GROUP), "dim"),
-                Span(f"{cell(found[i].keys, _KEYS)} ", "accent"),
-                Span(found[i].text, "strong" if i == at else "text"),
+                Span(cell(self._group(commands, i), _GROUP), "dim"),
+                Span(f"{cell(commands[i].keys, _KEYS)} ", "accent"),
+                Span(commands[i].text, "strong" if i == at else "text"),
             )
             for i in self._seen
         ]

@@ -57,25 +57,27 @@ def beside(some: Sequence[T], at: int, by: int) -> T:
 
 def chosen(view: ViewState) -> Episode | None:
     """Return the selected finding; None where there is none."""
-    every = view.found.all
-    return every[finding_position(view.found, view.selection.finding)] if every else None
+    episodes = view.found.all
+    return episodes[finding_position(view.found, view.selection.finding)] if episodes else None
 
 
 def next_commands(view: ViewState) -> Sequence[str]:
     """Return the commands of the selected finding's next steps, in the order of the screen."""
-    one = chosen(view)
-    if one is None:
+    episode = chosen(view)
+    if episode is None:
         return ()
-    finding = view.found.evidence_of(one)
+    finding = view.found.evidence_of(episode)
     return [command for step in finding.steps for command in step.commands]
 
 
 def found(view: ViewState, by: int) -> Selection:
     """Select another finding; it stays selected when others come."""
-    every, selection = view.found.all, view.selection
-    if not every:
+    episodes, selection = view.found.all, view.selection
+    if not episodes:
         return selection
-    return replace(selection, finding=key_of(beside(every, finding_position(view.found, selection.finding), by)), top=0)
+    return replace(
+        selection, finding=key_of(beside(episodes, finding_position(view.found, selection.finding), by)), top=0
+    )
 
 
 def selected_finding(view: ViewState) -> FindingKey | None:
@@ -93,18 +95,18 @@ def listed_finding(view: ViewState, wanted: Hashable) -> Selection:
 def shown_finding(view: ViewState, wanted: Hashable) -> Selection:
     """Show the list of findings with one of them selected. `wanted`: its rule and device."""
     shown_at = screen(view, SCREENS.index("findings"))
-    episode = next((one for one in view.found.all if one.key == wanted), None)
+    episode = next((episode for episode in view.found.all if episode.key == wanted), None)
     return shown_at if episode is None else replace(shown_at, finding=key_of(episode))
 
 
 def evidence(view: ViewState, _by: int) -> Selection:
     """Show the evidence of the selected finding: its screen and device, its region marked. Esc returns to the list."""
-    selection, one = view.selection, chosen(view)
-    if one is None:
+    selection, episode = view.selection, chosen(view)
+    if episode is None:
         return selection
-    finding = view.found.evidence_of(one)
+    finding = view.found.evidence_of(episode)
     there = finding.where
-    back = replace(selection, finding=key_of(one), back=None)
+    back = replace(selection, finding=key_of(episode), back=None)
     landed = replace(
         show_at(replace(view, selection=back), there),
         region=_region(there, where(finding)) if there.screen == "outliers" else None,
@@ -183,10 +185,10 @@ def delays(view: ViewState, _by: int) -> Selection:
 
 def issuer(view: ViewState, by: int) -> Selection:
     """Select another cgroup or process; it stays selected when rows change places."""
-    selection, some = view.selection, issuers(view)
-    if not some:
+    selection, issuer_rows = view.selection, issuers(view)
+    if not issuer_rows:
         return selection
-    return replace(selection, row=beside(some, issuer_position(some, selection.row), by).key)
+    return replace(selection, row=beside(issuer_rows, issuer_position(issuer_rows, selection.row), by).key)
 
 
 def processes(view: ViewState, _by: int) -> Selection:
@@ -222,19 +224,23 @@ def _landed(view: ViewState, **changed: Any) -> Selection:
 
 def operation(view: ViewState, by: int) -> Selection:
     """Select another slow operation on a file; it stays selected when newer ones come."""
-    selection, some = view.selection, operations(view)
-    if not some:
+    selection, file_operations = view.selection, operations(view)
+    if not file_operations:
         return selection
-    return replace(selection, row=beside(some, operation_position(some, selection.row), by))
+    return replace(selection, row=beside(file_operations, operation_position(file_operations, selection.row), by))
 
 
 def its_request(view: ViewState, _by: int) -> Selection:
     """Open the longest request of the selected operation; Esc returns to the operation."""
-    selection, some = operation(view, 0), operations(view)
-    found = slow_requests(view, some[operation_position(some, selection.row)]) if some else []
-    if not found:
+    selection, file_operations = operation(view, 0), operations(view)
+    outliers = (
+        slow_requests(view, file_operations[operation_position(file_operations, selection.row)])
+        if file_operations
+        else []
+    )
+    if not outliers:
         return selection
-    opened = replace(selection, screen="outliers", opened=True, aside="", region=None, outlier=found[0], top=0)
+    opened = replace(selection, screen="outliers", opened=True, aside="", region=None, outlier=outliers[0], top=0)
     return replace(opened, back=replace(selection, back=None), landed=opened.depth)
 
 
@@ -333,9 +339,9 @@ def move(view: ViewState, by: int) -> Selection:
     if not subjects:
         return selection
     if selection.lists_groups:
-        every, now = view.groups(), subjects[0].selection.selected
-        at = next(i for i, one in enumerate(every) if any(s.device.name == now for s in one.members))
-        return replace(selection, selected=beside(every, at, by).worst.device.name, band=None)
+        groups, now = view.groups(), subjects[0].selection.selected
+        at = next(i for i, group in enumerate(groups) if any(s.device.name == now for s in group.members))
+        return replace(selection, selected=beside(groups, at, by).worst.device.name, band=None)
     names = [s.device.name for s in subjects]
     # until the user selects one, the first in the order of devices is, which has another place among small maps
     at = names.index(subjects[0].selection.selected)
@@ -354,8 +360,8 @@ def next_panel(view: ViewState, _by: int) -> Selection:
 
 def zoom(view: ViewState, _by: int) -> Selection:
     """Open the selected group, or toggle between the selected device alone and all devices."""
-    if view.selection.lists_groups and (one := selected(view.subjects())) is not None:
-        inside = next(group for group in view.groups() if any(s is one for s in group.members))
+    if view.selection.lists_groups and (subject := selected(view.subjects())) is not None:
+        inside = next(group for group in view.groups() if any(s is subject for s in group.members))
         return replace(view.selection, within=inside.name)
     return replace(_with_device(view), panel=PANELS[0] if view.selection.panel == "zoom" else "zoom")
 

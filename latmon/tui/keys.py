@@ -375,8 +375,8 @@ def sections(context: str = "") -> list[tuple[str, list[tuple[str, str]]]]:
         title = next(title for title, contexts in _SECTIONS if set(a.on[:1]) <= set(contexts) or a.on == contexts)
         if not a.does or (a.shown, a.does) not in found[title]:
             found[title].append((a.shown, a.does))
-    here = [title for title, contexts in _SECTIONS if context in contexts]
-    return sorted(found.items(), key=lambda section: section[0] not in here)
+    titles = [title for title, contexts in _SECTIONS if context in contexts]
+    return sorted(found.items(), key=lambda section: section[0] not in titles)
 
 
 class Command(NamedTuple):
@@ -410,43 +410,47 @@ def commands(context: str, views: Sequence[str] = (), *, touring: bool = False) 
     the actions that lead there.
     """
     known = [a for a in ACTIONS if a.does and (a.on != _TOUR or touring)]
-    here = [a for a in known if context in a.on or a.on == _TOUR]
+    actions = [a for a in known if context in a.on or a.on == _TOUR]
     everywhere = [a for a in known if not a.on]
-    found = [Command(a.shown, a.does, (a.call,), f"{a.brief} {a.name}", HERE) for a in here]
-    found += [
+    commands = [Command(a.shown, a.does, (a.call,), f"{a.brief} {a.name}", HERE) for a in actions]
+    commands += [
         Command(a.shown, a.does, (a.call,), f"{a.brief} {a.name}", _GROUP_OF.get(a.name, SHOWN)) for a in everywhere
     ]
     orders = {name: f"sort {'' if name == SORTS[0] else 'by '}{words}" for name, words in SORT_WORDS.items()}
-    found += [Command("s", orders[name], (f"setting('sort', {name!r})",), name, SHOWN) for name in SORTS]
-    found += [Command("o", f"show {_op(name)}", (f"setting('op', {name!r})",), group=SHOWN) for name, _ in OP_CHOICES]
-    found += [Command("+ -", f"window of {span(us)}", (f"setting('window', {us})",), group=TIMES) for us in WINDOWS_US]
-    found += [Command("V", f"saved view {name}", (f"view({name!r})",), group=VIEWS) for name in views]
-    known_here = {(a.name, a.by) for a in here}
+    commands += [Command("s", orders[name], (f"setting('sort', {name!r})",), name, SHOWN) for name in SORTS]
+    commands += [
+        Command("o", f"show {_op(name)}", (f"setting('op', {name!r})",), group=SHOWN) for name, _ in OP_CHOICES
+    ]
+    commands += [
+        Command("+ -", f"window of {span(us)}", (f"setting('window', {us})",), group=TIMES) for us in WINDOWS_US
+    ]
+    commands += [Command("V", f"saved view {name}", (f"view({name!r})",), group=VIEWS) for name in views]
+    known_here = {(a.name, a.by) for a in actions}
     for a in known:
         if a.on and (a.name, a.by) not in known_here:
             way = [_action(*step) for step in _WAYS[a.on[0]]]
-            keys = " ".join(one.shown.split()[0] for one in (*way, a))
-            calls = tuple(one.call for one in (*way, a))
-            found.append(Command(keys, f"{a.does} ({screen_title(a.on[0])})", calls, a.brief, OTHERS))
-    return sorted(found, key=lambda command: GROUPS.index(command.group))
+            keys = " ".join(action.shown.split()[0] for action in (*way, a))
+            calls = tuple(action.call for action in (*way, a))
+            commands.append(Command(keys, f"{a.does} ({screen_title(a.on[0])})", calls, a.brief, OTHERS))
+    return sorted(commands, key=lambda command: GROUPS.index(command.group))
 
 
 def _op(name: str) -> str:
     return "all ops" if name == "all" else f"{name} only"
 
 
-def matching(some: Iterable[Command], typed: str) -> list[Command]:
+def matching(commands: Iterable[Command], typed: str) -> list[Command]:
     """Return the commands with all typed words, those that begin with them first. Case is ignored."""
     wanted = typed.lower().strip()
 
     def has(text: str) -> bool:
         return all(word in text.lower() for word in wanted.split())
 
-    def rank(one: Command) -> tuple[bool, ...]:
-        text = one.text.lower()
+    def rank(command: Command) -> tuple[bool, ...]:
+        text = command.text.lower()
         return not text.startswith(wanted), wanted not in text, not has(text)
 
-    return sorted((one for one in some if has(f"{one.text} {one.words}")), key=rank)
+    return sorted((command for command in commands if has(f"{command.text} {command.words}")), key=rank)
 
 
 def _action(name: str, by: int) -> Action:
@@ -467,10 +471,10 @@ def brief_keys(
     return [*_pairs(own, cells), *_pairs(ways, cells)], _pairs(everywhere, cells)
 
 
-def _pairs(some: Sequence[Action], cells: int) -> list[tuple[str, str]]:
+def _pairs(actions: Sequence[Action], cells: int) -> list[tuple[str, str]]:
     rows: list[tuple[str, str]] = []
     before: Action | None = None
-    for a in (one for one in some if one.does):
+    for a in (action for action in actions if action.does):
         both = f"{before.shown.split()[0]} {a.shown.split()[0]}" if before is not None else ""
         opposite = before is not None and (before.name, before.on, before.by) == (a.name, a.on, -a.by)
         if opposite and a.by and len(both) <= _BRIEF_KEYS:
@@ -481,7 +485,7 @@ def _pairs(some: Sequence[Action], cells: int) -> list[tuple[str, str]]:
         elif a.title not in [title for _, title in rows]:
             rows.append((a.shown.split()[0], a.title))
             before = a
-    sentences = {(a.shown.split()[0], a.title): a.does for a in some if len(a.does) <= cells}
+    sentences = {(a.shown.split()[0], a.title): a.does for a in actions if len(a.does) <= cells}
     return [(keys, sentences.get((keys, title), title)) for keys, title in rows]
 
 
@@ -696,7 +700,7 @@ def _typing(view: ViewState, open_prompt: Prompt, cells: int) -> Line:
     shown = open_prompt.typed.text[-_SEEN:]
     left = (Span(WORDS[open_prompt.purpose], "accent"), Span(shown, "strong"), Span("█"))
     several: list[Line] = [(Span(text, "dim"), *keys), (Span("  "), *keys), ()]
-    return (*left, *next((one for one in several if width((*left, *one)) <= cells), ()))
+    return (*left, *next((spans for spans in several if width((*left, *spans)) <= cells), ()))
 
 
 class Spot(NamedTuple):
@@ -767,46 +771,46 @@ class Pointed(NamedTuple):
     op: str = "all"
 
 
-def map_cell(there: Spot, view: ViewState) -> Pointed | None:
+def map_cell(spot: Spot, view: ViewState) -> Pointed | None:
     """Return the cell of a heat map; None outside of its columns, and in a column without data."""
     selection = view.selection
     if selection.context not in _MAP or selection.panel == "maps" or selection.fold:
         return None
-    maps = [(op, one.drawn) for op, one in view.maps.items() if one.drawn is not None]
-    for (op, drawn), (x, bottom) in zip(maps, _axes(there, [drawn.scale.rows for _, drawn in maps]), strict=False):
-        if bottom - drawn.scale.rows <= there.y < bottom:
-            cell = _cell_of(there, x, bottom, drawn)
+    maps = [(op, heatmap_state.drawn) for op, heatmap_state in view.maps.items() if heatmap_state.drawn is not None]
+    for (op, drawn), (x, bottom) in zip(maps, _axes(spot, [drawn.scale.rows for _, drawn in maps]), strict=False):
+        if bottom - drawn.scale.rows <= spot.y < bottom:
+            cell = _cell_of(spot, x, bottom, drawn)
             return None if cell is None else Pointed(cell, op)
     return None
 
 
-def _axes(there: Spot, rows: Sequence[int]) -> Iterator[tuple[int, int]]:
+def _axes(spot: Spot, rows: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Yield (column, line) of the corner below the latency axis of each map, from above.
 
     An axis is a column of `│` and `┤` that ends at `└` and is as high as the map's `rows`.
     """
     wanted = iter(rows)
     high = next(wanted, 0)
-    for bottom, line in enumerate(there.lines):
-        for x in (one.start() for one in re.finditer("└", line)):
-            side = [one[x : x + 1] for one in there.lines[:bottom]]
+    for bottom, line in enumerate(spot.lines):
+        for x in (match.start() for match in re.finditer("└", line)):
+            side = [line[x : x + 1] for line in spot.lines[:bottom]]
             if next((n for n, char in enumerate(reversed(side)) if char not in ("│", "┤")), len(side)) == high > 0:
                 yield x, bottom
                 high = next(wanted, 0)
                 break
 
 
-def _cell_of(there: Spot, axis: int, bottom: int, drawn: DrawnMap) -> MapCell | None:
+def _cell_of(spot: Spot, axis: int, bottom: int, drawn: DrawnMap) -> MapCell | None:
     timeline, scale = drawn
-    body = there.lines[bottom - scale.rows : bottom]
+    body = spot.lines[bottom - scale.rows : bottom]
     ends = (x for x in range(axis + 2, len(body[0])) if all(line[x : x + 1] == "│" for line in body))
     cells = next(ends, axis + 1) - axis - 1
-    if not axis < there.x <= axis + cells:
+    if not axis < spot.x <= axis + cells:
         return None
-    column = timeline.by_slot()[(there.x - axis - 1) * timeline.slots // cells]
+    column = timeline.by_slot()[(spot.x - axis - 1) * timeline.slots // cells]
     if column is None:
         return None
-    return MapCell(column.number, scale.first(bottom - 1 - there.y))
+    return MapCell(column.number, scale.first(bottom - 1 - spot.y))
 
 
 def cursor_at(view: ViewState, corner: MapCell, at: MapCell) -> Selection:
@@ -817,12 +821,12 @@ def cursor_at(view: ViewState, corner: MapCell, at: MapCell) -> Selection:
     return replace(view.selection, selected=name, cursor=cursor, band=None)
 
 
-def outliers_of(view: ViewState, there: Pointed) -> Selection:
+def outliers_of(view: ViewState, pointed: Pointed) -> Selection:
     """Return the selection with the outliers of a cell of a map of one op."""
-    drawn, chosen = view.maps[there.op].drawn, selected(view.subjects())
+    drawn, chosen = view.maps[pointed.op].drawn, selected(view.subjects())
     if drawn is None or chosen is None:
         return view.selection
-    region = picked(Cursor(there.cell), drawn.timeline, chosen.device.name, drawn.scale, there.op)
+    region = picked(Cursor(pointed.cell), drawn.timeline, chosen.device.name, drawn.scale, pointed.op)
     return replace(
         view.selection, screen="outliers", selected=chosen.device.name, region=region, outlier=None, opened=False
     )

@@ -21,10 +21,10 @@ class PasteGuard:
 
     def clean(self, data: str) -> str:
         """Return the input without Esc between the brackets of a paste."""
-        rest, cleaned = self._held + data, ""
+        remainder, cleaned = self._held + data, ""
         self._held = ""
-        while rest:
-            piece, rest = self._pasted(rest) if self._is_paste else self._typed(rest)
+        while remainder:
+            piece, remainder = self._pasted(remainder) if self._is_paste else self._typed(remainder)
             cleaned += piece
         return cleaned
 
@@ -42,12 +42,12 @@ class PasteGuard:
 
     def _pasted(self, text: str) -> tuple[str, str]:
         """Return pasted text up to its end, and what follows."""
-        inside, end, rest = text.partition(PASTE_END)
+        inside, end, remainder = text.partition(PASTE_END)
         self._is_paste = not end
         if not end:
             self._held = _beginning_at_end(inside)
             inside = inside[: len(inside) - len(self._held)]
-        return inside.replace(_ESC, "") + end, rest
+        return inside.replace(_ESC, "") + end, remainder
 
 
 def _beginning_at_end(text: str) -> str:

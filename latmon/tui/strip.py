@@ -163,14 +163,14 @@ async def _run(source: Backend, scene: Scene, strip: Strip, alarm: Alarm | None)
         }
         try:
             await asyncio.wait({player.left, *tasks}, return_when=asyncio.FIRST_COMPLETED)
-            for one in tasks:
-                if one.done():
-                    one.result()
+            for task in tasks:
+                if task.done():
+                    task.result()
             return await player.left
         finally:
             loop.remove_reader(0)
-            for one in tasks:
-                one.cancel()
+            for task in tasks:
+                task.cancel()
             await asyncio.wait(tasks)
 
 

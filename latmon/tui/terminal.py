@@ -222,12 +222,12 @@ def update(y: int, old: Row, new: Row, pen: Pen, by: int) -> tuple[str, Pen]:
     if moved is None or gain < _WORTH:
         return encode(y, old, new, pen)
     text = moved.text(y)
-    rest, after = encode(y, moved.row(old), new, pen)
+    remainder, after = encode(y, moved.row(old), new, pen)
     if gain < len(text):  # a cell costs a byte at least
         whole = encode(y, old, new, pen)
-        if len(whole[0]) <= len(text) + len(rest):
+        if len(whole[0]) <= len(text) + len(remainder):
             return whole
-    return text + rest, after
+    return text + remainder, after
 
 
 class Movement(NamedTuple):

@@ -127,9 +127,9 @@ class Travel:
             self._show_message(NOTHING)
             return
         here = self._here_us()
-        there = stamps.beside(here, by)
-        is_end = self._scene.goal is not None and there.mono_us == here
-        self._go(there)
+        stamp = stamps.beside(here, by)
+        is_end = self._scene.goal is not None and stamp.mono_us == here
+        self._go(stamp)
         if is_end:
             self._show_message("this is the oldest that is kept" if by < 0 else "this is the newest")
 
@@ -173,7 +173,7 @@ class Travel:
         scene.forget_order()
         window = scene.history.window
         devices = scene.history.devices()
-        slowest_us = {one.name: window.latency(one.name, OPS).max_bound or 0 for one in devices}
+        slowest_us = {device.name: window.latency(device.name, OPS).max_bound or 0 for device in devices}
         device = max(slowest_us, key=slowest_us.__getitem__, default="")
         is_hidden = not any(one.name == device for one in shown(devices, scene.selection))
         if not is_hidden and not scene.selection.is_selected:
@@ -193,8 +193,8 @@ class Travel:
         """Go to the next or the previous finding, mark or outlier burst."""
         stamps, here, known = self._scene.archive.stamps, self._here_us(), self._events()
 
-        def end_us(one: TimelineEvent) -> int:
-            return stamps.nearest(one.mono_us).mono_us
+        def end_us(timeline_event: TimelineEvent) -> int:
+            return stamps.nearest(timeline_event.mono_us).mono_us
 
         at = bisect_right(known, here, key=end_us) if by > 0 else bisect_left(known, here, key=end_us) - 1
         if not 0 <= at < len(known):
@@ -218,12 +218,14 @@ class Travel:
         begin_us = past.stamps[0].mono_us
         some: dict[str, Sequence[TimelineEvent]] = {
             "finding": self._scene.findings_state.begins,
-            "mark": [one for one in past.moments if one.kind == "mark"],
+            "mark": [moment for moment in past.moments if moment.kind == "mark"],
             "burst": past.stamps.bursts(),
         }
         wanted = KINDS[1:] if self._kind == KINDS[0] else (self._kind,)
-        kept = [one for kind in wanted for one in some[kind] if begin_us <= one.mono_us]
-        return sorted(kept, key=lambda one: one.mono_us)
+        kept = [
+            timeline_event for kind in wanted for timeline_event in some[kind] if begin_us <= timeline_event.mono_us
+        ]
+        return sorted(kept, key=lambda timeline_event: timeline_event.mono_us)
 
     @property
     def _caveat(self) -> str:
@@ -302,8 +304,8 @@ class Travel:
 
     def to_finding(self) -> None:
         """Go to the end of the selected finding, where it has ended."""
-        key, found = self._scene.selection.finding, self._scene.findings_state.current
-        ended = next((one for one in found.ended if key_of(one) == key), None)
+        key, current_findings = self._scene.selection.finding, self._scene.findings_state.current
+        ended = next((episode for episode in current_findings.ended if key_of(episode) == key), None)
         if ended is not None and len(self._scene.archive.stamps):
             self._go(self._scene.archive.stamps.nearest(ended.end_us))
 
@@ -320,13 +322,13 @@ class Travel:
         if not len(stamps):
             self._show_message(NOTHING)
             return
-        here = self._scene.goal or stamps.nearest(self._here_us())
+        stamp = self._scene.goal or stamps.nearest(self._here_us())
         try:
-            wall = wall_of(text, here.wall)
+            wall = wall_of(text, stamp.wall)
         except LatmonError as error:
             self._show_message(str(error))
             return
-        found = stamps.at_wall(wall, here.mono_us)
+        found = stamps.at_wall(wall, stamp.mono_us)
         interval_s = self._scene.history.interval_us / 1e6
         self._go(found)
         if abs(found.wall - wall) > interval_s + _NEAR_S:
@@ -339,10 +341,10 @@ class Travel:
         at = self._scene.goal
         return self._scene.edge.until_us if at is None else at.mono_us
 
-    def _go(self, there: Stamp) -> None:
+    def _go(self, stamp: Stamp) -> None:
         self._stay()
         self._scene.message = ""  # it is about the time that is left
-        self._scene.travel(there)
+        self._scene.travel(stamp)
 
     def _stay(self) -> None:
         """Hold a replay while another time of it is shown; a live capture continues."""
@@ -514,19 +516,19 @@ class Comparing:
             self._pair = compare(*spans)
         self._scene.comparison = pair_report(self._pair)
 
-    def _since(self, one: _Side) -> list[Frame]:
+    def _since(self, side: _Side) -> list[Frame]:
         """Return the frames of B: of a live capture the last 2 min since A, else those shown that are in no span.
 
         The frame of A's mark is left out.
         """
-        end_us = one.period.end_us
+        end_us = side.period.end_us
         shown = self._shown()
         if not shown or shown[-1].mono_us < end_us:
             return self._outside(shown)
         newest_us = self._scene.edge.until_us
         if self._mark is not None and shown[-1].mono_us >= newest_us:
             shown = list(self._scene.archive.frames(max(end_us, newest_us - _LONGEST_US), newest_us)) or shown
-        return [each for each in shown if each.mono_us - each.dt_us >= max(end_us, one.put_us)]
+        return [each for each in shown if each.mono_us - each.dt_us >= max(end_us, side.put_us)]
 
     def _shown(self) -> list[Frame]:
         """Return the frames that are shown with all tables: those of the window lack what is summed on demand."""
@@ -546,28 +548,32 @@ class Comparing:
         from latmon.diff.blocks import period_of  # noqa: PLC0415 - a start would take 0.06 s longer
         from latmon.diff.conditions import with_marks  # noqa: PLC0415
 
-        made = period_of(name, origin, self._scene.store.devices.values(), frames)
-        noted = with_marks(origin.settings, self._noted(made.end_us))
-        made.settings = noted
+        capture_span = period_of(name, origin, self._scene.store.devices.values(), frames)
+        noted = with_marks(origin.settings, self._noted(capture_span.end_us))
+        capture_span.settings = noted
         newest_us = self._scene.edge.until_us
         if self._mark is not None:
-            self._mark(name, (frames[0].mono_us - frames[0].dt_us, made.end_us))
+            self._mark(name, (frames[0].mono_us - frames[0].dt_us, capture_span.end_us))
         # present settings aren't those of an earlier time
-        is_now = self._mark is not None and made.end_us >= newest_us
-        found = self._scene.findings_state.current
-        if found.evaluated:
-            began = (one for one in found.ended if one.begin_wall >= made.start_wall)
-            made.findings = {one.worst.key: one.worst.summary for one in (*found.lasting, *began)}
-            made.not_evaluated = frozenset(rule for rules in found.not_evaluated.values() for rule in rules)
-        return _Side(made, frames[0].mono_us - frames[0].dt_us, noted, newest_us if is_now else None)
+        is_now = self._mark is not None and capture_span.end_us >= newest_us
+        current_findings = self._scene.findings_state.current
+        if current_findings.evaluated:
+            began = (episode for episode in current_findings.ended if episode.begin_wall >= capture_span.start_wall)
+            capture_span.findings = {
+                episode.worst.key: episode.worst.summary for episode in (*current_findings.lasting, *began)
+            }
+            capture_span.not_evaluated = frozenset(
+                rule for rules in current_findings.not_evaluated.values() for rule in rules
+            )
+        return _Side(capture_span, frames[0].mono_us - frames[0].dt_us, noted, newest_us if is_now else None)
 
     def _noted(self, until_us: int) -> list[Mark]:
         """Return the marks before a time, also those before the window."""
         moments = tuple(self._scene.archive.moments)
         return [
-            Mark(one.text, one.mono_us, one.wall, one.changed)
-            for one in moments
-            if one.kind == "mark" and one.mono_us <= until_us
+            Mark(moment.text, moment.mono_us, moment.wall, moment.changed)
+            for moment in moments
+            if moment.kind == "mark" and moment.mono_us <= until_us
         ]
 
 
@@ -576,8 +582,8 @@ def _settle(sides: Sequence[_Side]) -> None:
 
     A mixture would show a change before A as a difference between A and B.
     """
-    pending = any(one.behind_us is not None for one in sides)
-    known = [one.read for one in sides if one.read is not None]
+    pending = any(side.behind_us is not None for side in sides)
+    known = [side.read for side in sides if side.read is not None]
     for one in sides:
         if len(known) == len(sides) and one.read is not None:
             one.period.settings = one.read

@@ -174,7 +174,7 @@ def anatomy(
     of_traced = total_of(traced, device, ops)
     if not of_traced:
         # `resume` is counted by itself, and by scripts that need not trace I/Os.
-        waiters = {stage: one for stage, one in stages_of(traced, device, ops).items() if stage == "resume"}
+        waiters = {stage: histogram for stage, histogram in stages_of(traced, device, ops).items() if stage == "resume"}
         stages = parts_of(stages_of(Traced(histograms=basic), device, ops), total) | waiters
         return _basic(device, traced, origin, {**stages, "total": total}, op_label)
     bounds = _part_bounds(of_traced, tail_cut(traced, device, ops, cut_us))
@@ -189,7 +189,7 @@ def anatomy(
     rows: tuple[StageRow, ...] = ()
     if detailed:
         stages = _within_total(parts_of(stages_of(traced, device, ops), of_traced), total, origin)
-        stages = {stage: one.with_longest(_times_in(outliers, stage)) for stage, one in stages.items()}
+        stages = {stage: histogram.with_longest(_times_in(outliers, stage)) for stage, histogram in stages.items()}
         rows = (*_admission(traced, device, ops), *_rows(device, traced, stages, whole, tail))
     return Anatomy(
         device=device,
@@ -265,14 +265,14 @@ def _within_total(stages: Mapping[str, Histogram], total: Histogram, origin: Ori
 
 def _admission(traced: Traced, device: str, ops: tuple[str, ...]) -> tuple[StageRow, ...]:
     """Return the rows that begin at submission. They have no share: those are of the total, which begins later."""
-    found = submission_of(traced, device, ops)
-    if not found.whole:
+    submission = submission_of(traced, device, ops)
+    if not submission.whole:
         return _NO_ADMISSION
     includes = traced.includes_of(device).get(ADMISSION, ())
     later = not includes
     return (
-        StageRow(WHOLE, found.whole, after_limit=later),
-        StageRow(ADMISSION, found.admission, includes=includes, after_limit=later),
+        StageRow(WHOLE, submission.whole, after_limit=later),
+        StageRow(ADMISSION, submission.admission, includes=includes, after_limit=later),
     )
 
 
@@ -322,11 +322,13 @@ MUCH = 0.1
 """Share of admission from which on latencies that begin with the request mislead."""
 
 
-def admission_sentence(one: Anatomy) -> str:
+def admission_sentence(anatomy: Anatomy) -> str:
     """Return the sentence on a large admission; empty where it is small or not measured."""
-    if one.admission <= MUCH:
+    if anatomy.admission <= MUCH:
         return ""
-    return f"{admission_text(one.device, one.admission, one.causes)}; total, shares and other screens lack it"
+    return (
+        f"{admission_text(anatomy.device, anatomy.admission, anatomy.causes)}; total, shares and other screens lack it"
+    )
 
 
 def admission_text(device: str, of_whole: float, causes: str) -> str:
@@ -339,9 +341,9 @@ def causes_text(causes: Mapping[str, int], admission_us: int) -> str:
 
     The causes are less than that time where no task waits: a cgroup's limit holds the bios back.
     """
-    whole = max(admission_us, sum(causes.values()))
+    total = max(admission_us, sum(causes.values()))
     some = sorted(causes.items(), key=lambda one: -one[1])
-    return ", ".join(f"{part(us / whole)} {name}" for name, us in some if us and us >= _NAMED_CAUSE * whole)
+    return ", ".join(f"{part(us / total)} {name}" for name, us in some if us and us >= _NAMED_CAUSE * total)
 
 
 def stacks_text(
@@ -356,8 +358,8 @@ def stacks_text(
 
 
 def _stacks(stacks: Mapping[str, int]) -> str:
-    whole = sum(stacks.values())
-    return ", ".join(f"{name} ({part(n / whole)})" for name, n in frequent(stacks).items())
+    total = sum(stacks.values())
+    return ", ".join(f"{name} ({part(n / total)})" for name, n in frequent(stacks).items())
 
 
 _PATTERNS = {
@@ -375,11 +377,13 @@ def size_sentences(
     """Return a sentence per op with latencies by size, and how much of it is sequential; nothing for an op without."""
     found = []
     for op in ops:
-        its = {one: done for one, done in sizes.items() if (one.device, one.op) == (device, op)}
+        its = {
+            size_class: done for size_class, done in sizes.items() if (size_class.device, size_class.op) == (device, op)
+        }
         rows = latency_by_size(by_size(its))
         pattern = patterns.get(Flow(device, op), Pattern())
         some = [
-            (upto, one.count, quantile(one.latency, 0.5), quantile(one.latency, 0.99)) for upto, one in rows.items()
+            (upto, row.count, quantile(row.latency, 0.5), quantile(row.latency, 0.99)) for upto, row in rows.items()
         ]
         if some or pattern.issued:
             found.append(size_text(op, some, {name: getattr(pattern, name) for name in PATTERN}))
@@ -391,9 +395,9 @@ def size_text(op: str, rows: Sequence[tuple[int, int, str, str]], pattern: Mappi
 
     `rows`: size (0: larger than the others), I/Os, p50 and p99.
     """
-    whole, issued = sum(n for _, n, _, _ in rows), pattern.get("issued", 0)
+    total, issued = sum(n for _, n, _, _ in rows), pattern.get("issued", 0)
     texts = [
-        f"{part(n / whole)} {f'up to {show_size(upto)}' if upto else 'larger'} (p50 {p50}, p99 {p99})"
+        f"{part(n / total)} {f'up to {show_size(upto)}' if upto else 'larger'} (p50 {p50}, p99 {p99})"
         for upto, n, p50, p99 in rows
         if n
     ]
@@ -410,22 +414,22 @@ def softirq_sentences(
     keys = {name: in_table(name, device.name, found) for name in vectors_of(device, paths)}
     delays = [(name, found[key].delay) for name, key in keys.items() if key in found]
     return tuple(
-        f"{device.name} completes after softirq {name}: it ran {quantile(one, 0.99)} (p99), {maximum(one)} (max) after"
-        f" its raise, in {count(one.count)} runs for all its users"
-        for name, one in delays
-        if one
+        f"{device.name} completes after softirq {name}: it ran {quantile(histogram, 0.99)} (p99), "
+        f"{maximum(histogram)} (max) after its raise, in {count(histogram.count)} runs for all its users"
+        for name, histogram in delays
+        if histogram
     )
 
 
-def tail_sentence(one: Anatomy) -> str:
+def tail_sentence(anatomy: Anatomy) -> str:
     """Return `sdc above 20 ms: 97% softirq (31 I/Os)`, or the reason for a missing tail."""
-    tail = one.tail
+    tail = anatomy.tail
     if tail is None or not (top := largest(tail.parts)):
-        return f"{one.device}: {one.why}" if one.why else ""
+        return f"{anatomy.device}: {anatomy.why}" if anatomy.why else ""
     ios = "1 I/O" if tail.ios == 1 else f"{tail.ios:,} I/Os"
     ios += f", {tail.waiting:,} in flight" if tail.waiting else ""
-    name = called(top, one.includes.get(top, ())).sentence
-    return f"{one.device} above {spelled(tail.low_us)}: {part(share(tail.parts, top))} {name} ({ios})"
+    name = called(top, anatomy.includes.get(top, ())).sentence
+    return f"{anatomy.device} above {spelled(tail.low_us)}: {part(share(tail.parts, top))} {name} ({ios})"
 
 
 def _basic(device: str, traced: Traced, origin: Origin, basic: Mapping[str, Histogram], op_label: str) -> Anatomy:
@@ -436,7 +440,7 @@ def _basic(device: str, traced: Traced, origin: Origin, basic: Mapping[str, Hist
     reasons = {m.name: m.reason for m in origin.absent}
     rows = list(_NO_ADMISSION)
     for stage in _in_order(PARTS[:-1], basic):
-        one = basic.get(stage, EMPTY)
+        histogram = basic.get(stage, EMPTY)
         reason = f"its time is in {within[stage]}" if stage in within else reasons.get(stage, "")
         if stage in origin.measured and not reason:
             reason = "no I/O"
@@ -445,11 +449,11 @@ def _basic(device: str, traced: Traced, origin: Origin, basic: Mapping[str, Hist
         rows.append(
             StageRow(
                 stage,
-                one,
-                share(whole, stage) if one else None,
+                histogram,
+                share(whole, stage) if histogram else None,
                 None,
-                origin.measured.get(stage, ()) if one else (),
-                "" if one else reason or "only the tracer measures it",
+                origin.measured.get(stage, ()) if histogram else (),
+                "" if histogram else reason or "only the tracer measures it",
             )
         )
     verb = "is" if len(traced.devices) == 1 else "are"
@@ -480,7 +484,7 @@ def _times(
 ) -> dict[str, tuple[float, float, float]]:
     """Return stage -> us in each band; in one pass, since this is the largest computation of a screen."""
     middle, first = bounds or (0, 0)
-    found = {}
+    times = {}
     for stage in PARTS:
         fast = between = slow = 0
         reported = [by for op in ops if (by := traced.by_total.get(Series(device, op, stage))) is not None]
@@ -493,8 +497,8 @@ def _times(
                 else:
                     fast += us
         if reported:
-            found[stage] = (float(fast), float(between), float(slow))
-    return found
+            times[stage] = (float(fast), float(between), float(slow))
+    return times
 
 
 def _bands(

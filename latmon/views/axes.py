@@ -248,12 +248,12 @@ def latency_scale(span: Extent, rows: int, *, cells: int = 0) -> LatencyScale:
         for begin, step, per in begins
         if (high + 1 - begin) * per * 2 <= step * halves
     )
-    found = next(fitting, LatencyScale(0, 256, rows))
-    if found.lowered(high).labels < _LABELLED:
-        coarser = next(fitting, found)
-        is_near = coarser.step * found.per * 4 <= found.step * coarser.per * 5
-        return coarser if is_near and coarser.lowered(high).labels >= _LABELLED else found
-    return found
+    latency_scale = next(fitting, LatencyScale(0, 256, rows))
+    if latency_scale.lowered(high).labels < _LABELLED:
+        coarser = next(fitting, latency_scale)
+        is_near = coarser.step * latency_scale.per * 4 <= latency_scale.step * coarser.per * 5
+        return coarser if is_near and coarser.lowered(high).labels >= _LABELLED else latency_scale
+    return latency_scale
 
 
 def tail_bucket(threshold_us: int | None) -> int | None:
@@ -416,11 +416,11 @@ class TimeColumn:
 
     def rows(self, device: str, scale: LatencyScale) -> Sequence[int]:
         """Return a device's I/Os per row from below, empty without I/O; computed once per scale."""
-        made = self._rows.get(device)
-        if made is None or made[0] != scale:
+        row = self._rows.get(device)
+        if row is None or row[0] != scale:
             counts = self.counts(device)
-            made = self._rows[device] = (scale, rows_of(counts, scale) if counts else [])
-        return made[1]
+            row = self._rows[device] = (scale, rows_of(counts, scale) if counts else [])
+        return row[1]
 
     def fullness(self, devices: tuple[str, ...], scale: LatencyScale) -> Fullness:
         """Return how full the cells of some devices are together, not to be changed; kept for the last such request."""
@@ -464,16 +464,20 @@ class TimeColumn:
     def depth(self, device: str) -> int | None:
         """Return the most I/Os in a device's driver at the end of a frame; None where they were not counted."""
         some = (frame.outstanding.get(device) for frame in self.frames)
-        return max((n for one in some if one and (n := one.in_driver) is not None), default=None)
+        return max(
+            (n for outstanding in some if outstanding and (n := outstanding.in_driver) is not None), default=None
+        )
 
     def kernel(self, device: str, ops: Iterable[str]) -> KernelCounts:
         """Return what the kernel counted of a device."""
         flows = [Flow(device, op) for op in ops]
-        done = [one for frame in self.frames for flow in flows if (one := frame.kernel.get(flow)) is not None]
-        times = [one.time_us for one in done if one.time_us is not None]
+        done = [
+            completed for frame in self.frames for flow in flows if (completed := frame.kernel.get(flow)) is not None
+        ]
+        times = [completed.time_us for completed in done if completed.time_us is not None]
         return KernelCounts(
-            sum(one.count for one in done),
-            sum(one.bytes for one in done),
+            sum(completed.count for completed in done),
+            sum(completed.bytes for completed in done),
             sum(times) if len(times) == len(done) else None,
             sum(frame.dt_us for frame in self.frames),
         )
@@ -583,11 +587,11 @@ class Timeline:
 
         `counts`: those of the window that ends now. Windows that began before the first column are left out.
         """
-        every, size, now = [*self._gone, *self.columns], self._size, dict(counts)
-        for back in range(1, min(size // _LATE, len(every) - size) + 1):
-            for index, n in every[-back].counts(device).items():
+        time_columns, size, now = [*self._gone, *self.columns], self._size, dict(counts)
+        for back in range(1, min(size // _LATE, len(time_columns) - size) + 1):
+            for index, n in time_columns[-back].counts(device).items():
                 now[index] = now.get(index, 0) - n
-            for index, n in every[-back - size].counts(device).items():
+            for index, n in time_columns[-back - size].counts(device).items():
                 now[index] = now.get(index, 0) + n
             yield {index: n for index, n in now.items() if n > 0}
 
@@ -601,10 +605,10 @@ class Timeline:
 
         `in_flight`: with the ages of those that have not completed.
         """
-        waiting = (one.waiting(device) if in_flight else () for one in self.columns)
+        waiting = (column.waiting(device) if in_flight else () for column in self.columns)
         each = zip(self.columns, waiting, strict=True)
-        found = (max((*one.counts(device), *ages), default=-1) for one, ages in each)
-        return max((bucket for bucket in found if bucket >= 0), default=None)
+        counts = (max((*time_column.counts(device), *ages), default=-1) for time_column, ages in each)
+        return max((bucket for bucket in counts if bucket >= 0), default=None)
 
     def ages(self, device: str) -> set[int]:
         """Return the buckets of the ages of a device's I/Os in flight, of all columns."""
@@ -642,16 +646,16 @@ class Timeline:
             shown[self.slot(column.number)] = column
         return shown
 
-    def note(self, some: Iterable[TimelineEvent]) -> None:
+    def note(self, timeline_events: Iterable[TimelineEvent]) -> None:
         """Add events that are not in frames."""
         begin_us = self.columns[0].mono_us - self.column_us if self.columns else 0
-        for one in some:
-            if one.mono_us <= begin_us:
+        for timeline_event in timeline_events:
+            if timeline_event.mono_us <= begin_us:
                 continue
-            inside = (c for c in self.columns if c.mono_us >= one.mono_us > c.mono_us - max(c.filled_us, 1))
+            inside = (c for c in self.columns if c.mono_us >= timeline_event.mono_us > c.mono_us - max(c.filled_us, 1))
             column = next(inside, None)
-            if column is not None and one not in column.moments:
-                column.moments.append(one)
+            if column is not None and timeline_event not in column.moments:
+                column.moments.append(timeline_event)
 
     def _first(self, frame: Frame) -> TimeColumn:
         """Open the column of the first frame, filled as if the frames before it had been added too."""
@@ -700,11 +704,11 @@ def add_counts(counts: Counts, histogram: Histogram) -> None:
     if bits == BITS and not counts:
         counts.update(histogram.buckets)
         return
-    had = counts.get
+    previous_get = counts.get
     if bits == BITS:
         for index, n in histogram.buckets:
-            counts[index] = had(index, 0) + n
+            counts[index] = previous_get(index, 0) + n
         return
     for index, n in histogram.buckets:
         here = bucket_index(bucket_bounds(index, bits)[0])
-        counts[here] = had(here, 0) + n
+        counts[here] = previous_get(here, 0) + n

@@ -78,11 +78,11 @@ def legend(stages: Iterable[str], width: int, ink: Ink) -> list[Line]:
     lines: list[Line] = []
     for name in COLUMNS:
         if name in wanted:
-            one = (Span(" "), *_segment(name, 2, ink), Span(f" {name} ", "dim"))
-            if lines and line_width(lines[-1]) + line_width(one) <= width:
-                lines[-1] = (*lines[-1], *one)
+            spans = (Span(" "), *_segment(name, 2, ink), Span(f" {name} ", "dim"))
+            if lines and line_width(lines[-1]) + line_width(spans) <= width:
+                lines[-1] = (*lines[-1], *spans)
             else:
-                lines.append(one)
+                lines.append(spans)
     return lines
 
 
@@ -174,20 +174,20 @@ class TimeAxis:
     def title(self) -> str:
         """Return the labels as a text of exactly `cells`."""
         text = ""
-        for x, one in self.labels.items():
-            text = f"{text:<{x}}{one}"
+        for x, label in self.labels.items():
+            text = f"{text:<{x}}{label}"
         return f"{text:<{self.cells}}"
 
     def columns(self, histogram: Histogram) -> list[float]:
         """Return the I/Os of each cell; those of a bucket that is wider than a cell are spread over its cells."""
-        found = [0.0] * self.cells
+        columns = [0.0] * self.cells
         for index, n in histogram.buckets:
             low, high = (self.at(us) for us in bucket_bounds(index, histogram.bits))
             # the cells with their middle in the bucket; a narrower bucket is in the cell of its begin
             inside = range(math.ceil(low - 0.5), math.ceil(high - 0.5)) or (int(low),)
             for x in inside:
-                found[min(x, self.cells - 1)] += n / len(inside)
-        return found
+                columns[min(x, self.cells - 1)] += n / len(inside)
+        return columns
 
 
 def distribution(
@@ -225,11 +225,11 @@ def fine(histogram: Histogram) -> dict[int, int]:
     """Return counts by buckets of latmon's resolution, whatever the source's is."""
     if histogram.bits == BITS:
         return dict(histogram.buckets)
-    found: dict[int, int] = {}
+    fines: dict[int, int] = {}
     for index, n in histogram.buckets:
         here = bucket_index(bucket_bounds(index, histogram.bits)[0])
-        found[here] = found.get(here, 0) + n
-    return found
+        fines[here] = fines.get(here, 0) + n
+    return fines
 
 
 def _segment(name: str, cells: int, ink: Ink) -> Line:

@@ -159,8 +159,8 @@ def _untimed(device: Device) -> str:
 
 def _only_processes(issuers: Mapping[Issuer, IssuedIO]) -> bool:
     """Return whether processes are known, and no I/O is timed by cgroup."""
-    is_timed = any(done.latency and not one.is_process for one, done in issuers.items())
-    return not is_timed and any(one.is_process for one in issuers)
+    is_timed = any(done.latency and not issuer.is_process for issuer, done in issuers.items())
+    return not is_timed and any(issuer.is_process for issuer in issuers)
 
 
 _FIRST_EVALUATED_US = 2_500_000
@@ -281,10 +281,10 @@ class ViewState:
         """Return the recorded slow I/Os of a device in the window."""
 
         def by_device() -> dict[str, list[Outlier]]:
-            found: dict[str, list[Outlier]] = {}
+            by_devices: dict[str, list[Outlier]] = {}
             for outlier in self.history.on_demand.outliers:
-                found.setdefault(outlier.device, []).append(outlier)
-            return found
+                by_devices.setdefault(outlier.device, []).append(outlier)
+            return by_devices
 
         return self.history.made("outliers by device", by_device).get(device, ())
 
@@ -302,19 +302,19 @@ class ViewState:
 
     def _oldest_us(self) -> dict[str, int]:
         """Return device -> the greatest known age of its I/Os in flight, of the selected ops."""
-        history, selection, found = self.history, self.selection, dict[str, int]()
+        history, selection, oldest_us = self.history, self.selection, dict[str, int]()
         for one in history.ages.oldest:
             if self._is_of_ops(one):
-                found[one.device] = max(found.get(one.device, 0), one.age_us)
+                oldest_us[one.device] = max(oldest_us.get(one.device, 0), one.age_us)
         for device, finding in self._stuck.items():
-            found[device] = max(found.get(device, 0), finding.age_us)
+            oldest_us[device] = max(oldest_us.get(device, 0), finding.age_us)
         last = history.window.last
         if last is not None and last.in_flight is not None and history.is_partial:
             for request in last.in_flight.oldest:
                 if request.op in selection.ops:
                     age_us = last.mono_us - request.began_us
-                    found[request.device] = max(found.get(request.device, 0), age_us)
-        return found
+                    oldest_us[request.device] = max(oldest_us.get(request.device, 0), age_us)
+        return oldest_us
 
     def _failed(self) -> dict[str, int]:
         """Return device -> its I/Os of the selected ops that failed."""
@@ -378,7 +378,7 @@ class ViewState:
         if not within:
             return rows
         names = self.history.made(("groups", kind), lambda: group_names(kind, self.history.devices()))
-        return [one for one in rows if names.get(one.device.name) == within]
+        return [row for row in rows if names.get(row.device.name) == within]
 
     def groups(self) -> list[Group]:
         """Return the groups of devices in the order of their rows."""

@@ -137,8 +137,8 @@ class Subject:  # of thousands of devices in each second: a frozen one takes thr
     @property
     def limit(self) -> int | None:
         """Return the limit of I/Os in the driver; None where it isn't known."""
-        found = ceiling(self.device.limits)
-        return int(found.value) if found else None
+        limit = ceiling(self.device.limits)
+        return int(limit.value) if limit else None
 
     @property
     def at_limit(self) -> bool:
@@ -242,13 +242,13 @@ def _name(subject: Subject, _cells: int) -> str:
 
 def are_hosts(devices: Sequence[Device]) -> bool:
     """Return whether the rows are hosts, those of a Prometheus: they have no model."""
-    return bool(devices) and all(one.kind == HOST for one in devices)
+    return bool(devices) and all(device.kind == HOST for device in devices)
 
 
 def host_columns(titles: Sequence[str], width: int) -> tuple[str, ...]:
     """Return the columns for rows that are hosts: a narrow table has their names in the place of the queue."""
     left_out = ("model",) if width >= _WIDE else ("model", "queue")
-    return tuple(one for one in titles if one not in left_out)
+    return tuple(title for title in titles if title not in left_out)
 
 
 _WIDE = 100
@@ -260,9 +260,9 @@ def name_cells(devices: Sequence[Device], selection: Selection) -> int:
     A row that is a host has its whole name, too.
     """
     is_opened = selection.group == HOST and selection.within
-    if is_opened or not (are_hosts(devices) or all(host_and_device(one.name)[0] for one in devices)):
+    if is_opened or not (are_hosts(devices) or all(host_and_device(device.name)[0] for device in devices)):
         return _NAME
-    return max((len(one.name) for one in devices), default=_NAME)
+    return max((len(device.name) for device in devices), default=_NAME)
 
 
 _DRIVER, _DRIVER_MOST = 9, 12
@@ -322,16 +322,16 @@ NO_GROUP: Mapping[str, str] = MappingProxyType(
 def group_names(kind: str, devices: Iterable[Device]) -> dict[str, str]:
     """Return device -> its group; `kind` is one of GROUPS. A volume's group has the volume and the disks below it."""
     if kind == HOST:
-        return {one.name: host_and_device(one.name)[0] or NO_GROUP[kind] for one in devices}
+        return {device.name: host_and_device(device.name)[0] or NO_GROUP[kind] for device in devices}
     if kind != "volume":
-        return {one.name: getattr(one, kind) or NO_GROUP[kind] for one in devices}
+        return {device.name: getattr(device, kind) or NO_GROUP[kind] for device in devices}
     every = list(devices)
-    found = dict.fromkeys((one.name for one in every), NO_GROUP[kind])
+    group_names = dict.fromkeys((device.name for device in every), NO_GROUP[kind])
     for one in every:
         if one.members:
             named = f"{one.name} {one.label}".strip()
-            found |= dict.fromkeys((one.name, *(name for name in one.members if name in found)), named)
-    return found
+            group_names |= dict.fromkeys((one.name, *(name for name in one.members if name in group_names)), named)
+    return group_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,30 +349,30 @@ class Group:
     def with_ios(self) -> int:
         """Return the number of devices with I/O in the window."""
         moved = self.worst.window.moved
-        return sum(one.device.name in moved and one.ios > 0 for one in self.members)
+        return sum(member.device.name in moved and member.ios > 0 for member in self.members)
 
     @property
     def per_second(self) -> float:
         moved = self.worst.window.moved
-        return sum(one.ios for one in self.members if one.device.name in moved) * self.worst.per_second
+        return sum(member.ios for member in self.members if member.device.name in moved) * self.worst.per_second
 
     @property
     def bytes_per_second(self) -> float:
         moved = self.worst.window.moved
-        return sum(one.bytes_per_second for one in self.members if one.device.name in moved)
+        return sum(member.bytes_per_second for member in self.members if member.device.name in moved)
 
 
 def groups(subjects: Sequence[Subject], kind: str) -> list[Group]:
     """Return the groups in the order of their worst devices."""
-    names = group_names(kind, (one.device for one in subjects))
+    names = group_names(kind, (subject.device for subject in subjects))
     found: dict[str, list[Subject]] = {}
     for one in subjects:
         found.setdefault(names[one.device.name], []).append(one)
-    return [Group(name, tuple(some)) for name, some in found.items()]
+    return [Group(name, tuple(subjects)) for name, subjects in found.items()]
 
 
-def _worst(one: Group, kind: str) -> str:
-    name = one.worst.device.name
+def _worst(group: Group, kind: str) -> str:
+    name = group.worst.device.name
     return host_and_device(name)[1] if kind == HOST else name
 
 
@@ -385,7 +385,9 @@ def group_columns(kind: str, width: int, *, distribution: bool, has_peers: bool)
 
     `has_peers`: whether a worst device is unlike its peers.
     """
-    latencies = [one for one in _LATENCIES if one.title in ("p50", "p99", "max")] if distribution else [*_MEAN_ONLY]
+    latencies = (
+        [field for field in _LATENCIES if field.title in ("p50", "p99", "max")] if distribution else [*_MEAN_ONLY]
+    )
     fields: list[Field[Group]] = [
         Field(kind, 18, lambda g, _: g.name, right=False, most=40),
         Field("devices", 7, lambda g, _: f"{len(g.members):,}"),
@@ -393,9 +395,9 @@ def group_columns(kind: str, width: int, *, distribution: bool, has_peers: bool)
         Field("IOPS", 5, lambda g, _: rate(g.per_second)),
         Field("MB/s", 5, lambda g, _: rate(g.bytes_per_second / 1e6), rank=1),
         Field("worst", 9, lambda g, _: _worst(g, kind), right=False),
-        *(_of_worst(one) for one in latencies),
+        *(_of_worst(latency) for latency in latencies),
         _of_worst(_DEPTH),
-        *(_of_worst(one) for one in (_PEERS if has_peers else ())),
+        *(_of_worst(field) for field in (_PEERS if has_peers else ())),
     ]
     return layout(fields, width)
 
@@ -454,21 +456,21 @@ def fitting(
         by_title = {field.title: replace(field, rank=0) for field in COLUMNS}
         wanted = tuple(by_title[title] for title in dict.fromkeys((wanted[0].title, *titles)))
     for rank in range(max(field.rank for field in wanted), -1, -1):
-        some = [field for field in wanted if field.rank <= rank]
-        left = left_over(some, width)
+        fields = [field for field in wanted if field.rank <= rank]
+        left = left_over(fields, width)
         if left - (name if rank else 0) >= TREND_MIN + (12 if rank else 0):
             wider = {"device": min(name, left - TREND_MIN)}
             room = left - TREND_MIN - wider["device"]
             wider["driver"] = max(0, min(driver, _DRIVER_MOST) - _DRIVER) if room >= _DRIVER_MOST - _DRIVER else 0
-            grown = tuple((f, cells + wider.get(f.title, 0)) for f, cells in as_wide(some))
-            left -= sum(cells for _, cells in grown) - sum(f.width for f in some)
+            grown = tuple((f, cells + wider.get(f.title, 0)) for f, cells in as_wide(fields))
+            left -= sum(cells for _, cells in grown) - sum(f.width for f in fields)
             if not has_peers and not titles:  # its cells are the trend's: no other column comes and goes with it
                 grown = tuple((f, cells) for f, cells in grown if f not in _PEERS)
                 left += sum(f.width + 1 for f in _PEERS)
             return grown, min(left, TREND_MAX)
-    while some and left_over(some, width) < 0:
-        some.pop()
-    return as_wide(some), 0
+    while fields and left_over(fields, width) < 0:
+        fields.pop()
+    return as_wide(fields), 0
 
 
 def is_titled(selection: Selection, room: int) -> bool:

@@ -67,12 +67,12 @@ class CurrentFindings:
     @property
     def urgent(self) -> tuple[Finding, ...]:
         """Return the active findings that are more than notices."""
-        return tuple(one.last for one in self.lasting if one.last.severity != NOTICE)
+        return tuple(episode.last for episode in self.lasting if episode.last.severity != NOTICE)
 
     @property
     def shown(self) -> tuple[Finding, ...]:
         """Return the active findings that are more than notices, then those that are kept."""
-        return (*self.urgent, *(one.last for one in self.kept if one.last.severity != NOTICE))
+        return (*self.urgent, *(episode.last for episode in self.kept if episode.last.severity != NOTICE))
 
     @property
     def notices(self) -> tuple[Finding, ...]:
@@ -116,8 +116,8 @@ class CurrentFindings:
     @property
     def remarks(self) -> Mapping[tuple[str, str], Remark]:
         """Return rule and device -> what is said of a finding that is kept, or that came before."""
-        again = {one.key: Remark(again_text(one), is_kept=False) for one in self.lasting if one.repeats}
-        return again | {one.key: Remark(kept_text(one), is_kept=True) for one in self.kept}
+        again = {episode.key: Remark(again_text(episode), is_kept=False) for episode in self.lasting if episode.repeats}
+        return again | {episode.key: Remark(kept_text(episode), is_kept=True) for episode in self.kept}
 
     @property
     def all(self) -> tuple[Episode, ...]:
@@ -129,34 +129,37 @@ class CurrentFindings:
         """Return the findings that were not found last."""
         return self.kept + self.over
 
-    def evidence_of(self, one: Episode) -> Finding:
+    def evidence_of(self, episode: Episode) -> Finding:
         """Return the latest state of a finding that is active or kept, the most urgent state of one that is over."""
-        return one.worst if one in self.over else one.last
+        return episode.worst if episode in self.over else episode.last
 
     @property
     def begins(self) -> list[TimelineEvent]:
         """Return the begins of the findings that are more than notices."""
-        seen = [one for one in self.all if one.worst.severity != NOTICE and not self.before(one)]
-        return [_begin_of(one) for one in seen]
+        seen = [episode for episode in self.all if episode.worst.severity != NOTICE and not self.before(episode)]
+        return [_begin_of(episode) for episode in seen]
 
     @property
     def moments(self) -> list[TimelineEvent]:
         """Return the begins and ends of the findings that are more than notices."""
-        ended = [one for one in self.ended if one.worst.severity != NOTICE]
+        ended = [episode for episode in self.ended if episode.worst.severity != NOTICE]
         return self.begins + [
-            TimelineEvent("finding", one.end_us, one.end_wall, f"no longer found: {_name(one)}") for one in ended
+            TimelineEvent("finding", episode.end_us, episode.end_wall, f"no longer found: {_name(episode)}")
+            for episode in ended
         ]
 
-    def before(self, one: Episode) -> bool:
+    def before(self, episode: Episode) -> bool:
         """Return whether a finding may have begun before the first evaluation."""
-        return one.begin_us in self.firsts
+        return episode.begin_us in self.firsts
 
     def with_past(self, known: CurrentFindings) -> CurrentFindings:
         """Return these findings with the begins and the ended findings of an earlier evaluation."""
-        here = {one.key: one for one in self.lasting}
-        begun = {one.key: one for one in known.lasting if _goes_on(one, here.get(one.key))}
-        lasting = tuple(_begun_as(one, begun[one.key]) if one.key in begun else one for one in self.lasting)
-        over = (*(one for one in known.lasting if one.key not in begun), *known.ended)
+        episodes = {episode.key: episode for episode in self.lasting}
+        begun = {episode.key: episode for episode in known.lasting if _goes_on(episode, episodes.get(episode.key))}
+        lasting = tuple(
+            _begun_as(episode, begun[episode.key]) if episode.key in begun else episode for episode in self.lasting
+        )
+        over = (*(episode for episode in known.lasting if episode.key not in begun), *known.ended)
         return replace(self, lasting=lasting, over=over, firsts=known.firsts)
 
 
@@ -167,18 +170,18 @@ class Remark(NamedTuple):
     is_kept: bool
 
 
-def again_text(one: Episode) -> str:
+def again_text(episode: Episode) -> str:
     """Return how many times a finding came, in which time: `again, 4th time in 90 s`."""
-    return f"again, {ordinal(one.repeats + 1)} time in {span(round(one.repeated_us, -6))}"
+    return f"again, {ordinal(episode.repeats + 1)} time in {span(round(episode.repeated_us, -6))}"
 
 
-def kept_text(one: Episode) -> str:
+def kept_text(episode: Episode) -> str:
     """Return the time of a finding that is kept, and how many times it came: `as of 12:30:05, 4 times in 90 s`.
 
     That is when its longest wait was, where the finding is about one; else the end of its last block.
     """
-    many = f", {one.repeats + 1} times in {span(round(one.repeated_us, -6))}" if one.repeats else ""
-    at_wall = one.end_wall if one.last.at is None else one.last.at.wall
+    many = f", {episode.repeats + 1} times in {span(round(episode.repeated_us, -6))}" if episode.repeats else ""
+    at_wall = episode.end_wall if episode.last.at is None else episode.last.at.wall
     return f"as of {clock(at_wall)}{many}"
 
 
@@ -219,10 +222,10 @@ def findings_of(watch: RuleEngine, settings: Settings, firsts: frozenset[int] = 
     if facts is None:
         return NOTHING
     lasting, kept = watch.lasting, watch.kept
-    over = tuple(one for one in reversed(watch.episodes) if one not in lasting and one not in kept)
+    over = tuple(episode for episode in reversed(watch.episodes) if episode not in lasting and episode not in kept)
     return CurrentFindings(
         lasting,
-        tuple(sorted(over, key=lambda one: -one.end_us)),
+        tuple(sorted(over, key=lambda episode: -episode.end_us)),
         kept=kept,
         evaluated=True,
         span_us=facts.span_us,
@@ -243,28 +246,28 @@ def findings_at(
     """
     now = findings_of(watch, settings, firsts)
     latest = at.wall - BLOCK_US / 1e6 + _TOLERANCE_S
-    begun = [one for one in now.all if one.begin_wall <= at.wall + _TOLERANCE_S]
-    lasting = [one for one in begun if one.end_wall > latest]
-    over = [one for one in begun if one.end_wall <= latest]
-    by_weight = sorted(lasting, key=lambda one: one.last.rank)
-    latest_first = sorted(over, key=lambda one: -one.end_wall)
+    begun = [episode for episode in now.all if episode.begin_wall <= at.wall + _TOLERANCE_S]
+    lasting = [episode for episode in begun if episode.end_wall > latest]
+    over = [episode for episode in begun if episode.end_wall <= latest]
+    by_weight = sorted(lasting, key=lambda episode: episode.last.rank)
+    latest_first = sorted(over, key=lambda episode: -episode.end_wall)
     return replace(now, lasting=tuple(by_weight), kept=(), over=tuple(latest_first), until_wall=math.nan)
 
 
-def _begin_of(one: Episode) -> TimelineEvent:
+def _begin_of(episode: Episode) -> TimelineEvent:
     """Return the begin of a finding: where it is known, the time of what happened, else the block that found it."""
-    began = one.last.began
+    began = episode.last.began
     if began is None:
-        return TimelineEvent("finding", one.begin_us, one.begin_wall, f"found: {_name(one)}")
-    return TimelineEvent("finding", began.mono_us, began.wall, f"began: {_name(one)}")
+        return TimelineEvent("finding", episode.begin_us, episode.begin_wall, f"found: {_name(episode)}")
+    return TimelineEvent("finding", began.mono_us, began.wall, f"began: {_name(episode)}")
 
 
-def _name(one: Episode) -> str:
-    return f"{title_of(one.worst.id)}{f' on {one.worst.device}' if one.worst.device else ''}"
+def _name(episode: Episode) -> str:
+    return f"{title_of(episode.worst.id)}{f' on {episode.worst.device}' if episode.worst.device else ''}"
 
 
-def _begun_as(one: Episode, known: Episode) -> Episode:
-    return replace(one, begin_us=known.begin_us, begin_wall=known.begin_wall)
+def _begun_as(episode: Episode, known: Episode) -> Episode:
+    return replace(episode, begin_us=known.begin_us, begin_wall=known.begin_wall)
 
 
 _FIRST_US = WINDOW_US + BLOCK_US
@@ -308,11 +311,13 @@ class FindingsState:
         current, edge = self.current, self._edge
         made_of = (current, edge and edge.evaluated, len(self._surveyed.begins))
         if made_of != self._begins[0]:
-            found = [*self._surveyed.begins, *current.begins]
+            timeline_events = [*self._surveyed.begins, *current.begins]
             if edge is not None and self.settings is not None:
-                found += findings_of(edge, self.settings, self._blocks.firsts).begins
-            every = {(one.mono_us, one.text): one for one in found}
-            self._begins = made_of, tuple(sorted(every.values(), key=lambda one: one.mono_us))
+                timeline_events += findings_of(edge, self.settings, self._blocks.firsts).begins
+            every = {
+                (timeline_event.mono_us, timeline_event.text): timeline_event for timeline_event in timeline_events
+            }
+            self._begins = made_of, tuple(sorted(every.values(), key=lambda timeline_event: timeline_event.mono_us))
         return self._begins[1]
 
     def survey(self, past: Past, origin: Origin | None) -> None:
@@ -380,7 +385,7 @@ class FindingsState:
     def critical(self) -> frozenset[tuple[str, str, int]]:
         """Return rule, device and begin of the critical findings at the live edge."""
         lasting = self._edge.lasting if self._edge is not None else ()
-        return frozenset((*one.key, one.begin_us) for one in lasting if one.last.severity == CRITICAL)
+        return frozenset((*episode.key, episode.begin_us) for episode in lasting if episode.last.severity == CRITICAL)
 
     @property
     def is_pending(self) -> bool:
@@ -397,7 +402,7 @@ class FindingsState:
         edge = self._edge
         if edge is None or not (self._queue or self._coming):
             return self._proceed_survey()
-        before, found = edge.evaluated, edge.current
+        before, findings = edge.evaluated, edge.current
         if self._coming is None:
             frame = self._queue.popleft()
             edge.quiet = self._is_late(frame)
@@ -409,16 +414,16 @@ class FindingsState:
         if edge.evaluated == before:
             return False
         self._blocks.update(edge)
-        return not before or edge.current != found
+        return not before or edge.current != findings
 
     def _proceed_survey(self) -> bool:
         if self._survey is None:
             return False
-        found = next(self._survey, None)
-        if found is None:
+        surveyed = next(self._survey, None)
+        if surveyed is None:
             self._survey = None
-        changed = found is not None and len(found.begins) != len(self._surveyed.begins)
-        self._surveyed = self._surveyed if found is None else found
+        changed = surveyed is not None and len(surveyed.begins) != len(self._surveyed.begins)
+        self._surveyed = self._surveyed if surveyed is None else surveyed
         return changed
 
     def _is_late(self, frame: Frame) -> bool:
@@ -427,17 +432,17 @@ class FindingsState:
         is_first = frame.mono_us <= first_us and until_us <= first_us + self.late_us
         return not is_first and until_us - frame.mono_us > self.late_us
 
-    def _arrive(self, there: PastFindings) -> bool:
+    def _arrive(self, past_findings: PastFindings) -> bool:
         """Evaluate more of the minute before the time that the edge continues from."""
-        if there.watch is None and not there.done:
-            there.proceed()
-        if there.watch is None:
-            if there.done:
+        if past_findings.watch is None and not past_findings.done:
+            past_findings.proceed()
+        if past_findings.watch is None:
+            if past_findings.done:
                 self.fail("")
-            return there.done
+            return past_findings.done
         line, self._next = self._queue, None
-        self._begin(there.watch, Stamp(there.since_us, there.at.wall))
-        self._queue, self._blocks = line, there.blocks
+        self._begin(past_findings.watch, Stamp(past_findings.since_us, past_findings.at.wall))
+        self._queue, self._blocks = line, past_findings.blocks
         return True
 
     def fail(self, why: str) -> None:
@@ -525,17 +530,17 @@ class Surveyed(NamedTuple):
 def _surveyed(past: Past, origin: Origin, settings: Settings) -> Iterator[Surveyed]:
     """Evaluate all frames of a recording; yield what is found after each part of the work."""
     settings = replace(settings, baseline=None)  # recordings of other days are compared with what is measured now
-    watch, blocks, found = RuleEngine(origin, past.known(-1), settings), EvaluatedBlocks(), Surveyed()
+    watch, blocks, surveyed = RuleEngine(origin, past.known(-1), settings), EvaluatedBlocks(), Surveyed()
     first_us, last_us = past.stamps[0].mono_us, past.stamps[-1].mono_us
     for frame in past.frames(-1, last_us):
         before = watch.evaluated
         for _ in watch.taking(frame):
-            yield found
+            yield surveyed
         blocks.update(watch)
         if watch.evaluated != before:
             share = (frame.mono_us - first_us) / max(last_us - first_us, 1)
-            found = Surveyed(share, findings_of(watch, settings, blocks.firsts).begins, watch.history)
-        yield found
+            surveyed = Surveyed(share, findings_of(watch, settings, blocks.firsts).begins, watch.history)
+        yield surveyed
 
 
 class PastFindings:
@@ -579,8 +584,8 @@ class PastFindings:
             return CurrentFindings(failed=self.failed)
         if self.watch is None:
             return self._known or replace(COMING, share=self.share)
-        found = findings_of(self.watch, self.settings, self.blocks.firsts)
-        return found if self._known is None else found.with_past(self._known)
+        current_findings = findings_of(self.watch, self.settings, self.blocks.firsts)
+        return current_findings if self._known is None else current_findings.with_past(self._known)
 
     def proceed(self) -> bool:
         """Do a part of the work; return whether the findings, or their share, may have changed."""

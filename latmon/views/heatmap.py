@@ -209,8 +209,8 @@ def empty_words(begin: Begin, cells: int, rows: int) -> dict[int, str]:
         return {}
     brief = f"no data before {clock(begin.wall)}"
     several = ([f"{brief} (started)"] if begin.is_start else []) + [brief, "no data"]
-    whole = (text for text in several if max(map(cell_len, text.split())) <= cells - 2)
-    lines = next((lines for text in whole if len(lines := wrap(text, cells - 2)) <= rows), [])
+    texts = (text for text in several if max(map(cell_len, text.split())) <= cells - 2)
+    lines = next((lines for text in texts if len(lines := wrap(text, cells - 2)) <= rows), [])
     top = rows - 1 - (rows - len(lines)) // 2
     return {top - at: text for at, text in enumerate(lines)}
 
@@ -299,7 +299,7 @@ def _marked(marks: Iterable[SideMark], scale: LatencyScale, cells: int, ties: _T
     move up, and lines connect them with their row.
     """
     own: dict[int, list[SideMark]] = {}
-    for mark in sorted(marks, key=lambda one: -one.us):
+    for mark in sorted(marks, key=lambda side_mark: -side_mark.us):
         own.setdefault(scale.row_of(mark.us), []).append(mark)
     found: dict[int, Line] = {}
     for row, next_row in pairwise((*own, -1)):
@@ -316,14 +316,23 @@ def _marked(marks: Iterable[SideMark], scale: LatencyScale, cells: int, ties: _T
 
 def _worded(marks: Sequence[SideMark]) -> Iterator[Sequence[SideMark]]:
     """Yield texts for the marks of one row, the most detailed first; the threshold's is the first one of each."""
-    limits, rest = ([mark for mark in marks if mark.is_limit == is_limit] for is_limit in (True, False))
-    if rest:
-        if len({one.value for one in rest}) == 1:
-            yield *limits, rest[0]._replace(text=f"{_names(rest)} {rest[0].value}")
-        yield *limits, *rest
-        if len(rest) > 1:
-            yield *limits, rest[0], rest[1]._replace(text=_names(rest[1:]))
-        yield *limits, rest[0]._replace(text=_names(rest))
+    limits, remaining_side_marks = ([mark for mark in marks if mark.is_limit == is_limit] for is_limit in (True, False))
+    if remaining_side_marks:
+        if len({side_mark.value for side_mark in remaining_side_marks}) == 1:
+            yield (
+                *limits,
+                remaining_side_marks[0]._replace(
+                    text=f"{_names(remaining_side_marks)} {remaining_side_marks[0].value}"
+                ),
+            )
+        yield *limits, *remaining_side_marks
+        if len(remaining_side_marks) > 1:
+            yield (
+                *limits,
+                remaining_side_marks[0],
+                remaining_side_marks[1]._replace(text=_names(remaining_side_marks[1:])),
+            )
+        yield *limits, remaining_side_marks[0]._replace(text=_names(remaining_side_marks))
     if limits:
         yield limits
 
@@ -343,8 +352,8 @@ def _placed(texts: Sequence[SideMark], row: int, ties: _Ties, *, upwards: bool) 
         begins, highest = (ties.above, *between, ties.own)[-len(texts) :], row + len(texts) - 1
         texts = sorted(texts, key=lambda mark: mark.is_limit)
     return [
-        (highest - at, Span(begin + one.text, one.role))
-        for at, (begin, one) in enumerate(zip(begins, texts, strict=True))
+        (highest - at, Span(begin + text.text, text.role))
+        for at, (begin, text) in enumerate(zip(begins, texts, strict=True))
     ]
 
 
@@ -595,9 +604,9 @@ def bands(highest: int, rows: int, ends: Iterable[int] = ()) -> list[DepthBand]:
     several += [[0, *octaves[1::apart]] for apart in range(1, len(octaves) + 1)]
     for wanted in (own, []):
         for some in (*several, [0], []):
-            found = _cut(highest, sorted({*some, *wanted, highest}))
-            if len(found) <= rows:
-                return found
+            bands = _cut(highest, sorted({*some, *wanted, highest}))
+            if len(bands) <= rows:
+                return bands
     return [DepthBand(0, highest)]
 
 
@@ -730,16 +739,16 @@ def depth_frames(entries: Iterable[DepthEntry], device: str, last: Frame, interv
 
     `entries`: oldest first; `last`: a frame that relates the clocks.
     """
-    for one in entries:
-        length_us = one.mono_us - one.begin_us
+    for log_entry in entries:
+        length_us = log_entry.mono_us - log_entry.begin_us
         pieces = min(max(round(length_us / max(interval_us, 1)), 1), _MAX_PIECES)
-        counts, end_us = _counts(one, device), one.begin_us
+        counts, end_us = _counts(log_entry, device), log_entry.begin_us
         for i in range(pieces):
             share = {index: n * (i + 1) // pieces - n * i // pieces for index, n in counts.items()}
-            before_us, end_us = end_us, one.begin_us + length_us * (i + 1) // pieces
+            before_us, end_us = end_us, log_entry.begin_us + length_us * (i + 1) // pieces
             wall = last.wall + (end_us - last.mono_us) / 1e6
-            found = Histogram.of({index: n for index, n in share.items() if n})
-            series = {Series(device, ops(device)[0], "total"): found} if found else {}
+            histogram = Histogram.of({index: n for index, n in share.items() if n})
+            series = {Series(device, ops(device)[0], "total"): histogram} if histogram else {}
             yield Frame(0, wall, end_us, end_us - before_us, series)
 
 
@@ -796,8 +805,8 @@ def _wordless(span: Span) -> Span:
 def depth_scale(highest: int, rows: int, limit: int | None, *, busy: bool = False) -> DepthScale:
     """Return the finest scale of at most `rows` rows up to `highest`; `busy`: from 1 up."""
     ends = () if limit is None else (limit, limit - 1)
-    found = tuple(band for band in exact(highest, rows + busy, ends) if band.high or not busy)
-    return DepthScale(0, 1, len(found), cut=found)
+    bands = tuple(band for band in exact(highest, rows + busy, ends) if band.high or not busy)
+    return DepthScale(0, 1, len(bands), cut=bands)
 
 
 def _counts(entry: DepthEntry, device: str) -> dict[int, int]:
@@ -811,9 +820,9 @@ def _counts(entry: DepthEntry, device: str) -> dict[int, int]:
 
 def _without_idle(timeline: Timeline, device: str) -> Timeline:
     """Return a copy with this device only, and without the samples with no I/O in the driver."""
-    found = Timeline(timeline.column_us, timeline.slots, ops(device), sweep=timeline.sweep)
-    found.begin = timeline.begin
-    for one in timeline.columns:
-        busy = {index: n for index, n in one.counts(device).items() if index}
-        found.columns.append(replace(one, frames=[], sums={device: busy}, drawn={}, _rows={}))
-    return found
+    without_idle = Timeline(timeline.column_us, timeline.slots, ops(device), sweep=timeline.sweep)
+    without_idle.begin = timeline.begin
+    for column in timeline.columns:
+        busy = {index: n for index, n in column.counts(device).items() if index}
+        without_idle.columns.append(replace(column, frames=[], sums={device: busy}, drawn={}, _rows={}))
+    return without_idle

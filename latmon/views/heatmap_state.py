@@ -49,13 +49,16 @@ def shape(room: int, window_us: int, interval_us: int, *, sweep: bool = False, k
 
 def filled(room: int, window_us: int, interval_us: int, *, sweep: bool = False) -> MapShape:
     """Return the shape of a map without frames before the window: few frames a column, where that fills the room."""
-    several = [shape(room, window_us, interval_us, sweep=sweep)]
-    for frames in range(2, _MOST_FRAMES + 1) if several[0].column_us == interval_us else ():
+    map_shapes = [shape(room, window_us, interval_us, sweep=sweep)]
+    for frames in range(2, _MOST_FRAMES + 1) if map_shapes[0].column_us == interval_us else ():
         column_us = interval_us * frames
         slots = -(-window_us // column_us) + sweep
-        several.append(MapShape(column_us, slots, slots * max(1, room // slots), sweep))
-    fitting = [one for one in several if one.cells <= room]
-    return next((one for one in fitting if one.cells >= _FILLED * room), max(fitting, key=lambda one: one.cells))
+        map_shapes.append(MapShape(column_us, slots, slots * max(1, room // slots), sweep))
+    fitting = [map_shape for map_shape in map_shapes if map_shape.cells <= room]
+    return next(
+        (map_shape for map_shape in fitting if map_shape.cells >= _FILLED * room),
+        max(fitting, key=lambda map_shape: map_shape.cells),
+    )
 
 
 class DrawnMap(NamedTuple):
@@ -118,8 +121,8 @@ class HeatmapState:
         """Add a frame, where there is a timeline."""
         if self._timeline is not None:
             self._timeline.advance(frame)
-        for one in self._by_op.values():
-            one.advance(frame)
+        for heatmap_state in self._by_op.values():
+            heatmap_state.advance(frame)
 
     def slots(
         self,
@@ -144,7 +147,7 @@ class HeatmapState:
                 wanted.column_us,
                 wanted.slots,
                 ops,
-                (one for one in some if one.mono_us > begin_us),
+                (frame for frame in some if frame.mono_us > begin_us),
                 interval_us=interval_us,
                 origin_us=origin_us,
                 sweep=wanted.sweep,
@@ -173,8 +176,10 @@ class HeatmapState:
         """
         width, rows = size
         alone = len(devices) == 1
-        each = [one for device, counts in devices.items() for one in _extents(timeline, device, counts, alone=alone)]
-        span = Extent(min(one.low for one in each), max(one.high for one in each)) if each else Extent()
+        each = [
+            extent for device, counts in devices.items() for extent in _extents(timeline, device, counts, alone=alone)
+        ]
+        span = Extent(min(extent.low for extent in each), max(extent.high for extent in each)) if each else Extent()
         if limit is not None:
             span = axes.with_limit(span, bucket_index(limit))
         scale = axes.latency_scale(span, max(rows, 1), cells=1 + ink.halves)
@@ -222,4 +227,4 @@ def _extents(timeline: Timeline, device: str, counts: Counts, *, alone: bool) ->
     """
     highest = timeline.highest(device, in_flight=alone)
     ranges = (axes.extent(counts, highest), *map(axes.extent, timeline.earlier(device, counts)))
-    return (one for one in ranges if one)
+    return (extent for extent in ranges if extent)

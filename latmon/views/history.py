@@ -152,12 +152,12 @@ class RunningSums(ABC, Generic[K, S, V]):
         """
         while self.closed and self.closed[0][-1].mono_us <= until_us - self._fine_us:
             parts = self.closed.popleft()
-            whole = combined(parts, self._combine)
+            log_entry = combined(parts, self._combine)
             if len(parts) > 1:
-                self._replace_parts(parts, whole)
-            self.merged.append(whole)
+                self._replace_parts(parts, log_entry)
+            self.merged.append(log_entry)
 
-    def _replace_parts(self, parts: Sequence[LogEntry[V]], whole: LogEntry[V]) -> None:
+    def _replace_parts(self, parts: Sequence[LogEntry[V]], log_entry: LogEntry[V]) -> None:
         """Have `whole` be subtracted from the sums in place of the entries that it consists of."""
 
     def drop_unread(self) -> None:
@@ -244,8 +244,8 @@ class _GroupSums(RunningSums[str, Sum, OnDemandValues]):
         for one in sums.values():
             (one.add if sign > 0 else one.subtract)(packed, entry.mono_us)
 
-    def _replace_parts(self, parts: Sequence[LogEntry[OnDemandValues]], whole: LogEntry[OnDemandValues]) -> None:
-        packed_parts, packed_whole = [packed_of(part) for part in parts], packed_of(whole)
+    def _replace_parts(self, parts: Sequence[LogEntry[OnDemandValues]], log_entry: LogEntry[OnDemandValues]) -> None:
+        packed_parts, packed_whole = [packed_of(part) for part in parts], packed_of(log_entry)
         for sums in self.sums.values():
             sums.replace_parts(packed_parts, packed_whole)
 
@@ -322,7 +322,7 @@ class OnDemandWindow(RunningWindow[str, Sum, OnDemandValues]):
     def traced_stages(self) -> frozenset[str]:
         """Names of the stages that the tracer or the always-on probe measured; needs no sum."""
         every = {id(rows): rows for entry in self._sums.entries for rows in rows_of(entry.reported)}
-        return frozenset(one.stage for rows in every.values() for one in rows if isinstance(one, Series))
+        return frozenset(row.stage for rows in every.values() for row in rows if isinstance(row, Series))
 
     @cached_property
     def basic(self) -> Mapping[Series, Histogram]:
@@ -392,9 +392,9 @@ class _DeviceDepths(RunningSums[tuple[str, bool], DepthSum, DepthValues]):
         return DepthSum(brief=key[1])
 
     def _account(self, entry: DepthEntry, sums: Mapping[tuple[str, bool], DepthSum], sign: int) -> None:
-        for (device, _), one in sums.items():
+        for (device, _), depth_sum in sums.items():
             if device in entry.reported:
-                (one.add if sign > 0 else one.remove)(entry.reported[device], entry.mono_us)
+                (depth_sum.add if sign > 0 else depth_sum.remove)(entry.reported[device], entry.mono_us)
 
 
 class DepthWindow(RunningWindow[tuple[str, bool], DepthSum, DepthValues]):
@@ -416,8 +416,8 @@ class DepthWindow(RunningWindow[tuple[str, bool], DepthSum, DepthValues]):
 
     def read(self, device: str, *, brief: bool = False) -> DepthSum | None:
         """Return the device's sum, None where nothing was counted; a `brief` one may lack the latency by depth."""
-        found = self._sums.read((device, brief and (device, False) not in self._sums.sums))
-        return found if found.span_us else None
+        depth_sum = self._sums.read((device, brief and (device, False) not in self._sums.sums))
+        return depth_sum if depth_sum.span_us else None
 
 
 PERIODS = 12
@@ -486,14 +486,14 @@ def needed_from(at_us: int, window_us: int, interval_us: int, reach_us: int = 0)
 
 def near(windows: Iterable[Window | None], at_us: int, length_us: int) -> Window | None:
     """Return the window closest to one that ends at `at_us`; None where a new one is cheaper."""
-    found: Window | None = None
+    near: Window | None = None
     closest_us = length_us // 3
     for window in windows:
         if window is not None and window.length_us == length_us and window.last is not None:
             distance_us = abs(window.last.mono_us - at_us)
             if distance_us < closest_us:
-                found, closest_us = window, distance_us
-    return found
+                near, closest_us = window, distance_us
+    return near
 
 
 class History:
@@ -614,12 +614,12 @@ class History:
         return self.made("moments", self._moments)
 
     def _moments(self) -> list[TimelineEvent]:
-        found: list[TimelineEvent] = []
+        timeline_events: list[TimelineEvent] = []
         before: Before | None = None
         for frame in self.window.frames:
-            found += moments(frame, before)
+            timeline_events += moments(frame, before)
             before = Before(frame.mono_us, frame.wall)
-        return found
+        return timeline_events
 
     def from_memory(
         self,
@@ -710,7 +710,7 @@ class History:
         length_us = self.window.length_us
         frames, period_us = self.frames(), max(length_us // PERIODS, 1)
         recent_us = self.until_us - length_us - 2 * period_us
-        self.trends = Trends(period_us, ops, (one for one in frames if one.mono_us > recent_us))
+        self.trends = Trends(period_us, ops, (frame for frame in frames if frame.mono_us > recent_us))
         self._part = -1
         self._compared = (-1, {})
         for one in frames:
@@ -785,6 +785,6 @@ class History:
             return {}
         due, length_us = self._due_us, self.window.length_us
         if self._compared[0] != due:
-            frames = [one for one in self.store.frames if due - length_us < one.mono_us <= due]
+            frames = [frame for frame in self.store.frames if due - length_us < frame.mono_us <= due]
             self._compared = (due, unlike(frames, length_us, self.store.devices, self._ops))
         return self._compared[1]

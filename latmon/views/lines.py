@@ -182,7 +182,7 @@ def heading(left: Line, cells: int, *rights: Line) -> Line:
     The gap has at least `ends` cells, of which a screen without frames takes one.
     """
     room = cells - ends(cells)
-    right = next((one for one in rights if width(left) + width(one) <= room), BLANK)
+    right = next((spans for spans in rights if width(left) + width(spans) <= room), BLANK)
     kept = left if width(left) <= room else fit(left, room)
     return (*kept, Span(" " * (cells - width(kept) - width(right)), FRAME), *right)
 
@@ -274,8 +274,8 @@ def wrap(text: str, cells: int) -> list[str]:
     lines: list[str] = []
     for word in _words(text, cells):
         if cell_len(word) > max(cells, len(word)):
-            rest = cells - cell_len(lines[-1]) - 1 if lines else 0
-            begun = chop_cells(word, rest)[0] if rest > 1 else ""
+            remainder = cells - cell_len(lines[-1]) - 1 if lines else 0
+            begun = chop_cells(word, remainder)[0] if remainder > 1 else ""
             lines[-1:] = [f"{lines[-1]} {begun}"] if begun else lines[-1:]
             lines += chop_cells(word[len(begun) :], max(cells, 2))
             continue
@@ -401,7 +401,9 @@ def table(
     cells, height = size
     if not some:
         return cut(paragraph(why, cells, "dim", margin=2), height)
-    placed = layout([_as_long(one, some) if one.is_first or one is not fields[-1] else one for one in fields], cells)
+    placed = layout(
+        [_as_long(field, some) if field.is_first or field is not fields[-1] else field for field in fields], cells
+    )
     seen = around(len(some), selected, height - 1)
     lines = [heads(placed, above=seen.start)]
     for i in seen:
@@ -478,8 +480,13 @@ def change(old: Pen, new: Pen) -> str:
         return ""
     every = [*sorted(new.attributes), *filter(None, (new.colour, new.background))]
     whole = f"\x1b[0;{';'.join(every)}m" if every else "\x1b[m"
-    off = {SGR_OFF[one] for one in old.attributes - new.attributes}
-    parts = [*sorted(off), *sorted(one for one in new.attributes if one not in old.attributes or SGR_OFF[one] in off)]
+    off = {SGR_OFF[attribute] for attribute in old.attributes - new.attributes}
+    parts = [
+        *sorted(off),
+        *sorted(
+            attribute for attribute in new.attributes if attribute not in old.attributes or SGR_OFF[attribute] in off
+        ),
+    ]
     parts += [new.colour or "39"] if new.colour != old.colour else []
     parts += [new.background or "49"] if new.background != old.background else []
     part = f"\x1b[{';'.join(parts)}m"
@@ -505,11 +512,13 @@ def cells_of(text: str, pen: Pen) -> tuple[Cell, ...]:
     if are_narrow(text):
         return tuple(map(_cell, text, repeat(pen)))
     sizes, size = [cell_len(char) for char in text], cell_len(text)
-    rest = _cell("", pen)
+    remaining_cell = _cell("", pen)
     if sum(sizes) != size or 0 in sizes:
-        return (Cell(text, pen), *[rest] * (size - 1)) if size else ()
+        return (Cell(text, pen), *[remaining_cell] * (size - 1)) if size else ()
     return tuple(
-        cell for char, one in zip(text, sizes, strict=True) for cell in (_cell(char, pen), *[rest] * (one - 1))
+        cell
+        for char, size in zip(text, sizes, strict=True)
+        for cell in (_cell(char, pen), *[remaining_cell] * (size - 1))
     )
 
 
@@ -523,8 +532,8 @@ def encode(y: int, old: Row, new: Row, pen: Pen) -> tuple[str, Pen]:
             continue
         if at != x:
             near = new[at:x] if at >= 0 and x - at <= _NEAR else ()
-            if near and all(len(one.text) == 1 and _fits(one, pen) for one in near):
-                out += [one.text for one in near]
+            if near and all(len(cell.text) == 1 and _fits(cell, pen) for cell in near):
+                out += [cell.text for cell in near]
             else:
                 out.append(f"\x1b[{x - at if x - at > 1 else ''}C" if at >= 0 else f"\x1b[{y + 1};{x + 1}H")
         if not _fits(cell, pen):

@@ -70,13 +70,13 @@ class PastReader:
 
     def proceed(self) -> PastView | None:
         """Read for some milliseconds; return the view when it is complete."""
-        found: PastView | None = None
+        past_view: PastView | None = None
         try:
-            found = next(self._coming)
+            past_view = next(self._coming)
         finally:
-            if found is not None or sys.exception() is not None:
+            if past_view is not None or sys.exception() is not None:
                 self.wanted = None
-        return found
+        return past_view
 
     def _read_view(
         self, past: Past, origin: Origin | None, heatmap: HeatmapState, wanted: PastSelection
@@ -92,7 +92,7 @@ class PastReader:
         store.origin = origin
         history = History(window_us, wanted.ops, store, waiting[1] if waiting else None)
         window = near((self._window,), at_us, window_us)
-        frames = [one for one in self._frames if begin < one.mono_us <= at_us]
+        frames = [frame for frame in self._frames if begin < frame.mono_us <= at_us]
         for number, frame in enumerate(completed(frames, past.known(begin))):
             reported.add(frame)
             kept = history.recall(frame)
@@ -143,22 +143,24 @@ class PastReader:
             yield None
         span = until_us - after_us
         self._span = max(first, after_us - span), min(max(last, until_us), until_us + span)
-        self._frames = [one for one in self._frames if self._span[0] < one.mono_us <= self._span[1]]
+        self._frames = [frame for frame in self._frames if self._span[0] < frame.mono_us <= self._span[1]]
 
     def _plain(self, frame: Frame) -> Frame:
         """Return a frame whose total histograms are decoded, and which has no others, where stages are not needed."""
         if not self._totals:
             return frame
-        found = frame.histograms
-        every = found.values_in_order() if isinstance(found, Packed) else found.values()
-        made = {series: one for series, one in zip(found, every, strict=True) if series.stage == "total"}
+        histograms = frame.histograms
+        every = histograms.values_in_order() if isinstance(histograms, Packed) else histograms.values()
+        histograms_by_series = {
+            series: histogram for series, histogram in zip(histograms, every, strict=True) if series.stage == "total"
+        }
         if len(self._frames) >= _MANY:
             pairs = self._pairs
-            made = {
-                series: replace(one, buckets=tuple(pairs.setdefault(pair, pair) for pair in one.buckets))
-                for series, one in made.items()
+            histograms_by_series = {
+                series: replace(histogram, buckets=tuple(pairs.setdefault(pair, pair) for pair in histogram.buckets))
+                for series, histogram in histograms_by_series.items()
             }
-        return replace(frame, histograms=made)
+        return replace(frame, histograms=histograms_by_series)
 
 
 _MINUTE_US = 60_000_000
@@ -186,9 +188,9 @@ def strip(
     begin, end = map(place, shown)
     inside, outside = ("text", "area") if glyphs is SPARKS else ("strong", "dim")
     spots = [(char, inside if begin <= x <= end else outside) for x, char in enumerate(drawn)]
-    for one in events:
-        if one.kind in _ON_STRIP and first_us <= one.mono_us <= stamps.mono_us[-1]:
-            spots[place(one.mono_us)] = (LETTERS[one.kind], "bad")
+    for event in events:
+        if event.kind in _ON_STRIP and first_us <= event.mono_us <= stamps.mono_us[-1]:
+            spots[place(event.mono_us)] = (LETTERS[event.kind], "bad")
     spots[end] = ("┃", "accent")
     most = fitting(f" max {with_unit(max(known))}", max(width - LABEL - cells - 1, 0)) if known else ""
     return (Span(f"{_length(length_us):>{LABEL - 1}} ", "dim"), *runs(spots), Span("│", "frame"), Span(most, "dim"))
@@ -207,10 +209,10 @@ def _slowest(stamps: Stamps, cells: int) -> list[int]:
     ends, slowest = stamps.mono_us, stamps.slowest_us
     length_us = ends[-1] - ends[0]
     usual_us = length_us / max(len(ends) - 1, 1)
-    found = []
+    slowests = []
     for x in range(cells):
         end_us = ends[0] + length_us * (x + 1) // cells
         low, high = bisect_left(ends, ends[0] + length_us * x // cells), bisect_left(ends, end_us)
         high += high < len(ends) and ends[high] - end_us < usual_us  # the frame that the cell ends in
-        found.append(max(slowest[low:high], default=0))
-    return found
+        slowests.append(max(slowest[low:high], default=0))
+    return slowests

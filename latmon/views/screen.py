@@ -360,9 +360,9 @@ class Scene:
 
     def _read_stages(self) -> None:
         """Read the time that is shown again, with histograms of stages."""
-        if (there := self.goal) is not None:
+        if (stamp := self.goal) is not None:
             if self._lean:
-                self.travel(there)
+                self.travel(stamp)
         elif self._edge_lean:
             last = self.edge.window.last
             if last is not None:
@@ -394,8 +394,8 @@ class Scene:
         self._past, self.at = (self.edge.fork(), self._reported.copy()), Stamp(last.mono_us, last.wall)
         self._lean, self._is_frozen = self._edge_lean, True
         self.findings_state.freeze(self.archive, self.at, self.selection.window_us)
-        for one in self._maps:
-            one.now = clock(last.wall)
+        for heatmap_state in self._maps:
+            heatmap_state.now = clock(last.wall)
 
     def resume(self) -> None:
         """Show the live edge."""
@@ -425,12 +425,12 @@ class Scene:
         """Change the selection; only sums that depend on the change are made again."""
         old, self.selection = self.selection, selection
         if (old.window_us, old.ops) != (selection.window_us, selection.ops):
-            there = self.goal
-            self._restart(clock(there.wall) if there else NOW)
-            if there is None or self._is_frozen:  # the edge behind another time is summed again when it is shown
+            stamp = self.goal
+            self._restart(clock(stamp.wall) if stamp else NOW)
+            if stamp is None or self._is_frozen:  # the edge behind another time is summed again when it is shown
                 self._look(self.history)
             else:
-                self.travel(there)
+                self.travel(stamp)
         if old.screen != selection.screen:
             self._delay_map.forget()
             self._depth_map.forget()
@@ -448,9 +448,9 @@ class Scene:
             history.complete()
 
     def _restart(self, now: str = NOW) -> None:
-        for one in self._maps:
-            one.forget()
-            one.now = now
+        for heatmap_state in self._maps:
+            heatmap_state.forget()
+            heatmap_state.now = now
 
     @property
     def _maps(self) -> tuple[HeatmapState, ...]:
@@ -526,7 +526,7 @@ class Scene:
         self._framed = False
         view = self.view
         # no row is marked as selected, because no key selects one
-        every = [replace(one, selection=replace(one.selection, selected="")) for one in view.subjects()]
+        subjects = [replace(subject, selection=replace(subject.selection, selected="")) for subject in view.subjects()]
         above = verdict(view, self._trouble(), width, _STRIP, keys=False)
         lasts = status.lasting(view, self.reported, toured=False)
         notes = (
@@ -535,7 +535,7 @@ class Scene:
             else notices(view, self.reported, width, reading="", message=self.message, lasts=lasts)[:2]
         )
         most = min(STRIP_ROWS, _STRIP - _STRIP_REST - len(above.lines) - len(notes))
-        rows = device_rows(view, every[:most], every, width) if every else paragraph(no_rows(view), width)
+        rows = device_rows(view, subjects[:most], subjects, width) if subjects else paragraph(no_rows(view), width)
         rows = rows[: 1 + most]
         lines = (self._title(width), *above.lines, *rows, *notes, self._health(width, above, ""))
         return [fit(line, width) for line in lines]
@@ -558,7 +558,7 @@ class Scene:
         ]
 
     def _title(self, width: int, screen: str = "") -> Line:
-        devices = sum(one.kind != "host" for one in self.history.devices())
+        devices = sum(device.kind != "host" for device in self.history.devices())
         return status.title(
             self.store.origin,
             self.history.window,
@@ -573,7 +573,7 @@ class Scene:
         """Return the health line. `above`: the rows below the title; `found`: findings that are in none of them."""
         store, window, ages = self.store, self.history.window, self.history.ages
         oldest = ages.oldest[0].device if ages.oldest else ""
-        if above.names_oldest or any((one.id, one.device) == (STARVED, oldest) for one in above.named):
+        if above.names_oldest or any((finding.id, finding.device) == (STARVED, oldest) for finding in above.named):
             ages = status.NOTHING  # the finding names it
         ended = self.ended is not None
         return status.health(

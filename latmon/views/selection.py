@@ -202,20 +202,24 @@ class Picked:
     pids: frozenset[int] | None = None
     """The processes that issued them; None: any."""
 
-    def holds(self, one: Outlier) -> bool:
+    def holds(self, outlier: Outlier) -> bool:
         """Return whether an outlier is in the region, by its completion: the waiter's resume is not in the maps."""
-        took = max(one.total_us - one.stages_us.get("resume", 0), 0)
+        took = max(outlier.total_us - outlier.stages_us.get("resume", 0), 0)
         index, region = bucket_index(took), self.region
         slow = region.open_below or index >= region.low
         quick = region.open_above or index <= region.high
-        is_of = one.device == self.device and self.op in ("all", one.op) and (self.pids is None or one.pid in self.pids)
-        return is_of and self.begin_us < one.mono_us + took <= self.end_us and slow and quick
+        is_of = (
+            outlier.device == self.device
+            and self.op in ("all", outlier.op)
+            and (self.pids is None or outlier.pid in self.pids)
+        )
+        return is_of and self.begin_us < outlier.mono_us + took <= self.end_us and slow and quick
 
 
 def issued_by(pids: frozenset[int], device: str, words: str) -> Picked:
     """Return the filter for all I/Os that processes issued to a device, at any time."""
-    every = Region(0, 0, 0, 0, open_below=True, open_above=True)
-    return Picked(device, 0, FOREVER_US, every, words, pids=pids)
+    region = Region(0, 0, 0, 0, open_below=True, open_above=True)
+    return Picked(device, 0, FOREVER_US, region, words, pids=pids)
 
 
 def begun(timeline: Timeline, device: str, scale: LatencyScale) -> Cursor | None:
@@ -234,7 +238,7 @@ def across(band: tuple[int | None, int | None], timeline: Timeline, scale: Laten
     newest, oldest, (low, high) = timeline.newest(), timeline.first, band
     top = scale.first(scale.rows - 1)
     buckets = (scale.low if low is None else bucket_index(low), top if high is None else bucket_index(high))
-    bottom, upper = (min(max(one, scale.low), top) for one in buckets)
+    bottom, upper = (min(max(bucket, scale.low), top) for bucket in buckets)
     return Cursor(MapCell(newest, max(upper, bottom)), MapCell(oldest, bottom))
 
 
@@ -437,12 +441,12 @@ class ViewSettings:
             "columns": self.columns,
             "op": self.op,
         }
-        found = replace(base, **{name: value for name, value in values.items() if value is not None})  # type: ignore[arg-type]  # each of its own type
+        selection = replace(base, **{name: value for name, value in values.items() if value is not None})  # type: ignore[arg-type]  # each of its own type
         if self.screen is None:
-            return found
+            return selection
         panel = self.screen if self.screen in PANELS else PANELS[0]
         screen = ASIDE_OF.get(self.screen, self.screen if self.screen in SCREENS else SCREENS[0])
-        return replace(found, screen=screen, panel=panel, aside=self.screen if self.screen in ASIDES else "")
+        return replace(selection, screen=screen, panel=panel, aside=self.screen if self.screen in ASIDES else "")
 
 
 @dataclass(frozen=True, slots=True)

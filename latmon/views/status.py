@@ -62,16 +62,20 @@ _MOST_WORDS = 3
 def whole(us: int) -> str:
     """Return a duration in whole seconds: 5 s, 3:20 min, 1:03:20 h."""
     seconds = round(us / 1e6)
-    minutes, rest = divmod(seconds, _MINUTE_S)
+    minutes, remainder = divmod(seconds, _MINUTE_S)
     if not minutes:
-        return f"{rest} s"
-    return f"{minutes // 60}:{minutes % 60:02}:{rest:02} h" if seconds >= _HOUR_S else f"{minutes}:{rest:02} min"
+        return f"{remainder} s"
+    return (
+        f"{minutes // 60}:{minutes % 60:02}:{remainder:02} h" if seconds >= _HOUR_S else f"{minutes}:{remainder:02} min"
+    )
 
 
 def happened(view: ViewState) -> str:
     """Return the events at the cursor, or at the time that is shown; empty where there is none."""
-    some = _here(view)
-    text = list(dict.fromkeys(f"{clock(one.wall)} {one.text}" for one in some))
+    timeline_events = _here(view)
+    text = list(
+        dict.fromkeys(f"{clock(timeline_event.wall)} {timeline_event.text}" for timeline_event in timeline_events)
+    )
     more = f"; and {len(text) - _MOST_WORDS} more" if len(text) > _MOST_WORDS else ""
     return "; ".join(text[:_MOST_WORDS]) + more
 
@@ -85,8 +89,12 @@ def _here(view: ViewState) -> list[TimelineEvent]:
     last = view.history.window.last
     if not view.away or last is None:
         return []
-    some = [*view.history.moments(), *view.found.moments]
-    return [one for one in some if last.mono_us - last.dt_us < one.mono_us <= last.mono_us]
+    timeline_events = [*view.history.moments(), *view.found.moments]
+    return [
+        timeline_event
+        for timeline_event in timeline_events
+        if last.mono_us - last.dt_us < timeline_event.mono_us <= last.mono_us
+    ]
 
 
 NONE_ABOVE = InFlightAbove()
@@ -160,12 +168,12 @@ class Tracing:
         who = ",".join(self.devices[:2]) + ("…" if len(self.devices) > 2 else "") or "all"  # noqa: PLR2004  two names fit
         some = f" 1 in {self.one_in}" if self.one_in > 1 else ""
         text = f"tracing{'' if some and not self.devices else ' ' + who}{some}"
-        found = [HealthWord(text, matters=bool(some or self.devices), name="tracing")]
+        facts = [HealthWord(text, matters=bool(some or self.devices), name="tracing")]
         if self.share is not None:
-            found.append(HealthWord(f"traced {part(self.share)}", name="traced"))
+            facts.append(HealthWord(f"traced {part(self.share)}", name="traced"))
         if self.lost is not None:
-            found.append(HealthWord(f"not followed {part(self.lost)}", name="not followed"))
-        return found
+            facts.append(HealthWord(f"not followed {part(self.lost)}", name="not followed"))
+        return facts
 
 
 BEST_TIER = "A"
@@ -254,7 +262,11 @@ def health(
     if origin is None:
         return fit((Span(" backend starting", "dim"),), cells)
     state = window.health()
-    facts = [one for one in health_facts(origin, window, devices, tracing) if one.bad or one.matters]
+    facts = [
+        health_fact
+        for health_fact in health_facts(origin, window, devices, tracing)
+        if health_fact.bad or health_fact.matters
+    ]
     facts.sort(key=lambda fact: not fact.bad)
     recording = state.recording_state if state.records and not ended else ""
     stopped = bool(state.recording_trouble) and not state.records and not ended
@@ -285,8 +297,8 @@ def details(view: ViewState, tracing: Tracing, cells: int, room: int) -> list[Li
     if origin is None:
         return empty_panel("backend starting", cells, room)
     facts = health_facts(origin, window, view.history.store.devices, tracing)
-    names = ((one, one.name or one.text.rsplit(" ", 1)[0]) for one in facts)
-    rows = [(one.text, meaning(name), "bad" if one.bad else "strong") for one, name in names]
+    names = ((fact, fact.name or fact.text.rsplit(" ", 1)[0]) for fact in facts)
+    rows = [(health_word.text, meaning(name), "bad" if health_word.bad else "strong") for health_word, name in names]
     state = window.health()
     shown = f"{'●' if state.records else '○'} {state.recording_state or 'not recording'}"
     rows.append((shown, meaning("● ○"), "strong"))
@@ -336,10 +348,10 @@ def headline(
         (name, *said),
     ]
 
-    def fits(one: Line, legend: Line) -> bool:
-        return width(one) + width(legend) + _APART * bool(legend) + ends(cells) <= cells
+    def fits(spans: Line, legend: Line) -> bool:
+        return width(spans) + width(legend) + _APART * bool(legend) + ends(cells) <= cells
 
-    left = next((one for one in several if fits(one, legends[0])), several[-1])
+    left = next((spans for spans in several if fits(spans, legends[0])), several[-1])
     return heading(left, cells, *(legend for legend in legends if fits(left, legend)))
 
 

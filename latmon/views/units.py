@@ -78,10 +78,10 @@ def percent(share: float) -> str:
 
 def exact(us: int) -> str:
     """Return a time to the microsecond, for numbers that add up: 85 us, 18.250 ms, 1.238999 s."""
-    sign, rest = ("-" if us < 0 else ""), abs(us)
-    if rest < TIME_UNITS[1][1]:
-        return f"{sign}{rest} us"
-    return f"{sign}{rest / 1e3:.3f} ms" if rest < TIME_UNITS[2][1] else f"{sign}{rest / 1e6:,.6f} s"
+    sign, remainder = ("-" if us < 0 else ""), abs(us)
+    if remainder < TIME_UNITS[1][1]:
+        return f"{sign}{remainder} us"
+    return f"{sign}{remainder / 1e3:.3f} ms" if remainder < TIME_UNITS[2][1] else f"{sign}{remainder / 1e6:,.6f} s"
 
 
 def size(value: int | None) -> str:

@@ -70,13 +70,13 @@ def verdict(view: ViewState, trouble: Sequence[str], width: int, height: int, *,
     """
     if view.selection.screen != "overview":
         return NONE
-    most = MOST_ROWS if height >= _ALL_FROM else 2 if height >= _TWO_FROM else 1
-    found, notices = view.found.shown, view.found.notices
+    most_rows = MOST_ROWS if height >= _ALL_FROM else 2 if height >= _TWO_FROM else 1
+    findings, notices = view.found.shown, view.found.notices
     if view.found.coming:
         return Verdict(_said(f"findings: evaluating {view.found.share:.0%}", width), [])
-    if not found:
-        return _with_notices(view, notices, trouble, width, most, keys=keys)
-    return _with_findings(view, found, notices[:1] if height >= _NOTICE_FROM else (), width, most, keys=keys)
+    if not findings:
+        return _with_notices(view, notices, trouble, width, most_rows, keys=keys)
+    return _with_findings(view, findings, notices[:1] if height >= _NOTICE_FROM else (), width, most_rows, keys=keys)
 
 
 def _with_notices(
@@ -103,24 +103,24 @@ def _of_host(notices: Sequence[Finding]) -> Finding | None:
 
 
 def _with_findings(
-    view: ViewState, found: Sequence[Finding], notices: Sequence[Finding], width: int, most: int, *, keys: bool
+    view: ViewState, findings: Sequence[Finding], notices: Sequence[Finding], width: int, most: int, *, keys: bool
 ) -> Verdict:
     """Return the worst finding, that of the selected device, then others as far as they fit; and how many are left.
 
     The worst one is whole on any screen.
     """
-    in_order = [found[0], *_of_selected(view, found[1:])]
-    in_order += [finding for finding in found if finding not in in_order]
+    in_order = [findings[0], *_of_selected(view, findings[1:])]
+    in_order += [finding for finding in findings if finding not in in_order]
     lines: list[Line] = []
     named: list[Finding] = []
     for finding in in_order:
         rows = _finding_lines(finding, view, width, keys=keys)
-        is_last = len(named) + 1 == len(found)
+        is_last = len(named) + 1 == len(findings)
         room = most - len(lines) - (not is_last)  # a row says how many are left
         if named and len(rows) > room:
             break
         lines, named = [*lines, *rows], [*named, finding]
-    left = len(found) - len(named)
+    left = len(findings) - len(named)
     if left:
         lines = _with_number(lines, left, most, width, keys=keys)
     for notice in notices if not left else ():
@@ -130,12 +130,12 @@ def _with_findings(
     return Verdict(lines, named)
 
 
-def _of_selected(view: ViewState, found: Sequence[Finding]) -> list[Finding]:
+def _of_selected(view: ViewState, findings: Sequence[Finding]) -> list[Finding]:
     """Return the finding of the selected device, where the user selected one."""
     chosen = selected(view.subjects())
     if chosen is None or not view.selection.is_selected:
         return []
-    return [finding for finding in found if chosen.device.name in (finding.device, *finding.also)][:1]
+    return [finding for finding in findings if chosen.device.name in (finding.device, *finding.also)][:1]
 
 
 def _with_number(lines: list[Line], left: int, most: int, width: int, *, keys: bool) -> list[Line]:
@@ -240,7 +240,7 @@ def _said(text: str, width: int) -> list[Line]:
 
 def _without(view: ViewState, trouble: Sequence[str], width: int, most: int) -> list[Line]:
     """Return what can be said where nothing was found, in `most` rows where that is enough for one sentence."""
-    origin, found, window = view.origin, view.found, view.history.window
+    origin, current_findings, window = view.origin, view.found, view.history.window
     awaited = _awaited(view)
     if origin is None or awaited:
         return _said(awaited, width)
@@ -251,16 +251,18 @@ def _without(view: ViewState, trouble: Sequence[str], width: int, most: int) -> 
         )
     slow = _slow(view)
     full = _full(view)
-    of_host = _of_host(found.notices)
+    of_host = _of_host(current_findings.notices)
     is_quiet = not (slow or full or trouble or of_host) and view.selection.threshold_us is not None
-    if found.evaluated and is_quiet and window.covered_us >= _QUIET_US:
+    if current_findings.evaluated and is_quiet and window.covered_us >= _QUIET_US:
         rest = wrap("; ".join((_nothing(view), *doubts)), width - len("   quiet: "))
         return [
             (Span(" ● ", "limit"), Span("quiet: ", "strong"), Span(rest[0])),
             *((Span(f"{_INDENT}{part}", "dim"),) for part in rest[1:]),
         ]
-    nothing = "no finding now" if found.over else f"no finding in {span(round(found.span_us, -6))}"
-    begin = [nothing] if found.evaluated and of_host is None else []
+    nothing = (
+        "no finding now" if current_findings.over else f"no finding in {span(round(current_findings.span_us, -6))}"
+    )
+    begin = [nothing] if current_findings.evaluated and of_host is None else []
     said = (*begin, *(slow or [_nothing(view)]))
     if full:
         return _with_full(full, said, doubts, width, most)
@@ -314,14 +316,14 @@ def _full(view: ViewState) -> str:
 
 def _unknown(view: ViewState) -> list[str]:
     """Return which rules are not evaluated, so that the absence of findings means less."""
-    found = view.found
-    if found.failed:
-        return [f"findings not evaluated: {found.failed}"]
-    if not found.evaluated:
+    current_findings = view.found
+    if current_findings.failed:
+        return [f"findings not evaluated: {current_findings.failed}"]
+    if not current_findings.evaluated:
         begins = view.history.window.covered_us < _FIRST_US and not view.recorded
         return ["rules are evaluated after 2 s" if begins else "no rule is evaluated, 6 shows why"]
-    lacking = {*found.broken, *(rule for rules in found.not_evaluated.values() for rule in rules)}
-    return [f"{len(lacking)} of {found.rules} rules not evaluated"] if lacking else []
+    lacking = {*current_findings.broken, *(rule for rules in current_findings.not_evaluated.values() for rule in rules)}
+    return [f"{len(lacking)} of {current_findings.rules} rules not evaluated"] if lacking else []
 
 
 def _slow(view: ViewState) -> list[str]:

@@ -424,8 +424,8 @@ class RemoteAlwaysOn(BpftraceAlwaysOn):
     def _has_buffers(self) -> bool:
         return False  # its CPUs are not read
 
-    def _lacking(self, one: Variant) -> str:
-        return bpftrace_program.lacking(one, self._tool, self._types)
+    def _lacking(self, variant: Variant) -> str:
+        return bpftrace_program.lacking(variant, self._tool, self._types)
 
     @property
     def _types(self) -> frozenset[str]:

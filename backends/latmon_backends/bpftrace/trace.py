@@ -396,14 +396,14 @@ class _Frames:
 
     def line(self, event: Printed) -> Iterator[Frame]:
         """Take a line; yield a frame that it completes."""
-        kind, _, rest = event.text.partition(" ")
+        kind, _, remainder = event.text.partition(" ")
         if kind == "slow":
             self._slow(event.text)
             return
-        if kind in ("tick", "last") and rest.startswith(self._script.name) and (at := stamped(event.text.split())):
+        if kind in ("tick", "last") and remainder.startswith(self._script.name) and (at := stamped(event.text.split())):
             self._tick_us = at[1] // 1000 - self._ahead_us
         self._ticks.take(event)
-        if kind == "done" and rest.startswith(self._script.name):
+        if kind == "done" and remainder.startswith(self._script.name):
             yield from self._frame()
 
     def last(self) -> Iterator[Frame]:
@@ -571,7 +571,7 @@ def _place(name: str, sys: Path) -> _Place:
     path = block_devices.directory(sys / "class/block", short)
     sectors = block_devices.number(path / "size")
     if not short or short in (".", "..") or sectors is None:
-        there = [one for one in block_devices.names(sys / "class/block") if block_devices.number(_size(sys, one))]
+        there = [name for name in block_devices.names(sys / "class/block") if block_devices.number(_size(sys, name))]
         more = " ..." if len(there) > _LISTED else ""
         raise UnavailableError(
             f"there is no block device {clean(name, 80)!r}; there are: {', '.join(there[:_LISTED]) or 'none'}{more}"
@@ -579,7 +579,7 @@ def _place(name: str, sys: Path) -> _Place:
     disk = block_devices.whole_disk(sys, short)
     own = block_devices.directory(sys / "block", disk)
     if not block_devices.has_requests(own):
-        below = ", ".join(clean(one) for one in block_devices.names(own / "slaves"))
+        below = ", ".join(clean(name) for name in block_devices.names(own / "slaves"))
         instead = f"trace what is below it: {below}" if below else "only devices with requests can be traced"
         raise UnavailableError(f"{disk} has no requests of its own: {instead}")
     if not sectors:
@@ -711,5 +711,5 @@ def _by_cgroup(place: _Place, number: int, wanted: str, proc: Path) -> TraceTarg
         )
     below = len(numbers) - 1
     with_below = f" and {below} below it" if below else ""
-    ranges = tuple(BlockRange(one, one) for one in numbers)
+    ranges = tuple(BlockRange(number, number) for number in numbers)
     return TraceTarget(place.disk, number, BY_CGROUP, ranges, f"{place.disk}, cgroup {named[0]}{with_below}")

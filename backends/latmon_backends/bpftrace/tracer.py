@@ -238,7 +238,7 @@ def cpus(sys: Path, kind: str) -> frozenset[int]:
         ends = [[int(end) for end in one.split("-")] for one in ranges]
     except (OSError, ValueError):
         return frozenset()
-    return frozenset(cpu for one in ends for cpu in range(one[0], one[-1] + 1))
+    return frozenset(cpu for end in ends for cpu in range(end[0], end[-1] + 1))
 
 
 def sampling(cpus: int) -> dict[str, int]:
@@ -473,7 +473,7 @@ class BpftracePrograms(Programs[BpftraceProgram]):
 
     def lacks(self, target: Target, sample: TracerSample) -> str:
         """Return whose scripts the running program lacks though they run here and are needed: bios', or files'."""
-        running = {one.manifest.group for one in self._running.values()}
+        running = {script.manifest.group for script in self._running.values()}
         others = {manifest.group for manifest in self._affordable(sample).manifests} - running
         if "bios" in others and not all(map(self._times, target.devices)):
             return "a device without requests"
@@ -481,11 +481,11 @@ class BpftracePrograms(Programs[BpftraceProgram]):
 
     async def _launch(self, launcher: Launcher, program: BpftraceProgram) -> RunningProbe:
         probe = await BpftraceProbe.start(launcher, program)
-        self._running = {stem(one.name): one for one in program.scripts}
+        self._running = {stem(script.name): script for script in program.scripts}
         return probe
 
     def _ticks(self, program: BpftraceProgram) -> OnDemandTicks:
-        manifests = [one.manifest for one in program.scripts]
+        manifests = [script.manifest for script in program.scripts]
         around = OnDemandSurroundings(
             program.map_keys,
             host.probe_ahead_us,
@@ -585,7 +585,7 @@ def _refused_script(program: BpftraceProgram, refusal: RefusedError) -> str:
     """Return the refused script: by the line, by the named hook, else the last one, which matters least."""
     at = program.script_at(refusal.line)
     if at is None:
-        named = (one for one in program.scripts if any(_event(hook) in str(refusal) for hook in hooks_of(one)))
+        named = (script for script in program.scripts if any(_event(hook) in str(refusal) for hook in hooks_of(script)))
         at = next(named, program.scripts[-1])
     return at.manifest.name
 

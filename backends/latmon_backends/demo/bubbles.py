@@ -59,18 +59,18 @@ _LEAST_US = 256
 
 def by_window(rng: Random, table: Mapping[int, int], last: float) -> list[dict[int, int]]:
     """Return row -> I/Os for every window; `last`: the share of an ordinary window that the last one has."""
-    found: list[dict[int, int]] = [{} for _ in range(WINDOWS)]
+    by_windows: list[dict[int, int]] = [{} for _ in range(WINDOWS)]
     for row, n in table.items():
         if n < _MANY:
-            found[0][row] = n
+            by_windows[0][row] = n
             continue
         shares = {seq: max(0.5, rng.gauss(1, _UNEVEN)) for seq in range(WINDOWS)}
         begun = sum(few for few in table.values() if few < _MANY)
         shares[0] *= max(0.05, 1 - begun * WINDOWS / sum(table.values()))
         shares[WINDOWS - 1] *= last
         for seq, some in apportioned(shares, n).items():
-            found[seq][row] = some
-    return found
+            by_windows[seq][row] = some
+    return by_windows
 
 
 def latencies(rng: Random, rows: Mapping[int, int], mean_us: int, spread_us: int) -> list[EqualIos]:

@@ -277,7 +277,7 @@ _BACKGROUND = {
 
 def _outliers(rng: Random, ended: Sequence[SentIo]) -> Iterator[Outlier]:
     """Yield a few of the I/Os that waited for the tick, from the whole window."""
-    late = [one for one in ended if one.group.total > THRESHOLD_US]
+    late = [sent_io for sent_io in ended if sent_io.group.total > THRESHOLD_US]
     picked = sorted({at * len(late) // PER_WINDOW + int(rng.random() * 20) for at in range(PER_WINDOW)})
     for sent_io in (late[at] for at in picked if at < len(late)):
         yield outlier(

@@ -293,12 +293,12 @@ def _frame(
 
 def _by_load(rng: Random, woken: list[int]) -> dict[Flow, dict[int, int]]:
     """Draw the loads whose I/Os woke a thread, in proportion to their rates: flow -> delay -> I/Os."""
-    found: dict[Flow, dict[int, int]] = {}
+    by_loads: dict[Flow, dict[int, int]] = {}
     for us in woken:
         load = LOADS[bisect_right(_SHARES, rng.random() * _SHARES[-1])]
-        sizes = found.setdefault(load.flow, {})
+        sizes = by_loads.setdefault(load.flow, {})
         sizes[us] = sizes.get(us, 0) + 1
-    return found
+    return by_loads
 
 
 def _drawn(rng: Random, load: LunLoad, late: Mapping[int, int], drain: Drain | None) -> FlowIos:
@@ -331,7 +331,7 @@ def _completer(rng: Random, waits: Sequence[EqualIos]) -> Wakeups:
     late = sorted(equal_ios.us for equal_ios in waits for _ in range(equal_ios.size) if equal_ios.us >= _LATE_US)
     few = int(len(late) * 0.2 + rng.random())
     turns = {label(hog): some for hog, some in zip(HOGS, (late[few:], late[:few]), strict=True) if some}
-    instead, ran_us = ({hog: count(some) for hog, some in turns.items()} for count in (len, sum))
+    instead, ran_us = ({hog: count(turn) for hog, turn in turns.items()} for count in (len, sum))
     return Wakeups(COMPLETER, histogram(waits), instead, ran_us)
 
 

@@ -687,8 +687,8 @@ def _files(loads: Iterable[FlowIos], outliers: Iterable[Outlier]) -> dict[FileSe
             times = zip(ios.column("size"), (us + _CALL_US for us in ios.totals), strict=True)
             histograms[series] = histogram([*times, *slow.get(ios.flow, ())])
         if many := its.cached.get(op, 0) * ios.count:
-            whole = sum(weight for weight, _ in _CACHED_US)
-            histograms[series._replace(wait=CACHED)] = histogram((many * n // whole + 1, us) for n, us in _CACHED_US)
+            total = sum(weight for weight, _ in _CACHED_US)
+            histograms[series._replace(wait=CACHED)] = histogram((many * n // total + 1, us) for n, us in _CACHED_US)
     return histograms
 
 
@@ -799,10 +799,10 @@ def _depths(device: Device, every: Mapping[str, DeviceTimes], stuck: Iterable[In
 
 def _outstanding_at_arrival(service: Shares, waiting: Shares, cap: int) -> dict[int, float]:
     """Return the shares of I/Os in the driver or, where it has its limit, also in the queue."""
-    found = {depth + 1: share for depth, share in service.items() if depth < cap}
-    found |= {cap + 1 + n: share for n, share in waiting.items() if n}
-    found[cap + 1] = found.get(cap + 1, 0) + max(1 - sum(found.values()), 0)
-    return found
+    shares = {depth + 1: share for depth, share in service.items() if depth < cap}
+    shares |= {cap + 1 + n: share for n, share in waiting.items() if n}
+    shares[cap + 1] = shares.get(cap + 1, 0) + max(1 - sum(shares.values()), 0)
+    return shares
 
 
 def _volume(volume: Device, times: Mapping[str, DeviceTimes]) -> Depths:

@@ -83,9 +83,9 @@ def in_service_shares(mean: float, cap: int) -> dict[int, float]:
     low, high = mean, 1e5
     for _ in range(40):
         middle = math.sqrt(low * high)
-        found = _erlang(middle, cap)
-        low, high = (middle, high) if sum(k * p for k, p in found.items()) < mean else (low, middle)
-    return found
+        in_service_shares = _erlang(middle, cap)
+        low, high = (middle, high) if sum(k * p for k, p in in_service_shares.items()) < mean else (low, middle)
+    return in_service_shares
 
 
 def _erlang(offered: float, cap: int) -> dict[int, float]:
@@ -98,9 +98,9 @@ def line(mean: float, busy: float) -> dict[int, float]:
     """Return the shares of so many waiting, `mean` of them, where any wait only for a share `busy` of the time."""
     each = mean / busy
     ratio = each / (1 + each)
-    found = dict(takewhile(lambda p: p[1] > _REPORTED / 10, ((j, busy * (1 - ratio) * ratio**j) for j in range(MOST))))
-    found[0] = found.get(0, 0) + 1 - busy
-    return found
+    lines = dict(takewhile(lambda p: p[1] > _REPORTED / 10, ((j, busy * (1 - ratio) * ratio**j) for j in range(MOST))))
+    lines[0] = lines.get(0, 0) + 1 - busy
+    return lines
 
 
 def served(mean: float, cap: int) -> Shares:
@@ -131,10 +131,10 @@ def shifted(shares: Shares, by: int) -> dict[int, float]:
 
 def after_issue(service: Shares, cap: int) -> dict[int, float]:
     """Return the depths that a random arrival makes, itself counted; where all are busy it takes the place of one."""
-    found: dict[int, float] = {}
+    after_issues: dict[int, float] = {}
     for depth, share in service.items():
-        found[min(depth + 1, cap)] = found.get(min(depth + 1, cap), 0) + share
-    return found
+        after_issues[min(depth + 1, cap)] = after_issues.get(min(depth + 1, cap), 0) + share
+    return after_issues
 
 
 def probe_depths(
@@ -164,10 +164,10 @@ def probe_depths(
 
 def ends(counts: Mapping[int, int]) -> dict[int, int]:
     """Merge depths above 256 into their buckets, which are named by their ends."""
-    found: dict[int, int] = {}
+    ends: dict[int, int] = {}
     for depth, n in counts.items():
-        found[bucket_end(depth)] = found.get(bucket_end(depth), 0) + n
-    return found
+        ends[bucket_end(depth)] = ends.get(bucket_end(depth), 0) + n
+    return ends
 
 
 def depths(in_driver: Shares, queued: Shares, cap: int, times: DeviceTimes) -> Depths:

@@ -109,11 +109,11 @@ class HostCounters:
         completions = {op: self._ios.get(Flow(name, op), Completed(0, 0, 0)) for op in ops}
         return {op: self._printed(completed) for op, completed in completions.items()}
 
-    def _printed(self, one: Completed) -> Completed:
+    def _printed(self, completed: Completed) -> Completed:
         """Return the counters as they are printed: kstat's without times, those of diskstats in sectors and ms."""
         if self._host.is_sun:
-            return Completed(one.count, one.bytes)
-        return Completed(one.count, one.bytes // _SECTOR * _SECTOR, (one.time_us or 0) // _MS * _MS)
+            return Completed(completed.count, completed.bytes)
+        return Completed(completed.count, completed.bytes // _SECTOR * _SECTOR, (completed.time_us or 0) // _MS * _MS)
 
 
 class HostThreads(NumberedThreads):

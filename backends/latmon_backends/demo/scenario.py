@@ -341,10 +341,10 @@ class FlowIos:
     @cached_property
     def paths(self) -> Mapping[str, int]:
         """I/Os by how they completed."""
-        found: dict[str, int] = {}
+        paths: dict[str, int] = {}
         for group in self.groups:
-            found[group.path] = found.get(group.path, 0) + group.size
-        return found
+            paths[group.path] = paths.get(group.path, 0) + group.size
+        return paths
 
     def on(self, device: str) -> FlowIos:
         """Return the same I/Os on another device, sharing the tables, so that equal devices cost one computation."""

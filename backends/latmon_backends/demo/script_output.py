@@ -49,8 +49,8 @@ class Numbers:
     def __init__(self, host: HostFacts) -> None:
         self.devices = {device.name: at for at, device in enumerate(host.devices, 1)}
         self.cgroups = dict(enumerate(dict.fromkeys(host.cgroups.values()), 1))
-        numbers = {one: at for at, one in self.cgroups.items()}
-        self.slots = {device: numbers[one] for device, one in host.cgroups.items()}
+        numbers = {cgroup: at for at, cgroup in self.cgroups.items()}
+        self.slots = {device: numbers[cgroup] for device, cgroup in host.cgroups.items()}
         self.file_systems: dict[int, FileSystem] = dict(enumerate(host.file_systems, 1))
         self.threads = {label(thread): thread for thread in host.threads}
         by_pid = {thread.pid: thread for thread in host.threads}
@@ -235,20 +235,20 @@ class ScriptOutput:
             if n := listed.older.get(age_s, 0):
                 self.add("depth_older", n, dev=1, age=at)
 
-    def _waiting(self, one: InFlight, request: int) -> None:
+    def _waiting(self, in_flight: InFlight, request: int) -> None:
         fields = {
             "request": request,
-            "dev": self._numbers.devices[one.device],
-            "op": OPS.index(one.op),
-            "flags": sum(1 << USUAL[flag] for flag in one.flags),
-            "sector": one.sector,
-            "bytes": one.bytes,
-            "begun_ns": one.began_us * 1000,
-            "pid": one.pid,
-            "issued": None if one.issued is None else int(one.issued),
-            "overtaken": one.overtaken_by,
+            "dev": self._numbers.devices[in_flight.device],
+            "op": OPS.index(in_flight.op),
+            "flags": sum(1 << USUAL[flag] for flag in in_flight.flags),
+            "sector": in_flight.sector,
+            "bytes": in_flight.bytes,
+            "begun_ns": in_flight.began_us * 1000,
+            "pid": in_flight.pid,
+            "issued": None if in_flight.issued is None else int(in_flight.issued),
+            "overtaken": in_flight.overtaken_by,
         }
-        self.record("waiting", fields, one.comm)
+        self.record("waiting", fields, in_flight.comm)
 
     def depths(self, device: str, depths: Depths, unit: int) -> None:
         """Count depths; `unit` is a millisecond in what the script counts: samples, or microseconds."""
@@ -386,7 +386,7 @@ def tables_of(manifest: Manifest, ios: FlowIos) -> IoTables:
 
 def _tables(manifest: Manifest, ios: FlowIos) -> IoTables:
     sizes, parts = ios.column("size"), parts_of(manifest)
-    times = {stage: ios.sum_of(of) for stage, of in parts.items()}
+    times = {stage: ios.sum_of(part) for stage, part in parts.items()}
     totals = ios.below if parts and "queue" not in parts else ios.totals
     times["total"] = totals
     found: list[tuple[MapSpec, Counts]] = []
@@ -415,7 +415,7 @@ def _tables(manifest: Manifest, ios: FlowIos) -> IoTables:
 
 def _by_size(ios: FlowIos) -> dict[str, dict[tuple[int, int], int]]:
     """Return role -> (exponent of the size, bucket) -> sum; of equally slow I/Os as many are large as of all I/Os."""
-    found: dict[str, dict[tuple[int, int], int]] = {"size_latency": {}, "size_sum": {}, "size_bytes": {}}
+    by_sizes: dict[str, dict[tuple[int, int], int]] = {"size_latency": {}, "size_sum": {}, "size_bytes": {}}
     seen = large = 0
     for n, us in zip(ios.column("size"), ios.totals, strict=True):
         seen, before = seen + n, large
@@ -426,8 +426,8 @@ def _by_size(ios: FlowIos) -> dict[str, dict[tuple[int, int], int]]:
                 at = {"size_latency": bucket(us) & ~1, "size_sum": 0, "size_bytes": 0}
                 for role, value in (("size_latency", some), ("size_sum", some * us), ("size_bytes", some * size)):
                     key = exponent, at[role]
-                    found[role][key] = found[role].get(key, 0) + value
-    return found
+                    by_sizes[role][key] = by_sizes[role].get(key, 0) + value
+    return by_sizes
 
 
 def _buckets(spec: MapSpec, ios: FlowIos, times: Sequence[int | None] | None, ends: Sequence[int]) -> Counts:
@@ -469,19 +469,19 @@ def _value(spec: MapSpec, ios: FlowIos, times: Mapping[str, Iterable[int | None]
 def parts_of(manifest: Manifest) -> dict[str, tuple[str, ...]]:
     """Return the stages of an I/O that a script measures -> what each has in it; they add up to its total."""
     fed = {stage for spec in manifest.maps if spec.role == "histogram" for stage in spec.stages}
-    found = {stage: (stage, *manifest.includes.get(stage, ())) for stage in fed - {"total", "resume", UNACCOUNTED}}
+    parts = {stage: (stage, *manifest.includes.get(stage, ())) for stage in fed - {"total", "resume", UNACCOUNTED}}
     if UNACCOUNTED in fed:
-        found[UNACCOUNTED] = (UNACCOUNTED,)
-    elif "hba" in found:
-        found["hba"] += (UNACCOUNTED,)
-    return found
+        parts[UNACCOUNTED] = (UNACCOUNTED,)
+    elif "hba" in parts:
+        parts["hba"] += (UNACCOUNTED,)
+    return parts
 
 
 def stage_times(manifest: Manifest, stages_us: Mapping[str, int], unaccounted_us: int) -> dict[str, int]:
     """Return one I/O's times by the stages that a script measures, without those that it didn't pass."""
     times = {**stages_us, UNACCOUNTED: unaccounted_us}
     parts = {stage: [times[one] for one in of if one in times] for stage, of in parts_of(manifest).items()}
-    return {stage: sum(some) for stage, some in parts.items() if some}
+    return {stage: sum(part) for stage, part in parts.items() if part}
 
 
 def _path(manifest: Manifest, path: str) -> int:

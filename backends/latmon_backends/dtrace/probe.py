@@ -96,11 +96,11 @@ class DtraceDecoder:
     def close(self) -> list[TextEvent]:
         """Return the events of a cut line or table at the end. A line without its newline may lack digits."""
         events: list[TextEvent] = []
-        rest = self._whole_lines.close()
-        if rest is None or rest == b"@@E":
-            self._lines([rest], events)
-        elif rest.strip():
-            self._odd(rest.decode("utf-8", "replace"), events)
+        remainder = self._whole_lines.close()
+        if remainder is None or remainder == b"@@E":
+            self._lines([remainder], events)
+        elif remainder.strip():
+            self._odd(remainder.decode("utf-8", "replace"), events)
         self._end(events, whole=False)
         return events
 
@@ -421,12 +421,12 @@ class Maps:
 
     def _with_numbers(self, text: str) -> str:
         """Return a record's line with numbers for its names; names may have blanks where TABs separate fields."""
-        kind, _, rest = text.partition(" ")
-        probe, _, rest = rest.partition(" ")
+        kind, _, remainder = text.partition(" ")
+        probe, _, remainder = remainder.partition(" ")
         spec = self._records.get((kind, probe))
         if spec is None:
             return text
-        words = rest.split("\t" if "\t" in rest else " ", len(spec.fields))
+        words = remainder.split("\t" if "\t" in remainder else " ", len(spec.fields))
         for at, name in enumerate(spec.fields[: len(words)]):
             if name in NAMED and words[at] not in _NOT_KNOWN:
                 words[at] = str(self._names.number(words[at]) + _first(name))

@@ -272,7 +272,7 @@ def messages(stderr: str) -> Iterator[Message]:
 def reason(complaints: Sequence[str], status: int) -> str:
     """Return why dtrace ended, from the end of its stderr: one sentence without a full stop or the program's text."""
     printed = "\n".join(complaints)
-    found = [one for one in messages(printed) if isinstance(one, Refused | Other)]
+    found = [message for message in messages(printed) if isinstance(message, Refused | Other)]
     for one in found:
         if isinstance(one, Refused):
             return one.reason.strip(" .")
@@ -439,7 +439,10 @@ def choose(
     """
     chosen: dict[str, Manifest] = {}
     missing: list[Missing] = []
-    for manifest in sorted((one for one in found_manifests if one.group != "always"), key=lambda one: bool(one.unless)):
+    for manifest in sorted(
+        (found_manifest for found_manifest in found_manifests if found_manifest.group != "always"),
+        key=lambda found_manifest: bool(found_manifest.unless),
+    ):
         if chosen.keys() & set(manifest.unless):
             continue
         why = (refused or {}).get(manifest.name, "")

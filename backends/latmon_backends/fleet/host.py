@@ -171,28 +171,28 @@ class ShellTree:
         if self._lines > _MAX_ANSWER:
             raise HostError("it prints lines without the end of a tick")
         text = line.decode("utf-8", "replace")
-        word, _, rest = text.partition(" ")
+        word, _, remainder = text.partition(" ")
         if word in ("@facts", "@tick"):
-            self._begin(word, rest)
+            self._begin(word, remainder)
         elif word == "@end":
             return self._ended()
         elif word == "s" and self._section == "@tick":
             if len(self._diskstats) >= _MAX_LINES:
                 raise HostError(_TOO_MANY)
-            self._diskstats.append(rest[:_MAX_DISKSTATS])
+            self._diskstats.append(remainder[:_MAX_DISKSTATS])
         elif self._section:
-            self._entry(word, rest)
+            self._entry(word, remainder)
         else:
             self.undecoded += 1
         return False
 
-    def _begin(self, word: str, rest: str) -> None:
+    def _begin(self, word: str, remainder: str) -> None:
         self._section, self._diskstats = word, []
         if word == "@facts":
             self._fresh, self._size = {}, 0
             return
         try:
-            up_us = round(float(rest) * 1e6)
+            up_us = round(float(remainder) * 1e6)
         except (ValueError, OverflowError):
             raise HostError("its clock is no number") from None
         # The clocks drift apart, by 0.2 s in an hour at 50 ppm: the least delay of a minute shows it, against that of
@@ -208,9 +208,9 @@ class ShellTree:
         shift_us = min(max(shift_us, self.asked_us - up_us - _UPTIME_US), now_us - up_us)
         self.up_us, self.shift_us = up_us, shift_us
 
-    def _entry(self, word: str, rest: str) -> None:
+    def _entry(self, word: str, remainder: str) -> None:
         """Note a file (f), a directory (d), a link to a directory of the tree (l) or a link to a name (n)."""
-        path, _, value = rest.partition(" ")
+        path, _, value = remainder.partition(" ")
         known = {"f": None, "d": None, "l": _SYSFS_PATH, "n": _DISKSTATS_NAME}
         wanted = known.get(word, _DISKSTATS_NAME)
         if word not in known or not _SYSFS_PATH.fullmatch(path) or (wanted is not None and not wanted.fullmatch(value)):
@@ -529,7 +529,7 @@ class Host:
             self.has_answered = True
             self._connection = connection
             ways = [one for one in WAYS if one != "bpftrace" or self._probes is not None]
-            way = next((one for one in ways if facts.get(one) and one not in self._useless), "")
+            way = next((way for way in ways if facts.get(way) and way not in self._useless), "")
             try:
                 if way == "latmon":
                     connection.send(f"latmon {feed_options(self._options)}\n".encode())

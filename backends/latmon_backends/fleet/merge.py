@@ -214,7 +214,7 @@ class _Size:
         both.update(own)
         wanted = self._bytes + sum(n * _row_bytes(name, kind) for (name, kind), n in own.items())
         if wanted > MAX_LINE // 2:  # an estimate is not enough; to encode all of a fleet's frames takes 0.1 s
-            wanted = self._bytes + sum(len(to_bytes(encode_frame(one))) for one in moved)
+            wanted = self._bytes + sum(len(to_bytes(encode_frame(frame))) for frame in moved)
         bounds = {"rows": MAX_ITEMS, "buckets": MAX_SLOTS, "counts": MAX_IN_TABLE}
         if wanted > MAX_LINE or any(n > bounds[kind] for (_, kind), n in both.items()):
             return False
@@ -230,16 +230,16 @@ def _row_bytes(name: str, kind: str) -> int:
 
 def _size(frame: Frame) -> dict[tuple[str, str], int]:
     """Return (table, what) -> number."""
-    found = {}
+    sizes = {}
     for name in (field.name for field in dataclasses.fields(frame)):
         if isinstance(value := getattr(frame, name), Sized):
-            found[f"Frame.{name}", "rows"] = len(value)
+            sizes[f"Frame.{name}", "rows"] = len(value)
     for table, rows in pack(frame, TABLES).tables.items():
-        found[table.name, "rows"] = len(frame[table])
+        sizes[table.name, "rows"] = len(frame[table])
         for place, histograms in rows.histograms.items():
             column = f"{table.name}.{place}"
-            found[column, "buckets"], found[column, "counts"] = len(histograms.indices), sum(histograms.counts)
-    return found
+            sizes[column, "buckets"], sizes[column, "counts"] = len(histograms.indices), sum(histograms.counts)
+    return sizes
 
 
 def _device(label: str, device: Device, untimed: str) -> Device:
@@ -423,7 +423,7 @@ def _limits(several: Sequence[tuple[CgroupLimit, ...]]) -> tuple[CgroupLimit, ..
     if not several:
         return None
     cgroup_limits: dict[tuple[str, str, str, str], CgroupLimit] = {}
-    for cgroup_limit in (limit for some in several for limit in some):
+    for cgroup_limit in (limit for cgroup_limits in several for limit in cgroup_limits):
         cgroup_limits[cgroup_limit.key] = (
             cgroup_limits[cgroup_limit.key].plus(cgroup_limit) if cgroup_limit.key in cgroup_limits else cgroup_limit
         )

@@ -440,13 +440,13 @@ class Connection:
 
     async def _listen(self) -> None:
         stderr = self._process.stderr
-        rest = b""
+        remainder = b""
         while stderr is not None and (portion := await stderr.read(_PORTION)):
-            *lines, rest = (rest + portion).split(b"\n")
+            *lines, remainder = (remainder + portion).split(b"\n")
             self._complaints += [_complaint(line) for line in lines if line.strip()]
-            rest = rest[-_PORTION:]
-        if rest.strip():
-            self._complaints.append(_complaint(rest))
+            remainder = remainder[-_PORTION:]
+        if remainder.strip():
+            self._complaints.append(_complaint(remainder))
 
 
 def _complaint(line: bytes) -> str:
@@ -506,15 +506,15 @@ async def hello(connection: Connection) -> HostAnswers:
     refused: list[str] = []
     for _ in range(_MAX_NOISE):
         line = clean(await connection.line(max(0.1, deadline - time.monotonic())), 400)
-        word, _, rest = line.removeprefix("@").partition(" ")
+        word, _, remainder = line.removeprefix("@").partition(" ")
         if not line.startswith("@") or ("hello" not in values and word != "hello"):
             continue
         if word == "ready":
             return HostAnswers(values, tuple(refused))
         if word == "refused":
-            refused.append(rest)
+            refused.append(remainder)
         elif len(values) < _MAX_HELLO:
-            values[word] = rest
+            values[word] = remainder
     raise HostError("its login shell prints text and does not run sh")
 
 
@@ -544,10 +544,10 @@ async def tool_facts(connection: Connection, facts: HostAnswers) -> dict[str, st
     deadline = time.monotonic() + START_S
     for _ in range(_MAX_HELLO):
         line = clean(await connection.line(max(0.1, deadline - time.monotonic())), 400)
-        word, _, rest = line.removeprefix("@").partition(" ")
+        word, _, remainder = line.removeprefix("@").partition(" ")
         if word == "ready":
             break
-        values[word] = rest.strip()
+        values[word] = remainder.strip()
     return values
 
 

@@ -183,8 +183,8 @@ def label(path: Path, of_kind: str) -> str:
 
 def head(name: str) -> str:
     """Return `nvme0n1` for the hidden path `nvme0c1n1`; empty for other names."""
-    found = _NVME_PATH.fullmatch(name)
-    return "".join(found.groups()) if found else ""
+    match = _NVME_PATH.fullmatch(name)
+    return "".join(match.groups()) if match else ""
 
 
 def _file_label(file: bytes) -> str:
@@ -210,8 +210,8 @@ def whole_disk(sys: Path, name: str) -> str:
 
 def disk_by_name(name: str, known: AbstractSet[str]) -> str:
     """Return the disk of a partition without sysfs, by the kernel's names of partitions: sda1, nvme0n1p1."""
-    found = _PARTITION.fullmatch(name)
-    disk = next((group for group in found.groups() if group), name) if found else name
+    match = _PARTITION.fullmatch(name)
+    disk = next((group for group in match.groups() if group), name) if match else name
     return disk if disk in known else name
 
 
@@ -329,15 +329,15 @@ def limits(block: Path, sys: Path, above: Sequence[str]) -> tuple[Limit, ...]:
 
     `above`: `directories_above` of it.
     """
-    found = [*_read(f"{block}/queue", _QUEUE, "queue"), *_hardware_queues(block)]
-    found += _read(f"{block}/device", _SCSI, "device")
+    limits = [*_read(f"{block}/queue", _QUEUE, "queue"), *_hardware_queues(block)]
+    limits += _read(f"{block}/device", _SCSI, "device")
     for at in above:
         name = at.rpartition("/")[2]
         if name.startswith("host"):
-            return (*found, *_read(f"{sys}/class/scsi_host/{name}", _HOST, name))
+            return (*limits, *_read(f"{sys}/class/scsi_host/{name}", _HOST, name))
         if os.path.exists(f"{at}/sqsize"):  # noqa: PTH110 - see `paths.content`
-            return (*found, *_read(at, _NVME_LIMIT, name))
-    return tuple(found)
+            return (*limits, *_read(at, _NVME_LIMIT, name))
+    return tuple(limits)
 
 
 def of_module(driver: str, sys: Path) -> tuple[Limit, ...]:
@@ -417,8 +417,8 @@ def reports(block: Path, above: Sequence[str]) -> Iterator[DeviceReport]:
         if not attribute(pci / "power/runtime_status").startswith("suspend"):
             yield from _pcie_link(pci)
         for kind, row in _AER.items():
-            if found := re.search(rb"^%s (\d{1,18})$" % row, content(pci / f"aer_dev_{kind}"), re.MULTILINE):
-                yield DeviceReport(f"aer_{kind}", int(found[1]), f"{pci.name}/aer_dev_{kind}")
+            if match := re.search(rb"^%s (\d{1,18})$" % row, content(pci / f"aer_dev_{kind}"), re.MULTILINE):
+                yield DeviceReport(f"aer_{kind}", int(match[1]), f"{pci.name}/aer_dev_{kind}")
 
 
 _COMPLETED = re.compile(r"(\d{1,18}) / (\d{1,18})")
@@ -434,9 +434,9 @@ def _md_reports(directory: str) -> Iterator[DeviceReport]:
         elif name == "sync_action" and text:
             yield DeviceReport(name, text, f"md/{name}")
     if done := _COMPLETED.fullmatch(attribute(f"{directory}/sync_completed")):
-        sectors, whole = map(int, done.groups())
-        if 0 < whole >= sectors:
-            yield DeviceReport("sync_percent", 100 * sectors // whole, "md/sync_completed")
+        sectors, total = map(int, done.groups())
+        if 0 < total >= sectors:
+            yield DeviceReport("sync_percent", 100 * sectors // total, "md/sync_completed")
 
 
 def _pcie_link(pci: Path) -> Iterator[DeviceReport]:
@@ -568,10 +568,10 @@ class BlockDevices:
 
     def _due(self, lines: Mapping[str, Counters], changed: Iterable[Counters], passed_s: int) -> list[str]:
         """Return the names that this refresh checks; `changed` are the lines that differ from those before."""
-        every = self._numbers
-        if len(every) <= CHECKED:
-            return list(every)
-        new = [name for name in every if name not in self._stamps and name not in self._absent]
+        numbers = self._numbers
+        if len(numbers) <= CHECKED:
+            return list(numbers)
+        new = [name for name in numbers if name not in self._stamps and name not in self._absent]
         woken = [name for name, line in self._absent.items() if lines[name] is not line]
         known = self._generations
         replugged = [
@@ -579,9 +579,9 @@ class BlockDevices:
             for device in changed
             if device.name in known and known[device.name] != self.generation(device.name)
         ]
-        number = max(1, passed_s * min(TURN, -(-len(every) // LIMITS_S)))
+        number = max(1, passed_s * min(TURN, -(-len(numbers) // LIMITS_S)))
         busy = self._stale_with_io(changed)[:number]
-        in_turn = self._in_turn(list(every), max(1, number - len(busy)))
+        in_turn = self._in_turn(list(numbers), max(1, number - len(busy)))
         return list(dict.fromkeys((*new, *woken, *replugged, *busy, *in_turn)))
 
     def _stale_with_io(self, changed: Iterable[Counters]) -> list[str]:
@@ -613,10 +613,10 @@ class BlockDevices:
             above = (name for name in stamps if (device := self._devices.get(name)) is not None and not device.timed)
             fresh = tuple(stamps) if len(stamps) <= CHECKED else tuple(dict.fromkeys((*fresh, *above)))
         disks = tuple(sorted(self._numbers))
-        found = {name: self._identify(name, self._numbers[name], disks) for name in fresh}
-        changed = tuple(device for name, device in found.items() if self._devices.get(name) != device)
+        devices = {name: self._identify(name, self._numbers[name], disks) for name in fresh}
+        changed = tuple(device for name, device in devices.items() if self._devices.get(name) != device)
         removed = tuple(device for name, device in self._devices.items() if name not in stamps)
-        self._devices = {name: found.get(name) or self._devices[name] for name in self._numbers if name in stamps}
+        self._devices = {name: devices.get(name) or self._devices[name] for name in self._numbers if name in stamps}
         self._stamps = stamps
         if removed:
             self._generations = {name: generation for name, generation in self._generations.items() if name in stamps}
@@ -687,9 +687,9 @@ class BlockDevices:
     def _read_limits(self, due: Iterable[str]) -> None:
         """Read the limits of new devices at once, of the others every LIMITS_S at most."""
         for name in due:
-            at, had = self._limits_read.get(name), self._reports.get(name)
+            at, previous_report = self._limits_read.get(name), self._reports.get(name)
             limits_due = at is None or self._second - at >= LIMITS_S
-            reports_due = had is None or self._second - had[0] >= REPORTS_S
+            reports_due = previous_report is None or self._second - previous_report[0] >= REPORTS_S
             if not limits_due and not reports_due:
                 continue
             block = self._directory(name)
@@ -847,29 +847,29 @@ def read_logs(
     `models`: drive -> its model, which decides about pages that only a vendor's drives have. `pool_disks`: disks that
     may be in pools of ZFS; empty where there are none. What can't be read is left out.
     """
-    found: dict[str, tuple[DeviceReport, ...]] = {}
+    logs: dict[str, tuple[DeviceReport, ...]] = {}
     for tool, arguments, keys in _TOOLS:
         for name in names:
-            if name in found or not _NVME_NAMESPACE.fullmatch(name):
+            if name in logs or not _NVME_NAMESPACE.fullmatch(name):
                 continue
             output = _output(run, find, tool, *(argument.format(name) for argument in arguments))
             if reports_of_tool := tuple(parse(output, keys, tool)):
-                found[name] = reports_of_tool
+                logs[name] = reports_of_tool
     for name in names:
         if _NVME_NAMESPACE.fullmatch(name) and (more := tuple(_more_of_nvme(run, find, name, models.get(name, "")))):
-            found[name] = (*found.get(name, ()), *more)
+            logs[name] = (*logs.get(name, ()), *more)
     if multipath:
-        found |= _paths(run, find)
+        logs |= _paths(run, find)
     if pool_disks:
         status = _output(run, find, "zpool", "status", "-LP").decode("utf-8", "replace")
         for name, scans in parse_scans(status, pool_disks).items():
-            found[name] = (*found.get(name, ()), *scans)
-    return found
+            logs[name] = (*logs.get(name, ()), *scans)
+    return logs
 
 
 def parse_scans(output: str, disks: AbstractSet[str]) -> dict[str, tuple[DeviceReport, ...]]:
     """Return the scrub or resilver that runs, by disk, of the output of `zpool status -LP`."""
-    found: dict[str, tuple[DeviceReport, ...]] = {}
+    scans: dict[str, tuple[DeviceReport, ...]] = {}
     begins = [match.start() for match in _POOL.finditer(output)]
     for begin, end in pairwise([*begins, len(output)]):
         pool, scan = _POOL.search(output, begin, end), _SCAN.search(output, begin, end)
@@ -881,8 +881,8 @@ def parse_scans(output: str, disks: AbstractSet[str]) -> dict[str, tuple[DeviceR
         for vdev in _VDEV.finditer(output, scan.end(), end):
             disk = disk_by_name(clean(vdev[1]), disks)
             if disk in disks:
-                found[disk] = tuple(reports)
-    return found
+                scans[disk] = tuple(reports)
+    return scans
 
 
 def _more_of_nvme(

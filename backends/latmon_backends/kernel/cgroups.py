@@ -209,12 +209,12 @@ def numbers(proc: Path) -> Mapping[int, str]:
     if not roots:
         return {}
     root = roots[0][0]  # blkio of version 1, where it is mounted: then version 2 has no controller of I/O
-    found = {}
+    numbers = {}
     for path, number in _numbered(root):
-        found[number] = LimitedCgroup(root, path, 1).name
-        if len(found) >= MAX_CGROUPS:
+        numbers[number] = LimitedCgroup(root, path, 1).name
+        if len(numbers) >= MAX_CGROUPS:
             break
-    return found
+    return numbers
 
 
 def _numbered(root: Path) -> Iterator[tuple[Path, int]]:
@@ -255,8 +255,8 @@ def container_name(cgroup: str, root: Path = Path("/")) -> str:
 def _by_kubelet(identity: str, uid: str, root: Path) -> str:
     """Return the name by the log files POD_NAMESPACE_CONTAINER-ID.log; of a cgroup without one that of its pod."""
     for path in matching(root / _KUBELET_LOGS, f"*-{identity}.log") if identity else ():
-        pod, _, rest = path.name.removesuffix(f"-{identity}.log").partition("_")
-        namespace, _, container = rest.partition("_")
+        pod, _, remainder = path.name.removesuffix(f"-{identity}.log").partition("_")
+        namespace, _, container = remainder.partition("_")
         if container:
             return f"{namespace}/{pod}/{container}"
     for path in matching(root / _KUBELET_PODS, f"*_{uid}"):
@@ -360,13 +360,13 @@ class CgroupIos:
 def counted(proc: Path) -> tuple[LimitedCgroup, ...] | None:
     """Return the cgroups with counters of I/O; None without a hierarchy, or where there are too many."""
     roots = sorted(hierarchies(mounts_of(proc)), key=lambda hierarchy: hierarchy[1])
-    found: list[LimitedCgroup] = []
+    limited_cgroups: list[LimitedCgroup] = []
     for root, version in roots[:1]:
         for path in cgroups_below(root, "io.stat" if version == 2 else ""):  # noqa: PLR2004
-            found.append(LimitedCgroup(root, path, version))
-            if len(found) > MAX_COUNTED:
+            limited_cgroups.append(LimitedCgroup(root, path, version))
+            if len(limited_cgroups) > MAX_COUNTED:
                 return None
-    return tuple(found) or None
+    return tuple(limited_cgroups) or None
 
 
 def ios_between(before: CgroupCounters | None, after: CgroupCounters | None) -> dict[Issuer, IssuedIO]:
@@ -433,13 +433,13 @@ class ProcessIos:
     def sample(self) -> ProcessCounters | None:
         """Return the processes that had I/O; None where there are too many processes, or no file is readable."""
         numbers = pids(self._proc)
-        found = (
+        processes = (
             {pid: process for pid in numbers if (process := self._read(str(pid)))}
             if len(numbers) <= MAX_CGROUPS
             else None
         )
-        self._known = {pid: process for pid, process in (found or {}).items() if any(process.total)}
-        return self._known if found else None
+        self._known = {pid: process for pid, process in (processes or {}).items() if any(process.total)}
+        return self._known if processes else None
 
     def _read(self, pid: str) -> CountedProcess | None:
         total, known = _bytes(self._proc / pid / "io"), self._known.get(int(pid))
@@ -467,14 +467,14 @@ def _own_cgroup(file: Path) -> str:
 
 def bytes_between(before: ProcessCounters | None, after: ProcessCounters | None) -> dict[Issuer, IssuedIO]:
     """Return the bytes of each process without a device, and without a number of I/Os, which nothing counts."""
-    found: dict[Issuer, IssuedIO] = {}
+    issued_ios_by_issuer: dict[Issuer, IssuedIO] = {}
     for pid, now in (after or {}).items() if before is not None else ():
         was = before[pid].threads if before and pid in before else {}
         grown = [_growth(was.get(tid, (0, 0)), done) for tid, done in now.threads.items()]
         for op, size in zip(_OPS, map(sum, zip(*grown, strict=True)), strict=False):
             if 0 < size <= MOST_GAINED:
-                found[Issuer("", op, now.cgroup, "", pid, now.comm)] = IssuedIO(0, size)
-    return found
+                issued_ios_by_issuer[Issuer("", op, now.cgroup, "", pid, now.comm)] = IssuedIO(0, size)
+    return issued_ios_by_issuer
 
 
 def _growth(was: tuple[int, int], now: tuple[int, int]) -> tuple[int, int]:
@@ -560,13 +560,17 @@ class CgroupReader:
 
     def _look(self, path: Path, ios: int, mono_us: int) -> _Processes:
         """Return the cgroup's processes. They are looked for again after 5 s, where there was I/O meanwhile."""
-        had = self._processes.get(path)
-        if had is None or (had.ios != ios and mono_us >= had.looked_us + _LOOK_US):
+        previous_processes = self._processes.get(path)
+        if previous_processes is None or (
+            previous_processes.ios != ios and mono_us >= previous_processes.looked_us + _LOOK_US
+        ):
             pids = pids_of(path)
             comms = Counter(name for pid in pids if (name := _comm(self._proc, pid)))
-            had = _Processes(ios, mono_us, len(pids), tuple(name for name, _ in comms.most_common(_NAMES)))
-            self._processes[path] = had
-        return had
+            previous_processes = _Processes(
+                ios, mono_us, len(pids), tuple(name for name, _ in comms.most_common(_NAMES))
+            )
+            self._processes[path] = previous_processes
+        return previous_processes
 
 
 def _limiting(values: Mapping[str, int]) -> dict[str, int]:
@@ -586,8 +590,8 @@ def difference(
     if before is None or after is None:
         return None
     known = {limit.key: limit for limit in before}
-    found = (known[limit.key].until(limit) for limit in after if limit.key in known)
-    return tuple(limit for limit in found if _is_possible(limit) and (limit.ios or limit.bytes))
+    cgroup_limits = (known[limit.key].until(limit) for limit in after if limit.key in known)
+    return tuple(limit for limit in cgroup_limits if _is_possible(limit) and (limit.ios or limit.bytes))
 
 
 def _is_possible(row: CgroupLimit) -> bool:

@@ -225,9 +225,9 @@ class CounterSampler:
         names = tuple(name for name in (device.name, device.label) if name)
         return not self._globs or any(fnmatchcase(name, glob) for glob in self._globs for name in names)
 
-    def _replace(self, found: Iterable[Device]) -> tuple[tuple[Device, ...], tuple[str, ...]]:
+    def _replace(self, devices: Iterable[Device]) -> tuple[tuple[Device, ...], tuple[str, ...]]:
         """Replace the known devices by the selected ones of those found; return which changed and which are gone."""
-        now = {device.name: device for device in found if self.selects(device)}
+        now = {device.name: device for device in devices if self.selects(device)}
         changed = tuple(device for name, device in now.items() if self._known.get(name) != device)
         removed = tuple(name for name in self._known if name not in now)
         self._known = now
@@ -651,8 +651,8 @@ def _vmstat(data: bytes) -> _Parsed:
 
 
 def _arcstats(data: bytes) -> _Parsed:
-    if found := _ARC_SIZE.search(data):
-        yield "arc", int(found[1]), 1
+    if match := _ARC_SIZE.search(data):
+        yield "arc", int(match[1]), 1
 
 
 def _snmp(data: bytes) -> _Parsed:
@@ -663,8 +663,8 @@ def _snmp(data: bytes) -> _Parsed:
 
 
 def _nfs(data: bytes) -> _Parsed:
-    if found := _NFS_RPC.search(data):
-        yield "nfs_retransmits", int(found[1]), 0
+    if match := _NFS_RPC.search(data):
+        yield "nfs_retransmits", int(match[1]), 0
 
 
 _FILES: Mapping[str, Callable[[bytes], _Parsed]] = {
@@ -704,10 +704,10 @@ class HostContextReader:
 
 def context_difference(before: Mapping[str, Cumulative], after: Mapping[str, Cumulative]) -> dict[str, ContextValue]:
     """Return the values of the time between two samples; none of a file without a new reading, or that restarted."""
-    found: dict[str, ContextValue] = {}
+    context_differences: dict[str, ContextValue] = {}
     for name, (total, weight) in after.items():
         if name in before:
             grown, span = total - before[name][0], weight - before[name][1]
             if 0 <= grown <= MOST_GAINED and 0 < span <= MOST_GAINED:
-                found[name] = interval_value(grown, span)
-    return found
+                context_differences[name] = interval_value(grown, span)
+    return context_differences

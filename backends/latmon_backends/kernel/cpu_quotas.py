@@ -110,9 +110,9 @@ def _gains(before: Look, now: Look) -> Iterator[tuple[CpuQuota, QuotaPeriods]]:
         if gained.periods <= 0 or min(gained) < 0:
             continue
         ios = {process: size - was.ios[process] for process, size in reading.ios.items() if process in was.ios}
-        most = max(ios, key=lambda process: ios[process], default=_NO_PROCESS)
-        size = max(0, ios.get(most, 0))
-        process = most if size else _NO_PROCESS
+        io = max(ios, key=lambda process: ios[process], default=_NO_PROCESS)
+        size = max(0, ios.get(io, 0))
+        process = io if size else _NO_PROCESS
         io_bytes, served_bytes = (0, size) if process.serves_fuse else (size, 0)
         key = CpuQuota(cgroup, process.name, reading.quota_us, reading.period_us)
         yield key, QuotaPeriods(*gained, io_bytes, served_bytes)
@@ -143,8 +143,8 @@ def look(proc: Path, mounts: Mounts, mono_us: int, before: Look | None = None) -
 def _quota(path: Path, version: int) -> tuple[int, int] | None:
     """Return quota and period of a cgroup in us; None where it has no quota."""
     if version == _VERSION_2:
-        found = _QUOTA_V2.fullmatch(content(path / "cpu.max"))
-        return (int(found[1]), int(found[2])) if found else None
+        match = _QUOTA_V2.fullmatch(content(path / "cpu.max"))
+        return (int(match[1]), int(match[2])) if match else None
     quota = content(path / "cpu.cfs_quota_us").strip()  # -1: none
     period = content(path / "cpu.cfs_period_us").strip() if quota.isdigit() else b""
     return (int(quota), int(period)) if period.isdigit() and len(quota) < _MAX_DIGITS else None

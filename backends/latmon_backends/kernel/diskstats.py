@@ -206,8 +206,8 @@ def column_has_queued(proc: Path, sys: Path) -> bool:
 
 
 def _release(proc: Path) -> tuple[int, int]:
-    found = _RELEASE.match(content(proc / "sys/kernel/osrelease"))
-    return (int(found.group(1)), int(found.group(2))) if found else (0, 0)
+    match = _RELEASE.match(content(proc / "sys/kernel/osrelease"))
+    return (int(match.group(1)), int(match.group(2))) if match else (0, 0)
 
 
 def in_driver(inflight: Path) -> int | None:

@@ -705,10 +705,10 @@ class _MountsOfThreads:
         return content(f"{self._proc}/{pid}/fdinfo/{number}")
 
     def _of_info(self, pid: str, info: bytes) -> Mount | None:
-        found = _MOUNT_ID.search(info)
-        if found is None:
+        match = _MOUNT_ID.search(info)
+        if match is None:
             return None
-        number = int(found[1])
+        number = int(match[1])
         mount = self._own.by_number_of_mount.get(number)
         if mount is None:  # of another mount namespace: its path there is another one, or another file system's, here
             there = self._namespaces.mounts_of(pid).get(number)

@@ -59,9 +59,9 @@ def parse_pairs(raw: bytes) -> Kstats:
     found = _Found()
     for line in _lines(raw, found):
         where, tab, value = line.partition(b"\t")
-        module, _, rest = where.partition(b":")
-        instance, _, rest = rest.partition(b":")
-        name, colon, statistic = rest.rpartition(b":")
+        module, _, remainder = where.partition(b":")
+        instance, _, remainder = remainder.partition(b":")
+        name, colon, statistic = remainder.rpartition(b":")
         id_ = _id(module, instance, name)
         if not (tab and colon and statistic) or id_ is None or not found.add(id_, statistic, value):
             found.undecoded += 1
@@ -360,9 +360,9 @@ class TaskqSampler:
         read = {id_: counts for id_, values in reported.values.items() if (counts := _counted(values)) is not None}
         self.undecoded = reported.undecoded + len(reported.values) - len(read)
         span_us = 0 if self._at_us is None else now_us - self._at_us
-        every = [_taskq(id_, counts, self._before.get(id_), span_us) for id_, counts in read.items()]
+        taskqs = [_taskq(id_, counts, self._before.get(id_), span_us) for id_, counts in read.items()]
         self._at_us, self._before = now_us, read
-        busy = [taskq for taskq in every if taskq.active or taskq.waiting or taskq.executed]
+        busy = [taskq for taskq in taskqs if taskq.active or taskq.waiting or taskq.executed]
         return tuple(sorted(_once(busy), key=_rank)[:MAX_REPORTED])
 
 

@@ -337,9 +337,9 @@ def _etc_system(root: Path) -> Iterator[Setting]:
 def etc_system(lines: str) -> Iterator[Setting]:
     """Yield module, variable and value of each `set`; a module is empty where none is named."""
     for line in lines.splitlines():
-        found = _SET.match(line.strip())  # comments begin with * or #
-        if found is not None:
-            yield found[1] or "", found[2], found[3].removeprefix("=").strip()
+        match = _SET.match(line.strip())  # comments begin with * or #
+        if match is not None:
+            yield match[1] or "", match[2], match[3].removeprefix("=").strip()
 
 
 def _driver_confs(root: Path) -> Iterator[Setting]:
@@ -355,10 +355,10 @@ def driver_conf(whole: str) -> Iterator[tuple[str, str]]:
     parts: list[str] = []
     for part in (*_TOKEN.findall(whole), ";"):
         if part == ";":
-            found = _PROPERTY.fullmatch(_BLANKS.sub(lambda found: found[1] or " ", "".join(parts)).strip())
+            match = _PROPERTY.fullmatch(_BLANKS.sub(lambda match: match[1] or " ", "".join(parts)).strip())
             # A node has several properties in one entry: name, parent or class, and an address.
-            if found is not None and sum(token.count("=") for token in parts if not token.startswith('"')) == 1:
-                yield found[1], found[2]
+            if match is not None and sum(token.count("=") for token in parts if not token.startswith('"')) == 1:
+                yield match[1], match[2]
             parts = []
         elif not part.startswith("#"):
             parts.append(part)
@@ -399,12 +399,12 @@ def properties(printed: str) -> Iterator[Property]:
     node: tuple[str, int] | None = None
     name = kind = ""
     for line in printed.splitlines():
-        if found := _NODE.fullmatch(line):
-            node = (found[2], int(found[1])) if found[2] else None
-        elif found := _NAME.fullmatch(line):
-            name, kind = (found[1], found[2]) if found[2] in ("int", "int64", "string") else ("", "")
-        elif node is not None and name and (found := _VALUE.fullmatch(line)):
-            yield Property(*node, name, _property_value(kind, found[1].strip()))
+        if match := _NODE.fullmatch(line):
+            node = (match[2], int(match[1])) if match[2] else None
+        elif match := _NAME.fullmatch(line):
+            name, kind = (match[1], match[2]) if match[2] in ("int", "int64", "string") else ("", "")
+        elif node is not None and name and (match := _VALUE.fullmatch(line)):
+            yield Property(*node, name, _property_value(kind, match[1].strip()))
             name = ""
         elif line.lstrip().startswith("Device Minor Nodes"):
             node = None  # properties of its minor nodes and layers follow
@@ -426,10 +426,10 @@ def _kernel_variables(run: Run) -> Iterator[Setting]:
     for line in (
         output_of(run, "/usr/bin/mdb", "-S", "-k", given=asked.encode()).decode("utf-8", "replace").splitlines()
     ):
-        found = _VARIABLE.fullmatch(line)
-        if found is not None:
-            module = found[1].partition("_")[0]
-            yield _module_section(module if module in ("sd", "ssd", "zfs") else ""), found[1], found[2]
+        match = _VARIABLE.fullmatch(line)
+        if match is not None:
+            module = match[1].partition("_")[0]
+            yield _module_section(module if module in ("sd", "ssd", "zfs") else ""), match[1], match[2]
 
 
 def run_trusted(words: tuple[str, ...], given: bytes) -> bytes:

@@ -108,7 +108,7 @@ def is_sync(stack: bytes) -> bool:
 def kind_of(stack: bytes) -> str:
     """Return the type of file system whose functions a stack has; empty where it has none."""
     for function in functions_of(stack):
-        found = _KIND.match(function)
-        if found is not None:
-            return found[1].decode()
+        match = _KIND.match(function)
+        if match is not None:
+            return match[1].decode()
     return ""

@@ -53,12 +53,12 @@ class SwapReader:
         if text == self._text and not any(area.is_file for area in areas(text)):
             return
         self._text = text
-        found: dict[str, DeviceReport] = {}
+        device_reports: dict[str, DeviceReport] = {}
         for area in areas(text):
             disk, where = self._on(area, disk_of, disk_at)
             if disk:
-                found.setdefault(disk, DeviceReport(SWAP, where, _SOURCE))
-        self.reports = found
+                device_reports.setdefault(disk, DeviceReport(SWAP, where, _SOURCE))
+        self.reports = device_reports
 
     def _on(self, area: SwapArea, disk_of: Callable[[str], str], disk_at: Callable[[int, int], str]) -> tuple[str, str]:
         """Return the disk of an area, and what it is there."""

@@ -159,15 +159,15 @@ class Aside:
         """Return the newest sample. Before `start` it is read directly: UnavailableError where that fails."""
         if self._thread is None:
             self._last = self._read()
-            found = self._last.sample
+            sample = self._last.sample
         else:
-            found = self._newest() or self._nothing_new()
+            sample = self._newest() or self._nothing_new()
             if self._next is None and not self._closing.is_set():
                 self._ask(self._thread)
         # A reading may end a moment before a sample that doesn't have it yet.
-        found = replace(found, mono_us=max(found.mono_us, self._given_us + 1))
-        self._given_us = found.mono_us
-        return found
+        sample = replace(sample, mono_us=max(sample.mono_us, self._given_us + 1))
+        self._given_us = sample.mono_us
+        return sample
 
     def _newest(self) -> Sample | None:
         if self._next is None or not self._next.done():
@@ -229,11 +229,11 @@ class TaskQueues:
             return None
         reading, self._reading = self._reading, None
         try:
-            found = reading.result()
+            taskqs = reading.result()
         except UnavailableError:
             return None
         self.undecoded = self._sampler.undecoded
-        return found
+        return taskqs
 
 
 def _once(sampler: TaskqSampler) -> Future[tuple[Taskq, ...] | None]:

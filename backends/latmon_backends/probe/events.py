@@ -117,7 +117,7 @@ class WholeLines:
 
     def feed(self, data: bytes) -> list[bytes | None]:
         """Return the lines that `data` completes, without newlines; None for each that was longer."""
-        whole, newline, rest = data.rpartition(b"\n")
+        whole, newline, remainder = data.rpartition(b"\n")
         lines: list[bytes | None] = []
         if newline:
             split = (bytes(self._rest) + whole).split(b"\n")
@@ -125,13 +125,13 @@ class WholeLines:
             if self._is_overlong:
                 lines[0] = None
             self._rest, self._is_overlong = bytearray(), False
-        self._rest += rest
+        self._rest += remainder
         if len(self._rest) > self._most:
             self._rest, self._is_overlong = bytearray(), True
         return lines
 
     def close(self) -> bytes | None:
         """Return the last line, which has no newline; None if it was longer."""
-        rest, is_overlong = bytes(self._rest), self._is_overlong
+        remainder, is_overlong = bytes(self._rest), self._is_overlong
         self._rest, self._is_overlong = bytearray(), False
-        return None if is_overlong else rest
+        return None if is_overlong else remainder

@@ -363,8 +363,8 @@ class ProgramTotals:
 def totals(pid: int, proc: Path = Path("/proc")) -> ProgramTotals:
     """Return the sums, each program once: several processes and files may have it open."""
     found: dict[str, dict[str, str]] = {}
-    for one in (pid, *descendants(pid, proc)):
-        for info in _fdinfo(one, proc):
+    for descendant in (pid, *descendants(pid, proc)):
+        for info in _fdinfo(descendant, proc):
             fields = dict(line.split(":\t", 1) for line in info.splitlines() if ":\t" in line)
             if "prog_id" in fields and "prog_type" in fields:
                 found[fields["prog_id"]] = fields
@@ -453,13 +453,13 @@ def trace_devices(pid: int, traced: Mapping[int, int], proc: Path = Path("/proc"
 
 def _integer_maps(pid: int, proc: Path) -> set[int]:
     """Return the numbers of a process's maps that could be the one of traced devices."""
-    found = set()
-    for one in (pid, *descendants(pid, proc)):
-        for info in _fdinfo(one, proc):
+    integer_maps = set()
+    for descendant in (pid, *descendants(pid, proc)):
+        for info in _fdinfo(descendant, proc):
             fields = dict(line.split(":\t", 1) for line in info.splitlines() if ":\t" in line)
             if _KIND.items() <= fields.items() and fields.get("map_id", "").isdigit():
-                found.add(int(fields["map_id"]))
-    return found
+                integer_maps.add(int(fields["map_id"]))
+    return integer_maps
 
 
 @contextlib.contextmanager

@@ -54,10 +54,10 @@ def of_bits(flags: int, at: Mapping[str, int]) -> tuple[str, ...]:
 
 def of_letters(rwbs: str) -> tuple[str, ...]:
     """Return the words of a tracepoint's rwbs; none where it can't be decoded."""
-    found = _RWBS.fullmatch(rwbs)
-    if found is None:
+    match = _RWBS.fullmatch(rwbs)
+    if match is None:
         return ()
-    named = {word for word, letter in zip(_LETTERS, found.groups(), strict=True) if letter}
+    named = {word for word, letter in zip(_LETTERS, match.groups(), strict=True) if letter}
     return tuple(word for word in WORDS if word in named)
 
 
@@ -87,10 +87,10 @@ class Threads:
         pid, flags = record.get("thread"), record.get("flags")
         if pid is None:
             return
-        found = read(self._proc, pid) if flags is None else None
+        thread = read(self._proc, pid) if flags is None else None
         priority = record.get("priority")
         self._keep(
-            found
+            thread
             or Thread(
                 pid,
                 record.text,
@@ -139,9 +139,9 @@ class NumberedThreads(Threads):
 def read(proc: Path, pid: int) -> Thread | None:
     """Read a thread from /proc/TID/stat, which exists though no listing shows it; None when it is gone."""
     raw = content(proc / str(pid) / "stat")
-    comm, _, rest = raw.partition(b"(")[2].rpartition(b")")
+    comm, _, remainder = raw.partition(b"(")[2].rpartition(b")")
     try:
-        fields = [int(word) for word in rest.split()[1:]]
+        fields = [int(word) for word in remainder.split()[1:]]
         policy, priority = _policy(fields[_POLICY]), fields[_PRIORITY] + _REAL_TIME
         return Thread(pid, clean(comm), policy, priority, bool(fields[_FLAGS] & KTHREAD))
     except (ValueError, IndexError):
@@ -177,11 +177,11 @@ class RequestRecords:
 
     def sources(self) -> Iterator[Record]:
         """Yield the records of both probes, the tracer's first."""
-        return (one for one in (self.on_demand, self.always) if one is not None)
+        return (record for record in (self.on_demand, self.always) if record is not None)
 
     def get(self, name: str) -> int | None:
-        for one in (self.on_demand, self.always):
-            if one is not None and (value := one.get(name)) is not None:
+        for record in (self.on_demand, self.always):
+            if record is not None and (value := record.get(name)) is not None:
                 return value
         return None
 
@@ -231,7 +231,7 @@ def outlier(
     begun = done_us - total
     manifest = names.manifests[next(reported.sources()).probe]
     path = reported.get("path")
-    issuer = next((one for one in reported.sources() if one.get("pid") is not None), None)
+    issuer = next((source for source in reported.sources() if source.get("pid") is not None), None)
     return Outlier(
         wall=now.wall - (now.mono_us - begun) / 1e6,
         mono_us=begun,
@@ -264,8 +264,8 @@ def _stages(reported: RequestRecords, total: int) -> tuple[dict[str, int], int]:
 
     Each stage is cut to whole us: their sum may be below the total, never above.
     """
-    for one in reported.sources():
-        stages = {stage: us for name, stage in _STAGES.items() if (us := one.get(name)) is not None}
+    for source in reported.sources():
+        stages = {stage: us for name, stage in _STAGES.items() if (us := source.get(name)) is not None}
         if stages and sum(stages.values()) <= total:
             return stages, total - sum(stages.values())
     return {}, total
@@ -281,11 +281,11 @@ def _flags(reported: RequestRecords, bits: Mapping[str, int]) -> tuple[str, ...]
     flags = reported.get("flags")
     if flags is not None:
         return of_bits(flags, bits)
-    return next((of_letters(one.rwbs) for one in reported.sources() if one.rwbs), ())
+    return next((of_letters(source.rwbs) for source in reported.sources() if source.rwbs), ())
 
 
 def _path(reported: RequestRecords, names: RecordContext, code: int) -> str:
-    probe = next(one.probe for one in reported.sources() if one.get("path") is not None)
+    probe = next(source.probe for source in reported.sources() if source.get("path") is not None)
     return names.manifests[probe].path_name(code) or f"unknown code {code}"
 
 
@@ -301,20 +301,20 @@ def _waits(
     is_worker = (reported.get("worker_us") or 0) > (reported.get("completion_us") or 0)
     stage = WORKER if is_worker else "completion"
     waiter = reported.resumed.get("thread") if reported.resumed else None
-    found = []
+    waits = []
     known = {pid for pid in (completing, waiter) if pid is not None}
-    for one in (one for pid in known for one in late.get(pid, ())):
-        woken_ns, delay = one.get("woken_ns"), one.get("delay_us")
+    for record in (record for pid in known for record in late.get(pid, ())):
+        woken_ns, delay = record.get("woken_ns"), record.get("delay_us")
         if woken_ns is None or delay is None:
             continue
-        pid, woken = one.fields["thread"], woken_ns // 1000
+        pid, woken = record.fields["thread"], woken_ns // 1000
         is_before = woken + delay <= done + _SLACK_US
         is_in_time = woken + delay > begun if is_worker else begun <= woken
         if pid == completing and is_before and is_in_time:
-            found.append(late_wait(stage, one, (pid, woken, delay), threads))
+            waits.append(late_wait(stage, record, (pid, woken, delay), threads))
         elif pid == waiter and done - _SLACK_US <= woken and woken + delay <= end + _SLACK_US:
-            found.append(late_wait("resume", one, (pid, woken, delay), threads))
-    longest = sorted(found, key=lambda wait: wait.delay_us)[-_MOST_WAITS:]
+            waits.append(late_wait("resume", record, (pid, woken, delay), threads))
+    longest = sorted(waits, key=lambda wait: wait.delay_us)[-_MOST_WAITS:]
     return tuple(sorted(longest, key=lambda wait: wait.woken_us))
 
 
@@ -382,7 +382,9 @@ class Outliers:
         alone: Callable[[str], bool] = lambda _: False,
     ) -> None:
         """`times`: whether the always-on probe times an op of a device; `alone`: whether only the tracer does."""
-        self._names = RecordContext(device_name, threads, {one.name: one for one in manifests}, flag_bits)
+        self._names = RecordContext(
+            device_name, threads, {manifest.name: manifest for manifest in manifests}, flag_bits
+        )
         self._begins = _begins(self._names.manifests)
         self._times, self._alone = times, alone
         self._reported: list[tuple[int, RequestRecords]] = []
@@ -393,7 +395,7 @@ class Outliers:
 
     def add(self, manifests: Iterable[Manifest]) -> None:
         """Add the manifests of scripts that were started later."""
-        known = {**self._names.manifests, **{one.name: one for one in manifests}}
+        known = {**self._names.manifests, **{manifest.name: manifest for manifest in manifests}}
         self._names = replace(self._names, manifests=known)
         self._begins = _begins(known)
 
@@ -422,8 +424,10 @@ class Outliers:
             late[record.fields.get("thread", -1)].append(record)
         if flood:
             ready = self._with_stages(ready)
-        found = [
-            made for reported in ready if (made := self._made(reported, late, ClockPair(wall, mono_us))) is not None
+        mades = [
+            outlier
+            for reported in ready
+            if (outlier := self._made(reported, late, ClockPair(wall, mono_us))) is not None
         ]
         # A late wake-up is printed before the request that waited for it, at most a tick before.
         self._late = [(tick, record) for tick, record in self._late if tick >= since]
@@ -433,7 +437,7 @@ class Outliers:
             for record in reported.sources():
                 self._place(record, reported)
         complete = ReadyOutliers(
-            tuple(sorted(found, key=lambda one: one.mono_us)), self._dropped, self._lost, self._undecoded
+            tuple(sorted(mades, key=lambda outlier: outlier.mono_us)), self._dropped, self._lost, self._undecoded
         )
         self._dropped = self._lost = self._undecoded = 0
         return complete
@@ -544,20 +548,20 @@ def _both(reported: RequestRecords) -> tuple[int, int]:
 
 def _begins(manifests: Mapping[str, Manifest]) -> dict[str, str]:
     """Return where each probe's totals begin."""
-    return {name: one.latency_from for name, one in manifests.items()}
+    return {name: manifest.latency_from for name, manifest in manifests.items()}
 
 
 def _is_of(reported: RequestRecords, record: Record, done: int, begins: Mapping[str, str]) -> bool:
     """Return whether they are of one I/O: by address and begin where both have them, else by the completion's time."""
     apart = abs(reported.done_ns - done)
     request, begun = record.get("request"), record.get("begun_ns")
-    for one in reported.sources():
-        other, start = one.get("request"), one.get("begun_ns")
+    for source in reported.sources():
+        other, start = source.get("request"), source.get("begun_ns")
         if request and other:
             if request != other:
                 return False
             if begun is not None and start is not None:
-                if begins.get(record.probe) != begins.get(one.probe):
+                if begins.get(record.probe) != begins.get(source.probe):
                     # From the queue, and from the issue: two I/Os don't have an address at the same time.
                     return apart <= _DONE_NS < min(reported.done_ns, done) - max(begun, start)
                 return apart < _SAME_NS and abs(begun - start) <= _BEGUN_NS

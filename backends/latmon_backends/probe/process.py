@@ -303,15 +303,15 @@ class Child:
         stderr = self._process.stderr
         if stderr is None:
             return
-        rest = b""
+        remainder = b""
         while portion := await stderr.read(_PORTION):
-            *lines, rest = (rest + portion).split(b"\n")
+            *lines, remainder = (remainder + portion).split(b"\n")
             reported = [clean(line, 300) for line in lines if line.strip()]
             self._complaints.extend(reported)
             self._new_complaints.extend(reported)
-            rest = rest[-_PORTION:]
-        if rest.strip():
-            self._complaints.append(clean(rest, 300))
+            remainder = remainder[-_PORTION:]
+        if remainder.strip():
+            self._complaints.append(clean(remainder, 300))
 
 
 async def answer(words: Sequence[str], *, within_s: float, most: int) -> str:

@@ -364,10 +364,10 @@ class IssueWindows:
 
     def taken(self) -> Mapping[str, tuple[Issue, ...]]:
         """Return each device's longest run of consecutive issues since the last call, the newer of equals."""
-        found = {device: max(reversed(list(_runs(windows))), key=len) for device, windows in self._windows.items()}
+        runs = {device: max(reversed(list(_runs(windows))), key=len) for device, windows in self._windows.items()}
         self._windows.clear()
         self._kept = 0
-        return found
+        return runs
 
 
 def _runs(windows: _Windows) -> Iterator[tuple[Issue, ...]]:
@@ -496,15 +496,19 @@ class FileOperations:
         self._is_torn = False
         return operations
 
-    def _waits(self, thread: int, one: FileOperation) -> tuple[Wait, ...]:
+    def _waits(self, thread: int, file_operation: FileOperation) -> tuple[Wait, ...]:
         """Return the late wake-ups of the operation's thread while it lasted that are a part of its time."""
         waits = []
-        for late in self._late if one.disk else ():
+        for late in self._late if file_operation.disk else ():
             woken_ns, delay = late.get("woken_ns"), late.get("delay_us")
             if late.get("thread") != thread or woken_ns is None or delay is None:
                 continue
-            woken, is_part = woken_ns // 1000, delay >= max(_LATE_US, one.total_us * _EXPLAINS)
-            if is_part and one.mono_us - _CLOCKS_US <= woken and woken + delay <= one.until_us + _CLOCKS_US:
+            woken, is_part = woken_ns // 1000, delay >= max(_LATE_US, file_operation.total_us * _EXPLAINS)
+            if (
+                is_part
+                and file_operation.mono_us - _CLOCKS_US <= woken
+                and woken + delay <= file_operation.until_us + _CLOCKS_US
+            ):
                 waits.append(late_wait("resume", late, (thread, woken, delay), self._threads))
         longest = sorted(waits, key=lambda wait: wait.delay_us)[-_MOST_WAITS:]
         return tuple(sorted(longest, key=lambda wait: wait.woken_us))
@@ -759,18 +763,24 @@ class OnDemandTicks(_Lines):
             if script.last:
                 self._complete(script)
         interval = joined(
-            [one.framer.interval(one.tick(), self._threads.of) for one in scripts if one.begun],
-            [one.manifest for one in scripts],
+            [script.framer.interval(script.tick(), self._threads.of) for script in scripts if script.begun],
+            [script.manifest for script in scripts],
         )
         window = TracerWindow(
             interval,
             tuple(self._records),
             self._losses,
-            max((len(one.numbers) for one in scripts), default=0),
-            min((one.since_ns // 1000 - self._ahead_us(one.manifest) for one in scripts if one.numbers), default=0),
+            max((len(script.numbers) for script in scripts), default=0),
+            min(
+                (script.since_ns // 1000 - self._ahead_us(script.manifest) for script in scripts if script.numbers),
+                default=0,
+            ),
             self._issues.taken(),
             self._files.taken(),
-            max((one.mono_ns // 1000 - self._ahead_us(one.manifest) for one in scripts if one.numbers), default=0),
+            max(
+                (script.mono_ns // 1000 - self._ahead_us(script.manifest) for script in scripts if script.numbers),
+                default=0,
+            ),
         )
         self._losses, self._records = Losses(), deque()
         for one in scripts:
@@ -785,13 +795,13 @@ class OnDemandTicks(_Lines):
                 if spec is not None and isinstance(event, MapPrinted)
                 else self._values(event)
             )
-        elif not any(one.last for one in self._scripts.values()):
+        elif not any(script.last for script in self._scripts.values()):
             # Maps for a script's own use are printed too when it ends.
             self._losses.undecoded += 1
 
     def _line(self, text: str) -> None:
-        kind, _, rest = text.partition(" ")
-        script = self._scripts.get(rest.partition(" ")[0])
+        kind, _, remainder = text.partition(" ")
+        script = self._scripts.get(remainder.partition(" ")[0])
         if script is None:
             return
         if kind in ("tick", "last"):

@@ -537,7 +537,7 @@ class OnDemand:
 
 def _iops(frame: Frame) -> dict[str, float]:
     """Return the completed I/Os per second of each device."""
-    found: defaultdict[str, float] = defaultdict(float)
+    iops: defaultdict[str, float] = defaultdict(float)
     for flow, done in frame.seen.items():
-        found[flow.device] += done.count * 1e6 / frame.dt_us
-    return found
+        iops[flow.device] += done.count * 1e6 / frame.dt_us
+    return iops

@@ -232,16 +232,16 @@ def _busy(frame: Frame) -> dict[str, str]:
 
     Their time is estimated from the buckets where the probe has no sum (tier C).
     """
-    writes, every = _Times(), _Times()
+    writes, times = _Times(), _Times()
     for series, histogram in frame.histograms.items():
         if series.stage == "total":
-            every.add(series.device, histogram)
+            times.add(series.device, histogram)
             if series.op in _WRITING:
                 writes.add(series.device, histogram)
     most = MOST_BUSY * frame.dt_us / 1e6
     reasons: dict[str, str] = {}
-    for name, us in every.us.items():
-        if us >= BUSY * frame.dt_us and every.is_slow(name) and every.ios[name] <= most:
+    for name, us in times.us.items():
+        if us >= BUSY * frame.dt_us and times.is_slow(name) and times.ios[name] <= most:
             reasons[name] = "it is busy"
     for name, us in writes.us.items():
         if us >= BUSY_WITH_WRITES * frame.dt_us and writes.ios[name] <= most:
@@ -274,7 +274,7 @@ def _totals(frame: Frame) -> dict[str, Histogram]:
     for series, histogram in frame.histograms.items():
         if _is_total(series):
             parts[series.device].append(histogram)
-    return {name: merge(found) for name, found in parts.items()}
+    return {name: merge(part) for name, part in parts.items()}
 
 
 def _duration_text(us: int) -> str:

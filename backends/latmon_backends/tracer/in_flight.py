@@ -27,8 +27,8 @@ class LastInFlightList:
 
     def of(self, frame: Frame, reported: InFlightList | None) -> InFlightList | None:
         """Return the list reported in the frame, else the rest of the list before; `at_us` is its time."""
-        there = reported or self._kept_list
-        names = {request.device for request in there.oldest} if there is not None else set()
+        in_flight_list = reported or self._kept_list
+        names = {request.device for request in in_flight_list.oldest} if in_flight_list is not None else set()
         gauges, quiet = _gauges(frame, names), _quiet(frame, names)
         if reported is not None:
             self._kept_list, self._carried = reported, 0

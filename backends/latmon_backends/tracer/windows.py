@@ -50,15 +50,15 @@ def have_same_sample(earlier: TracerWindow, later: TracerWindow) -> bool:
 
 def requests_of(window: TracerWindow) -> TracerWindow:
     """Return the requests that a process counted for the devices of its filter, and its losses."""
-    whole = window.interval
+    tracer_interval = window.interval
     return replace(
         window,
         interval=TracerInterval(
-            replace(whole.traced, raisers={}, off=0),
-            whole.suppressed,
-            whole.undecoded,
-            whole.thresholds_us,
-            tables={table: rows for table, rows in whole.tables.items() if table in _OF_DEVICES},
+            replace(tracer_interval.traced, raisers={}, off=0),
+            tracer_interval.suppressed,
+            tracer_interval.undecoded,
+            tracer_interval.thresholds_us,
+            tables={table: rows for table, rows in tracer_interval.tables.items() if table in _OF_DEVICES},
         ),
         records=tuple(record for record in window.records if record.kind in _OF_REQUESTS),
         file_operations=(),
@@ -81,14 +81,14 @@ def without_earlier(began_us: int, reported: TracerWindow) -> TracerWindow:
     """
     if not reported.begun_us or reported.begun_us >= began_us:
         return reported
-    whole = reported.interval
+    tracer_interval = reported.interval
     return replace(
         reported,
         interval=TracerInterval(
-            suppressed=whole.suppressed,
-            undecoded=whole.undecoded,
-            tables={ABOVE: whole[ABOVE]},
-            thresholds_us=whole.thresholds_us,
+            suppressed=tracer_interval.suppressed,
+            undecoded=tracer_interval.undecoded,
+            tables={ABOVE: tracer_interval[ABOVE]},
+            thresholds_us=tracer_interval.thresholds_us,
         ),
         issues={},
     )

@@ -102,8 +102,8 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
         if wait_us is None or wait_us >= limits["median_us"]:
             queued = waiting(facts, name) or 0.0
             most = used(depths, nearly)
-            found = _WaitingAbove(device, bound, depths, queued, above, wait_us, shared, most, nearly, walled)
-            yield _finding(facts, found)
+            waiting_above = _WaitingAbove(device, bound, depths, queued, above, wait_us, shared, most, nearly, walled)
+            yield _finding(facts, waiting_above)
 
 
 def _waits_above(block: Block, name: str, bound: Limit, limits: Thresholds) -> bool:
@@ -128,10 +128,10 @@ def _walled(blocks: Iterable[Block], name: str, bound: Limit) -> int | None:
 def used(depths: Depths, share: float) -> int:
     """Return the depth that the driver doesn't exceed during this share of the busy time."""
     busy = {depth: ms for depth, ms in depths.in_driver.items() if depth}
-    rest = share * sum(busy.values())
+    remainder = share * sum(busy.values())
     for depth in sorted(busy):
-        rest -= busy[depth]
-        if rest <= 0:
+        remainder -= busy[depth]
+        if remainder <= 0:
             return depth
     return 0
 
@@ -172,11 +172,12 @@ def _shared(
     return _SharedHost(host, most, in_use, peers) if in_use >= limits["host"] * most else None
 
 
-def _finding(facts: Facts, found: _WaitingAbove) -> Finding:
-    name, shared, bound = found.device.name, found.shared, found.bound
-    why = f"its driver has room: {found.used:,} of {int(bound.value):,} ({bound.name}) are in use"
-    if found.walled is not None:
-        why = f"its driver is limited to {found.walled:,} in flight, though {bound.name} allows {int(bound.value):,}"
+def _finding(facts: Facts, waiting_above: _WaitingAbove) -> Finding:
+    name, shared, bound = waiting_above.device.name, waiting_above.shared, waiting_above.bound
+    why = f"its driver has room: {waiting_above.used:,} of {int(bound.value):,} ({bound.name}) are in use"
+    if waiting_above.walled is not None:
+        walled, allowed = waiting_above.walled, int(bound.value)
+        why = f"its driver is limited to {walled:,} in flight, though {bound.name} allows {allowed:,}"
     if shared is not None:
         why = (
             f"its own limit is not reached, but {len(shared.devices)} devices fill the {shared.bound:,} of "
@@ -186,33 +187,39 @@ def _finding(facts: Facts, found: _WaitingAbove) -> Finding:
         ID,
         WARNING,
         name,
-        f"{name}: {part(found.above.share)} of the I/Os' time passes above the driver, where "
-        f"{many(found.queued)} wait on average, and {why}",
-        tuple(_facts(facts, found)),
+        f"{name}: {part(waiting_above.above.share)} of the I/Os' time passes above the driver, where "
+        f"{many(waiting_above.queued)} wait on average, and {why}",
+        tuple(_facts(facts, waiting_above)),
         Where("stages", name),
-        tuple(_steps(facts, found.device, shared)),
+        tuple(_steps(facts, waiting_above.device, shared)),
         _REFUTED,
-        found.above.share,
+        waiting_above.above.share,
         short=short_text(
             name,
-            f"{part(found.above.share)} of the I/Os' time passes above the driver",
-            f", where {many(found.queued)} wait",
+            f"{part(waiting_above.above.share)} of the I/Os' time passes above the driver",
+            f", where {many(waiting_above.queued)} wait",
         ),
     )
 
 
-def _facts(facts: Facts, found: _WaitingAbove) -> Iterator[Fact]:
-    name, depths, bound, shared = found.device.name, found.depths, found.bound, found.shared
-    yield found.above.fact
+def _facts(facts: Facts, waiting_above: _WaitingAbove) -> Iterator[Fact]:
+    name, depths, bound, shared = (
+        waiting_above.device.name,
+        waiting_above.depths,
+        waiting_above.bound,
+        waiting_above.shared,
+    )
+    yield waiting_above.above.fact
     how = "over all of the time" if any(depths.queued.values()) else "by Little's law, from their times"
-    text = f"{many(found.queued)} wait above the driver on average {how}"
-    yield Fact("queued", round(found.queued, 1), text, "ios")
+    text = f"{many(waiting_above.queued)} wait above the driver on average {how}"
+    yield Fact("queued", round(waiting_above.queued, 1), text, "ios")
     most = f"{int(bound.value):,} ({bound.source or bound.name})"
-    text = f"the driver has {found.used:,} or fewer for {part(found.busy_share)} of the busy time; its limit is {most}"
-    yield Fact("used", found.used, text, "ios")
+    used, busy = waiting_above.used, part(waiting_above.busy_share)
+    text = f"the driver has {used:,} or fewer for {busy} of the busy time; its limit is {most}"
+    yield Fact("used", used, text, "ios")
     timed = _timed(facts, "queue", name)
     how = "half of the waits are above {}" if timed else "by Little's law the mean wait is {}"
-    yield from duration_facts(("wait_us", found.wait_us, how, timed.count or None))
+    yield from duration_facts(("wait_us", waiting_above.wait_us, how, timed.count or None))
     driver, split = _timed(facts, "hba", name), mean_split(facts, name)
     driver_us = driver.mean if driver else split.driver_us if split else None
     if driver_us is not None:
@@ -222,7 +229,7 @@ def _facts(facts: Facts, found: _WaitingAbove) -> Iterator[Fact]:
         names = ", ".join(shared.devices)
         text = f"{names} have {many(shared.used)} in their drivers together; the limit is {shared.bound:,}"
         yield Fact("host", round(shared.used, 1), text, "ios")
-    if (scheduler := elevator(found.device.limits)) is not None:
+    if (scheduler := elevator(waiting_above.device.limits)) is not None:
         yield Fact("scheduler", scheduler, f"scheduler: {scheduler}")
 
 

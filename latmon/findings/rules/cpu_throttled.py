@@ -77,17 +77,17 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
 def _throttled(rows: Mapping[CpuQuota, QuotaPeriods], cgroup: str) -> _Throttled | None:
     """Return the sums of a cgroup; None where its programs did no I/O."""
     own = {row: periods for row, periods in rows.items() if row.cgroup == cgroup}
-    most = max(own, key=lambda row: own[row].moved_bytes)
-    if not own[most].moved_bytes:
+    cpu_quota = max(own, key=lambda row: own[row].moved_bytes)
+    if not own[cpu_quota].moved_bytes:
         return None
     return _Throttled(
         cgroup,
-        most,
+        cpu_quota,
         sum(row.periods for row in own.values()),
         sum(row.throttled for row in own.values()),
         sum(row.throttled_us for row in own.values()),
         sum(row.moved_bytes for row in own.values()),
-        own[most].served_bytes > 0,
+        own[cpu_quota].served_bytes > 0,
     )
 
 

@@ -120,12 +120,12 @@ def _short_length(pauses: DevicePauses, limits: Thresholds) -> str:
 
 def _ios_text(pauses: DevicePauses) -> str:
     """Return how many wait: `4 to 12 I/Os wait`; probes record no more than a few of many."""
-    fewest, most = min(pauses.ios), max(pauses.ios)
+    fewest, io = min(pauses.ios), max(pauses.ios)
     least = "" if pauses.are_all_recorded else "at least "
     op = next(iter(pauses.ops)) if len(pauses.ops) == 1 else ""
-    if most == 1:
+    if io == 1:
         return f"{least}1 {op or 'I/O'} waits"
-    number = f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}"
+    number = f"{io:,}" if fewest == io else f"{fewest:,} to {io:,}"
     return f"{least}{number} {plural_of_op(op) if op else 'I/Os'} wait"
 
 
@@ -171,9 +171,9 @@ def _facts(facts: Facts, group: PauseGroup, period_us: float | None) -> Iterator
         ("shortest_us", min(pauses.lengths_us), "the shortest one took {}", None),
         ("period_us", period_us, "from one pause to the next: {} on average, at regular times", None),
     )
-    most = max(pauses.ios)
-    text = f"at most {most:,} of the slow I/Os that were recorded waited in one pause ({', '.join(sorted(pauses.ops))})"
-    yield Fact("ios", most, text, "ios", sum(pauses.ios))
+    io = max(pauses.ios)
+    text = f"at most {io:,} of the slow I/Os that were recorded waited in one pause ({', '.join(sorted(pauses.ops))})"
+    yield Fact("ios", io, text, "ios", sum(pauses.ios))
     yield from duration_facts(
         ("median_us", pauses.median_us, f"half of all I/Os of {pauses.device} take less than {{}}", None)
     )

@@ -107,9 +107,9 @@ def _added(values: Iterable[Dirtied]) -> Dirtied:
 
 
 def _finding(facts: Facts, limits: Thresholds, device: str, programs: list[_Writer]) -> Finding:
-    most = max(programs, key=lambda program: program.dirtied.dirtied_bytes)
+    writer = max(programs, key=lambda program: program.dirtied.dirtied_bytes)
     waiters = sorted(programs, key=lambda program: -program.dirtied.paused_us)
-    others = [program for program in waiters if program is not most]
+    others = [program for program in waiters if program is not writer]
     victim = others[0] if others and others[0].dirtied.paused_us >= limits["paused"] * facts.span_us else None
     context = _of(host_before(facts, device), added(block.host_context for block in facts.window))
     limit, is_own = _mean(context, DIRTY_LIMIT), _is_own(facts, device)
@@ -126,35 +126,35 @@ def _finding(facts: Facts, limits: Thresholds, device: str, programs: list[_Writ
         WARNING if victim or is_small else NOTICE,
         device,
         f"{device}: {longest.text} is paused {_share(share)}, because dirty pages are {near}"
-        f"{_dirties(facts, device, most, longest)}",
-        tuple(_facts(facts, device, most, waiters, context)),
+        f"{_dirties(facts, device, writer, longest)}",
+        tuple(_facts(facts, device, writer, waiters, context)),
         Where("overview", device, "write"),
-        tuple(_steps(most, device, is_small=is_small, is_own=is_own)),
+        tuple(_steps(writer, device, is_small=is_small, is_own=is_own)),
         _REFUTED,
         min(1.0, share),
         short=short_text(
             device,
             f"{within(longest.name)} is paused {_share(share)}",
             " for dirty pages",
-            f"; {'it' if longest is most else within(most.name)} dirties the most"
-            if _is_most_written(facts, device, most)
+            f"; {'it' if longest is writer else within(writer.name)} dirties the most"
+            if _is_most_written(facts, device, writer)
             else "; it dirties little",
         ),
     )
 
 
-def _dirties(facts: Facts, device: str, most: _Writer, longest: _Writer) -> str:
+def _dirties(facts: Facts, device: str, writer: _Writer, longest: _Writer) -> str:
     """Return who dirties most, as the end of a sentence: not a program with a small part of what is written."""
-    dirtied = speed(most.dirtied.dirtied_bytes * 1e6 / facts.span_us)
-    if not _is_most_written(facts, device, most):
-        return f"; {most.text} dirties {dirtied}, which is little of what {device} writes, such as metadata"
-    return f"; {'it' if longest is most else most.text} dirties the most, {dirtied}"
+    dirtied = speed(writer.dirtied.dirtied_bytes * 1e6 / facts.span_us)
+    if not _is_most_written(facts, device, writer):
+        return f"; {writer.text} dirties {dirtied}, which is little of what {device} writes, such as metadata"
+    return f"; {'it' if longest is writer else writer.text} dirties the most, {dirtied}"
 
 
-def _is_most_written(facts: Facts, device: str, most: _Writer) -> bool:
+def _is_most_written(facts: Facts, device: str, writer: _Writer) -> bool:
     """Return whether a program dirties enough to be what the device writes, as far as that is counted."""
     written = facts.completed(device, "write")
-    return written is None or most.dirtied.dirtied_bytes >= _LEAST_OF_WRITTEN * written.bytes
+    return written is None or writer.dirtied.dirtied_bytes >= _LEAST_OF_WRITTEN * written.bytes
 
 
 def _share(share: float) -> str:
@@ -162,10 +162,10 @@ def _share(share: float) -> str:
     return f"{part(share)} of the time" if share <= 1 else f"in {share:.1f} threads at a time"
 
 
-def _facts(facts: Facts, device: str, most: _Writer, waiters: list[_Writer], context: HostContext) -> Iterator[Fact]:
-    per_s = most.dirtied.dirtied_bytes * 1e6 / facts.span_us
-    text = f"{most.text} dirties the most: {speed(per_s)} while the dirty pages are near their limit"
-    yield Fact("dirtied_bytes", most.dirtied.dirtied_bytes, text, "bytes")
+def _facts(facts: Facts, device: str, writer: _Writer, waiters: list[_Writer], context: HostContext) -> Iterator[Fact]:
+    per_s = writer.dirtied.dirtied_bytes * 1e6 / facts.span_us
+    text = f"{writer.text} dirties the most: {speed(per_s)} while the dirty pages are near their limit"
+    yield Fact("dirtied_bytes", writer.dirtied.dirtied_bytes, text, "bytes")
     written = facts.completed(device, "write")
     if written is not None:
         per_s = written.bytes * 1e6 / facts.span_us
@@ -227,8 +227,8 @@ def _is_strict(facts: Facts, device: str) -> bool:
     return facts.origin.settings.get(f"device {device}", {}).get("bdi strict_limit") == "1"
 
 
-def _steps(most: _Writer | None, device: str, *, is_small: bool, is_own: bool) -> Iterator[Step]:
-    named = most.text if most is not None else "the program that writes most"
+def _steps(writer: _Writer | None, device: str, *, is_small: bool, is_own: bool) -> Iterator[Step]:
+    named = writer.text if writer is not None else "the program that writes most"
     yield Step(
         "see the limits, and whether bytes or ratios are set",
         commands=("grep -H . /proc/sys/vm/dirty_*", "grep -E 'Dirty|Writeback:' /proc/meminfo"),

@@ -100,13 +100,13 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     span_us = sum(block.limits_us for block in facts.window)
     by_device: dict[str, list[_ThrottledCgroup]] = {}
     for key in dict.fromkeys(row.key for block in facts.window for row in block.cgroup_limits or ()):
-        found = _throttled_cgroup([_of_block(block, key) for block in facts.window], limits["share"])
-        if found is None:
+        throttled_cgroup = _throttled_cgroup([_of_block(block, key) for block in facts.window], limits["share"])
+        if throttled_cgroup is None:
             continue
-        lasts = found.lasted_us >= limits["lasting_us"]
-        exact = found.now.exact or any(limit.exact for limit in found.before)
-        if lasts or (exact and facts.lasts(found.lasted_us, limits["lasting_us"], span_us)):
-            by_device.setdefault(found.now.row.device, []).append(found)
+        lasts = throttled_cgroup.lasted_us >= limits["lasting_us"]
+        exact = throttled_cgroup.now.exact or any(limit.exact for limit in throttled_cgroup.before)
+        if lasts or (exact and facts.lasts(throttled_cgroup.lasted_us, limits["lasting_us"], span_us)):
+            by_device.setdefault(throttled_cgroup.now.row.device, []).append(throttled_cgroup)
     for name, cgroups in sorted(by_device.items()):
         cgroups.sort(key=lambda cgroup: (-cgroup.lasted_us, -cgroup.now.row.bytes, cgroup.now.row.key))
         yield _finding(facts, facts.device(name), cgroups)
@@ -120,7 +120,7 @@ def _of_block(block: Block, key: tuple[str, str, str, str]) -> _LimitedBlock:
 def _throttled_cgroup(blocks: list[_LimitedBlock], share: float) -> _ThrottledCgroup | None:
     """Return the limits of a cgroup that were reached; None where none was."""
     values = dict.fromkeys(row.limits for block in blocks for row in block.rows)
-    reached = [found for value in values if (found := _throttled(blocks, value, share)) is not None]
+    reached = [throttled for value in values if (throttled := _throttled(blocks, value, share)) is not None]
     if not reached:
         return None
     reached.sort(key=lambda limit: limit.last_us)
@@ -152,10 +152,10 @@ def _throttled(blocks: list[_LimitedBlock], value: tuple[int | None, int | None]
         return None
     known = [row.stalled_us for row in reached if row.stalled_us is not None]
     ios, done_bytes = sum(row.ios for row in reached), sum(row.bytes for row in reached)
-    whole = replace(reached[-1], ios=ios, bytes=done_bytes)
-    needed_us = _needed_us(whole, kind)
+    cgroup_limit = replace(reached[-1], ios=ios, bytes=done_bytes)
+    needed_us = _needed_us(cgroup_limit, kind)
     return _Throttled(
-        whole,
+        cgroup_limit,
         kind,
         lasted_us,
         (ios if kind == _IOS else done_bytes) * 1e6 / lasted_us,
@@ -232,10 +232,11 @@ def _limit_facts(worst: _Throttled) -> Iterator[Fact]:
 
 def _device_facts(facts: Facts, row: CgroupLimit) -> Iterator[Fact]:
     """Yield how long I/Os wait where that is traced, and how busy the device is: what a higher limit could give."""
-    found = submission_of(facts.traced, row.device, (row.op,))
-    if found.admission.mean is not None and THROTTLING in facts.traced.includes_of(row.device).get(ADMISSION, ()):
-        text = f"a {row.op} on {row.device} waits {spelled(found.admission.mean)} on average before its request exists"
-        yield Fact("wait_us", round(found.admission.mean), text, "us", found.admission.count)
+    submission = submission_of(facts.traced, row.device, (row.op,))
+    if submission.admission.mean is not None and THROTTLING in facts.traced.includes_of(row.device).get(ADMISSION, ()):
+        waits = spelled(submission.admission.mean)
+        text = f"a {row.op} on {row.device} waits {waits} on average before its request exists"
+        yield Fact("wait_us", round(submission.admission.mean), text, "us", submission.admission.count)
     timed = facts.latency(row.device, row.op)
     if timed.mean is not None:
         text = f"{row.device} takes {spelled(timed.mean)} on average for a {row.op} after the wait for the limit"

@@ -196,10 +196,14 @@ def _is_most_of_op(blocks: Sequence[Block], row: measurements.Maintenance, op: s
 def _sufferer(blocks: Sequence[Block], effect: _Effect) -> str:
     """Return the program that issues most of the I/Os of the effect's op; empty: none does, or not known."""
     by_program = [ios for ios in ios_by_program(blocks, effect.device) if ios.op == effect.op]
-    most = max(by_program, key=lambda ios: ios.latency.count, default=None)
-    if most is None or most.is_of_kernel:
+    program_ios = max(by_program, key=lambda ios: ios.latency.count, default=None)
+    if program_ios is None or program_ios.is_of_kernel:
         return ""
-    return most.name if most.latency.count > _MOST_OF_OP * sum(ios.latency.count for ios in by_program) else ""
+    return (
+        program_ios.name
+        if program_ios.latency.count > _MOST_OF_OP * sum(ios.latency.count for ios in by_program)
+        else ""
+    )
 
 
 def _discards(facts: Facts, device: Device, limits: Thresholds) -> _Work | None:

@@ -124,9 +124,9 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
         pairs = zip(tables, facts.blocks, strict=True)
         parts = [_Part(table.get(name, {}), block.span_us, _behind(block, name)) for table, block in pairs]
         names = dict.fromkeys(group for part in parts for group in part.groups if group != OTHERS)
-        found = [neighbour for group in names if (neighbour := _neighbour(group, parts, limits)) is not None]
-        if found:
-            yield _finding(name, max(found, key=lambda neighbour: neighbour.waited_us), facts, limits)
+        neighbours = [neighbour for group in names if (neighbour := _neighbour(group, parts, limits)) is not None]
+        if neighbours:
+            yield _finding(name, max(neighbours, key=lambda neighbour: neighbour.waited_us), facts, limits)
 
 
 def _table(block: Block) -> _Table:
@@ -134,13 +134,13 @@ def _table(block: Block) -> _Table:
 
 
 def _made(block: Block) -> _Table:
-    found: dict[str, dict[str, dict[str, _Done]]] = {}
+    mades: dict[str, dict[str, dict[str, _Done]]] = {}
     for issuer, done in block[measurements.ISSUERS].items():
         if done.latency and not issuer.is_process and done.latency.sum is not None:
-            ops = found.setdefault(issuer.device, {}).setdefault(issuer.cgroup, {})
+            ops = mades.setdefault(issuer.device, {}).setdefault(issuer.cgroup, {})
             issuer_done = _Done(issuer, done.latency, done.bytes)
             ops[issuer.op] = _sum((ops[issuer.op], issuer_done)) if issuer.op in ops else issuer_done
-    return found
+    return mades
 
 
 def _behind(block: Block, device: str) -> Mapping[Behind, int]:
@@ -165,11 +165,11 @@ def _neighbour(group: str, parts: list[_Part], limits: Thresholds) -> _Neighbour
     """Return the cgroup with those who waited for it; None where none did, or where that is not known."""
     busy, quiet = [], []
     for here in parts:
-        whole = sum(done.time_us for ops in here.groups.values() for done in ops.values())
+        total = sum(done.time_us for ops in here.groups.values() for done in ops.values())
         own = sum(done.time_us for done in here.groups.get(group, {}).values())
-        if whole and own >= limits["share"] * whole:
+        if total and own >= limits["share"] * total:
             busy.append(here)
-        elif own <= _QUIET * whole:
+        elif own <= _QUIET * total:
             quiet.append(here)
     least_us = _NEARLY * limits["lasting_us"] / 2
     if min(_length_us(busy), _length_us(quiet)) < least_us:
@@ -179,7 +179,7 @@ def _neighbour(group: str, parts: list[_Part], limits: Thresholds) -> _Neighbour
     others = dict.fromkeys(name for here in busy for name in here.groups if name not in (group, OTHERS))
     victims = []
     for name in others:
-        slow, quick = (_by_op((here.groups for here in blocks), name) for blocks in (busy, quiet))
+        slow, quick = (_by_op((block.groups for block in blocks), name) for blocks in (busy, quiet))
         if slow and quick and not _became_more(_sum(slow.values()), busy_us, _sum(quick.values()), quiet_us):
             share = _share_behind(busy, _sum(slow.values()), group)
             ops = [_victim(slow[op], quick[op], share, limits) for op in slow if op in quick]
@@ -187,13 +187,13 @@ def _neighbour(group: str, parts: list[_Part], limits: Thresholds) -> _Neighbour
     if not victims:
         return None
     done = _sum(done for here in busy for done in here.groups[group].values())
-    whole = sum(done.time_us for here in busy for ops in here.groups.values() for done in ops.values())
+    total = sum(done.time_us for here in busy for ops in here.groups.values() for done in ops.values())
     victims.sort(key=lambda victim: -victim.waited_us)
-    return _Neighbour(done, busy_us, quiet_us, done.time_us / whole, tuple(victims))
+    return _Neighbour(done, busy_us, quiet_us, done.time_us / total, tuple(victims))
 
 
 def _length_us(blocks: Iterable[_Part]) -> int:
-    return sum(here.us for here in blocks)
+    return sum(block.us for block in blocks)
 
 
 def _wholly_busy(busy: list[_Part], group: str, enough_us: float) -> list[_Part]:
@@ -202,16 +202,16 @@ def _wholly_busy(busy: list[_Part], group: str, enough_us: float) -> list[_Part]
     A block in which it begins or ends has I/Os of both times: others that had waited issue many fast ones at once.
     """
     in_flight = [sum(done.time_us for done in here.groups.get(group, {}).values()) / here.us for here in busy]
-    whole = [here for here, mean in zip(busy, in_flight, strict=True) if mean >= _OF_PEAK * max(in_flight)]
-    return whole if _length_us(whole) >= enough_us else busy
+    heres = [here for here, mean in zip(busy, in_flight, strict=True) if mean >= _OF_PEAK * max(in_flight)]
+    return heres if _length_us(heres) >= enough_us else busy
 
 
 def _share_behind(busy: Iterable[_Part], slow: _Done, group: str) -> float | None:
     """Return the share of a cgroup's traced time in which the device served `group`; None where few were traced."""
     its = [(key.other, us) for here in busy for key, us in here.behind.items() if key.cgroup == slow.issuer.cgroup]
-    whole = sum(us for _, us in its)
-    traced = whole * slow.latency.count / max(slow.time_us, 1)
-    return sum(us for other, us in its if other == group) / whole if traced >= _SAMPLED else None
+    total = sum(us for _, us in its)
+    traced = total * slow.latency.count / max(slow.time_us, 1)
+    return sum(us for other, us in its if other == group) / total if traced >= _SAMPLED else None
 
 
 def _became_more(slow: _Done, slow_us: int, quick: _Done, quick_us: int) -> bool:

@@ -297,12 +297,14 @@ def _passing_facts(facts: Facts, held: _Held) -> Iterator[Fact]:
         text = f"{rate(op.load.iops)} a second take {spelled(op.load.mean_us)}{before}"
         yield Fact(f"{op.op}_us", round(op.load.mean_us), f"{plural_of_op(op.op)} are not held: {text}", "us")
     plateau, name = held.plateau, held.plateau.device.name
-    whole = [frame for block in facts.window for frame in block.rates.get(name, ())][-len(plateau.frames) :]
+    frame_rates = [frame for block in facts.window for frame in block.rates.get(name, ())][-len(plateau.frames) :]
     if held.passing:
-        by_law, counted = (sum(frame.depth for frame in frames) / len(frames) for frames in (plateau.frames, whole))
+        by_law, counted = (
+            sum(frame.depth for frame in frames) / len(frames) for frames in (plateau.frames, frame_rates)
+        )
         ops = f"{many(by_law)} {plural_of_op(plateau.stream.op)}"
         text = f"Little's law: rate x latency = {ops} in flight, of {many(counted)} I/Os that were counted"
-        yield Fact("by_law", round(by_law, 1), text, "ios", len(whole))
+        yield Fact("by_law", round(by_law, 1), text, "ios", len(frame_rates))
 
 
 def _before_facts(facts: Facts, plateau: Plateau, *, was_faster: bool) -> Iterator[Fact]:
@@ -343,8 +345,8 @@ def _rate_facts(plateau: Plateau) -> Iterator[Fact]:
         )
     sizes = [frame.bytes / frame.ios for frame in plateau.frames]
     if kind is RateKind.IOS and min(sizes) and max(sizes) / min(sizes) >= 1 + SIZES:
-        least, most = show_size(min(sizes)), show_size(max(sizes))
-        text = f"the size of an I/O changed from {least} to {most}, and the IOPS did not"
+        least, size = show_size(min(sizes)), show_size(max(sizes))
+        text = f"the size of an I/O changed from {least} to {size}, and the IOPS did not"
         yield Fact("size", round(max(sizes)), text, "bytes")
     elif kind is RateKind.BYTES and (varied := variation(plateau.rates(RateKind.IOS))) >= 2 * plateau.variation:
         text = f"the IOPS varied by {varied:.1%}, and the bytes per second did not"

@@ -108,10 +108,10 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
         device for device in facts.devices.values() if device.name in facts.depth_sums and not _is_serial(facts, device)
     ]
     for device in sorted(known, key=lambda device: device.name):
-        found = tuple(_of_device(facts, device, limits))
-        if not found and (newest := _newest(facts, device, limits)) is not None:
-            found = tuple(_of_device(newest, device, limits))
-        yield from found
+        findings = tuple(_of_device(facts, device, limits))
+        if not findings and (newest := _newest(facts, device, limits)) is not None:
+            findings = tuple(_of_device(newest, device, limits))
+        yield from findings
 
 
 def _newest(facts: Facts, device: Device, limits: Thresholds) -> Facts | None:
@@ -272,9 +272,9 @@ def _time_facts(facts: Facts, limited: _LimitedDevice, above: AboveDriver) -> It
         driver, before = spelled(split.driver_us), spelled(split.queue_us)
         text = f"on average an I/O takes {before} above the driver and {driver} in driver and device"
         yield Fact("driver_us", round(split.driver_us), text, "us", split.ios)
-    found = littles_law(facts, name, limited.bound)
-    if found is not None:
-        yield Fact("littles_law", found.sentence, f"Little's law: {found.sentence}")
+    law_check = littles_law(facts, name, limited.bound)
+    if law_check is not None:
+        yield Fact("littles_law", law_check.sentence, f"Little's law: {law_check.sentence}")
 
 
 def _setting_facts(limited: _LimitedDevice) -> Iterator[Fact]:

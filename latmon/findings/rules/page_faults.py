@@ -165,9 +165,9 @@ def _program(facts: Facts, host: str, device: str) -> Program | None:
     faults = _faults_of_programs(facts, host)
     if not faults:
         return None
-    most = max(faults, key=lambda program: faults[program])
-    has_most = faults[most] >= _MOST_OF_FAULTS * sum(faults.values())
-    return most if has_most and _may_read(facts, device, [most]) else None
+    fault = max(faults, key=lambda program: faults[program])
+    has_most = faults[fault] >= _MOST_OF_FAULTS * sum(faults.values())
+    return fault if has_most and _may_read(facts, device, [fault]) else None
 
 
 def _facts(facts: Facts, host: str, faulting: _Faulting, program: Program | None) -> Iterator[Fact]:

@@ -199,14 +199,14 @@ class OutlierDrive:
 
 def drives_of(facts: Facts, names: list[str], op: str, limits: Thresholds) -> dict[str, Drive]:
     """Return the devices with enough I/Os of the op to be compared."""
-    found: dict[str, Drive] = {}
+    drives: dict[str, Drive] = {}
     every = len(facts.blocks) > len(facts.window)  # some may only have I/Os before the window
     for name in names if every else filter(facts.has_io, names):
-        whole = facts.whole(name, op)
-        if whole.count >= max(limits["ios"], RANK):
+        histogram = facts.whole(name, op)
+        if histogram.count >= max(limits["ios"], RANK):
             parts = partial(facts.parts, name, op)
-            found[name] = Drive(parts, counts_of((whole,)), whole.count, mean_bytes(facts, name, op))
-    return found
+            drives[name] = Drive(parts, counts_of((histogram,)), histogram.count, mean_bytes(facts, name, op))
+    return drives
 
 
 def alike(drives: Mapping[str, Drive], most: float) -> Iterator[dict[str, Drive]]:

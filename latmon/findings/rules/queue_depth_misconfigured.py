@@ -95,11 +95,13 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     """Yield one finding per device, and one of the host for settings that many devices share."""
     busy = frozenset(facts.busy)
     wrong_by_device = [
-        found for audited in facts.audited if (found := _wrong_settings(facts, audited, busy, limits["lasting_us"]))
+        wrong_settings
+        for audited in facts.audited
+        if (wrong_settings := _wrong_settings(facts, audited, busy, limits["lasting_us"]))
     ]
     alike: dict[tuple[str, str], list[list[_WrongSetting]]] = {}
-    for found in wrong_by_device:
-        alike.setdefault((found[0].limit.name, found[0].remark.text), []).append(found)
+    for wrong_settings in wrong_by_device:
+        alike.setdefault((wrong_settings[0].limit.name, wrong_settings[0].remark.text), []).append(wrong_settings)
     common: list[list[list[_WrongSetting]]] = []
     for same in alike.values():
         used = [wrong for wrong in same if wrong[0].used]
@@ -126,7 +128,7 @@ def _wrong_settings(facts: Facts, audited: Audited, busy: frozenset[str], lastin
     submission = submission_of(facts.traced, device.name)
     uncounted = done is None and facts.origin.is_imported
     used = bool(done and done.count) or device.name in busy or uncounted
-    found = [
+    wrong_settings = [
         _WrongSetting(
             device,
             setting.limit,
@@ -144,7 +146,7 @@ def _wrong_settings(facts: Facts, audited: Audited, busy: frozenset[str], lastin
         for remark in setting.remarks
         if remark.id in _ABOUT and not remark.note
     ]
-    return sorted(found, key=lambda setting: _ABOUT.index(setting.remark.id))
+    return sorted(wrong_settings, key=lambda setting: _ABOUT.index(setting.remark.id))
 
 
 def _of_host(common: list[list[list[_WrongSetting]]], limits: Thresholds) -> Finding:

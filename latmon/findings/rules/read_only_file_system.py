@@ -114,8 +114,8 @@ def _writer(facts: Facts, device: str) -> _Writer | None:
         return _Writer(written[0], f"wrote most to {device}")
     rows = ((row.process, done.syncs) for row, done in facts[measurements.SYNCS].items() if row.device == device)
     syncs = by_program(rows)
-    most = max(syncs, key=lambda program: sum(syncs[program]), default=None)
-    return None if most is None or not most.name else _Writer(most, f"synced files on {device}")
+    sync = max(syncs, key=lambda program: sum(syncs[program]), default=None)
+    return None if sync is None or not sync.name else _Writer(sync, f"synced files on {device}")
 
 
 def _since(facts: Facts, device: Device) -> Moment | None:

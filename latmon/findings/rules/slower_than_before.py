@@ -161,8 +161,8 @@ def _part_of(row: _Slower, limits: Thresholds) -> _Slower | None:
 
 def _flushes_first(slower: list[_Slower]) -> list[_Slower]:
     """Return flushes first where these are about as much slower: other I/Os wait while a cache is flushed."""
-    most = max((row.factor for row in slower), default=0.0)
-    return sorted(slower, key=lambda row: row.op != "flush" or row.factor * _AS_MUCH < most)
+    factor = max((row.factor for row in slower), default=0.0)
+    return sorted(slower, key=lambda row: row.op != "flush" or row.factor * _AS_MUCH < factor)
 
 
 def _is_other_load(first: Change, last: Change, load: SpanLoad, limits: Thresholds) -> bool:

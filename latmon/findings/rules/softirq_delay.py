@@ -76,12 +76,12 @@ def _waits(slow: SlowIos, limits: Thresholds) -> bool:
 
 def _vector(facts: Facts, device: str) -> _SlowVector | None:
     """Return the device's vector with the longest wait; None where softirqs are not traced."""
-    found = max(
+    completing_softirq = max(
         evidence.completing_softirqs(facts, device), key=lambda pair: pair[1].delay.max_bound or 0, default=None
     )
-    if found is None:
+    if completing_softirq is None:
         return None
-    name, runs = found
+    name, runs = completing_softirq
     cpu = evidence.slowest_cpu(facts, name)
     return _SlowVector(name, runs, cpu, _instead(facts, device, cpu))
 

@@ -107,28 +107,28 @@ def _modes(facts: Facts, device: str, tick_us: float, limits: Thresholds) -> Ite
     waits = facts.traced_stage(_SOFTIRQ, device)
     if facts.origin.is_imported:  # such as the time between two events of a trace
         waits = waits or facts.stage(_SOFTIRQ, device)
-    for stage, found in (("total", total), (_SOFTIRQ, waits)):
-        ios = total.count or found.count
-        counts = dict(found.buckets)
+    for stage, histogram in (("total", total), (_SOFTIRQ, waits)):
+        ios = total.count or histogram.count
+        counts = dict(histogram.buckets)
         for ticks in (1, 2):
             upto = ticks * tick_us
             band = (max(0.0, 1 - limits["below"]) * upto, upto)
-            first, last = bucket_index(int(band[0]), found.bits), bucket_index(int(upto) - 1, found.bits)
+            first, last = bucket_index(int(band[0]), histogram.bits), bucket_index(int(upto) - 1, histogram.bits)
             count = sum(counts.get(index, 0) for index in range(first, last + 1))
             beside = max(counts.get(first - 1, 0), counts.get(last + 1, 0))
             if count < max(1, limits["ios"], limits["share"] * ios) or count < limits["narrow"] * beside:
                 continue
-            exact = _exact(facts, device, stage, found, range(first, last + 1))
+            exact = _exact(facts, device, stage, histogram, range(first, last + 1))
             if exact is None or band[0] <= exact <= band[1]:
-                low, high = bucket_bounds(first, found.bits)[0], bucket_bounds(last, found.bits)[1]
+                low, high = bucket_bounds(first, histogram.bits)[0], bucket_bounds(last, histogram.bits)[1]
                 yield _TickMode(device, stage, ticks, tick_us, low, high, count, ios, exact)
 
 
-def _exact(facts: Facts, device: str, stage: str, found: Histogram, buckets: range) -> float | None:
+def _exact(facts: Facts, device: str, stage: str, histogram: Histogram, buckets: range) -> float | None:
     """Return the mean of the times in the mode: from traced stages, from outliers, else the mean of all in it."""
-    inside = sum(n for index, n in found.buckets if index in buckets)
+    inside = sum(n for index, n in histogram.buckets if index in buckets)
     if stage == "total" and facts.traced_stage("total", device):
-        first, last = (bucket_index(bucket_bounds(at, found.bits)[0]) for at in (buckets.start, buckets.stop))
+        first, last = (bucket_index(bucket_bounds(at, histogram.bits)[0]) for at in (buckets.start, buckets.stop))
         return sum(time_in(facts, device, name, range(first, last)) for name in _STAGES) / inside
     times = [
         us
@@ -138,11 +138,11 @@ def _exact(facts: Facts, device: str, stage: str, found: Histogram, buckets: ran
             if stage == "total"
             else outlier.stages_us.get(stage, 0)
         )
-        and bucket_index(us, found.bits) in buckets
+        and bucket_index(us, histogram.bits) in buckets
     ]
     if times:
         return sum(times) / len(times)
-    return found.mean if inside == found.count else None
+    return histogram.mean if inside == histogram.count else None
 
 
 def _delayed_vector(facts: Facts, mode: _TickMode, limits: Thresholds) -> _DelayedVector | None:

@@ -127,9 +127,9 @@ def _colours(ink: Ink) -> Line:
 
 def _heads(captures: Sequence[Capture], cells: int) -> Line:
     """Return the captures' names and times; a narrow panel has no room for their ends."""
-    whole = _named((each.name, f"{clock(each.start_wall)} to {clock(each.end_wall)}  ") for each in captures)
-    if line_width(whole) < cells:
-        return whole
+    heads = _named((each.name, f"{clock(each.start_wall)} to {clock(each.end_wall)}  ") for each in captures)
+    if line_width(heads) < cells:
+        return heads
     return _named((each.name, f"from {clock(each.start_wall)} ") for each in captures)
 
 
@@ -292,10 +292,10 @@ def _swept(table: SweepTable, ends: tuple[int, int], width: int) -> Iterator[Lin
     columns = _fitting(width - wide - 2)
     beside = width - wide - 3 - _VALUE * len(COLUMNS) - _BAR - 3
     cells = beside if beside >= _BESIDE else width - wide - _BAR - 6
-    most = max(row.values.iops or 0 for row in table.rows)
+    iops = max(row.values.iops or 0 for row in table.rows)
     titles: Line = (Span(f"{'IOPS':<{_BAR}} "), Span(_axis(ends, cells)))
     plots: list[Line] = [
-        (*share_bar((row.values.iops or 0) / (most or 1), _BAR), Span(" "), *_plotted(row, ends, cells))
+        (*share_bar((row.values.iops or 0) / (iops or 1), _BAR), Span(" "), *_plotted(row, ends, cells))
         for row in table.rows
     ]
     yield (Span(f" {output.sweep_title(table)}", "accent"),)

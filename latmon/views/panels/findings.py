@@ -66,7 +66,7 @@ def of_device(view: ViewState, device: str, width: int) -> list[Line]:
 
     It has a heading where panels have frames.
     """
-    finding = next((one for one in view.found.shown if device in (one.device, *one.also)), None)
+    finding = next((finding for finding in view.found.shown if device in (finding.device, *finding.also)), None)
     if finding is None:
         return []
     lines = _in_lines(finding, width, view.found.remarks.get(finding.key))
@@ -158,9 +158,9 @@ def _cut_off(width: int) -> Line:
     return fit((Span("   … "), *more), width)
 
 
-def _named(one: Finding) -> str:
+def _named(finding: Finding) -> str:
     """Return device and title of a finding."""
-    return f"{one.device} {title_of(one.id)}".strip()
+    return f"{finding.device} {title_of(finding.id)}".strip()
 
 
 def listed(
@@ -182,22 +182,25 @@ def listed(
     return [fit(line, width) for line in (*lines, *cut(below, height - len(lines), top, key="PgDn: "))][:height]
 
 
-def evidence(one: Finding, width: int) -> list[Line]:
+def evidence(finding: Finding, width: int) -> list[Line]:
     """Return next steps, the evidence with its sample sizes, and what would refute the finding."""
-    name = (Span(f" {_named(one)}", "strong"), Span(f"  {one.id}{'  next steps' if one.steps else ''}", "dim"))
-    is_copied = any(step.commands for step in one.steps)
+    name = (
+        Span(f" {_named(finding)}", "strong"),
+        Span(f"  {finding.id}{'  next steps' if finding.steps else ''}", "dim"),
+    )
+    is_copied = any(step.commands for step in finding.steps)
     copies = (Span("c", "accent"), Span(" copy a command ", "dim")) if is_copied else ()
-    lines: list[Line] = [heading(name, width, copies), *_steps(one, width), (Span(" evidence", "strong"),)]
-    for fact in one.facts:
+    lines: list[Line] = [heading(name, width, copies), *_steps(finding, width), (Span(" evidence", "strong"),)]
+    for fact in finding.facts:
         lines += _item("- ", sized(fact.text, fact.of), width)
-    lines += [(Span(f" Enter shows it: {where(one)}", "dim"),)]
-    lines += [(Span(" refuted by", "strong"),), *_item("", one.refuted_by, width)]
+    lines += [(Span(f" Enter shows it: {where(finding)}", "dim"),)]
+    lines += [(Span(" refuted by", "strong"),), *_item("", finding.refuted_by, width)]
     return lines
 
 
-def _steps(one: Finding, width: int) -> list[Line]:
+def _steps(finding: Finding, width: int) -> list[Line]:
     lines: list[Line] = []
-    for number, step in enumerate(one.steps, 1):
+    for number, step in enumerate(finding.steps, 1):
         lines += _item(f"{number} ", f"{step.what} (risk: {step.risk})", width)
         lines += [line for command in step.commands for line in _command(command, width)]
     return lines
@@ -205,46 +208,55 @@ def _steps(one: Finding, width: int) -> list[Line]:
 
 def next_steps(view: ViewState, device: str, width: int) -> list[Line]:
     """Return the next steps of the most urgent finding of a device below a title; none without a finding."""
-    one = next((one for one in view.found.shown if device in (one.device, *one.also)), None)
-    steps = _steps(one, width) if one is not None else []
+    finding = next((finding for finding in view.found.shown if device in (finding.device, *finding.also)), None)
+    steps = _steps(finding, width) if finding is not None else []
     keys = (Span("6", "accent"), Span(" evidence ", "dim"))
     return [heading((Span(" next steps", "strong"),), width, keys), *steps] if steps else []
 
 
-def where(one: Finding) -> str:
+def where(finding: Finding) -> str:
     """Return the screen, device and region that Enter shows."""
-    shown = one.where
+    shown = finding.where
     low, high = (None if us is None else duration(us) for us in (shown.low_us, shown.high_us))
     region = f"{low} to {high}" if low and high else f"{low} and more" if low else f"up to {high}" if high else ""
     return ", ".join(one for one in (screen_title(shown.screen), shown.device, shown.op, region) if one)
 
 
-def _head(found: CurrentFindings, width: int) -> Line:
-    now, kept, over = len(found.lasting), len(found.kept), len(found.over)
+def _head(current_findings: CurrentFindings, width: int) -> Line:
+    now, kept, over = len(current_findings.lasting), len(current_findings.kept), len(current_findings.over)
     sentences = [f"{count(now) if now else 'none'} now"]
     sentences += [f"{count(many)} {word}" for many, word in ((kept, "kept"), (over, "earlier")) if many]
-    left = (Span(" findings", "strong"), Span(f"  {', '.join(sentences)}" if found.evaluated else ""))
-    if not found.evaluated:
+    left = (Span(" findings", "strong"), Span(f"  {', '.join(sentences)}" if current_findings.evaluated else ""))
+    if not current_findings.evaluated:
         return heading(left, width)
-    right = f"{_evaluated(found)} evaluated over the last {span(round(found.span_us, -6))} "
-    if found.behind_us:
-        right = f"evaluated up to {clock(found.until_wall)}, {span(round(found.behind_us, -6))} behind "
+    right = f"{_evaluated(current_findings)} evaluated over the last {span(round(current_findings.span_us, -6))} "
+    if current_findings.behind_us:
+        behind = span(round(current_findings.behind_us, -6))
+        right = f"evaluated up to {clock(current_findings.until_wall)}, {behind} behind "
     return heading(left, width, (Span(right, "dim"),))
 
 
-def _evaluated(found: CurrentFindings) -> str:
+def _evaluated(current_findings: CurrentFindings) -> str:
     """Return the number of rules that have their inputs, of all: "3 of 12 rules"."""
-    lacking = len({*found.broken, *(rule for some in found.not_evaluated.values() for rule in some)})
-    return f"{found.rules - lacking} of {found.rules} rules" if lacking else f"{found.rules} rules"
+    lacking = len(
+        {*current_findings.broken, *(rule for some in current_findings.not_evaluated.values() for rule in some)}
+    )
+    return (
+        f"{current_findings.rules - lacking} of {current_findings.rules} rules"
+        if lacking
+        else f"{current_findings.rules} rules"
+    )
 
 
-def _rows(found: CurrentFindings, at: int, width: int, room: int) -> list[Line]:
+def _rows(current_findings: CurrentFindings, at: int, width: int, room: int) -> list[Line]:
     """Return the entries that fit; where not all fit in full length, only the selected one is in full length."""
-    entries = [_entry(found, i, width, selected=i == at, whole=True) for i in range(len(found.all))]
-    targets = [Target(EPISODE, key_of(episode)) for episode in found.all]
+    entries = [
+        _entry(current_findings, i, width, selected=i == at, whole=True) for i in range(len(current_findings.all))
+    ]
+    targets = [Target(EPISODE, key_of(episode)) for episode in current_findings.all]
     if sum(map(len, entries)) > room:
         entries = [
-            _cut(one, room) if i == at else _entry(found, i, width, selected=False, whole=False)
+            _cut(one, room) if i == at else _entry(current_findings, i, width, selected=False, whole=False)
             for i, one in enumerate(entries)
         ]
     shown = around(len(entries), at, len(entries))
@@ -262,11 +274,11 @@ def _cut(entry: list[Line], room: int) -> list[Line]:
     return entry if len(entry) <= room else [*entry[: room - 1], (*entry[room - 1], Span(" …", "dim"))]
 
 
-def _entry(found: CurrentFindings, i: int, width: int, *, selected: bool, whole: bool) -> list[Line]:
+def _entry(current_findings: CurrentFindings, i: int, width: int, *, selected: bool, whole: bool) -> list[Line]:
     """Return sign, device, title, severity, time and id; the sentence below, or beside it where there is no room."""
-    one, lasts = found.all[i], i < len(found.lasting)
-    now, role = found.evidence_of(one), "text" if lasts else "dim"
-    ended = kept_text(one) if one in found.kept else _from_to(found, one)
+    episode, lasts = current_findings.all[i], i < len(current_findings.lasting)
+    now, role = current_findings.evidence_of(episode), "text" if lasts else "dim"
+    ended = kept_text(episode) if episode in current_findings.kept else _from_to(current_findings, episode)
     mark = Span("▸" if selected else " ", "accent")
     sign = Span(f"{SIGNS[now.severity]} ", ROLES[now.severity] if lasts else "dim")
     name = Span(_named(now), "strong" if lasts else "dim")
@@ -274,8 +286,8 @@ def _entry(found: CurrentFindings, i: int, width: int, *, selected: bool, whole:
         line: Line = (mark, sign, name, Span(f"  {now.severity} {ended}", "dim"))
         fits = line_width(line) + 2 + len(now.id) <= width
         return [(*line, Span(f"  {now.id}  {_summary(now)}", "dim"))] if fits else [line]
-    when, rule = _times_and_ids(found, width)[i] if lasts else (ended, "")
-    gap = " " * max(_name_cells(found) - cell_len(name.text), 0) * lasts
+    when, rule = _times_and_ids(current_findings, width)[i] if lasts else (ended, "")
+    gap = " " * max(_name_cells(current_findings) - cell_len(name.text), 0) * lasts
     head: Line = (mark, sign, name, Span(f"{gap}  {now.severity} {when}", role))
     head = (*head, Span(f"{rule:>{width - line_width(head) - 1}}" if rule else "", "dim"))
     head = highlighted(head) if selected else head
@@ -284,23 +296,26 @@ def _entry(found: CurrentFindings, i: int, width: int, *, selected: bool, whole:
     return [head, *((Span(f"{_INDENT}{text}", role),) for text in wrap(_summary(now), width - 6))]
 
 
-def _name_cells(found: CurrentFindings) -> int:
+def _name_cells(current_findings: CurrentFindings) -> int:
     """Return the cells of the longest device and title of the findings of now."""
-    return max((cell_len(_named(one.last)) for one in found.lasting), default=0)
+    return max((cell_len(_named(episode.last)) for episode in current_findings.lasting), default=0)
 
 
-def _times_and_ids(found: CurrentFindings, width: int) -> list[tuple[str, str]]:
+def _times_and_ids(current_findings: CurrentFindings, width: int) -> list[tuple[str, str]]:
     """Return when each finding of now began, and its id: in the longest form that fits for all.
 
     The id is left out first, since it is also in the heading of the evidence.
     """
-    long = [_since(found, one) for one in found.lasting]
-    brief = [_brief(found, one) for one in found.lasting]
-    ids = [one.last.id for one in found.lasting]
-    room = width - len(_INDENT) - _name_cells(found) - 3
+    long = [_since(current_findings, episode) for episode in current_findings.lasting]
+    brief = [_brief(current_findings, episode) for episode in current_findings.lasting]
+    ids = [episode.last.id for episode in current_findings.lasting]
+    room = width - len(_INDENT) - _name_cells(current_findings) - 3
     for whens, rules in ((long, ids), (brief, ids), (long, [""] * len(ids))):
-        some = zip(found.lasting, whens, rules, strict=True)
-        if all(len(f"{one.last.severity} {when}") + (2 + len(rule)) * bool(rule) <= room for one, when, rule in some):
+        some = zip(current_findings.lasting, whens, rules, strict=True)
+        if all(
+            len(f"{episode.last.severity} {when}") + (2 + len(rule)) * bool(rule) <= room
+            for episode, when, rule in some
+        ):
             return list(zip(whens, rules, strict=True))
     return [(when, "") for when in brief]
 
@@ -311,19 +326,19 @@ def _brief(found: CurrentFindings, one: Episode) -> str:
     return f"since {'≤' if found.before(one) else ''}{clock(one.begin_wall)}{nth}"
 
 
-def _since(found: CurrentFindings, one: Episode) -> str:
-    again = f", {again_text(one)}" if one.repeats else ""
-    return f"since {clock(one.begin_wall)}{' or before' if found.before(one) else ''}{again}"
+def _since(current_findings: CurrentFindings, episode: Episode) -> str:
+    again = f", {again_text(episode)}" if episode.repeats else ""
+    return f"since {clock(episode.begin_wall)}{' or before' if current_findings.before(episode) else ''}{again}"
 
 
-def _from_to(found: CurrentFindings, one: Episode) -> str:
-    before = "before " if found.before(one) else ""
-    return f"{before}{clock(one.begin_wall)} to {clock(one.end_wall)}"
+def _from_to(current_findings: CurrentFindings, episode: Episode) -> str:
+    before = "before " if current_findings.before(episode) else ""
+    return f"{before}{clock(episode.begin_wall)} to {clock(episode.end_wall)}"
 
 
-def _summary(one: Finding) -> str:
+def _summary(finding: Finding) -> str:
     """Return the sentence without its device."""
-    return one.summary.removeprefix(f"{one.device}: ") if one.device else one.summary
+    return finding.summary.removeprefix(f"{finding.device}: ") if finding.device else finding.summary
 
 
 def _item(sign: str, text: str, width: int) -> list[Line]:
@@ -351,19 +366,19 @@ def findings_panel(view: ViewState, width: int, room: int) -> list[Line]:
     """Return the list and the evidence of the selected finding."""
     if view.origin is None or not view.history.window.frames:
         return empty_panel(no_rows(view), width, room)
-    found = view.found
-    at = finding_position(found, view.selection.finding)
-    return listed(found, at, width, room, top=view.selection.top, why=tuple(_why(view)))
+    current_findings = view.found
+    at = finding_position(current_findings, view.selection.finding)
+    return listed(current_findings, at, width, room, top=view.selection.top, why=tuple(_why(view)))
 
 
-def key_of(one: Episode) -> FindingKey:
+def key_of(episode: Episode) -> FindingKey:
     """Return the key by which a finding stays selected when others come."""
-    return (*one.key, one.begin_us)
+    return (*episode.key, episode.begin_us)
 
 
 def finding_position(found: CurrentFindings, key: FindingKey | None) -> int:
     """Return the selected row; else that of another episode of the same finding, else the first."""
-    keys = [key_of(one) for one in found.all]
+    keys = [key_of(episode) for episode in found.all]
     if key in keys:
         return keys.index(key)
     return next((i for i, one in enumerate(keys) if key is not None and one[:2] == key[:2]), 0)
@@ -371,14 +386,14 @@ def finding_position(found: CurrentFindings, key: FindingKey | None) -> int:
 
 def _why(view: ViewState) -> Iterator[str]:
     """Yield why there is no finding, and which rules were not evaluated."""
-    found = view.found
-    if found.failed:
-        yield f"Not evaluated: {found.failed}."
+    current_findings = view.found
+    if current_findings.failed:
+        yield f"Not evaluated: {current_findings.failed}."
         return
-    if found.coming:
-        yield f"evaluating the minute before: {found.share:.0%}"
+    if current_findings.coming:
+        yield f"evaluating the minute before: {current_findings.share:.0%}"
         return
-    if not found.evaluated:
+    if not current_findings.evaluated:
         by_exporters = view.origin is not None and view.origin.backend == "prometheus"
         yield (
             "the exporters evaluate the rules; the line below has their findings"
@@ -386,22 +401,22 @@ def _why(view: ViewState) -> Iterator[str]:
             else "nothing is evaluated yet: rules are evaluated every 5 s, over the last minute"
         )
         return
-    yield _nothing_now(found)
+    yield _nothing_now(current_findings)
     devices = len(view.history.devices())
-    yield f"{_evaluated(found)} evaluated for {count(devices)} device{'s' * (devices != 1)}."
-    for kind, rules in found.not_evaluated.items():
+    yield f"{_evaluated(current_findings)} evaluated for {count(devices)} device{'s' * (devices != 1)}."
+    for kind, rules in current_findings.not_evaluated.items():
         yield f"Not evaluated: {', '.join(rules)}: {_missing(view, kind)}."
-    for rule, words in found.broken.items():
+    for rule, words in current_findings.broken.items():
         yield f"Not evaluated: {rule}: {words}."
 
 
-def _nothing_now(found: CurrentFindings) -> str:
+def _nothing_now(current_findings: CurrentFindings) -> str:
     """Return that no rule has a finding now; with ended findings below it, when the latest of them was found."""
-    if found.ended:
-        latest = max(episode.end_wall for episode in found.ended)
+    if current_findings.ended:
+        latest = max(episode.end_wall for episode in current_findings.ended)
         return f"No finding now; the latest below was found at {clock(latest)}."
-    so_far = "" if found.span_us >= _WHOLE_US else ", all that was captured by now"
-    return f"No finding in the last {span(round(found.span_us, -6))}{so_far}."
+    so_far = "" if current_findings.span_us >= _WHOLE_US else ", all that was captured by now"
+    return f"No finding in the last {span(round(current_findings.span_us, -6))}{so_far}."
 
 
 def current_first(found: CurrentFindings, key: FindingKey | None) -> FindingKey | None:

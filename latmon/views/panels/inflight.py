@@ -290,7 +290,7 @@ def no_ages(view: ViewState) -> str:
     if last is None or not last.outstanding:
         return "not known: I/Os in flight are not counted here"
     names = {d.name for d in shown(history.store.devices.values(), view.selection)}
-    known = {name: one.known for name, one in last.outstanding.items() if name in names}
+    known = {name: outstanding.known for name, outstanding in last.outstanding.items() if name in names}
     busy = {name for name, n in known.items() if n}
     now = {name: n for name, n in known.items() if not is_volume(history.store.devices.get(name), busy)}
     count_now, others = sum(now.values()), any(one.device not in names for one in history.ages.oldest)
@@ -333,11 +333,11 @@ def _of_no_age(view: ViewState, now: Mapping[str, int]) -> str:
     followed = sum(n for name, n in unknown.items() if ages.is_followed(name))
     if followed == sum(unknown.values()):
         return f"up to {followed} of them may have begun before the probe; none of the others is older than 0.5 s"
-    rest = sum(unknown.values()) - followed
+    remainder = sum(unknown.values()) - followed
     blind = [name for name in unknown if not ages.is_followed(name)]
     why = _no_probe(view) if ages.probe is None else f"no probe follows {'it' if len(blind) == 1 else 'them'}"
     least = "Of a device that completes nothing, the time since then is known"
-    return f"{rest} of unknown age on {listed(blind)}: {why}. {least}"
+    return f"{remainder} of unknown age on {listed(blind)}: {why}. {least}"
 
 
 def no_more(view: ViewState, device: str) -> str:

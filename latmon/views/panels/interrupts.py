@@ -85,27 +85,29 @@ class Vector:
 
 def vectors(softirqs: Mapping[SoftirqCpu, SoftirqRuns], seconds: float) -> tuple[Vector, ...]:
     """Return the vectors, the one with the most time of late runs first, then the one with the longest delay."""
-    found = [_softirq_vector(name, runs, softirqs, seconds) for name, runs in by_vector(softirqs).items()]
-    return tuple(sorted(found, key=lambda v: (-time_from(v.delay, LATE_US), -(v.delay.max_bound or 0), v.name)))
+    vectors = [_softirq_vector(name, runs, softirqs, seconds) for name, runs in by_vector(softirqs).items()]
+    return tuple(sorted(vectors, key=lambda v: (-time_from(v.delay, LATE_US), -(v.delay.max_bound or 0), v.name)))
 
 
-def matrix(some: Sequence[Vector], selected: int, size: tuple[int, int], ink: Ink, *, first_cpu: int = 0) -> list[Line]:
+def matrix(
+    vectors: Sequence[Vector], selected: int, size: tuple[int, int], ink: Ink, *, first_cpu: int = 0
+) -> list[Line]:
     """Return titles and a row per vector; at the right a number per CPU from `first_cpu` on, or a glyph where many."""
     cells, height = size
-    cpus = sorted({cpu for v in some for cpu in v.p99_us})
+    cpus = sorted({cpu for v in vectors for cpu in v.p99_us})
     numbered = len(cpus) <= _NUMBERED
     beside = len(cpus) * (_CELL + 1) if numbered else _GLYPHS
     placed: Placed[Vector] = layout(_fields(numbered=numbered), cells - beside if cells >= _WIDE else cells)
     used = width(heads(placed))
     room = cells - used
     shown, each = _cpus(cpus, first_cpu, room)
-    seen = around(len(some), selected, height - 1)
+    seen = around(len(vectors), selected, height - 1)
     lines = [(*heads(placed, above=seen.start), *_titles(shown, cpus, each))]
     for i in seen:
-        line = (*row(placed, some[i], selected=i == selected), *_softirq_row(some[i], shown, each, ink))
-        line = line if is_late(some[i].delay) else dimmed(line)
+        line = (*row(placed, vectors[i], selected=i == selected), *_softirq_row(vectors[i], shown, each, ink))
+        line = line if is_late(vectors[i].delay) else dimmed(line)
         line = fit(highlighted(line) if i == selected else line, cells)
-        lines.append(targeted(line, Target(ROW, ("softirqs", some[i].name))))
+        lines.append(targeted(line, Target(ROW, ("softirqs", vectors[i].name))))
     return [fit(line, cells) for line in lines][:height]
 
 
@@ -173,17 +175,20 @@ def _titles(shown: Sequence[int], cpus: Sequence[int], each: int) -> Line:
     return (Span(more if len(more) <= len(shown) * each + _CELL else f"{shown[0]}-{shown[-1]}", "dim"),)
 
 
-def _softirq_row(one: Vector, shown: Sequence[int], each: int, ink: Ink) -> Line:
+def _softirq_row(vector: Vector, shown: Sequence[int], each: int, ink: Ink) -> Line:
     """Return the p99 of each CPU, in a number or a glyph of `each` cells."""
     if each == _NUMBER:
-        longest = max(one.p99_us.values(), default=0)
-        worst = longest if longest > min(one.p99_us.values(), default=0) else -1
+        longest = max(vector.p99_us.values(), default=0)
+        worst = longest if longest > min(vector.p99_us.values(), default=0) else -1
         return tuple(
-            Span(f"{bound(us, one.delay.max) if us is not None else '':>{_CELL}} ", "strong" if us == worst else "text")
-            for us in (one.p99_us.get(cpu) for cpu in shown)
+            Span(
+                f"{bound(us, vector.delay.max) if us is not None else '':>{_CELL}} ",
+                "strong" if us == worst else "text",
+            )
+            for us in (vector.p99_us.get(cpu) for cpu in shown)
         )
     gap = (Span(" "),) if each > 1 else ()
-    glyphs = (_glyph(one.p99_us.get(cpu), ink) for cpu in shown)
+    glyphs = (_glyph(vector.p99_us.get(cpu), ink) for cpu in shown)
     return tuple(span for glyph, role in glyphs for span in (Span(glyph * max(each - 1, 1), role), *gap))
 
 
@@ -220,13 +225,13 @@ class HandlerRow:
 
 def handler_rows(handlers: Mapping[Handler, HandlerRuns], seconds: float) -> tuple[HandlerRow, ...]:
     """Return the handlers: shared vectors first, by their waiting time; on a vector the culprit, then the busiest."""
-    found = [_handler_row(handler, runs, seconds) for handler, runs in handlers.items()]
+    handler_rows = [_handler_row(handler, runs, seconds) for handler, runs in handlers.items()]
     waited: dict[int, float] = {}
-    for one in found:
-        waited[one.vector] = waited.get(one.vector, 0.0) + one.waited_us
+    for handler_row in handler_rows:
+        waited[handler_row.vector] = waited.get(handler_row.vector, 0.0) + handler_row.waited_us
     return tuple(
         sorted(
-            found,
+            handler_rows,
             key=lambda r: (
                 not r.runs.shared_with,
                 -waited[r.vector],
@@ -246,27 +251,31 @@ def _handler_row(handler: Handler, runs: HandlerRuns, seconds: float) -> Handler
     return HandlerRow(handler, runs, runs.run.count * per, not_handled, runs.before_us * per)
 
 
-def _is_harmless(one: HandlerRow) -> bool:
+def _is_harmless(handler_row: HandlerRow) -> bool:
     """Return whether a handler neither ran for long nor waited, and handles what it is called for."""
-    return not is_late(one.runs.run) and one.waited_us < LATE_US and not one.is_mostly_not_handled
+    return (
+        not is_late(handler_row.runs.run) and handler_row.waited_us < LATE_US and not handler_row.is_mostly_not_handled
+    )
 
 
-def _is_prompt(one: Wakeups) -> bool:
-    return not is_late(one.delay)
+def _is_prompt(wakeups: Wakeups) -> bool:
+    return not is_late(wakeups.delay)
 
 
-def _not_handled(one: HandlerRow, cells: int) -> Line:
-    return (Span(f"{part_text(one.not_handled):>{cells}}", "bad" if one.is_mostly_not_handled else "text"),)
+def _not_handled(handler_row: HandlerRow, cells: int) -> Line:
+    return (
+        Span(f"{part_text(handler_row.not_handled):>{cells}}", "bad" if handler_row.is_mostly_not_handled else "text"),
+    )
 
 
-def _device(one: HandlerRow, _cells: int) -> str:
+def _device(handler_row: HandlerRow, _cells: int) -> str:
     """Return a PCI address without the domain that hosts with one domain have; then it has seven cells."""
-    return one.runs.device.removeprefix("0000:") or UNKNOWN
+    return handler_row.runs.device.removeprefix("0000:") or UNKNOWN
 
 
-def _cpus_of(one: HandlerRow, cells: int) -> str:
+def _cpus_of(handler_row: HandlerRow, cells: int) -> str:
     """Return the CPUs that the vector interrupts, and where they fit those that it may interrupt."""
-    effective, allowed = one.runs.effective_affinity, one.runs.affinity
+    effective, allowed = handler_row.runs.effective_affinity, handler_row.runs.affinity
     if not effective or effective == allowed:
         return effective or allowed or UNKNOWN
     both = f"{effective} of {allowed}"
@@ -315,9 +324,9 @@ def wakeup_rows(threads: Iterable[Wakeups]) -> tuple[Wakeups, ...]:
     )
 
 
-def policy(one: Wakeups) -> str:
+def policy(wakeups: Wakeups) -> str:
     """Return the priority as an administrator sets it: `fifo 50`, `nice -20`."""
-    thread = one.thread
+    thread = wakeups.thread
     if thread.policy in ("fifo", "rr"):
         return f"{thread.policy} {_REAL_TIME - 1 - thread.priority}"
     if thread.policy in ("", "deadline"):
@@ -327,14 +336,14 @@ def policy(one: Wakeups) -> str:
     return f"{name} {nice}" if thread.priority >= _REAL_TIME else f"{thread.policy}"
 
 
-def _instead(one: Wakeups, cells: int) -> str:
+def _instead(wakeups: Wakeups, cells: int) -> str:
     """Return the threads that ran instead with their times; without times, after which threads it ran how often.
 
     Those that don't fit are counted.
     """
-    after = "" if one.ran_us or not one.instead else "after "
-    most_first = sorted(one.weights.items(), key=lambda item: -item[1])
-    words = [f"{name} {duration(n) if one.ran_us else f'x{whole(n)}'}" for name, n in most_first]
+    after = "" if wakeups.ran_us or not wakeups.instead else "after "
+    most_first = sorted(wakeups.weights.items(), key=lambda item: -item[1])
+    words = [f"{name} {duration(n) if wakeups.ran_us else f'x{whole(n)}'}" for name, n in most_first]
     several = (after + ", ".join(words[:many]) for many in range(len(words), 0, -1))
     counted = (text if not left else f"{text} +{left}" for left, text in enumerate(several))
     return next((text for text in counted if len(text) <= cells), after + words[0] if words else "")
@@ -358,12 +367,12 @@ _LOOPS = "permanent loops"
 """Note at a queue whose threads run endless tasks: it has no latency."""
 
 
-def _rate(one: TaskqSum) -> str:
-    return UNKNOWN if one.last.loops or one.per_second is None else rate(one.per_second)
+def _rate(taskq_sum: TaskqSum) -> str:
+    return UNKNOWN if taskq_sum.last.loops or taskq_sum.per_second is None else rate(taskq_sum.per_second)
 
 
-def _mean(one: TaskqSum) -> str:
-    return UNKNOWN if one.last.loops else duration(one.mean_us)
+def _mean(taskq_sum: TaskqSum) -> str:
+    return UNKNOWN if taskq_sum.last.loops else duration(taskq_sum.mean_us)
 
 
 _TASKQ_FIELDS: tuple[Field[TaskqSum], ...] = (
@@ -702,7 +711,7 @@ def _delays(view: ViewState, vector: str, width: int, room: int) -> list[Line]:
         origin_us=history.origin_us,
     )
     seen_us = timeline.columns[-1].mono_us if timeline.columns else 0
-    for frame in delay_frames([one for one in history.on_demand.delays if one[0] > seen_us], last):
+    for frame in delay_frames([delay for delay in history.on_demand.delays if delay[0] > seen_us], last):
         sweep.advance(frame)
     timeline.note(history.moments())
     delay = next((v.delay for v in tables(view).vectors if v.name == vector), EMPTY)

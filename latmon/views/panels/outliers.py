@@ -93,13 +93,13 @@ class Listing:
         parts = [f"{count(limited)} left out by the rate limit"] if limited else []
         return ", ".join([*parts, *([f"{count(missing - limited)} not logged"] if missing > limited else [])])
 
-    def find(self, one: Outlier | None) -> int:
+    def find(self, outlier: Outlier | None) -> int:
         """Return the row of an outlier; the first row when it is gone."""
-        if one is None:
+        if outlier is None:
             return 0
         # comparing values whole would take 6 ms for 10,000 rows
-        near = (i for i, r in enumerate(self.rows) if r.outlier.mono_us == one.mono_us)
-        return next((i for i in near if self.rows[i].outlier == one), 0)
+        near = (i for i, r in enumerate(self.rows) if r.outlier.mono_us == outlier.mono_us)
+        return next((i for i in near if self.rows[i].outlier == outlier), 0)
 
 
 def listing(
@@ -134,7 +134,7 @@ def outliers(shown: Listing, selected: int, width: int, height: int, ink: Ink, *
     listed = [shown.rows[i].outlier for i in seen]
     letters = [*legend(_stages(shown, seen), width, ink), *_included(shown, seen, width)]
     if any(field.title == "op" and cells < _op_words(shown.rows) for field, cells in placed):
-        letters += op_legend([(one.op, one.flags) for one in listed], width)
+        letters += op_legend([(outlier.op, outlier.flags) for outlier in listed], width)
     letters = letters if len(letters) < height - _HEAD - 2 else []
     some = around(len(shown.rows), at, height - _HEAD - len(letters))
     orders = {title: order for order, title in _SORTED.items()}
@@ -146,9 +146,9 @@ def outliers(shown: Listing, selected: int, width: int, height: int, ink: Ink, *
     return [fit(line, width) for line in (*lines, *letters)][:height]
 
 
-def key_of(one: Outlier) -> Hashable:
+def key_of(outlier: Outlier) -> Hashable:
     """Return what identifies an outlier in a list."""
-    return one.device, one.op, one.mono_us, one.total_us, one.sector
+    return outlier.device, outlier.op, outlier.mono_us, outlier.total_us, outlier.sector
 
 
 def no_outliers(
@@ -188,9 +188,9 @@ def _older(waiting: Sequence[Aged], limit_us: int) -> str:
     return words if older else ""
 
 
-def op_letters(one: Outlier) -> str:
+def op_letters(outlier: Outlier) -> str:
     """Return the op's letter, then a letter per flag, as in the kernel's traces: WSM."""
-    return letters(one.op, one.flags)
+    return letters(outlier.op, outlier.flags)
 
 
 def letters(op: str, flags: Iterable[str]) -> str:
@@ -200,7 +200,7 @@ def letters(op: str, flags: Iterable[str]) -> str:
 
 def _op_words(rows: Sequence[Folded]) -> int:
     """Return the cells from which on ops and flags are words."""
-    return min(max(len(_in_words(one)) for one in rows), _WORDS)
+    return min(max(len(_in_words(folded)) for folded in rows), _WORDS)
 
 
 def op_legend(ops: Sequence[tuple[str, Iterable[str]]], width: int) -> list[Line]:
@@ -216,17 +216,17 @@ OWN = "own: "
 """Prefix of a process of latmon or its probe tool."""
 
 
-def issuer(one: Outlier) -> str:
+def issuer(outlier: Outlier) -> str:
     """Return comm/pid of the process that issued it, as far as that is known, and whether it is latmon's own."""
-    own = OWN if one.own else ""
-    if one.pid is None:
-        return f"{own}{one.comm}" if one.comm else UNKNOWN
-    return f"{own}{one.comm}/{one.pid}" if one.comm else f"{own}pid {one.pid}"
+    own = OWN if outlier.own else ""
+    if outlier.pid is None:
+        return f"{own}{outlier.comm}" if outlier.comm else UNKNOWN
+    return f"{own}{outlier.comm}/{outlier.pid}" if outlier.comm else f"{own}pid {outlier.pid}"
 
 
-def parts_of(one: Outlier) -> Mapping[str, float]:
+def parts_of(outlier: Outlier) -> Mapping[str, float]:
     """Return the time of each stage by its column name, and the unaccounted time."""
-    return {name: us for name, us in sum_of(one).parts.items() if us > 0}
+    return {name: us for name, us in sum_of(outlier).parts.items() if us > 0}
 
 
 def _head(shown: Listing, width: int) -> Line:
@@ -272,14 +272,14 @@ _LONG = 16
 
 def _fields(rows: Sequence[Folded], ink: Ink) -> list[Field[Folded]]:
     """Return the columns: the device's is as wide as the longest name, and repeats have one where there are some."""
-    name = min(max([7, *(len(one.outlier.device) for one in rows)]), _LONG)
+    name = min(max([7, *(len(folded.outlier.device) for folded in rows)]), _LONG)
     taken = min(name - 7, 5)
     """Cells that the issuer loses to a long device name."""
     repeats: Field[Folded] = Field("", 4, lambda f, _: f"x{whole(f.repeats)}" if f.repeats > 1 else "", role="accent")
 
-    any_failed = any(one.outlier.status for one in rows)
+    any_failed = any(folded.outlier.status for folded in rows)
     slow_part = "part, status" if any_failed else "slow part"
-    words = min(max(len(_in_words(one)) for one in rows), _ALL_WORDS)
+    words = min(max(len(_in_words(folded)) for folded in rows), _ALL_WORDS)
     words_from = _op_words(rows)
 
     def op(f: Folded, cells: int) -> str:
@@ -302,7 +302,7 @@ def _fields(rows: Sequence[Folded], ink: Ink) -> list[Field[Folded]]:
         Field("at issue", 8, lambda f, _: _whole(f.outlier.outstanding_at_issue), rank=3),
         Field("overtaken by", 12, lambda f, _: _whole(f.outlier.overtaken_by), rank=2),
         Field("sector", 15, lambda f, _: _thousands(f.outlier.sector), rank=3),
-        *([repeats] if any(one.repeats > 1 for one in rows) else []),
+        *([repeats] if any(folded.repeats > 1 for folded in rows) else []),
     ]
 
 
@@ -400,7 +400,7 @@ class Section(NamedTuple):
 
 
 def waterfall(
-    one: Outlier,
+    outlier: Outlier,
     width: int,
     height: int,
     ink: Ink,
@@ -417,33 +417,37 @@ def waterfall(
     `repeats`: number of I/Os in the row; `near`: neighbours in time; `unknown`: why some of them may not be known;
     `top`: first line; `recorded`: of a recording; `p50_us`: that of its device.
     """
-    above = _headlines(one, repeats, width, p50_us)
-    beside = _near_lines(one, near, width, ink, unknown)
+    above = _headlines(outlier, repeats, width, p50_us)
+    beside = _near_lines(outlier, near, width, ink, unknown)
     room = max(height - len(above) - min(len(beside), _NEAR_LINES), 0)
-    several = _drawn(one, width, ink, recorded=recorded)
+    several = _drawn(outlier, width, ink, recorded=recorded)
     drawn = next((lines for lines in several if len(lines) <= room), several[-1])
     return cut([fit(line, width) for line in (*above, *drawn, *beside)], height, top, key="PgDn: ")
 
 
-def _drawn(one: Outlier, width: int, ink: Ink, *, recorded: bool) -> list[list[Line]]:
+def _drawn(outlier: Outlier, width: int, ink: Ink, *, recorded: bool) -> list[list[Line]]:
     """Return the drawings of the stages, the longest one first."""
-    some = pieces(one)
-    sentences = [(wait.stage, wait_lines(one, wait, width)) for wait in one.waits]
+    some = pieces(outlier)
+    sentences = [(wait.stage, wait_lines(outlier, wait, width)) for wait in outlier.waits]
     if not any(p.stage != UNACCOUNTED for p in some):
         return [
-            [BLANK, *paragraph(_untraced(one, recorded=recorded), width), *(t for _, lines in sentences for t in lines)]
+            [
+                BLANK,
+                *paragraph(_untraced(outlier, recorded=recorded), width),
+                *(t for _, lines in sentences for t in lines),
+            ]
         ]
-    whole_time = Section(0, one.total_us, width - _NAME - _TIME - _PERCENT - 5)
-    rows = {p.stage: _stage(one, p, whole_time, ink) for p in some}
+    whole_time = Section(0, outlier.total_us, width - _NAME - _TIME - _PERCENT - 5)
+    rows = {p.stage: _stage(outlier, p, whole_time, ink) for p in some}
     is_drawn = whole_time.cells >= _MIN_BAR
     ruler = _scaled(whole_time, "waterfall", "to scale", width, note=_READ) if is_drawn else [BLANK]
-    total = _sum(one, width)
-    enlarged = _enlarged(one, some, whole_time, width, ink)
-    waits = _waiting_threads(one, whole_time, width, ink) if width >= _ROOMY else []
+    total = _sum(outlier, width)
+    enlarged = _enlarged(outlier, some, whole_time, width, ink)
+    waits = _waiting_threads(outlier, whole_time, width, ink) if width >= _ROOMY else []
     drawn = [line for p in some for line in rows[p.stage]]
     worded = [line for p in some for line in (*rows[p.stage], *_of(p.stage, sentences))]
-    rest = [line for stage, lines in sentences if stage not in rows for line in lines]
-    plain: list[Line] = [*ruler, *worded, total, *rest]
+    remaining_lines = [line for stage, lines in sentences if stage not in rows for line in lines]
+    plain: list[Line] = [*ruler, *worded, total, *remaining_lines]
     several = [[*ruler, *drawn, total, *enlarged, *waits]] if waits else []
     return [*several, *([[*plain, *enlarged]] if enlarged else []), plain]
 
@@ -452,23 +456,23 @@ def _of(stage: str, sentences: Sequence[tuple[str, list[Line]]]) -> list[Line]:
     return [line for of, lines in sentences if of == stage for line in lines]
 
 
-def _enlarged(one: Outlier, some: Sequence[Piece], whole_time: Section, width: int, ink: Ink) -> list[Line]:
+def _enlarged(outlier: Outlier, pieces: Sequence[Piece], whole_time: Section, width: int, ink: Ink) -> list[Line]:
     """Return the short stages on that side of the longest one where they take more time, in a scale of their own."""
-    longest = max(some, key=lambda p: p.us)
-    before, after = longest.begin_us, one.total_us - longest.begin_us - longest.us
+    longest = max(pieces, key=lambda p: p.us)
+    before, after = longest.begin_us, outlier.total_us - longest.begin_us - longest.us
     length = _length(max(before, after) * _LONGER)
     is_first = before >= after
-    shorter = [p for p in some if p.us and p is not longest and (p.begin_us < longest.begin_us) == is_first]
-    hidden = [p for p in shorter if p.us * whole_time.cells < 2 * one.total_us]
-    if whole_time.cells < _MIN_BAR or not hidden or length * _LEAST_FACTOR > one.total_us:
+    shorter = [p for p in pieces if p.us and p is not longest and (p.begin_us < longest.begin_us) == is_first]
+    hidden = [p for p in shorter if p.us * whole_time.cells < 2 * outlier.total_us]
+    if whole_time.cells < _MIN_BAR or not hidden or length * _LEAST_FACTOR > outlier.total_us:
         return []
-    begin_us = 0 if is_first else one.total_us - length
+    begin_us = 0 if is_first else outlier.total_us - length
     section = Section(begin_us, begin_us + length, whole_time.cells)
-    times = one.total_us / length
+    times = outlier.total_us / length
     caption = f"{'first' if is_first else 'last'} {spelled(length)}"
     ruler = _scaled(section, caption, f"{_rounded(times)}x larger", width)
     drawn = [*shorter, longest] if is_first else [longest, *shorter]
-    return [*ruler, *(line for p in drawn for line in _stage(one, p, section, ink, brief=True))]
+    return [*ruler, *(line for p in drawn for line in _stage(outlier, p, section, ink, brief=True))]
 
 
 def _rounded(times: float) -> str:
@@ -507,18 +511,18 @@ def _times_of(section: Section, before: int) -> Line:
     return (Span(" " * before + text, "dim"),)
 
 
-def _waiting_threads(one: Outlier, whole_time: Section, width: int, ink: Ink) -> list[Line]:
+def _waiting_threads(outlier: Outlier, whole_time: Section, width: int, ink: Ink) -> list[Line]:
     """Return for each thread that was woken a bar of its wait to scale, the thread that had its CPU, and the times."""
     before = _NAME + _TIME + 2
     lines: list[Line] = []
-    for wait in one.waits:
-        lines.append((Span(f"{cell(f' {_thread(wait)}', before)} "), *_wait_bar(one, wait, whole_time, ink)))
+    for wait in outlier.waits:
+        lines.append((Span(f"{cell(f' {_thread(wait)}', before)} "), *_wait_bar(outlier, wait, whole_time, ink)))
         had = _had_cpu(wait)
         lines.append(
             (
                 Span(f"{cell(f' {wait.instead}', before)} "),
                 Span(had, "bad"),
-                Span(f"{'  ' if had else ''}{_woken(one, wait)}", "dim"),
+                Span(f"{'  ' if had else ''}{_woken(outlier, wait)}", "dim"),
             )
         )
     return [*_scaled(whole_time, "CPU meanwhile", "to scale", width), *lines] if lines else []
@@ -533,11 +537,11 @@ def _had_cpu(wait: Wait) -> str:
     return f"had its CPU{span_if_part(wait.ran_us, wait.delay_us) or ' until then'}"
 
 
-def _wait_bar(one: Outlier, wait: Wait, whole_time: Section, ink: Ink) -> Line:
+def _wait_bar(outlier: Outlier, wait: Wait, whole_time: Section, ink: Ink) -> Line:
     """Return the time from a wake-up until the thread ran, and from there the rest of its stage."""
-    woken_us = wait.woken_us - one.mono_us
+    woken_us = wait.woken_us - outlier.mono_us
     ran_us = woken_us + wait.delay_us
-    ends = [p.begin_us + p.us for p in pieces(one) if p.stage == wait.stage]
+    ends = [p.begin_us + p.us for p in pieces(outlier) if p.stage == wait.stage]
     begin, ran = whole_time.at(woken_us), whole_time.at(ran_us)
     begin = min(begin, whole_time.cells - 1)
     wide = max(ran - begin, 1)
@@ -547,72 +551,83 @@ def _wait_bar(one: Outlier, wait: Wait, whole_time: Section, ink: Ink) -> Line:
     return (Span(" " * begin), Span(inside, "dim"), Span(_fill(ink) * after, role(wait.stage, ink)))
 
 
-def neighbours(one: Outlier, others: Iterable[Outlier]) -> tuple[Outlier, ...]:
+def neighbours(outlier: Outlier, others: Iterable[Outlier]) -> tuple[Outlier, ...]:
     """Return the host's other outliers in flight at the same time, in the order of their begin; 64 at most.
 
     Those that share its device, a thread or the CPU of its completion come before others.
     """
-    end = one.mono_us + one.total_us
-    found = [o for o in others if o != one and o.mono_us <= end and o.mono_us + o.total_us >= one.mono_us]
-    found.sort(key=lambda o: (not (o.device == one.device or _same_thread(one, o) or _same_cpu(one, o)), o.mono_us))
-    return tuple(sorted(found[:_NEAR], key=lambda o: o.mono_us))
+    end = outlier.mono_us + outlier.total_us
+    outliers = [o for o in others if o != outlier and o.mono_us <= end and o.mono_us + o.total_us >= outlier.mono_us]
+    outliers.sort(
+        key=lambda o: (not (o.device == outlier.device or _same_thread(outlier, o) or _same_cpu(outlier, o)), o.mono_us)
+    )
+    return tuple(sorted(outliers[:_NEAR], key=lambda o: o.mono_us))
 
 
-def _same_thread(one: Outlier, other: Outlier) -> bool:
+def _same_thread(outlier: Outlier, other: Outlier) -> bool:
     """Return whether both waited for the same thread."""
-    return bool(_threads(one) & _threads(other))
+    return bool(_threads(outlier) & _threads(other))
 
 
-def _same_cpu(one: Outlier, other: Outlier) -> bool:
+def _same_cpu(outlier: Outlier, other: Outlier) -> bool:
     """Return whether both were completed on one CPU, as those of one interrupt are."""
-    return one.cpu_complete is not None and one.cpu_complete == other.cpu_complete
+    return outlier.cpu_complete is not None and outlier.cpu_complete == other.cpu_complete
 
 
-def pieces(one: Outlier) -> tuple[Piece, ...]:
+def pieces(outlier: Outlier) -> tuple[Piece, ...]:
     """Return the stages end to end; unaccounted time is put before the waiter's resume, its place isn't known."""
     known = [p for p in PARTS if p not in ("resume", UNACCOUNTED)]
-    order = [*known, *(s for s in one.stages_us if s not in PARTS), UNACCOUNTED, "resume"]
-    times = {**one.stages_us, UNACCOUNTED: one.unaccounted_us}
-    found, at = [], 0
+    order = [*known, *(s for s in outlier.stages_us if s not in PARTS), UNACCOUNTED, "resume"]
+    times = {**outlier.stages_us, UNACCOUNTED: outlier.unaccounted_us}
+    pieces, at = [], 0
     for stage in order:
         if stage in times:
-            found.append(Piece(stage, at, times[stage], placed=stage != UNACCOUNTED))
+            pieces.append(Piece(stage, at, times[stage], placed=stage != UNACCOUNTED))
             at += times[stage]
-    return tuple(found)
+    return tuple(pieces)
 
 
-def sum_of(one: Outlier) -> StageSum:
+def sum_of(outlier: Outlier) -> StageSum:
     """Return the sum of an outlier's stages."""
-    return stage_sum(one.stages_us, one.includes, one.unaccounted_us, one.total_us)
+    return stage_sum(outlier.stages_us, outlier.includes, outlier.unaccounted_us, outlier.total_us)
 
 
-def _headlines(one: Outlier, repeats: int, width: int, p50_us: int | None = None) -> list[Line]:
+def _headlines(outlier: Outlier, repeats: int, width: int, p50_us: int | None = None) -> list[Line]:
     """Return the facts of an I/O: in two columns with labels where there is room."""
-    unknown = "the block layer sends flushes itself" if one.op == "flush" else "issuer not known"
-    process = unknown if issuer(one) == UNKNOWN else issuer(one)
-    what = [one.device, " ".join((one.op, *one.flags))]
-    what += [show_size(one.bytes)] if one.bytes is not None else []
+    unknown = "the block layer sends flushes itself" if outlier.op == "flush" else "issuer not known"
+    process = unknown if issuer(outlier) == UNKNOWN else issuer(outlier)
+    what = [outlier.device, " ".join((outlier.op, *outlier.flags))]
+    what += [show_size(outlier.bytes)] if outlier.bytes is not None else []
     many = [f"x{repeats:,}"] if repeats > 1 else []
-    total = f"{exact(one.total_us)} {until(one.stages_us)}"
-    times = _times(one, p50_us)
+    total = f"{exact(outlier.total_us)} {until(outlier.stages_us)}"
+    times = _times(outlier, p50_us)
     if width >= _ROOMY:
-        head = heading((Span("  ".join([f" {moment(one.wall)}", *what, *many]), "strong"),), width)
-        return [head, *_two_columns(_facts(one, total, times), _others(one, process), width), *_cause(one, width)]
+        head = heading((Span("  ".join([f" {moment(outlier.wall)}", *what, *many]), "strong"),), width)
+        return [
+            head,
+            *_two_columns(_facts(outlier, total, times), _others(outlier, process), width),
+            *_cause(outlier, width),
+        ]
     what += [process, *many]
-    failed = [f"failed: {one.status}"] if one.status else []
-    facts = [f"total {total}", *failed, *([times] if times else []), *_cpus(one)]
-    facts += [f"sector {one.sector:,}"] if one.sector is not None else []
-    facts += [f"{one.outstanding_at_issue:,} in flight at issue"] if one.outstanding_at_issue is not None else []
-    facts += [f"overtaken by {one.overtaken_by:,}"] if one.overtaken_by is not None else []
-    facts += [f"path: {one.path}"] if one.path else []
-    first, *rest = _joined([moment(one.wall), *what], width + 1 - ends(width))
+    failed = [f"failed: {outlier.status}"] if outlier.status else []
+    facts = [f"total {total}", *failed, *([times] if times else []), *_cpus(outlier)]
+    facts += [f"sector {outlier.sector:,}"] if outlier.sector is not None else []
+    facts += (
+        [f"{outlier.outstanding_at_issue:,} in flight at issue"] if outlier.outstanding_at_issue is not None else []
+    )
+    facts += [f"overtaken by {outlier.overtaken_by:,}"] if outlier.overtaken_by is not None else []
+    facts += [f"path: {outlier.path}"] if outlier.path else []
+    first, *rest = _joined([moment(outlier.wall), *what], width + 1 - ends(width))
     spans: list[Line] = [heading((Span(first, "strong"),), width), *((Span(text, "strong"),) for text in rest)]
     return spans + [(Span(text),) for text in _joined(facts, width)]
 
 
 def _two_columns(left: Sequence[LabelledFact], right: Sequence[LabelledFact], width: int) -> list[Line]:
     """Return facts beside each other; the left ones get more than half of the width where the right ones leave it."""
-    lefts, rights = ([(Span(f" {one.label:<{_LABEL}}", "dim"), *one.value) for one in some] for some in (left, right))
+    lefts, rights = (
+        [(Span(f" {labelled_fact.label:<{_LABEL}}", "dim"), *labelled_fact.value) for labelled_fact in labelled_facts]
+        for labelled_facts in (left, right)
+    )
     longest, other = (max((line_width(line) for line in lines), default=0) + 1 for lines in (lefts, rights))
     half = max(width // 2, min(longest, width - other))
     return [(*fit(first, half), *second) for first, second in zip_longest(lefts, rights, fillvalue=())]
@@ -625,14 +640,14 @@ class LabelledFact(NamedTuple):
     value: Line
 
 
-def _facts(one: Outlier, total: str, times: str) -> list[LabelledFact]:
+def _facts(outlier: Outlier, total: str, times: str) -> list[LabelledFact]:
     """Return its total, and the facts of its issue and its path."""
-    cpu = [f"on CPU {one.cpu_issue}"] if one.cpu_issue is not None else []
-    cpu += [f"{one.outstanding_at_issue:,} in flight"] if one.outstanding_at_issue is not None else []
+    cpu = [f"on CPU {outlier.cpu_issue}"] if outlier.cpu_issue is not None else []
+    cpu += [f"{outlier.outstanding_at_issue:,} in flight"] if outlier.outstanding_at_issue is not None else []
     facts = {
         "issued": ", ".join(cpu),
-        "place": "" if one.sector is None else f"sector {one.sector:,}",
-        "path": one.path,
+        "place": "" if outlier.sector is None else f"sector {outlier.sector:,}",
+        "path": outlier.path,
     }
     more = (Span(f"  {times}", "bad"),) if times else ()
     return [
@@ -641,20 +656,20 @@ def _facts(one: Outlier, total: str, times: str) -> list[LabelledFact]:
     ]
 
 
-def _others(one: Outlier, process: str) -> list[LabelledFact]:
+def _others(outlier: Outlier, process: str) -> list[LabelledFact]:
     """Return the process, and the facts of its completion."""
     facts = {
-        "status": one.status and f"failed: {one.status}",
+        "status": outlier.status and f"failed: {outlier.status}",
         "process": process,
-        "completed": "" if one.cpu_complete is None else f"on CPU {one.cpu_complete}",
-        "overtaken by": "" if one.overtaken_by is None else f"{one.overtaken_by:,} I/Os issued later",
+        "completed": "" if outlier.cpu_complete is None else f"on CPU {outlier.cpu_complete}",
+        "overtaken by": "" if outlier.overtaken_by is None else f"{outlier.overtaken_by:,} I/Os issued later",
     }
     return [LabelledFact(name, (Span(text),)) for name, text in facts.items() if text]
 
 
-def _cause(one: Outlier, width: int) -> list[Line]:
+def _cause(outlier: Outlier, width: int) -> list[Line]:
     """Return the wait of a thread for its CPU that took most of the time."""
-    late = next((w for w in one.waits if w.instead and w.delay_us * 2 >= one.total_us), None)
+    late = next((w for w in outlier.waits if w.instead and w.delay_us * 2 >= outlier.total_us), None)
     if late is None:
         return []
     text = f"{_thread(late)} was woken and ran {exact(late.delay_us)} later, after {late.instead}"
@@ -668,15 +683,15 @@ def _cause(one: Outlier, width: int) -> list[Line]:
     ]
 
 
-def _times(one: Outlier, p50_us: int | None) -> str:
+def _times(outlier: Outlier, p50_us: int | None) -> str:
     """Return by how many times it is longer than the p50 of its device; empty where that is less than twice."""
-    times = one.total_us / p50_us if p50_us else 0.0
-    return f"{_rounded(times)} x the p50 of {one.device}" if times >= _TWICE else ""
+    times = outlier.total_us / p50_us if p50_us else 0.0
+    return f"{_rounded(times)} x the p50 of {outlier.device}" if times >= _TWICE else ""
 
 
-def _cpus(one: Outlier) -> list[str]:
-    issued = f"issued on CPU {one.cpu_issue}" if one.cpu_issue is not None else ""
-    done = f"completed on CPU {one.cpu_complete}" if one.cpu_complete is not None else ""
+def _cpus(outlier: Outlier) -> list[str]:
+    issued = f"issued on CPU {outlier.cpu_issue}" if outlier.cpu_issue is not None else ""
+    done = f"completed on CPU {outlier.cpu_complete}" if outlier.cpu_complete is not None else ""
     return [", ".join(t for t in (issued, done) if t)] if issued or done else []
 
 
@@ -692,10 +707,10 @@ def _joined(words: Sequence[str], width: int) -> list[str]:
     return lines
 
 
-def _stage(one: Outlier, piece: Piece, section: Section, ink: Ink, *, brief: bool = False) -> list[Line]:
+def _stage(outlier: Outlier, piece: Piece, section: Section, ink: Ink, *, brief: bool = False) -> list[Line]:
     """Return a stage with its bar in a section, and what it includes. `brief`: the bar alone, for a second drawing."""
-    share = piece.us / one.total_us if one.total_us else 0.0
-    inside = one.includes.get(piece.stage, ())
+    share = piece.us / outlier.total_us if outlier.total_us else 0.0
+    inside = outlier.includes.get(piece.stage, ())
     name, bold = called(piece.stage, inside).column, "strong" if share >= _MOST_OF_IT else ""
     letter = Span(f" {LETTERS.get(name, ' ')} ", letter_role(name, ink))
     left = (
@@ -707,8 +722,8 @@ def _stage(one: Outlier, piece: Piece, section: Section, ink: Ink, *, brief: boo
     line = (*left, *bar, Span(f" {_percent(share):>{_PERCENT}}", bold or "dim"))
     room = max(section.cells + _TIME + _PERCENT + 2, _MIN_BAR)
     caption = wrap(explained(piece.stage, inside), room) if inside and not brief else []
-    if piece.stage == "hba" and WORKER not in one.stages_us and share >= _MOST_OF_IT and not brief:
-        caption += wrap(thread_sentence(one.device, stage=name), room)
+    if piece.stage == "hba" and WORKER not in outlier.stages_us and share >= _MOST_OF_IT and not brief:
+        caption += wrap(thread_sentence(outlier.device, stage=name), room)
     return [line, *((Span(f"{'':{_NAME + 2}}{text}", "dim"),) for text in caption)]
 
 
@@ -759,65 +774,68 @@ def _thread(wait: Wait) -> str:
     return f"{wait.thread}{'' if pid is None else f'/{pid}'} (prio {wait.priority})"
 
 
-def _sum(one: Outlier, width: int) -> Line:
+def _sum(outlier: Outlier, width: int) -> Line:
     """Return the sum beside the total, and its parts where they fit."""
-    found = sum_of(one)
+    found = sum_of(outlier)
     left = (Span(f" {'sum':<{_NAME}} ", "dim"), Span(f"{exact(found.whole):>{_TIME}}", "dim"))
     off = off_total(found.missing)
     if off:
         return (*left, Span(f"  {off}", "bad"))
-    parts = " + ".join(f"{piece.us:,}" for piece in pieces(one))
+    parts = " + ".join(f"{piece.us:,}" for piece in pieces(outlier))
     exactly = f"  = total: {parts} = {found.whole:,} us"
     return (*left, Span(exactly if line_width(left) + len(exactly) <= width else "  = total", "dim"))
 
 
-def _untraced(one: Outlier, *, recorded: bool) -> str:
-    if one.unaccounted_us and one.path:
-        return f"stages not known: its path could not be followed ({one.path})"
+def _untraced(outlier: Outlier, *, recorded: bool) -> str:
+    if outlier.unaccounted_us and outlier.path:
+        return f"stages not known: its path could not be followed ({outlier.path})"
     text = "stages were not traced then: the tracer was off, or traced a sample"
     return text if recorded else f"{text}; S or --stages all traces the next ones"
 
 
-def _near_lines(one: Outlier, near: Sequence[Outlier], width: int, ink: Ink, unknown: str) -> list[Line]:
+def _near_lines(outlier: Outlier, near: Sequence[Outlier], width: int, ink: Ink, unknown: str) -> list[Line]:
     if not near:
         sentences = ("no other outlier of any device at the same time", unknown)
         return [BLANK, *paragraph("; ".join(text for text in sentences if text), width, "dim")]
-    words = _near_words(one, near)
+    words = _near_words(outlier, near)
     name = (Span(" at the same time", "strong"), Span(f"  {words.replace(' at the same time', '')}", "dim"))
     is_headed = width >= _ROOMY and line_width(name) + ends(width) <= width
     lines = [heading(name, width)] if is_headed else [BLANK, *paragraph(words, width)]
-    begin, end = min(o.mono_us for o in (one, *near)), max(o.mono_us + o.total_us for o in (one, *near))
+    begin, end = min(o.mono_us for o in (outlier, *near)), max(o.mono_us + o.total_us for o in (outlier, *near))
     names = _WHO if width < _ROOMY else _WIDE_WHO
-    left = line_width(_near_name(one, "", names))
+    left = line_width(_near_name(outlier, "", names))
     room = width - left - 1
     if room < _MIN_BAR:
-        return lines + [_near_name(o, _who(one, o), names) for o in near]
-    lines.append(_near_axis(begin - one.mono_us, end - one.mono_us, left, room))
-    drawn = [("this one", one, "text"), *((_who(one, o), o, "dim") for o in near)]
+        return lines + [_near_name(o, _who(outlier, o), names) for o in near]
+    lines.append(_near_axis(begin - outlier.mono_us, end - outlier.mono_us, left, room))
+    drawn = [("this one", outlier, "text"), *((_who(outlier, o), o, "dim") for o in near)]
     return lines + [
         (*_near_name(o, who, names), *_near_bar(o, (begin, end), room, ink, role)) for who, o, role in drawn
     ]
 
 
-def _near_words(one: Outlier, near: Sequence[Outlier]) -> str:
+def _near_words(outlier: Outlier, near: Sequence[Outlier]) -> str:
     """Return how many others there were at the same time, where, and what they share with this one."""
     others = "1 other" if len(near) == 1 else f"{len(near)}{' and more' if len(near) == _NEAR else ''} others"
-    here, elsewhere = (sum(o.device == one.device for o in near), sorted({o.device for o in near} - {one.device}))
+    here, elsewhere = (
+        sum(o.device == outlier.device for o in near),
+        sorted({o.device for o in near} - {outlier.device}),
+    )
     named = elsewhere[0] if len(elsewhere) == 1 else f"{len(elsewhere)} other devices"
-    where = f" on {one.device}" if not elsewhere else f" on {named}" if not here else ""
+    where = f" on {outlier.device}" if not elsewhere else f" on {named}" if not here else ""
     parts = [f"{others}{where} at the same time"]
     if elsewhere and here:
-        parts.append(f"{here:,} on {one.device} and {len(near) - here:,} on {named}")
-    threads, cpus = (sum(same(one, o) for o in near) for same in (_same_thread, _same_cpu))
+        parts.append(f"{here:,} on {outlier.device} and {len(near) - here:,} on {named}")
+    threads, cpus = (sum(same(outlier, o) for o in near) for same in (_same_thread, _same_cpu))
     parts += [f"{threads:,} waited for the same thread"] if threads else []
     if cpus and elsewhere:
-        parts.append(f"{cpus:,} completed on CPU {one.cpu_complete} too")
+        parts.append(f"{cpus:,} completed on CPU {outlier.cpu_complete} too")
     return ", ".join(parts)
 
 
-def _who(one: Outlier, other: Outlier) -> str:
+def _who(outlier: Outlier, other: Outlier) -> str:
     """Return the process of another outlier, after its device where that is another one."""
-    return issuer(other) if other.device == one.device else f"{other.device} {issuer(other)}"
+    return issuer(other) if other.device == outlier.device else f"{other.device} {issuer(other)}"
 
 
 def _near_axis(from_us: int, to_us: int, left: int, room: int) -> Line:
@@ -839,8 +857,8 @@ def _near_bar(other: Outlier, ends: tuple[int, int], room: int, ink: Ink, role: 
     return (Span(" " * at), Span(fill * length, role), Span(" " * (room - at - length)))
 
 
-def _threads(one: Outlier) -> set[int]:
-    return {wait.pid for wait in one.waits}
+def _threads(outlier: Outlier) -> set[int]:
+    return {wait.pid for wait in outlier.waits}
 
 
 def log(view: ViewState) -> Listing:
@@ -851,7 +869,7 @@ def log(view: ViewState) -> Listing:
     suppressed = on_demand.suppressed
     if region is not None:  # of its device; the rate limit is one for all
         is_logged = _wanted(replace(view, selection=replace(selection, region=None)), names)
-        logged = sum(one.repeats for one in view.history.folded if is_logged(one.outlier))
+        logged = sum(folded.repeats for folded in view.history.folded if is_logged(folded.outlier))
         suppressed = 0 if _limit_above(view) else min(suppressed, max(above - logged, 0))
     return listing(
         view.history.folded,
@@ -884,16 +902,16 @@ def _limit_above(view: ViewState) -> int:
 def _devices(view: ViewState) -> set[str]:
     """Return the devices whose outliers are listed: the region's, else those that pass the filter."""
     region = view.selection.region
-    names = {one.name for one in shown(view.history.store.devices.values(), view.selection)}
+    names = {device.name for device in shown(view.history.store.devices.values(), view.selection)}
     return names if region is None else names & {region.device}
 
 
-def outlier_position(rows: Listing, one: Outlier | None) -> int:
+def outlier_position(rows: Listing, outlier: Outlier | None) -> int:
     """Return the row of an outlier; where another one represents its row now, the nearest in time."""
-    at = rows.find(one)
-    if one is None or not rows.rows or rows.rows[at].outlier == one:
+    at = rows.find(outlier)
+    if outlier is None or not rows.rows or rows.rows[at].outlier == outlier:
         return at
-    others = [(r.outlier.device != one.device, abs(r.outlier.mono_us - one.mono_us)) for r in rows.rows]
+    others = [(r.outlier.device != outlier.device, abs(r.outlier.mono_us - outlier.mono_us)) for r in rows.rows]
     return others.index(min(others))
 
 
@@ -944,35 +962,35 @@ def _waiting(view: ViewState) -> list[Aged]:
 def _opened(view: ViewState, rows: Listing, at: int, width: int, room: int) -> list[Line]:
     """Return the waterfall of the opened outlier; it stays open when the window no longer includes it."""
     row = rows.rows[at] if rows.rows else None
-    one = view.selection.outlier or rows.rows[at].outlier
-    repeats = row.repeats if row is not None and row.outlier == one else 1
+    outlier = view.selection.outlier or rows.rows[at].outlier
+    repeats = row.repeats if row is not None and row.outlier == outlier else 1
     history = view.history
     # the window may have moved on; an I/O in flight when this one began is logged when it completes
-    near = neighbours(one, history.store.on_demand.outliers(one.mono_us - 1, history.until_us))
-    found = of_device(view, one.device, width) if room >= _WITH_FINDING else []
+    near = neighbours(outlier, history.store.on_demand.outliers(outlier.mono_us - 1, history.until_us))
+    found = of_device(view, outlier.device, width) if room >= _WITH_FINDING else []
     lines = waterfall(
-        one,
+        outlier,
         width,
         room - len(found) - (bool(found) and not view.framed),
         view.ink,
         repeats=repeats,
         near=near,
-        unknown=_unknown_neighbours(one, history),
+        unknown=_unknown_neighbours(outlier, history),
         top=view.selection.top,
         recorded=view.recorded,
-        p50_us=history.window.latency(one.device, OPS).quantile(0.5),
+        p50_us=history.window.latency(outlier.device, OPS).quantile(0.5),
     )
     if not found:
         return lines
-    steps = next_steps(view, one.device, width)
+    steps = next_steps(view, outlier.device, width)
     lines = [*lines, *([] if view.framed else [BLANK]), *found]
     return [*lines, BLANK, *steps] if steps and len(lines) + 1 + len(steps) <= room else lines
 
 
-def _unknown_neighbours(one: Outlier, history: History) -> str:
+def _unknown_neighbours(outlier: Outlier, history: History) -> str:
     """Return why not all outliers at the time of this one are known; empty where they are."""
     first, log = history.store.frames[0], history.store.on_demand
-    if one.mono_us < max(first.mono_us - first.dt_us, log.cut_us):
+    if outlier.mono_us < max(first.mono_us - first.dt_us, log.cut_us):
         return "older ones are not in memory"
     left_out = history.on_demand.suppressed
     outliers = f"{count(left_out)} outlier{'s' * (left_out != 1)}"
@@ -982,8 +1000,8 @@ def _unknown_neighbours(one: Outlier, history: History) -> str:
 def _wanted(view: ViewState, names: set[str]) -> Callable[[Outlier], bool]:
     ops, region = frozenset(view.selection.ops), view.selection.region
 
-    def wanted(one: Outlier) -> bool:
-        return one.device in names and one.op in ops and (region is None or region.holds(one))
+    def wanted(outlier: Outlier) -> bool:
+        return outlier.device in names and outlier.op in ops and (region is None or region.holds(outlier))
 
     return wanted
 

@@ -86,7 +86,7 @@ def order(
         return cut([fit((Span(" no issues were recorded", "dim"),), width)], height)
     passes = overtaken(issues)
     verdict = paragraph(summary(lba_order(issues), scheduler), width, "strong")
-    below = [_axis(issues, width, by_time=by_time), _legend(ink, {one.op for one in issues}, any(passes))]
+    below = [_axis(issues, width, by_time=by_time), _legend(ink, {issue.op for issue in issues}, any(passes))]
     listed = _most_overtaken(issues, passes)
     room = height - len(verdict) - len(below)
     if room < _LEAST_ROWS:
@@ -106,12 +106,14 @@ def marks(issues: Sequence[Issue], passes: Sequence[int], grid: tuple[int, int],
     The first and last issue, the lowest and the highest LBA lie on the edges. `passes`: I/Os that overtook each issue.
     """
     low, high = _range(issues)
-    across = [one.mono_us - issues[0].mono_us for one in issues] if by_time else list(range(len(issues)))
+    across = [issue.mono_us - issues[0].mono_us for issue in issues] if by_time else list(range(len(issues)))
     wide, tall = max(across[-1], 1), max(high - low, 1)
     columns, rows = grid
     return [
-        IssueMark(min(x * columns // (wide + 1), columns - 1), (high - one.sector) * (rows - 1) // tall, one.op, n > 0)
-        for one, x, n in zip(issues, across, passes, strict=True)
+        IssueMark(
+            min(x * columns // (wide + 1), columns - 1), (high - issue.sector) * (rows - 1) // tall, issue.op, n > 0
+        )
+        for issue, x, n in zip(issues, across, passes, strict=True)
     ]
 
 
@@ -123,8 +125,8 @@ def _plot(
         return []
     parts = 2 if ink.coloured else 1
     cells: dict[tuple[int, int], list[IssueMark]] = {}
-    for one in marks(issues, passes, (columns, rows * parts), by_time=by_time):
-        cells.setdefault((one.x, one.y // parts), []).append(one)
+    for mark in marks(issues, passes, (columns, rows * parts), by_time=by_time):
+        cells.setdefault((mark.x, mark.y // parts), []).append(mark)
     low, high = _range(issues)
     labels = {0: rounded(high), rows - 1: rounded(low)}
     return [
@@ -136,15 +138,15 @@ def _plot(
     ]
 
 
-def _glyph(some: Sequence[IssueMark], parts: int, ink: Ink) -> tuple[str, str]:
+def _glyph(issue_marks: Sequence[IssueMark], parts: int, ink: Ink) -> tuple[str, str]:
     """Return (glyph, role) of a cell; an overtaken issue in it determines the role."""
-    if not some:
+    if not issue_marks:
         return " ", "text"
-    one = next((mark for mark in some if mark.overtaken), some[0])
+    issue_mark = next((mark for mark in issue_marks if mark.overtaken), issue_marks[0])
     if not ink.coloured:
-        return _letter(one.op, overtaken=one.overtaken), "strong" if one.overtaken else "text"
-    halves = {mark.y % parts for mark in some}
-    return _HALVES[0 in halves, 1 in halves], "bad" if one.overtaken else _ROLES.get(one.op, "dim")
+        return _letter(issue_mark.op, overtaken=issue_mark.overtaken), "strong" if issue_mark.overtaken else "text"
+    halves = {mark.y % parts for mark in issue_marks}
+    return _HALVES[0 in halves, 1 in halves], "bad" if issue_mark.overtaken else _ROLES.get(issue_mark.op, "dim")
 
 
 def _letter(op: str, *, overtaken: bool) -> str:
@@ -192,7 +194,7 @@ def _most_overtaken(issues: Sequence[Issue], passes: Sequence[int]) -> list[Line
 
 
 def _range(issues: Sequence[Issue]) -> tuple[int, int]:
-    return min(one.sector for one in issues), max(one.sector for one in issues)
+    return min(issue.sector for issue in issues), max(issue.sector for issue in issues)
 
 
 _NAME, _LONG_NAME, _VALUE, _SOURCE = 16, 28, 13, 22
@@ -216,24 +218,24 @@ def limits_table(
     title = heading((Span(" limits", "strong"), Span("  as configured, beside what was seen", "dim")), width)
     if not rows:
         return [title, *empty_panel(why, width, height - 1)][:height]
-    at = next((i for i, one in enumerate(rows) if one.device == selected), 0)
+    at = next((i for i, audited in enumerate(rows) if audited.device == selected), 0)
     settings = _settings(rows[at], width)
     devices = min(len(rows) + 1, max(height - 2 - len(settings), _LEAST))
     lines = [
         title,
-        *table(_FIELDS, rows, at, (width, devices), why=why, target_of=lambda one: Target(DEVICE, one.device)),
+        *table(_FIELDS, rows, at, (width, devices), why=why, target_of=lambda audited: Target(DEVICE, audited.device)),
     ]
     left = height - len(lines) - 1
     return [fit(line, width) for line in (*lines, BLANK, *cut(settings, left, top, key="PgDn: "))][:height]
 
 
-def _settings(one: Audited, width: int) -> list[Line]:
+def _settings(audited: Audited, width: int) -> list[Line]:
     """Return the remarks on a device, then each of its settings with its remarks."""
-    lines: list[Line] = [heading((Span(f" {one.device} settings", "strong"),), width)]
-    for remark in one.remarks:
+    lines: list[Line] = [heading((Span(f" {audited.device} settings", "strong"),), width)]
+    for remark in audited.remarks:
         lines += _remark(remark, width, 1)
-    cells = max((len(setting.limit.name) for setting in one.settings), default=0)
-    for setting in sorted(one.settings, key=_rank):
+    cells = max((len(setting.limit.name) for setting in audited.settings), default=0)
+    for setting in sorted(audited.settings, key=_rank):
         lines += _setting(setting, width, min(max(cells, _NAME), _LONG_NAME))
     return lines
 
@@ -269,17 +271,17 @@ def _number(value: int | None) -> str:
 
 
 def _value(name: str) -> Field[Audited]:
-    def make(one: Audited, _cells: int) -> str:
-        found = next((s.limit.value for s in one.settings if s.limit.name == name), None)
+    def make(audited: Audited, _cells: int) -> str:
+        found = next((s.limit.value for s in audited.settings if s.limit.name == name), None)
         return UNKNOWN if found is None else whole(found) if isinstance(found, int) else found
 
     return Field(_TITLES.get(name, name), max(len(_TITLES.get(name, name)), 5), make, rank=2)
 
 
-def _off(one: Audited, cells: int) -> Line:
-    notes = sum(remark.note for s in one.settings for remark in s.remarks)
-    if one.off:
-        words = [*dict.fromkeys(remark.id.replace("ceiling", "limit").replace("-", " ") for remark in one.off)]
+def _off(audited: Audited, cells: int) -> Line:
+    notes = sum(remark.note for s in audited.settings for remark in s.remarks)
+    if audited.off:
+        words = [*dict.fromkeys(remark.id.replace("ceiling", "limit").replace("-", " ") for remark in audited.off)]
         text = f"! {', '.join(words)}"
         return (Span(text if len(text) <= cells else f"! {words[0]} +{len(words) - 1}", "bad"),)
     return (Span(f"{notes} note{'s' * (notes != 1)}" if notes else "nothing off", "dim"),)
@@ -304,14 +306,14 @@ def audited(view: ViewState) -> tuple[Audited, ...]:
     """Return the limits of the devices that pass the filter: those with a remark first, each in the table's order."""
     history = view.history
     devices = [s.device for s in view.subjects()]
-    order = [one.name for one in devices]
+    order = [device.name for device in devices]
 
     def make() -> tuple[Audited, ...]:
-        counted = {d.name: found.depths for d in devices if (found := history.depth_sum(d.name, brief=True))}
+        counted = {d.name: depth_sum.depths for d in devices if (depth_sum := history.depth_sum(d.name, brief=True))}
         waiting = _waiting(history, [name for name, depths in counted.items() if not depths.queued])
         settings = view.origin.settings if view.origin else {}
         rows = audit(devices, counted, waiting=waiting, settings=settings)
-        return tuple(sorted(rows, key=lambda one: (not one.off, order.index(one.device))))
+        return tuple(sorted(rows, key=lambda audited: (not audited.off, order.index(audited.device))))
 
     return history.made(("audit", *order), make)
 
@@ -321,7 +323,7 @@ def _waiting(history: History, names: Iterable[str]) -> dict[str, float | None]:
     if not history.any_traced:
         return {}
     window, table = history.window, history.on_demand.traced.histograms
-    done = {name: sum(one.count for op in COUNTED if (one := window.completed(name, op))) for name in names}
+    done = {name: sum(completed.count for op in COUNTED if (completed := window.completed(name, op))) for name in names}
     return {name: mean_waiting(table, name, n, window.covered_us) for name, n in done.items()}
 
 
@@ -611,13 +613,15 @@ def outstanding(
     """
     head = gauge_lines(shown, cells)
     left = height - len(head)
-    found = shown.columns
-    if found is None:
+    depth_columns = shown.columns
+    if depth_columns is None:
         text = paragraph(shown.why, cells, margin=2)
         return cut([*ages(cells, max(left - len(text), 0)), *head, *text], height)
-    most = shown.depths.highest if shown.depths else 0
-    listed, chart, map_ = _line_shares(left, age_lines, _rows(found, most, shown.bound), _least(found, shown.bound))
-    bars = depth_bars(found, shown.bound, cells, chart, ink, most=most, over=shown.over)
+    highest = shown.depths.highest if shown.depths else 0
+    listed, chart, map_ = _line_shares(
+        left, age_lines, _rows(depth_columns, highest, shown.bound), _least(depth_columns, shown.bound)
+    )
+    bars = depth_bars(depth_columns, shown.bound, cells, chart, ink, most=highest, over=shown.over)
     in_flight = ages(cells, listed)
     map_ += (chart - len(bars) + listed - len(in_flight)) * (map_ > 0)
     lines = [*in_flight, *head, *bars]
@@ -678,20 +682,20 @@ def _gauge(shown: DepthView, cells: int) -> Line:
         (*brief, source),
         brief,
     ]
-    return heading(next((one for one in several if width(one) + ends(cells) <= cells), several[-1]), cells)
+    return heading(next((spans for spans in several if width(spans) + ends(cells) <= cells), several[-1]), cells)
 
 
-def _in_words(shown: DepthView, found: DepthColumns, cells: int) -> Line:
+def _in_words(shown: DepthView, depth_columns: DepthColumns, cells: int) -> Line:
     """Return mode, maximum, mean and idle share, with the source and the covered time."""
     assert shown.depths is not None  # noqa: S101  `found` is made of them
-    mode, mean = found.in_driver.mode, found.in_driver.mean
+    mode, mean = depth_columns.in_driver.mode, depth_columns.in_driver.mean
     words = [f"max {whole(shown.depths.highest)}"]
     if mode is not None:
-        share = part(found.in_driver.share(mode))
-        words.insert(0, f"mode {whole(mode)} ({share} of {'busy time' if found.busy else 'the time'})")
+        share = part(depth_columns.in_driver.share(mode))
+        words.insert(0, f"mode {whole(mode)} ({share} of {'busy time' if depth_columns.busy else 'the time'})")
     if mean is not None:
         words.append(f"mean {mean:.3g}")
-    words.append(f"idle {part(found.idle)}")
+    words.append(f"idle {part(depth_columns.idle)}")
     if shown.depths.corrected:
         words.append(f"corrected by {count(shown.depths.corrected)}")
     text = f" {', '.join(words)}"
@@ -706,16 +710,16 @@ def _in_words(shown: DepthView, found: DepthColumns, cells: int) -> Line:
     return fit((Span(text), Span(caption, "dim")), cells)
 
 
-def _rows(found: DepthColumns, most: int, bound: int | None) -> int:
+def _rows(depth_columns: DepthColumns, most: int, bound: int | None) -> int:
     """Return the lines that give each number a row of its own."""
-    highest = max(found.highest, most)
+    highest = max(depth_columns.highest, most)
     return highest + 2 + (bound is not None and bound <= highest)
 
 
-def _least(found: DepthColumns, bound: int | None) -> int:
+def _least(depth_columns: DepthColumns, bound: int | None) -> int:
     """Return the lines that the numbers which occurred need; the rows between them would be empty."""
-    there = {n for one in (found.in_driver, found.queued) for n in one.counts}
-    return min(len(there) + 1 + (bound is not None and bound <= found.highest), _BARS_MOST)
+    there = {n for depth_shares in (depth_columns.in_driver, depth_columns.queued) for n in depth_shares.counts}
+    return min(len(there) + 1 + (bound is not None and bound <= depth_columns.highest), _BARS_MOST)
 
 
 def _line_shares(left: int, age_lines: tuple[int, int], wanted: int, least: int) -> tuple[int, int, int]:
@@ -791,7 +795,7 @@ def _law(view: ViewState, subject: Subject, depths: DepthSum) -> str:
     timed = times_of(latency)
     from_issue = view.origin is not None and view.origin.latency_from == "issue"
     done = {op: window.counted(name, op) for op in OPS}
-    found = of(
+    law_check = of(
         depths.depths,
         depths.span_us,
         window.covered_us,
@@ -801,12 +805,14 @@ def _law(view: ViewState, subject: Subject, depths: DepthSum) -> str:
         waiting=view.history.ages.of(name),
         left=subject.outstanding.known,
     )
-    return found.sentence if found else ""
+    return law_check.sentence if law_check else ""
 
 
 def _below(view: ViewState, subject: Subject) -> str:
     found = ceilings(subject.device, view.history.store.devices)
-    limits = [f"{name} {count(int(one.value))}" for name, one in found.items() if one and name != subject.device.name]
+    limits = [
+        f"{name} {count(int(limit.value))}" for name, limit in found.items() if limit and name != subject.device.name
+    ]
     return f"limits of its disks: {', '.join(limits)}" if limits else ""
 
 
@@ -826,8 +832,8 @@ def _map(view: ViewState, shown: DepthView, width: int, room: int) -> list[Line]
     entries = history.depth_window.entries
 
     def frames(after_us: int = -1) -> Iterator[Frame]:
-        some = [one for one in entries if one.mono_us > after_us]
-        return (f for f in heatmap.depth_frames(some, name, last, history.interval_us) if f.mono_us > after_us)
+        log_entries = [log_entry for log_entry in entries if log_entry.mono_us > after_us]
+        return (f for f in heatmap.depth_frames(log_entries, name, last, history.interval_us) if f.mono_us > after_us)
 
     timeline = sweep.slots(
         filled(cells, view.selection.window_us, history.interval_us, sweep=view.selection.sweep),

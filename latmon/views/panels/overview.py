@@ -149,8 +149,8 @@ class OffsetEvents:
 
     def counts(self) -> Counter[int]:
         """Return stamp -> I/Os of the preferred kind: completions and issues are never added up."""
-        some = self.only("")
-        return Counter(some.outliers or some.issues) or Counter(dict(some.windows))
+        offset_events = self.only("")
+        return Counter(offset_events.outliers or offset_events.issues) or Counter(dict(offset_events.windows))
 
     def between(self, begin_us: int, end_us: int) -> OffsetEvents:
         """Return the events of [begin, end)."""
@@ -187,16 +187,16 @@ def moments(
         (f.mono_us, n)
         for f in frames
         if f.dt_us < SECOND_US
-        and (n := sum(one.count for s, one in f.histograms.items() if s.device == device and s.op in ops))
+        and (n := sum(histogram.count for s, histogram in f.histograms.items() if s.device == device and s.op in ops))
     )
     return OffsetEvents(
         # until a waiter ran again is after completion
         tuple(
-            one.mono_us + one.total_us - one.stages_us.get("resume", 0)
-            for one in outliers
-            if one.device == device and one.op in ops
+            outlier.mono_us + outlier.total_us - outlier.stages_us.get("resume", 0)
+            for outlier in outliers
+            if outlier.device == device and outlier.op in ops
         ),
-        tuple(one.mono_us for burst in bursts for one in burst if one.op in ops),
+        tuple(issue.mono_us for burst in bursts for issue in burst if issue.op in ops),
         some,
         short,
     )
@@ -219,10 +219,10 @@ class OffsetMap:
 
     @property
     def per_row(self) -> list[int]:
-        found = [0] * self.rows
+        per_rows = [0] * self.rows
         for (_, row), n in self.cells.items():
-            found[row] += n
-        return found
+            per_rows[row] += n
+        return per_rows
 
     @property
     def is_banded(self) -> bool:
@@ -243,7 +243,7 @@ class OffsetMap:
 
 
 def offset_map(
-    some: OffsetEvents, until_us: int, length_us: int, columns: int, rows: int, *, fold_us: int = SECOND_US
+    offset_events: OffsetEvents, until_us: int, length_us: int, columns: int, rows: int, *, fold_us: int = SECOND_US
 ) -> OffsetMap:
     """Return a map with columns of whole seconds up to `until_us`, and rows of the fold."""
     column_us = SECOND_US * max(-(-length_us // (SECOND_US * max(columns, 1))), 1)
@@ -251,7 +251,7 @@ def offset_map(
     number = min(columns, -(-length_us // column_us))
     begin_us = (last - number) * column_us
     cells: dict[tuple[int, int], int] = {}
-    for at_us, n in some.counts().items():
+    for at_us, n in offset_events.counts().items():
         column = (at_us - begin_us) // column_us
         if 0 <= column < number:
             at = column, at_us % fold_us * rows // fold_us
@@ -267,7 +267,7 @@ def rows_of(window_us: int, room: int, fold_us: int, *, fine: bool) -> int:
 
 def draw(
     found: OffsetMap,
-    some: OffsetEvents,
+    offset_events: OffsetEvents,
     width: int,
     ink: Ink,
     *,
@@ -281,7 +281,7 @@ def draw(
     """
     every = "second" if found.fold_us == SECOND_US else f"tick of {spelled(found.fold_us)}"
     seen = " banded" if found.is_banded else ""
-    text = some.between(found.begin_us, found.end_us).words or "nothing in this time"
+    text = offset_events.between(found.begin_us, found.end_us).words or "nothing in this time"
     next_kind = (Span("  f", "accent"), Span(f": {also}", "dim")) if also else ()
     top = max(found.cells.values(), default=1)
     shown = [step for step in begins(top, ink.levels) if step >= level(1, top, ink.levels)]
@@ -306,9 +306,9 @@ def draw(
     return [*lines, fit((*_axis(found, cell_width, wall_less_mono), Span(" per row", "dim")), width)]
 
 
-def why_none(some: OffsetEvents, *, recorded: bool, members: Sequence[str] | None = None) -> str:
+def why_none(offset_events: OffsetEvents, *, recorded: bool, members: Sequence[str] | None = None) -> str:
     """Return why a device has no events; empty where it has some. `members`: of a device without own requests."""
-    if some:
+    if offset_events:
         return ""
     if members is not None:
         below = f": {', '.join(members[:_MEMBERS])}" if members else ""
@@ -327,20 +327,20 @@ def _cell(n: int, top: int, cells: int, ink: Ink) -> tuple[str, str]:
     return glyph * cells, role
 
 
-def _label(found: OffsetMap, row: int) -> Span:
-    parts = next((parts for parts in _LABELLED if found.rows % parts == 0), _LABELLED[0])
-    is_labelled = row % max(found.rows // parts, 1) == 0
-    edge_us = found.fold_us * row // found.rows
+def _label(offset_map: OffsetMap, row: int) -> Span:
+    parts = next((parts for parts in _LABELLED if offset_map.rows % parts == 0), _LABELLED[0])
+    is_labelled = row % max(offset_map.rows // parts, 1) == 0
+    edge_us = offset_map.fold_us * row // offset_map.rows
     text = (with_unit(edge_us) if edge_us else "0") if is_labelled else ""
     return Span(f"{text:>{OFFSET_LABEL - 1}}{'┤' if is_labelled else '│'}", "dim")
 
 
-def _axis(found: OffsetMap, cell_width: int, wall_less_mono: float) -> Line:
-    columns = range(1, found.columns + 1)
-    ends = [(n * cell_width, wall_less_mono + (found.begin_us + n * found.column_us) / 1e6) for n in columns]
-    size = found.columns * cell_width
+def _axis(offset_map: OffsetMap, cell_width: int, wall_less_mono: float) -> Line:
+    columns = range(1, offset_map.columns + 1)
+    ends = [(n * cell_width, wall_less_mono + (offset_map.begin_us + n * offset_map.column_us) / 1e6) for n in columns]
+    size = offset_map.columns * cell_width
     label = newest_label(ends[-1][1] if ends else None, size)
-    cells = time_axis(ends, found.column_us, cell_width, [label], size=size)
+    cells = time_axis(ends, offset_map.column_us, cell_width, [label], size=size)
     return (Span(" " * (OFFSET_LABEL - 1) + "└", "dim"), *runs(cells))
 
 
@@ -354,9 +354,9 @@ _AROUND = 2
 def offsets_panel(view: ViewState, chosen: Subject, width: int, room: int) -> list[Line]:
     """Return the offset map of a device, in at most `room` lines."""
     history, selection = view.history, view.selection
-    every = events(view, chosen.device.name)
+    offset_events = events(view, chosen.device.name)
     fold, _, kind = selection.fold.partition(" ")
-    some = every.only(kind)
+    some = offset_events.only(kind)
     members = None if chosen.device.timed else chosen.device.members
     if why := why_none(some, recorded=view.recorded, members=members):
         return cut(paragraph(why, width, margin=2), room)
@@ -373,7 +373,7 @@ def offsets_panel(view: ViewState, chosen: Subject, width: int, room: int) -> li
     last = history.window.last
     wall_less_mono = last.wall - last.mono_us / 1e6 if last else 0.0
     begin = _begin(view) if history.begin_us > found.begin_us else NO_DATA
-    also = "requests by issue" if not kind and len(every.populations) > 1 else ""
+    also = "requests by issue" if not kind and len(offset_events.populations) > 1 else ""
     return draw(found, some, width, view.ink, wall_less_mono=wall_less_mono, begin=begin, also=also)[:room]
 
 
@@ -591,31 +591,39 @@ def _strips(chosen: Subject, timeline: Timeline, style: MapStyle, size: tuple[in
     `many`: the number of strips; of fewer than all, the depth is the first.
     """
     name, columns = chosen.device.name, timeline.by_slot()
-    iops = [None if one is None else one.per_second(name) for one in columns]
+    iops = [None if column is None else column.per_second(name) for column in columns]
     newest = timeline.columns[-1]
     most = rate(max(n for n in iops if n is not None))
-    some = [ColumnStrip("IOPS", iops, rate(newest.per_second(name)), most, "area"), *_depth_strip(chosen, columns)]
+    column_strips = [
+        ColumnStrip("IOPS", iops, rate(newest.per_second(name)), most, "area"),
+        *_depth_strip(chosen, columns),
+    ]
     width, room = size
-    return _drawn(some[-many:], room, style, width)
+    return _drawn(column_strips[-many:], room, style, width)
 
 
 def _depth_strip(chosen: Subject, columns: Sequence[TimeColumn | None]) -> list[ColumnStrip]:
     """Return the strip of a device's I/Os in its driver; empty where they were not counted."""
-    depths = [None if one is None else one.depth(chosen.device.name) for one in columns]
+    depths = [None if column is None else column.depth(chosen.device.name) for column in columns]
     known = [n for n in depths if n is not None]
     if not known:
         return []
     limit = "" if chosen.limit is None else f" of {chosen.limit}"
-    now = next((n for one, n in zip(reversed(columns), reversed(depths), strict=True) if one), None)
+    now = next((n for column, n in zip(reversed(columns), reversed(depths), strict=True) if column), None)
     newest = UNKNOWN if now is None else str(now)
     return [ColumnStrip("depth", [*depths], newest, str(max(known)), "depth", limit)]
 
 
-def _drawn(some: Sequence[ColumnStrip], room: int, style: MapStyle, width: int, *, gap: bool = False) -> list[Line]:
+def _drawn(
+    column_strips: Sequence[ColumnStrip], room: int, style: MapStyle, width: int, *, gap: bool = False
+) -> list[Line]:
     """Return strips below each other in `room` lines, which are shared out; `gap`: with a blank line after each."""
     glyphs = SPARKS if style.ink.coloured else RAMP_SPARKS
-    tall = [room // len(some) + (room % len(some) > i) for i in range(len(some))]
-    made = (_bars(one, lines, style.cell_width, glyphs, width) for one, lines in zip(some, tall, strict=True))
+    tall = [room // len(column_strips) + (room % len(column_strips) > i) for i in range(len(column_strips))]
+    made = (
+        _bars(column_strip, lines, style.cell_width, glyphs, width)
+        for column_strip, lines in zip(column_strips, tall, strict=True)
+    )
     return [fit(line, width) for lines in made for line in (*lines, *([BLANK] * gap))]
 
 
@@ -683,7 +691,7 @@ def _load(view: ViewState, device: Device, timeline: Timeline, size: tuple[int, 
         return []
     contexts = [{} if column is None else column.host_context for column in timeline.by_slot()]
     values = {name: [context.get(host + name) for context in contexts] for name in shown}
-    reports = {one.name: one.value for one in device.reports}
+    reports = {report.name: report.value for report in device.reports}
     own = ", ".join(f"{name} {reports[name]}" for name in shown_reports(reports))
     below = [fit((Span(f"{' ' * LABEL}{device.name} reports: {own}", "dim"),), width)] if own else []
     room -= len(below)
@@ -691,12 +699,20 @@ def _load(view: ViewState, device: Device, timeline: Timeline, size: tuple[int, 
         return [fit((Span(" " * LABEL + "load of the host: not measured here", "dim"),), width), *below]
     wide = max(map_cells(width) // timeline.slots, 1)
     glyphs = SPARKS if view.ink.coloured else RAMP_SPARKS
-    newest = [one.host_context for one in timeline.columns if timeline.columns[-1].mono_us - one.mono_us < _LOAD_AGE_US]
-    some = [
-        _load_strip(name, values[name], [one[host + name] for one in newest if host + name in one])
+    newest = [
+        column.host_context
+        for column in timeline.columns
+        if timeline.columns[-1].mono_us - column.mono_us < _LOAD_AGE_US
+    ]
+    strips = [
+        _load_strip(
+            name,
+            values[name],
+            [context_values[host + name] for context_values in newest if host + name in context_values],
+        )
         for name in shown[: room - 1]
     ]
-    lines = [fit(line, width) for one in some for line in _bars(one, 1, wide, glyphs, width)]
+    lines = [fit(line, width) for column_strip in strips for line in _bars(column_strip, 1, wide, glyphs, width)]
     left = [name for name in moved if name not in shown[: room - 1]]
     return [*lines, _other_load(left, measured, moved, width, asked=asked), *below]
 
@@ -716,10 +732,10 @@ def _load_peaks(timeline: Timeline, host: str) -> dict[str, float]:
 def _load_strip(name: str, values: Sequence[ContextValue | None], newest: Sequence[ContextValue]) -> ColumnStrip:
     """Return a value's strip; `newest`: its values that are new enough for the present one, the latest last."""
     kind = CONTEXT[name]
-    scaled = [None if one is None else kind.scaled(one.ratio) for one in values]
-    most = _load_text(name, max(one.highest for one in values if one))
+    scaled = [None if context_value is None else kind.scaled(context_value.ratio) for context_value in values]
+    text = _load_text(name, max(context_value.highest for context_value in values if context_value))
     now = _load_text(name, newest[-1].ratio) if newest else UNKNOWN
-    return ColumnStrip(kind.short, scaled, now, most, "depth", f" {kind.title}", _LEAST_BAR[kind.unit])
+    return ColumnStrip(kind.short, scaled, now, text, "depth", f" {kind.title}", _LEAST_BAR[kind.unit])
 
 
 def _load_text(name: str, ratio: float) -> str:
@@ -747,18 +763,23 @@ def _side_marks(view: ViewState, chosen: Subject, style: MapStyle, *, waiting: b
     """
     device = chosen.device.name
     histogram = chosen.window.latency(device, view.selection.ops)
-    found = quantile_marks(histogram)
+    side_marks = quantile_marks(histogram)
     if style.threshold_us is not None and style.limit_row >= 0 and histogram:
         slow, bound = view.above(chosen) or slower(histogram, style.threshold_us)
         done = "done " if view.in_flight_above(device).ios else ""
         above = f"{done}{'above' if bound == style.threshold_us else f'>{with_unit(bound)}'}"
-        found.append(SideMark(style.threshold_us, f"{whole(slow)} {above}", TAIL if slow else "limit", is_limit=True))
+        side_marks.append(
+            SideMark(style.threshold_us, f"{whole(slow)} {above}", TAIL if slow else "limit", is_limit=True)
+        )
     if chosen.oldest_us > (histogram.max_bound or 0):
         if not waiting:
-            return found
+            return side_marks
         is_old = is_above(chosen.oldest_us, style.threshold_us)
-        return [SideMark(chosen.oldest_us, f"max {at_least(chosen.oldest_us)}", TAIL if is_old else "strong"), *found]
-    return [*max_mark(histogram), *found]  # the highest of equal ones first
+        return [
+            SideMark(chosen.oldest_us, f"max {at_least(chosen.oldest_us)}", TAIL if is_old else "strong"),
+            *side_marks,
+        ]
+    return [*max_mark(histogram), *side_marks]  # the highest of equal ones first
 
 
 def _without(view: ViewState, chosen: Subject, why: str, width: int, room: int) -> list[Line]:
@@ -766,17 +787,17 @@ def _without(view: ViewState, chosen: Subject, why: str, width: int, room: int) 
     lines = [BLANK, *paragraph(why, width, margin=2), BLANK] if why else []
     state, name, cells = view.latency_map, chosen.device.name, map_cells(width)
     timeline = _timeline(view, state, view.selection.ops, cells)
-    some = _counted_strips(view, chosen, timeline.by_slot())
+    column_strips = _counted_strips(view, chosen, timeline.by_slot())
     left = room - len(lines) - 1
-    some = some[: max(left, 0)]
-    if not some:
+    column_strips = column_strips[: max(left, 0)]
+    if not column_strips:
         return cut(lines, room)
     load = _load(view, chosen.device, timeline, (width, _load_room(view, width, left)))
     left -= len(load)
     style = state.style(timeline, {name: {}}, (cells, left), view.ink, None)
-    gaps = len(some) if left >= (_COUNTED_LINES + 1) * len(some) else 0
-    tall = min(left - gaps, _COUNTED_MOST * len(some))
-    return [*lines, *_drawn(some, tall, style, width, gap=bool(gaps)), axis(timeline, style, name), *load]
+    gaps = len(column_strips) if left >= (_COUNTED_LINES + 1) * len(column_strips) else 0
+    tall = min(left - gaps, _COUNTED_MOST * len(column_strips))
+    return [*lines, *_drawn(column_strips, tall, style, width, gap=bool(gaps)), axis(timeline, style, name), *load]
 
 
 _COUNTED_LINES, _COUNTED_MOST = 2, 8
@@ -786,22 +807,27 @@ _COUNTED_LINES, _COUNTED_MOST = 2, 8
 def _counted_strips(view: ViewState, chosen: Subject, columns: Sequence[TimeColumn | None]) -> list[ColumnStrip]:
     """Return strips of mean latencies, IOPS, throughput and depth from the kernel's counters; empty without any."""
     name, selection, history = chosen.device.name, view.selection, view.history
-    found = []
+    column_strips = []
     for op in selection.ops:
         done = history.window.timed(name, op)
         if done and done.count and done.time_us is not None:
-            means = [None if one is None else one.kernel(name, (op,)).mean_us for one in columns]
+            means = [None if column is None else column.kernel(name, (op,)).mean_us for column in columns]
             most = max((us for us in means if us is not None), default=None)
             mean = f"mean {with_unit(done.time_us / done.count)}"
-            found.append(ColumnStrip(op if len(op) < LABEL else op[: LABEL - 2], means, mean, with_unit(most), "area"))
-    sums = [None if one is None else one.kernel(name, selection.ops) for one in columns]
+            column_strips.append(
+                ColumnStrip(op if len(op) < LABEL else op[: LABEL - 2], means, mean, with_unit(most), "area")
+            )
+    sums = [None if column is None else column.kernel(name, selection.ops) for column in columns]
     for title, factor in (("IOPS", 1), ("MB/s", 1_000_000)):
-        rates = [one and one.per_second(one.bytes if factor > 1 else one.ios) for one in sums]
+        rates = [
+            kernel_counts and kernel_counts.per_second(kernel_counts.bytes if factor > 1 else kernel_counts.ios)
+            for kernel_counts in sums
+        ]
         rates = [None if n is None else n / factor for n in rates]
         known = [n for n in rates if n is not None]
         if any(known):
-            found.append(ColumnStrip(title, rates, rate(known[-1]), rate(max(known)), "area"))
-    return [*found, *_depth_strip(chosen, columns)] if found else []
+            column_strips.append(ColumnStrip(title, rates, rate(known[-1]), rate(max(known)), "area"))
+    return [*column_strips, *_depth_strip(chosen, columns)] if column_strips else []
 
 
 MIN_WIDTH = 25
@@ -838,13 +864,13 @@ def grid(width: int, height: int, devices: int, columns: Callable[[int], int]) -
     The devices that don't fit are on further pages.
     """
     room = max(width - LABEL, 1)
-    several = [_grid(across, room, height, devices) for across in range(1, max(room // MIN_WIDTH, 1) + 1)]
+    grids = [_grid(across, room, height, devices) for across in range(1, max(room // MIN_WIDTH, 1) + 1)]
 
-    def worth(one: Grid) -> tuple[int, int]:
-        used = min(one.tiles, devices)
-        return used, used * one.tile_height * columns(one.tile_width)
+    def worth(grid: Grid) -> tuple[int, int]:
+        used = min(grid.tiles, devices)
+        return used, used * grid.tile_height * columns(grid.tile_width)
 
-    return max(several, key=worth)
+    return max(grids, key=worth)
 
 
 def _grid(across: int, room: int, height: int, devices: int) -> Grid:
@@ -882,15 +908,15 @@ def tiles(
     rows, lines = range(style.scale.rows - 1, -1, -1), list[Line]()
     labels = [_mean_label(top, row, style.scale.rows) if means else label(style, row) for row in rows]
     for begin in range(0, len(shown), where.across):
-        some = shown[begin : begin + where.across]
-        titles = [_title(one, where.tile_width) for one in some]
-        targets = [Target(TILE, one.device.name) for one in some]
+        subjects = shown[begin : begin + where.across]
+        titles = [_title(subject, where.tile_width) for subject in subjects]
+        targets = [Target(TILE, subject.device.name) for subject in subjects]
         lines.append(_tiled(Span(" " * LABEL), titles, where.tile_width, targets))
         bodies = [
-            _mean_body(means[one.device.name], top, style)
-            if means.get(one.device.name)
-            else _body(one, timeline, style, where.tile_width, why.get(one.device.name, ""))
-            for one in some
+            _mean_body(means[subject.device.name], top, style)
+            if means.get(subject.device.name)
+            else _body(subject, timeline, style, where.tile_width, why.get(subject.device.name, ""))
+            for subject in subjects
         ]
         for y in range(style.scale.rows):
             lines.append(_tiled(labels[y], [each[y] for each in bodies], where.tile_width, targets))
@@ -948,7 +974,7 @@ def _title(subject: Subject, cells: int) -> Line:
     elif histogram:
         p99 = Span(f" p99 {quantile(histogram, 0.99)}", "dim")
         several = ((p99, Span(" max ", "dim"), largest(subject, "dim"), more), (p99, more), (p99,), ())
-    right = next(one for one in several if line_width(name) + line_width(one) < cells or not one)
+    right = next(spans for spans in several if line_width(name) + line_width(spans) < cells or not spans)
     line = (*fit(name, cells - 1 - line_width(right)), *right)
     return (*(highlighted(line) if times is None else (Span(plain(line), ODD),)), Span(" "))
 
@@ -1013,7 +1039,7 @@ def overview(view: ViewState, width: int, room: int) -> list[Line]:
     extra = len(APART) if view.selection.splits else 0
     share = _FRAMED_SHARE if view.framed else _MAP_SHARE
     most = max(room - 1 - titled - extra - max(_MIN_MAP, round(room * share)), 1)
-    at = next(i for i, one in enumerate(subjects) if one is chosen)
+    at = next(i for i, subject in enumerate(subjects) if subject is chosen)
     if view.selection.lists_groups:
         table = _group_rows(view, chosen, width, room - max(_MIN_MAP, round(room * _GROUPS_SHARE)), titled=titled)
     else:
@@ -1026,24 +1052,24 @@ def overview(view: ViewState, width: int, room: int) -> list[Line]:
 
 def _group_rows(view: ViewState, chosen: Subject, width: int, room: int, *, titled: bool) -> list[Line]:
     """Return a row per group of devices with its sums and its worst device, in at most `room` lines."""
-    every, kind, origin = view.groups(), view.selection.group, view.origin
-    at = next(i for i, one in enumerate(every) if any(s is chosen for s in one.members))
+    groups, kind, origin = view.groups(), view.selection.group, view.origin
+    at = next(i for i, group in enumerate(groups) if any(s is chosen for s in group.members))
     columns = group_columns(
         kind,
         width,
         distribution=origin is None or not no_distribution(origin),
-        has_peers=any(group.worst.times_peers is not None for group in every),
+        has_peers=any(group.worst.times_peers is not None for group in groups),
     )
-    rows = around(len(every), at, room - 1 - titled)
+    rows = around(len(groups), at, room - 1 - titled)
     lines = [heads(columns, above=rows.start)]
     for i in rows:
-        name = chosen.device.name if i == at else every[i].worst.device.name
-        line = fit(field_row(columns, every[i], selected=i == at), width)
+        name = chosen.device.name if i == at else groups[i].worst.device.name
+        line = fit(field_row(columns, groups[i], selected=i == at), width)
         lines.append(targeted(line, Target(DEVICE, name)))
     if not titled:
         return lines
-    name, note = f"{kind}s", f", with {sum(len(one.members) for one in every):,} devices"
-    return [table_title(view.selection, (rows.start + 1, rows.stop), len(every), width, name=name, note=note), *lines]
+    name, note = f"{kind}s", f", with {sum(len(group.members) for group in groups):,} devices"
+    return [table_title(view.selection, (rows.start + 1, rows.stop), len(groups), width, name=name, note=note), *lines]
 
 
 def _maps_apart(view: ViewState, chosen: Subject, width: int, room: int) -> list[Line]:
@@ -1055,8 +1081,8 @@ def _maps_apart(view: ViewState, chosen: Subject, width: int, room: int) -> list
     for op, state, past, left in zip(APART, states, pasts, rooms, strict=True):
         shown = replace(view.selection, op=op, load=op == APART[-1] and view.selection.load)
         of_op = replace(view, selection=shown, latency_map=state, past=past)
-        one = replace(chosen, selection=replace(chosen.selection, op=op), times_peers=None)
-        lines += big_map(of_op, one, width, left, explains=False)
+        subject = replace(chosen, selection=replace(chosen.selection, op=op), times_peers=None)
+        lines += big_map(of_op, subject, width, left, explains=False)
     view.latency_map.has_load = view.write_map.has_load
     return lines
 
@@ -1067,9 +1093,9 @@ def device_rows(
     """Return the header and some rows of the device table; `titled`: with its order and filter above."""
     origin, trends = view.origin, view.history.trends
     distribution = origin is None or not no_distribution(origin)
-    counted = (one.window.latency(one.device.name, one.selection.ops) for one in every)
-    sums = origin is None or origin.latency_from != "issue" or any(one.mean is not None for one in counted)
-    driver = max((len(one.device.driver) for one in every), default=0)
+    counted = (subject.window.latency(subject.device.name, subject.selection.ops) for subject in every)
+    sums = origin is None or origin.latency_from != "issue" or any(histogram.mean is not None for histogram in counted)
+    driver = max((len(subject.device.driver) for subject in every), default=0)
     name, hosts = name_cells(view.history.devices(), view.selection), are_hosts(view.history.devices())
     wanted = view.selection.columns
     if hosts:
@@ -1081,21 +1107,21 @@ def device_rows(
         titles=wanted,
         driver=driver,
         name=name,
-        has_failed=any(one.failed for one in every),
-        has_peers=any(one.times_peers is not None for one in every),
+        has_failed=any(subject.failed for subject in every),
+        has_peers=any(subject.times_peers is not None for subject in every),
         from_issue=distribution and origin is not None and origin.latency_from == "issue",
     )
     tail_cells, trend = split(room) if view.history.any_traced else (0, room)
     glyphs = SPARKS[:-1] if view.ink.coloured else RAMP_SPARKS  # a whole cell would touch the row above
     bounds = trends.bounds()
-    some = HOST if hosts else ""
+    host = HOST if hosts else ""
     if len(rows) < len(every) and not titled:
-        some = f"{len(rows)} of {len(every)}"
+        host = f"{len(rows)} of {len(every)}"
     gap = (Span(" "),) if trend and tail_cells else ()
     head = header(columns, trend, view.selection, above=len(rows) > 1 and rows[0] is not every[0])
-    if some:
-        head = (head[0], head[1]._replace(text=f"{cell(some, columns[0][1])} ", role="dim"), *head[2:])
-    first = next(at for at, one in enumerate(every) if one is rows[0]) + 1
+    if host:
+        head = (head[0], head[1]._replace(text=f"{cell(host, columns[0][1])} ", role="dim"), *head[2:])
+    first = next(at for at, subject in enumerate(every) if subject is rows[0]) + 1
     whose, shown = f"  of {view.selection.within}" if view.selection.within else "", (first, first + len(rows) - 1)
     above = [table_title(view.selection, shown, len(every), width, note=whose)] if titled else []
     lines: list[Line] = [*above, (*head, *gap, Span(title(tail_cells), "dim"))]
@@ -1124,11 +1150,11 @@ def _tail(view: ViewState, subject: Subject, cells: int) -> Line:
     return tail_cell(slow, cells, view.ink, is_explained=subject.device.name in view.found.explained)
 
 
-def _means(some: Sequence[Subject], timeline: Timeline) -> dict[str, list[float | None]]:
+def _means(subjects: Sequence[Subject], timeline: Timeline) -> dict[str, list[float | None]]:
     """Return device -> the mean latency of its I/Os in each column, by the kernel's counters."""
     columns, found = timeline.by_slot(), dict[str, list[float | None]]()
-    for one in some:
-        name, ops = one.device.name, one.selection.ops
+    for subject in subjects:
+        name, ops = subject.device.name, subject.selection.ops
         means = [None if column is None else column.kernel(name, ops).mean_us for column in columns]
         if any(means):
             found[name] = means
@@ -1181,5 +1207,5 @@ def _maps(view: ViewState, subjects: list[Subject], width: int, room: int, *, ti
     ages = {bucket for s in some for bucket in timeline.ages(s.device.name)}
     several = legends(style, ages=ages, shared=True)
     several = ((Span("bars: mean latency from 0 ", "dim"),), BLANK) if means else several
-    right = next((one for one in several if line_width(left) + line_width(one) <= width), BLANK)
+    right = next((spans for spans in several if line_width(left) + line_width(spans) <= width), BLANK)
     return [*above, *lines, (*fit(left, width - line_width(right)), *right)]

@@ -263,10 +263,10 @@ def _with_times(
     title = axis.title.rstrip() or f"1us-{duration(2**axis.octaves, 1)}"
     shown = {stage.stage for stage in measured if tall == 1 or _has_lines(stage)}
     columns = {s.stage: axis.columns(s.histogram) if s.stage in shown else [0.0] * axis.cells for s in measured}
-    most = max(max(some) for some in columns.values())
+    most = max(max(column) for column in columns.values())
     drawn = {
-        name: distribution(some, axis, ink, most=most, tall=tall if name in shown else 1, role=role(name, ink))
-        for name, some in columns.items()
+        name: distribution(column, axis, ink, most=most, tall=tall if name in shown else 1, role=role(name, ink))
+        for name, column in columns.items()
     }
     filled = replace(times, title=f" {title}", make=lambda stage, _: (Span(" "), *drawn[stage.stage][-1]))
     above = {name: [(Span(" " * before), *line) for line in lines] for name, lines in drawn.items()}
@@ -480,7 +480,7 @@ def _unmeasured(stage: StageRow, cells: int, width: int, before: str) -> list[Li
         texts = wrap(f"{stage.reason.partition(':')[0]}, for the same reason", room)
     name = stage.stage if cells < _LETTERED else f"{LETTERS.get(stage.stage, ' ')} {stage.stage}"
     names = [name, *[""] * (len(texts) - 1)]
-    return [(Span(f" {one:<{cells}} ", "dim"), Span(text, "dim")) for one, text in zip(names, texts, strict=True)]
+    return [(Span(f" {name:<{cells}} ", "dim"), Span(text, "dim")) for name, text in zip(names, texts, strict=True)]
 
 
 def _of_thread(one: Anatomy, stage: StageRow, width: int) -> list[Line]:
@@ -524,12 +524,12 @@ def _stages_below(view: ViewState, subjects: Sequence[Subject], width: int, room
     """Return the panel without what is above the stages."""
     chosen = subjects[0].selection.selected
     if not view.selection.opened:
-        several = [_anatomy(view, s, detailed=s.device.name == chosen) for s in subjects]
-        number = len(several)
+        anatomies = [_anatomy(view, s, detailed=s.device.name == chosen) for s in subjects]
+        number = len(anatomies)
         titled = view.framed or is_titled(view.selection, room)
         title = (lambda rows: table_title(view.selection, rows, number, width)) if titled else None
         found = of_device(view, chosen, width)
-        return device_bars(several, chosen, width, room, view.ink, why=why, found=found, title=title)
+        return device_bars(anatomies, chosen, width, room, view.ink, why=why, found=found, title=title)
     subject = next(s for s in subjects if s.device.name == chosen)
     one = _anatomy(view, subject)
     on_demand = view.history.on_demand

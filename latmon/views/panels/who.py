@@ -75,17 +75,17 @@ def _fields(rows: Sequence[_IssuerLine], name: Field[_IssuerLine], *, rates: boo
 
     `rates`: per second; else sums, since the tracer may have run for a part of the window only.
     """
-    most_ios = max((one.of.ios for one in rows), default=0)
-    most_bytes = max((one.of.bytes for one in rows), default=0)
+    most_ios = max((issuer_line.of.ios for issuer_line in rows), default=0)
+    most_bytes = max((issuer_line.of.bytes for issuer_line in rows), default=0)
     fields = [name]
     if most_ios:
-        fields += [_IOPS if rates else _IOS, _bar(lambda one: one.of.ios / most_ios, "area")]
+        fields += [_IOPS if rates else _IOS, _bar(lambda issuer_line: issuer_line.of.ios / most_ios, "area")]
     if most_bytes:
-        fields += [_MB_S if rates else _MB, _bar(lambda one: one.of.bytes / most_bytes, "area")]
-    if any(one.of.share is not None for one in rows):
-        fields += [_SHARE, _bar(lambda one: one.of.share, "text")]
-    fields += [one for one, q in _QUANTILES if any(_has(row.of, q) for row in rows)]
-    if any(one.of.latency for one in rows):
+        fields += [_MB_S if rates else _MB, _bar(lambda issuer_line: issuer_line.of.bytes / most_bytes, "area")]
+    if any(issuer_line.of.share is not None for issuer_line in rows):
+        fields += [_SHARE, _bar(lambda issuer_line: issuer_line.of.share, "text")]
+    fields += [field for field, q in _QUANTILES if any(_has(row.of, q) for row in rows)]
+    if any(issuer_line.of.latency for issuer_line in rows):
         fields.append(_MAX)
     return fields
 
@@ -96,7 +96,7 @@ def _has(row: IssuerRow, q: float) -> bool:
 
 
 def _bar(share: Callable[[_IssuerLine], float | None], role: str) -> Field[_IssuerLine]:
-    return Field("", _BAR, lambda one, cells: share_bar(share(one), cells, role), right=False, most=24)
+    return Field("", _BAR, lambda issuer_line, cells: share_bar(share(issuer_line), cells, role), right=False, most=24)
 
 
 _IOPS: Field[_IssuerLine] = Field("IOPS", 5, lambda r, _: rate(r.of.ios / r.seconds))
@@ -119,23 +119,35 @@ def _words(
     title: str, rows: Sequence[_IssuerLine], make: Callable[[_IssuerLine], str], cells: int, most: int, **changed: Any
 ) -> Field[_IssuerLine]:
     """Return a column of words that grows to its longest one, at most `most` cells, before the bars grow."""
-    longest = max((cell_len(make(one)) for one in rows), default=0)
+    longest = max((cell_len(make(issuer_line)) for issuer_line in rows), default=0)
     wanted = min(max(longest, cells), most)
-    return Field(title, cells, lambda one, _: make(one), right=False, most=wanted, is_first=True, **changed)
+    return Field(
+        title, cells, lambda issuer_line, _: make(issuer_line), right=False, most=wanted, is_first=True, **changed
+    )
 
 
 def _name_column(title: str, rows: Sequence[_IssuerLine]) -> Field[_IssuerLine]:
-    return _words(title, rows, lambda one: one.name, _NAME_CELLS, _MOST_NAME)
+    return _words(title, rows, lambda issuer_line: issuer_line.name, _NAME_CELLS, _MOST_NAME)
 
 
 def _columns(rows: Sequence[_IssuerLine], *, processes: bool) -> list[Field[_IssuerLine]]:
     """Return the columns of cgroups or of processes."""
     fields = _fields(rows, _name_column("process" if processes else "cgroup", rows), rates=not processes)
-    if processes and any(one.of.issuer.name not in ("", OTHERS) for one in rows):
-        fields.append(_words("cgroup", rows, lambda one: one.of.issuer.name, 12, _MOST_ON, rank=1, role="dim"))
-    if any(device for one in rows for device in one.of.devices):
+    if processes and any(issuer_line.of.issuer.name not in ("", OTHERS) for issuer_line in rows):
         fields.append(
-            _words("on", rows, lambda one: ", ".join(one.of.devices) or UNKNOWN, 9, _MOST_ON, rank=1, role="dim")
+            _words("cgroup", rows, lambda issuer_line: issuer_line.of.issuer.name, 12, _MOST_ON, rank=1, role="dim")
+        )
+    if any(device for issuer_line in rows for device in issuer_line.of.devices):
+        fields.append(
+            _words(
+                "on",
+                rows,
+                lambda issuer_line: ", ".join(issuer_line.of.devices) or UNKNOWN,
+                9,
+                _MOST_ON,
+                rank=1,
+                role="dim",
+            )
         )
     return fields
 
@@ -147,7 +159,7 @@ def issuers(view: ViewState) -> Sequence[IssuerRow]:
 
 def _rows(view: ViewState, *, processes: bool) -> Sequence[IssuerRow]:
     history, selection = view.history, view.selection
-    devices = {one.name for one in shown(history.devices(), selection)}
+    devices = {device.name for device in shown(history.devices(), selection)}
     if processes and not selection.globs and not selection.pattern:
         devices.add("")  # /proc/PID/io has no device
 
@@ -184,7 +196,7 @@ def _with_longest(view: ViewState, row: IssuerRow) -> IssuerRow:
 
 def issuer_position(some: Sequence[IssuerRow], key: Hashable | None) -> int:
     """Return the position of the selected row; the first one where none is selected or it is gone."""
-    return next((at for at, one in enumerate(some) if one.key == key), 0)
+    return next((at for at, issuer_row in enumerate(some) if issuer_row.key == key), 0)
 
 
 def issued(view: ViewState) -> Picked | None:
@@ -195,17 +207,17 @@ def issued(view: ViewState) -> Picked | None:
     some, selection = issuers(view), view.selection
     if not some:
         return None
-    one = some[issuer_position(some, selection.row)]
-    devices = list(one.devices)
+    issuer_row = some[issuer_position(some, selection.row)]
+    devices = list(issuer_row.devices)
     device = devices[min(selection.top, len(devices) - 1)] if selection.opened else devices[0]
-    its = [one] if one.issuer.is_process else _processes_of(view, one)
+    its = [issuer_row] if issuer_row.issuer.is_process else _processes_of(view, issuer_row)
     pids = frozenset(each.issuer.pid for each in its if each.issuer.pid)
-    return issued_by(pids, device, f"{device}, by {_name(one)}")
+    return issued_by(pids, device, f"{device}, by {_name(issuer_row)}")
 
 
-def _processes_of(view: ViewState, one: IssuerRow) -> list[IssuerRow]:
+def _processes_of(view: ViewState, issuer_row: IssuerRow) -> list[IssuerRow]:
     """Return the traced processes of a cgroup."""
-    return [each for each in _rows(view, processes=True) if each.issuer[2:4] == one.issuer[2:4]]
+    return [each for each in _rows(view, processes=True) if each.issuer[2:4] == issuer_row.issuer[2:4]]
 
 
 def who_panel(view: ViewState, width: int, room: int) -> list[Line]:
@@ -224,10 +236,10 @@ def who_panel(view: ViewState, width: int, room: int) -> list[Line]:
     if selection.opened:
         return _opened(view, some[at], selection.top, width, room)
     seconds = _seconds(view)
-    rows = [_IssuerLine(one, _name(one), seconds) for one in some]
+    rows = [_IssuerLine(issuer_row, _name(issuer_row), seconds) for issuer_row in some]
     above = [] if room < _ROOMY else finding_of_screen(view, "who", width)
     lines = [*above, _heading(view, some, width), *(_claim(some, width) if room >= _ROOMY else ())]
-    why = _why_untimed(view, view.origin) if not any(one.latency for one in some) else ""
+    why = _why_untimed(view, view.origin) if not any(issuer_row.latency for issuer_row in some) else ""
     lines += paragraph(why, width, "dim") if why else []
     lines += _issuer_table(_columns(rows, processes=view.lists_processes), rows, at, width, room - len(lines))
     below = _opened(view, some[at], 0, width, room - len(lines) - 1, selected=False)
@@ -235,11 +247,11 @@ def who_panel(view: ViewState, width: int, room: int) -> list[Line]:
 
 
 def _heading(view: ViewState, some: Sequence[IssuerRow], width: int) -> Line:
-    named = sum(not _is_others(one) for one in some)
+    named = sum(not _is_others(issuer_row) for issuer_row in some)
     what = "process" if view.lists_processes else "cgroup"
     total = f"  {count(named)} {what}{('es' if view.lists_processes else 's') * (named != 1)}"
     about: tuple[str, ...] = ()
-    if any(one.latency for one in some):
+    if any(issuer_row.latency for issuer_row in some):
         about = (
             "share: of the time of all I/Os, so of those in flight ",
             "share: of the time of all I/Os ",
@@ -247,9 +259,9 @@ def _heading(view: ViewState, some: Sequence[IssuerRow], width: int) -> Line:
     if view.lists_processes:
         sample = sampled_as(*view.history.on_demand.traced.sampled)
         of = f", {sample}" if sample else ""
-        if any(one.latency for one in some):
+        if any(issuer_row.latency for issuer_row in some):
             about = (f"counted while traced{of}; share: of the time of these I/Os ", f"counted while traced{of} ")
-        elif any(one.ios for one in some):
+        elif any(issuer_row.ios for issuer_row in some):
             about = (f"counted while traced{of} ",)
     return heading(
         (Span(" who", "strong"), Span(f"{total} with I/O"), Span(_only(view), "dim")),
@@ -262,7 +274,7 @@ def _why_untimed(view: ViewState, origin: Origin) -> str:
     """Return why the rows have no times, so that columns are left out."""
     if view.lists_processes:
         rows = _rows(view, processes=True)
-        known = "I/Os and bytes" if any(one.ios for one in rows) else "bytes by /proc/PID/io"
+        known = "I/Os and bytes" if any(issuer_row.ios for issuer_row in rows) else "bytes by /proc/PID/io"
         return f"{known} of processes only: {_needs(view, origin, 'I/Os of a process')}"
     return f"counted by the kernel, which times no I/O of a cgroup: {_needs(view, origin, 'that')}"
 
@@ -327,28 +339,34 @@ def _claim(rows: Sequence[IssuerRow], width: int) -> list[Line]:
         if not first.bytes:
             return []
         said = f" moves {part(first.bytes / sums.bytes)} of the bytes"
-    most = max(named, key=lambda each: each.ios)
-    other = f"; most I/Os: {_name(most)}, {part(most.ios / sums.ios)}" if most is not first and sums.ios else ""
+    issuer_row = max(named, key=lambda each: each.ios)
+    other = (
+        f"; most I/Os: {_name(issuer_row)}, {part(issuer_row.ios / sums.ios)}"
+        if issuer_row is not first and sums.ios
+        else ""
+    )
     line: Line = (Span(f" {_name(first)}", "strong"), Span(said))
     return [fit((*line, Span(other)) if line_width(line) + cell_len(other) < width else line, width)]
 
 
-def _opened(view: ViewState, one: IssuerRow, top: int, width: int, room: int, *, selected: bool = True) -> list[Line]:
+def _opened(
+    view: ViewState, issuer_row: IssuerRow, top: int, width: int, room: int, *, selected: bool = True
+) -> list[Line]:
     """Return the devices of a cgroup below its path, with its traced processes, or those of a process."""
-    name, seconds, of_process = _name(one), _seconds(view), one.issuer.is_process
-    rows = [_IssuerLine(each, device or "not known", seconds) for device, each in one.devices.items()]
-    path = "" if name == one.issuer.cgroup or _is_others(one) else one.issuer.cgroup
-    is_timed = any(each.share is not None for each in one.devices.values())
+    name, seconds, of_process = _name(issuer_row), _seconds(view), issuer_row.issuer.is_process
+    rows = [_IssuerLine(each, device or "not known", seconds) for device, each in issuer_row.devices.items()]
+    path = "" if name == issuer_row.issuer.cgroup or _is_others(issuer_row) else issuer_row.issuer.cgroup
+    is_timed = any(each.share is not None for each in issuer_row.devices.values())
     about = (Span("share: of the device's I/O time ", "dim"),) if is_timed else ()
     head = heading((Span(f" {name}", "strong"), Span("  its devices")), width, about)
     text: list[Line] = [(Span(f" cgroup {path}", "dim"),)] if path else []
     at = min(top, len(rows) - 1) if selected else -1
     fields = _fields(rows, _words("device", rows, lambda line: line.name, 12, _MOST_ON), rates=not of_process)
     lines = [head, *(fit(line, width) for line in text), *_table(fields, rows, at, width, room - 1 - len(text))]
-    if one.behind:
+    if issuer_row.behind:
         names = {each.issuer.cgroup: _name(each) for each in _rows(view, processes=False)}
-        lines += paragraph(_behind(one, names), width)
-    its = [] if of_process else _processes_of(view, one)
+        lines += paragraph(_behind(issuer_row, names), width)
+    its = [] if of_process else _processes_of(view, issuer_row)
     if not its or room - len(lines) <= _LEAST:
         return lines
     head = heading((Span(f" {name}", "strong"), Span("  its processes, while they are traced")), width)
@@ -357,35 +375,35 @@ def _opened(view: ViewState, one: IssuerRow, top: int, width: int, room: int, *,
     return [*lines, BLANK, head, *_table(fields, rows, -1, width, room - len(lines) - 2)]
 
 
-def _behind(one: IssuerRow, names: Mapping[str, str]) -> str:
+def _behind(issuer_row: IssuerRow, names: Mapping[str, str]) -> str:
     """Return the cgroups that the devices served while its I/Os were in flight, as a sentence."""
-    own = {one.issuer.cgroup: "its own I/Os"}
-    some = [(own.get(by) or names.get(by, by), share) for by, share in list(one.behind.items())[:_NAMED]]
+    own = {issuer_row.issuer.cgroup: "its own I/Os"}
+    some = [(own.get(by) or names.get(by, by), share) for by, share in list(issuer_row.behind.items())[:_NAMED]]
     served = ", ".join(f"{name} for {part(share)}" for name, share in some)
     return f"while its I/Os were in flight, the device served {served} of the time"
 
 
-def _name(one: IssuerRow) -> str:
-    issuer = one.issuer
+def _name(issuer_row: IssuerRow) -> str:
+    issuer = issuer_row.issuer
     if issuer.is_process:
         return f"{issuer.comm or UNKNOWN} {issuer.pid}" if issuer.pid else "other processes"
-    if not _is_others(one):
+    if not _is_others(issuer_row):
         return issuer.name
-    return f"{one.issuer.cgroup.removesuffix(OTHERS)}{_OTHERS}"
+    return f"{issuer_row.issuer.cgroup.removesuffix(OTHERS)}{_OTHERS}"
 
 
-def _is_others(one: IssuerRow) -> bool:
+def _is_others(issuer_row: IssuerRow) -> bool:
     """Return whether it has the I/Os that have no row; a fleet's has its host in front."""
-    if one.issuer.is_process:
-        return not one.issuer.pid
-    return OTHERS in (one.issuer.cgroup, one.issuer.cgroup.partition(HOST_SEPARATOR)[2])
+    if issuer_row.issuer.is_process:
+        return not issuer_row.issuer.pid
+    return OTHERS in (issuer_row.issuer.cgroup, issuer_row.issuer.cgroup.partition(HOST_SEPARATOR)[2])
 
 
 def _only(view: ViewState) -> str:
     """Return what the rows are limited to; empty where they have all I/Os."""
     selection = view.selection
     words = [f"{selection.op}s" if selection.op in ("read", "write") else selection.op] * (selection.op != "all")
-    return "".join(f"  only {one}" for one in words)
+    return "".join(f"  only {word}" for word in words)
 
 
 def _why_none(view: ViewState, origin: Origin) -> str:
