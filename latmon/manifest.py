@@ -538,10 +538,10 @@ def load_all(directory: Path) -> list[Manifest]:
     """Return the manifests below `directory`, by name; ManifestError where one needs a probe that isn't there."""
     alls = sorted((load(p) for p in directory.rglob("*.yaml")), key=lambda m: m.name)
     names = {manifest.name for manifest in alls}
-    for one in alls:
-        for missing in (*one.needs, *one.unless):
+    for loaded in alls:
+        for missing in (*loaded.needs, *loaded.unless):
             if missing not in names:
-                raise ManifestError(f"{one.path.name}: needs, unless: there is no probe {missing!r}")
+                raise ManifestError(f"{loaded.path.name}: needs, unless: there is no probe {missing!r}")
     return alls
 
 
@@ -766,8 +766,8 @@ class _ManifestReader(Checks):
 
     def functions(self, fields: dict[str, Any], where: str) -> dict[str, str]:
         """Return the names by the functions of a kernel stack."""
-        found = self.table(fields.get("functions", {}), f"{where}.functions", (), None)
-        return {str(name): self.text(value, f"{where}.functions.{name}") for name, value in found.items()}
+        function_fields = self.table(fields.get("functions", {}), f"{where}.functions", (), None)
+        return {str(name): self.text(value, f"{where}.functions.{name}") for name, value in function_fields.items()}
 
     def layout_of(
         self, name: Any, role: str, where: str, keys: Mapping[str, tuple[KeyPart, ...]]

@@ -269,8 +269,8 @@ class ProbeBackend(ABC):
         """Return the counters of each process, by name and pid: of its programs, and its own CPU time in ns."""
         tracer = self._on_demand.pid
         pids = {ALWAYS_ON: self._always.probe.pid, **({} if tracer is None else {TRACER: tracer})}
-        found = {(name, pid): (await self._always.launcher.totals(pid), cpu_ns(pid)) for name, pid in pids.items()}
-        return {**found, (LATMON, os.getpid()): (launcher.ProgramTotals(), time.process_time_ns())}
+        totals = {(name, pid): (await self._always.launcher.totals(pid), cpu_ns(pid)) for name, pid in pids.items()}
+        return {**totals, (LATMON, os.getpid()): (launcher.ProgramTotals(), time.process_time_ns())}
 
     async def finish(self, patience_s: float) -> tuple[Frame, ...]:
         """End the probes; return the frame that waits, and that of the unfinished interval if it comes in time."""

@@ -230,7 +230,7 @@ class Client:
 
     def between(self, query: str, span: tuple[float, float], step: float) -> list[_Answer]:
         """Return the series of a range query. Raises UnavailableError with URL and reason."""
-        begin, end = (f"{one:.3f}" for one in span)
+        begin, end = (f"{bound:.3f}" for bound in span)
         return self._ask("query_range", {"query": query, "start": begin, "end": end, "step": f"{step:g}"})
 
     def _ask(self, path: str, words: Mapping[str, str]) -> list[_Answer]:
@@ -291,15 +291,15 @@ def _reason(error: urllib.error.HTTPError) -> str:
     return f"{error.code}: {text}"
 
 
-def _answer(one: Mapping[str, Any]) -> _Answer:
+def _answer(answer: Mapping[str, Any]) -> _Answer:
     """Return a series of an answer. Raises ValueError, or another error of a wrong type or key, for anything else.
 
     The values of its labels are clean, but for the instance, which queries need as it is: see `Rows`.
     """
-    alone = [one[key] for key in ("value", "histogram") if key in one]
-    points = [(float(at), value) for at, value in (*alone, *one.get("values", ()), *one.get("histograms", ()))]
+    alone = [answer[key] for key in ("value", "histogram") if key in answer]
+    points = [(float(at), value) for at, value in (*alone, *answer.get("values", ()), *answer.get("histograms", ()))]
     labels = {}
-    for label, text in one["metric"].items():
+    for label, text in answer["metric"].items():
         text.encode()  # half of a surrogate pair can't be sent back in a query
         labels[label] = text if label == _NAME else clean(text, _MAX_NAME)
     if not points or not all(math.isfinite(at) for at, _ in points):
@@ -310,9 +310,9 @@ def _answer(one: Mapping[str, Any]) -> _Answer:
     return labels, points
 
 
-def _number(one: _Answer) -> float:
+def _number(answer: _Answer) -> float:
     """Return the first value of a series; NaN for a histogram."""
-    value = one[1][0][1]
+    value = answer[1][0][1]
     return math.nan if isinstance(value, dict) else float(value)
 
 
@@ -375,8 +375,8 @@ class Rows:
     @property
     def matcher(self) -> str:
         """Return the label matcher of the hosts."""
-        some = (self.host,) if self.host else self.names
-        return f"{_NAME}=~{json.dumps('|'.join(map(_escaped, some)), ensure_ascii=False)}"
+        label_values = (self.host,) if self.host else self.names
+        return f"{_NAME}=~{json.dumps('|'.join(map(_escaped, label_values)), ensure_ascii=False)}"
 
     def instance_of(self, name: str) -> str:
         """Return the instance of a shown name; empty where there is none."""
@@ -457,19 +457,19 @@ class PrometheusStore:
         return tuple(self._frame(when, all_table, length) for when, all_table in all_tables.items() if all_table.later)
 
     def _values(
-        self, query: str, found: Mapping[float, _Tables], length_s: int
+        self, query: str, tables_by_time: Mapping[float, _Tables], length_s: int
     ) -> Iterator[tuple[_Tables, str, Labels, Any]]:
         """Yield the tables of a time, the row, the labels and the value of each point."""
-        if not found:
+        if not tables_by_time:
             return
-        first, last = min(found), max(found)
+        first, last = min(tables_by_time), max(tables_by_time)
         alone = first == last
         series = self._client.at(query, last) if alone else self._client.between(query, (first, last), length_s)
         for labels, points in series:
             name = clean(labels.get(self.rows.label, ""), _MAX_NAME)
             for when, value in points:
-                if when in found:
-                    yield found[when], name, labels, value
+                if when in tables_by_time:
+                    yield tables_by_time[when], name, labels, value
 
     def _frame(self, when: float, tables: _Tables, length_s: int) -> Frame:
         histograms: dict[Series, Histogram] = {}
@@ -489,7 +489,10 @@ class PrometheusStore:
             histograms=MappingProxyType(histograms),
             seen={Flow(series.device, series.op): Completed(more.count, 0) for series, more in histograms.items()},
             outstanding=MappingProxyType(
-                {name: Outstanding(one.get("driver"), one.get("queue")) for name, one in tables.waiting.items()}
+                {
+                    name: Outstanding(counts.get("driver"), counts.get("queue"))
+                    for name, counts in tables.waiting.items()
+                }
             ),
             health=Health(undecoded_lines=tables.unread, notice=self.about),
         )
@@ -645,8 +648,8 @@ class PrometheusBackend:
         now = time.time()
         rows = self._choose(now)
         if not self._step_s:
-            one = f"latmon_build_info{{{replace(rows, names=rows.names[:1]).matcher}}}[{_FIRST_S}s]"
-            ends = [at for _, points in self._client.at(one, now) for at, _ in points]
+            query = f"latmon_build_info{{{replace(rows, names=rows.names[:1]).matcher}}}[{_FIRST_S}s]"
+            ends = [at for _, points in self._client.at(query, now) for at, _ in points]
             steps = sorted(later - earlier for earlier, later in pairwise(ends))
             step = steps[len(steps) // 2] if steps else _USUAL_STEP_S
             self._step_s = min(max(round(step), 1), _MAX_STEP_S)
@@ -660,8 +663,8 @@ class PrometheusBackend:
         oldest = now
         for step, reach in ((_HOUR_S, _OLDEST_S), (_MINUTE_S, _HOUR_S)):
             span = (oldest // step * step - reach, oldest)
-            found = self._client.between("count(latmon_build_info)", span, step)
-            oldest = min((oldest, *(max(at, span[0]) for _, points in found for at, _ in points)))
+            answers = self._client.between("count(latmon_build_info)", span, step)
+            oldest = min((oldest, *(max(at, span[0]) for _, points in answers for at, _ in points)))
         return oldest
 
     def _begin(self, rows: Rows, now: float, shown_s: int) -> None:
@@ -685,8 +688,8 @@ class PrometheusBackend:
             start_wall=begin,
             start_mono_us=round(begin * 1e6),
             measured=MappingProxyType({"total": ()}),
-            absent=tuple(Missing(one, _NO_STAGES) for one in STAGES if one != "total"),
-            untraced=tuple(Missing(one, _NO_STAGES) for one in (*STAGES, *TABLE_ROLES) if one != "total"),
+            absent=tuple(Missing(stage, _NO_STAGES) for stage in STAGES if stage != "total"),
+            untraced=tuple(Missing(name, _NO_STAGES) for name in (*STAGES, *TABLE_ROLES) if name != "total"),
             latency_from="issue" if begins == {"issue"} else "queued",
         )
 
@@ -700,24 +703,24 @@ class PrometheusBackend:
 
     def _number(self, query: str, when: float) -> float:
         """Return the value of a query for one number; 0 where nothing is found."""
-        found = self._client.at(query, when)
-        number = _number(found[0]) if found else 0.0
+        answers = self._client.at(query, when)
+        number = _number(answers[0]) if answers else 0.0
         return number if math.isfinite(number) else 0.0
 
     def _choose(self, when: float) -> Rows:
         """Return the rows. Raises UnavailableError where there is no host, or no rule to choose some of many by."""
         pattern = _regex(self._select) if self._select else ".*"
-        some = f"{{{_NAME}=~{json.dumps(pattern, ensure_ascii=False)}}}"
-        hosts = round(self._number(f"count(count by ({_NAME}) (latmon_build_info{some}))", when))
+        selector = f"{{{_NAME}=~{json.dumps(pattern, ensure_ascii=False)}}}"
+        hosts = round(self._number(f"count(count by ({_NAME}) (latmon_build_info{selector}))", when))
         if hosts < 1:
             which = f"no host is named {self._select!r}" if self._select else "it scrapes no latmon exporter"
             raise UnavailableError(f"{self._address.url}: {which} (docs/EXPORTER.md)")
-        query = f"topk({MAX_HOSTS}, max by ({_NAME}) ({HOST_P99}{some}))"
+        query = f"topk({MAX_HOSTS}, max by ({_NAME}) ({HOST_P99}{selector}))"
         slowest = sorted(self._client.at(query, when), key=_number, reverse=True)
-        names = [one[0].get(_NAME, "") for one in slowest]
+        names = [answer[0].get(_NAME, "") for answer in slowest]
         if hosts <= MAX_HOSTS:
-            every = self._client.at(f"count by ({_NAME}) (latmon_build_info{some})", when)
-            names += sorted({one[0].get(_NAME, "") for one in every} - set(names))
+            answers = self._client.at(f"count by ({_NAME}) (latmon_build_info{selector})", when)
+            names += sorted({answer[0].get(_NAME, "") for answer in answers} - set(names))
         if not names:
             raise UnavailableError(f"{self._address.url}: {hosts:,} hosts, and nothing to choose by: load {RULES}")
         host = self._host or (names[0] if hosts == 1 else "")
@@ -734,8 +737,8 @@ class PrometheusBackend:
 
     def _of_host(self, rows: Rows, when: float) -> Iterator[Device]:
         """Yield the devices of a host."""
-        found = self._client.at(f"latmon_device_info{{{rows.matcher}}}", when)
-        for number, (labels, _) in enumerate(sorted(found, key=lambda one: one[0].get("device", ""))):
+        answers = self._client.at(f"latmon_device_info{{{rows.matcher}}}", when)
+        for number, (labels, _) in enumerate(sorted(answers, key=lambda answer: answer[0].get("device", ""))):
             name, driver, model, controller = (
                 labels.get(key, "") for key in ("device", "driver", "model", "controller")
             )
@@ -818,10 +821,10 @@ class PrometheusBackend:
         """Return what is on the screen, and the findings of the exporters."""
         store = self._rows_store()
         try:
-            found = self._client.at(f"latmon_finding{{{store.rows.matcher}}}", when)
+            answers = self._client.at(f"latmon_finding{{{store.rows.matcher}}}", when)
         except UnavailableError as error:
             return f"{store.about}; findings: {clean(str(error), 300)}"
-        known = sorted(_finding(labels, store.rows) for labels, _ in found)
+        known = sorted(_finding(labels, store.rows) for labels, _ in answers)
         text = f"; {len(known)} finding{'s' * (len(known) != 1)}: {', '.join(known[:_NAMED])}" if known else ""
         return f"{store.about}{text}"
 
@@ -851,4 +854,4 @@ def _hosts(rows: Rows) -> Iterator[Device]:
 
 def _regex(glob: str) -> str:
     """Return the regular expression (RE2) of a glob of `*` and `?`."""
-    return "".join({"*": ".*", "?": "."}.get(one) or _escaped(one) for one in glob)
+    return "".join({"*": ".*", "?": "."}.get(character) or _escaped(character) for character in glob)

@@ -53,26 +53,26 @@ class Several:
 
     def since(self, mono_us: int, *, totals: bool = False) -> Iterator[Item]:
         """See Recording."""
-        return self._joined(lambda one: one.since(mono_us, totals=totals))
+        return self._joined(lambda part: part.since(mono_us, totals=totals))
 
     def between(self, since_us: int, until_us: int, *, totals: bool = False) -> Iterator[Item]:
         """See Recording."""
-        return self._joined(lambda one: one.between(since_us, until_us, totals=totals))
+        return self._joined(lambda part: part.between(since_us, until_us, totals=totals))
 
     def _joined(self, read: Callable[[Recording | Parts], Iterator[Item]]) -> Iterator[Item]:
         self.damage = []
         last_us = -1
-        for one in self._several:
+        for part in self._several:
             counted = 0
-            for item in read(one):
-                self.damage += one.damage[counted:]
-                counted = len(one.damage)
+            for item in read(part):
+                self.damage += part.damage[counted:]
+                counted = len(part.damage)
                 if isinstance(item, Frame):
                     if item.mono_us <= last_us:
                         continue
                     last_us = item.mono_us
                 yield item
-            self.damage += one.damage[counted:]
+            self.damage += part.damage[counted:]
 
 
 def open_several(paths: Sequence[Path]) -> Recording | Parts | Several:
@@ -182,7 +182,7 @@ def _all(recording: Recording | Parts | Several) -> Sequence[Recording]:
 def _guessed(recording: Recording | Parts | Several) -> Stamps:
     """Return the time stamps of the members' heads: exact where each member is a window and the clock was not set."""
     origin = recording.origin
-    ends = sorted({us for one in _all(recording) for us in one.ends()})
+    ends = sorted({us for part in _all(recording) for us in part.ends()})
     offset = origin.start_wall - origin.start_mono_us / 1e6
     return Stamps(ends, [offset + us / 1e6 for us in ends], [0] * len(ends))
 

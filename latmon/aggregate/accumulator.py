@@ -351,8 +351,8 @@ class IdleTime:
 
     def _of(self, name: str) -> list[tuple[int, bool]]:
         """Return the device's idle times in us, each with whether the queue is known."""
-        there = ((span.us - span.busy_us[name], span.queued[name]) for span in self._spans if name in span.queued)
-        return [(us, has_queue) for us, has_queue in there if us]
+        idle_spans = ((span.us - span.busy_us[name], span.queued[name]) for span in self._spans if name in span.queued)
+        return [(us, has_queue) for us, has_queue in idle_spans if us]
 
 
 def _add_idle(sums: DepthTimes, idle: Iterable[tuple[int, bool]]) -> None:

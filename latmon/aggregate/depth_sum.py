@@ -78,8 +78,8 @@ class DepthSum:
             _arrays(self._at_issue),
             (
                 array("q", self._latency.keys()),
-                _whole(one.ios for one in took),
-                _whole(one.time_us for one in took),
+                _whole(depth_row.ios for depth_row in took),
+                _whole(depth_row.time_us for depth_row in took),
             ),
             self._peak.maximum(),
             self._corrected,

@@ -111,9 +111,9 @@ class Peak:
 
     def forget(self, until: int) -> None:
         """Drop values with stamps up to `until`."""
-        for one in (self.known, self.bounds):
-            while one and one[0][0] <= until:
-                one.popleft()
+        for maxima in (self.known, self.bounds):
+            while maxima and maxima[0][0] <= until:
+                maxima.popleft()
 
     def maximum(self) -> int | None:
         """Return the exact maximum in us; None where a histogram without one may have a greater value."""

@@ -512,7 +512,7 @@ class Store:
             return in_flight
         if len(self._in_flight) > _MAX_IN_FLIGHT:
             self._in_flight.clear()
-        in_flight_ios = (InFlight(one.device, one.op, one.began_us) for one in in_flight.oldest)
+        in_flight_ios = (InFlight(io.device, io.op, io.began_us) for io in in_flight.oldest)
         return InFlightList(
             tuple(self._in_flight.setdefault(in_flight_io, in_flight_io) for in_flight_io in in_flight_ios),
             at_us=in_flight.at_us,
@@ -592,13 +592,13 @@ class Window:
         all_frames = list(frames)
         begin = all_frames[-1].mono_us - self.length_us if all_frames else 0
         wanted = {frame.mono_us: frame for frame in all_frames if frame.mono_us > begin}
-        here = {frame.mono_us: frame for frame in self.frames}
-        for us, one in here.items():
+        frames_by_end = {frame.mono_us: frame for frame in self.frames}
+        for us, kept_frame in frames_by_end.items():
             if us not in wanted:
-                self._subtract(one)
-        for us, one in wanted.items():
-            if us not in here:
-                self._sums.add_frame(one)
+                self._subtract(kept_frame)
+        for us, kept_frame in wanted.items():
+            if us not in frames_by_end:
+                self._sums.add_frame(kept_frame)
         self.frames = deque(wanted.values())
         if self.last is not None and isinstance(self.last.kernel, WithIdle):
             # the frame that was added last is an earlier one where the window moved back

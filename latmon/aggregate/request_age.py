@@ -117,7 +117,7 @@ class Waiting:
         least = list(self._least(in_flight, mono_us))
         # Requests may have completed after the probe read them.
         at_us = min(in_flight.at_us or mono_us, mono_us)
-        known = [Aged(one.device, max(0, at_us - one.began_us), request=one) for one in in_flight.oldest]
+        known = [Aged(io.device, max(0, at_us - io.began_us), request=io) for io in in_flight.oldest]
         rows = sorted((*known, *least), key=lambda aged: (-aged.age_us, aged.device))
         older = {
             age: self._known_above(known, in_flight, age) + self._least_above(least, known, in_flight, age)
@@ -210,8 +210,8 @@ class Waiting:
     def _least(self, in_flight: InFlightList, now_us: int) -> Iterator[Aged]:
         """Yield lower bounds for I/Os unknown to the probe, minus those it counts without a row (of any device)."""
         began: dict[str, list[int]] = {}
-        for one in in_flight.oldest:
-            began.setdefault(one.device, []).append(one.began_us)
+        for io in in_flight.oldest:
+            began.setdefault(io.device, []).append(io.began_us)
         unlisted = max(0, in_flight.older.get(AGES_S[0], 0) - sum(map(len, began.values())))
         for device, claims in self._since.items():
             may_be_its = unlisted if in_flight.follows(device) else 0

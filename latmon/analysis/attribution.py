@@ -112,7 +112,7 @@ class Submission(NamedTuple):
 def submission_of(traced: Traced, device: str, ops: Iterable[str] = OPS) -> Submission:
     """Return the latency from submission on, and its part before the request; empty where it isn't traced."""
     wanted = tuple(ops)
-    return Submission(*(_merged(traced, device, wanted, one) for one in (WHOLE, ADMISSION)))
+    return Submission(*(_merged(traced, device, wanted, part_name) for part_name in (WHOLE, ADMISSION)))
 
 
 def tail_cut(traced: Traced, device: str, ops: Iterable[str] = OPS, threshold_us: int | None = None) -> int | None:
@@ -170,8 +170,8 @@ def tail(traced: Traced, device: str, ops: Iterable[str] = OPS, cut_us: int = 0)
     first = bucket_index(cut_us, total.bits)
     count = sum(n for index, n in total.buckets if index >= first)
     sums = tail_us(traced, device, wanted, cut_us)
-    whole = sum(sums.values())
-    return Tail(cut_us, count, {part: us / whole for part, us in sums.items() if us} if whole else {})
+    total_us = sum(sums.values())
+    return Tail(cut_us, count, {part: us / total_us for part, us in sums.items() if us} if total_us else {})
 
 
 def tail_us(traced: Traced, device: str, ops: Iterable[str], cut_us: int) -> dict[str, int]:
@@ -199,7 +199,9 @@ NETWORK_VECTORS = frozenset((_NET_RX,))
 def vectors_of(device: Device, paths: Collection[str]) -> tuple[str, ...]:
     """Return the shared softirq vectors that a device's completions wait for, by what it is and how they complete."""
     received = (_NET_RX,) if is_behind_tcp(device.name, device.driver) else ()
-    return tuple(dict.fromkeys((*received, *(one for one in (_NET_RX, _IRQ_POLL) if f"{one} softirq" in paths))))
+    return tuple(
+        dict.fromkeys((*received, *(vector for vector in (_NET_RX, _IRQ_POLL) if f"{vector} softirq" in paths)))
+    )
 
 
 _PATH = " softirq"
@@ -249,9 +251,11 @@ _OTHER = "other"
 def frequent(stacks: Mapping[str, int], most: int = _MOST_STACKS) -> dict[str, int]:
     """Return the most frequent kernel stacks, and the rest as `other`."""
     named = {name: n for name, n in stacks.items() if name != _OTHER}
-    found = dict(sorted(named.items(), key=lambda one: (-one[1], one[0]))[:most])
-    remainder = sum(stacks.values()) - sum(found.values())
-    return found | ({_OTHER: remainder} if remainder else {})
+    frequent_counts = dict(
+        sorted(named.items(), key=lambda name_and_count: (-name_and_count[1], name_and_count[0]))[:most]
+    )
+    remainder = sum(stacks.values()) - sum(frequent_counts.values())
+    return frequent_counts | ({_OTHER: remainder} if remainder else {})
 
 
 def by_vector(softirqs: Mapping[SoftirqCpu, SoftirqRuns]) -> dict[str, SoftirqRuns]:
@@ -318,8 +322,8 @@ def _merged(traced: Traced, device: str, ops: tuple[str, ...], stage: str) -> Hi
 
 
 def _above(traced: Traced, device: str, ops: tuple[str, ...], stage: str, first: int) -> int:
-    found = (traced.by_total.get(Series(device, op, stage), {}) for op in ops)
-    return sum(us for sums in found for index, us in sums.items() if index >= first)
+    buckets_by_op = (traced.by_total.get(Series(device, op, stage), {}) for op in ops)
+    return sum(us for sums in buckets_by_op for index, us in sums.items() if index >= first)
 
 
 def _bucket_of(histogram: Histogram, q: float) -> int:
@@ -345,7 +349,7 @@ def latency_by_size(counted: Mapping[int, IssuedIO]) -> dict[int, IssuedIO]:
     """Return the I/Os of `by_size` by the sizes of SIZES."""
     issued_ios: dict[int, IssuedIO] = {}
     for upto, done in counted.items():
-        size = next((one for one in SIZES if one and 0 < upto <= one), 0)
+        size = next((size_class for size_class in SIZES if size_class and 0 < upto <= size_class), 0)
         issued_ios[size] = ISSUED_IO.add(issued_ios[size], done) if size in issued_ios else done
     return issued_ios
 
@@ -391,7 +395,7 @@ def issuer_rows(
     waits: dict[str, dict[str, dict[str, int]]] = {}
     for pair, us in behind.items():
         waits.setdefault(pair.cgroup, {}).setdefault(pair.device, {})[pair.other] = us
-    found: dict[tuple[str, int, str], dict[str, list[tuple[Issuer, IssuedIO]]]] = {}
+    rows_by_issuer: dict[tuple[str, int, str], dict[str, list[tuple[Issuer, IssuedIO]]]] = {}
     for issuer, done in issuers.items():
         if (
             issuer.device in devices
@@ -400,13 +404,13 @@ def issuer_rows(
             and (done.count or done.bytes)
         ):
             key = _process(issuer) if by_pid and issuer.pid else (issuer.cgroup, issuer.pid, issuer.comm)
-            found.setdefault(key, {}).setdefault(issuer.device, []).append((issuer, done))
+            rows_by_issuer.setdefault(key, {}).setdefault(issuer.device, []).append((issuer, done))
     of_device: dict[str, float] = {}
-    for parts in found.values():
+    for parts in rows_by_issuer.values():
         for device, part in parts.items():
             of_device[device] = of_device.get(device, 0.0) + sum(_time_us(done.latency) for _, done in part)
     rows = []
-    for parts in found.values():
+    for parts in rows_by_issuer.values():
         each = {device: _one_row(part, of_device[device], {}) for device, part in parts.items()}
         pairs = [pair for part in parts.values() for pair in part]
         row = _one_row(pairs, sum(of_device.values()), dict(sorted(each.items(), key=_of_item)))
@@ -422,21 +426,25 @@ def _process(issuer: Issuer) -> tuple[str, int, str]:
 
 def _behind(row: IssuerRow, waits: Mapping[str, Mapping[str, int]]) -> dict[str, float]:
     """Return the shares over all devices, each with the time of the row's I/Os there, of which some were sampled."""
-    found: defaultdict[str, float] = defaultdict(float)
+    us_by_cgroup: defaultdict[str, float] = defaultdict(float)
     for device, each in row.devices.items():
         sampled_us = sum(waits.get(device, {}).values())
         for other, us in waits.get(device, {}).items():
-            found[other] += _time_us(each.latency) * us / sampled_us
-    whole = sum(found.values())
-    return {other: us / whole for other, us in sorted(found.items(), key=lambda item: -item[1])} if whole else {}
+            us_by_cgroup[other] += _time_us(each.latency) * us / sampled_us
+    total_us = sum(us_by_cgroup.values())
+    return (
+        {other: us / total_us for other, us in sorted(us_by_cgroup.items(), key=lambda item: -item[1])}
+        if total_us
+        else {}
+    )
 
 
-def _one_row(some: list[tuple[Issuer, IssuedIO]], time_us: float, devices: Mapping[str, IssuerRow]) -> IssuerRow:
-    latency = merge(done.latency for _, done in some)
-    by_ios = sorted(some, key=lambda pair: -pair[1].count)  # of two names of a process that with most I/Os
+def _one_row(issuer_rows: list[tuple[Issuer, IssuedIO]], time_us: float, devices: Mapping[str, IssuerRow]) -> IssuerRow:
+    latency = merge(done.latency for _, done in issuer_rows)
+    by_ios = sorted(issuer_rows, key=lambda pair: -pair[1].count)  # of two names of a process that with most I/Os
     named = next((issuer for issuer, _ in by_ios if issuer.container), by_ios[0][0])
     share = _time_us(latency) / time_us if latency and time_us else None
-    ios, size = sum(done.count for _, done in some), sum(done.bytes for _, done in some)
+    ios, size = sum(done.count for _, done in issuer_rows), sum(done.bytes for _, done in issuer_rows)
     return IssuerRow(named, ios, size, latency, share, devices)
 
 
@@ -505,14 +513,14 @@ def file_rows(
     parts: dict[tuple[FileSystem, str], dict[str, int]] = {}
     for key, us in times.items():
         parts.setdefault((FileSystem(key.mount, key.kind, key.device), key.op), {})[key.part] = us
-    found: dict[tuple[FileSystem, str], dict[str, Histogram]] = {}
+    histograms: dict[tuple[FileSystem, str], dict[str, Histogram]] = {}
     for file_series, latency in files.items():
-        waits = found.setdefault(
+        waits = histograms.setdefault(
             (FileSystem(file_series.mount, file_series.kind, file_series.device), file_series.op), {}
         )
         waits[file_series.wait] = merge((waits[file_series.wait], latency)) if file_series.wait in waits else latency
     times_us: dict[FileSystem, int] = {}
-    for (its, _), waits in found.items():
+    for (its, _), waits in histograms.items():
         times_us[its] = times_us.get(its, 0) + sum(histogram.sum or 0 for histogram in waits.values())
     rows = [
         FileRow(
@@ -522,7 +530,7 @@ def file_rows(
             {wait: waits[wait] for wait in FILE_WAITS if wait in waits},
             parts.get((its, op), {}),
         )
-        for (its, op), waits in found.items()
+        for (its, op), waits in histograms.items()
     ]
     at = {op: number for number, op in enumerate(FILE_OPS)}
     return sorted(

@@ -70,12 +70,12 @@ def arrived_us(issue: Issue) -> int:
 def overtaken(issues: Sequence[Issue]) -> tuple[int, ...]:
     """Return for each issue the number of later arrivals that were issued before it."""
     before: list[int] = []
-    found = []
+    overtaken_counts = []
     for issue in issues:
         came = arrived_us(issue)
-        found.append(len(before) - bisect_left(before, came + _SAME_US))
+        overtaken_counts.append(len(before) - bisect_left(before, came + _SAME_US))
         insort(before, came)
-    return tuple(found)
+    return tuple(overtaken_counts)
 
 
 def lba_order(issues: Sequence[Issue]) -> LbaOrder:
@@ -84,7 +84,7 @@ def lba_order(issues: Sequence[Issue]) -> LbaOrder:
         return LbaOrder()
     overtakers = overtaken(issues)
     pairs, ascending = _compared(_by_op(issues))
-    came_pairs, came_ascending = _compared(_as_they_came(some) for some in _by_op(issues))
+    came_pairs, came_ascending = _compared(_as_they_came(op_issues) for op_issues in _by_op(issues))
     longest = max(range(len(issues)), key=lambda at: (issues[at].queued_us, overtakers[at]))
     return LbaOrder(
         len(issues),
@@ -144,13 +144,13 @@ def _order(order: LbaOrder, longest: str) -> str:
     ascends = f"; {part(issued)} ascend as they came: a sequential load" if sequential else ""
     if not order.reordered:
         return f"in order of arrival{ascends}"
-    some = f"{whole(order.reordered)} of {whole(order.count)} were overtaken by later ones"
+    overtaken_text = f"{whole(order.reordered)} of {whole(order.count)} were overtaken by later ones"
     if order.reordered <= _HARDLY * order.count:
-        return f"nearly in order of arrival: {some}{ascends}{longest}"
+        return f"nearly in order of arrival: {overtaken_text}{ascends}{longest}"
     if sequential:
-        return f"not in order of arrival: {some}{ascends}{longest}"
+        return f"not in order of arrival: {overtaken_text}{ascends}{longest}"
     unknown = "; they arrived at too few times to know why" if came is None else ""
-    return f"not in order of arrival: {some}, {part(issued)} ascend in LBA{unknown}{longest}"
+    return f"not in order of arrival: {overtaken_text}, {part(issued)} ascend in LBA{unknown}{longest}"
 
 
 def _longest(order: LbaOrder) -> str:
@@ -165,10 +165,10 @@ def _longest(order: LbaOrder) -> str:
 
 def _by_op(issues: Sequence[Issue]) -> list[list[Issue]]:
     """Group issues by op, because schedulers sort reads and writes separately."""
-    found: dict[str, list[Issue]] = {}
+    issues_by_op: dict[str, list[Issue]] = {}
     for issue in issues:
-        found.setdefault(issue.op, []).append(issue)
-    return list(found.values())
+        issues_by_op.setdefault(issue.op, []).append(issue)
+    return list(issues_by_op.values())
 
 
 def _as_they_came(issues: Iterable[Issue]) -> list[Issue]:
@@ -177,14 +177,14 @@ def _as_they_came(issues: Iterable[Issue]) -> list[Issue]:
 
 
 def _moments(issues: Sequence[Issue]) -> Iterator[list[Issue]]:
-    some: list[Issue] = []
+    came: list[Issue] = []
     for issue in issues:
-        if some and arrived_us(issue) - arrived_us(some[0]) >= _SAME_US:
-            yield some
-            some = []
-        some.append(issue)
-    if some:
-        yield some
+        if came and arrived_us(issue) - arrived_us(came[0]) >= _SAME_US:
+            yield came
+            came = []
+        came.append(issue)
+    if came:
+        yield came
 
 
 def _compared(sequences: Iterable[Sequence[Issue]]) -> tuple[int, int]:

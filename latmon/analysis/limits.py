@@ -54,8 +54,8 @@ def ceiling(limits: Iterable[Limit]) -> Limit | None:
     (a driver's parameter poll_queues) get no ordinary I/O. `cmd_per_lun` is the initial queue_depth. On Solaris
     `un_throttle` limits the commands that sd has in transport (sd.c, sd_start_cmds); others wait in sd's queue.
     """
-    some = (limit for limit in limits if limit.name in _OF_CEILING or limit.name.endswith(_POLLED))
-    known = {limit.name: limit._replace(value=n) for limit in some if (n := number(limit.value)) is not None}
+    ceiling_limits = (limit for limit in limits if limit.name in _OF_CEILING or limit.name.endswith(_POLLED))
+    known = {limit.name: limit._replace(value=n) for limit in ceiling_limits if (n := number(limit.value)) is not None}
     shared = known["host_tagset"].value == 1 if "host_tagset" in known else False
     polled = sum(int(limit.value) for name, limit in known.items() if name.endswith(_POLLED))
     bounds = []
@@ -78,7 +78,9 @@ def ceilings(device: Device, devices: Mapping[str, Device]) -> dict[str, Limit |
     below = [devices[name] for name in device.members if name in devices]
     if device.timed or not below:
         return {device.name: ceiling(device.limits)}
-    others = {name: one for name, one in devices.items() if name != device.name}  # a recording may contain a circle
+    others = {
+        name: other_device for name, other_device in devices.items() if name != device.name
+    }  # a recording may contain a circle
     return {name: limit for device in below for name, limit in ceilings(device, others).items()}
 
 
@@ -522,15 +524,15 @@ class AuditGroups:
         """Return whether the groups are of exactly these devices."""
         return len(devices) == len(self._every) and all(map(is_, devices, self._every))
 
-    def seen(self, device: Device, had: int | None) -> Tuning:
+    def seen(self, device: Device, former_limit: int | None) -> Tuning:
         """Return the input of the checks of a device."""
-        return _seen(device, self._hosted[host_of(device)], self._alike[_sort(device)], had)
+        return _seen(device, self._hosted[host_of(device)], self._alike[_sort(device)], former_limit)
 
 
 def audit(
     devices: Iterable[Device],
     depths: Mapping[str, Depths],
-    had: Mapping[str, int] | None = None,
+    former_limits: Mapping[str, int] | None = None,
     waiting: Mapping[str, float | None] = MappingProxyType({}),
     *,
     settings: Settings = MappingProxyType({}),
@@ -548,12 +550,12 @@ def audit(
         for device in groups.each
         if device.name in depths
     }
-    idle = groups.idle if had is None and not any(n is not None for n in walls.values()) else {}
+    idle = groups.idle if former_limits is None and not any(n is not None for n in walls.values()) else {}
     audited_rows: list[Audited] = []
     for device in groups.each:
         audited = None if device.name in depths else idle.get(device.name)
         if audited is None:
-            seen = groups.seen(device, (had or {}).get(device.name))
+            seen = groups.seen(device, (former_limits or {}).get(device.name))
             audited = _audited(seen, depths.get(device.name, Depths()), walls, waiting.get(device.name))
             if device.name not in depths:
                 idle[device.name] = audited
@@ -571,10 +573,10 @@ def _with_global(device: Device, settings: Settings) -> Device:
     return device
 
 
-def _seen(device: Device, neighbours: DeviceGroup, alike: DeviceGroup, had: int | None) -> Tuning:
+def _seen(device: Device, neighbours: DeviceGroup, alike: DeviceGroup, former_limit: int | None) -> Tuning:
     shared = neighbours if host_of(device) else DeviceGroup((device,))
     peers = alike if device.model else DeviceGroup()
-    return Tuning(device, {limit.name: limit.value for limit in device.limits}, shared, peers, had)
+    return Tuning(device, {limit.name: limit.value for limit in device.limits}, shared, peers, former_limit)
 
 
 def _audited(seen: Tuning, depths: Depths, walls: Mapping[str, int | None], waiting: float | None) -> Audited:

@@ -161,8 +161,12 @@ def times(
 def kernel_mean_us(found: Iterable[Counted]) -> float | None:
     """Return the mean of the kernel's times; None where it doesn't time each op."""
     timed = [counted.timed for counted in found if counted.timed and counted.timed.count]
-    some = [completed.time_us for completed in timed if completed.time_us is not None]
-    return sum(some) / sum(completed.count for completed in timed) if some and len(some) == len(timed) else None
+    times_us = [completed.time_us for completed in timed if completed.time_us is not None]
+    return (
+        sum(times_us) / sum(completed.count for completed in timed)
+        if times_us and len(times_us) == len(timed)
+        else None
+    )
 
 
 def of(
@@ -311,7 +315,7 @@ def _error(depths: Depths, span_us: int, *, with_queue: bool) -> float:
     """Return the sampling error of the mean outstanding; a probe samples every 4 ms and has none."""
     if depths.source != SYSFS:
         return 0.0
-    deviation = sum(_deviation(one) for one in (depths.in_driver, depths.queued if with_queue else {}))
+    deviation = sum(_deviation(shares) for shares in (depths.in_driver, depths.queued if with_queue else {}))
     return _SIGMAS * deviation / math.sqrt(max(1.0, _LOOKS_PER_S * span_us / 1e6))
 
 

@@ -92,9 +92,9 @@ def beyond(tails: Mapping[str, float | None], measure: Measure) -> dict[str, Bey
     return ios_beyond
 
 
-def median_without(ordered: Sequence[float], one: float) -> float:
+def median_without(ordered: Sequence[float], left_out: float) -> float:
     """Return the median of a sorted sequence without one of its elements; so thousands of devices are sorted once."""
-    at, n = bisect_left(ordered, one), len(ordered) - 1
+    at, n = bisect_left(ordered, left_out), len(ordered) - 1
     low, high = (ordered[k if k < at else k + 1] for k in ((n - 1) // 2, n // 2))
     return (low + high) / 2
 
@@ -120,8 +120,8 @@ def counts_of(histograms: Iterable[Histogram]) -> Counts:
             counts.update(histogram.buckets)
             continue
         for index, n in histogram.buckets:
-            here = index if fine else at_scale(index, histogram)
-            counts[here] = counts.get(here, 0) + n
+            bucket = index if fine else at_scale(index, histogram)
+            counts[bucket] = counts.get(bucket, 0) + n
     return counts
 
 
@@ -176,12 +176,12 @@ def slowest_of(sets: Sequence[Counts]) -> Counts:
     """
     if not sets or not all(sets):
         return {}
-    totals = [sum(one.values()) for one in sets]
+    totals = [sum(buckets.values()) for buckets in sets]
     below = [0] * len(sets)
     slowests: Counts = {}
     reached = 0
-    for index in sorted({index for one in sets for index in one}):
-        below = [n + one.get(index, 0) for n, one in zip(below, sets, strict=True)]
+    for index in sorted({index for buckets in sets for index in buckets}):
+        below = [n + buckets.get(index, 0) for n, buckets in zip(below, sets, strict=True)]
         now = round(_MILLION * math.prod(n / total for n, total in zip(below, totals, strict=True)))
         if now > reached:
             slowests[index], reached = now - reached, now
@@ -218,8 +218,12 @@ def unlike(
 
 
 def _unlike(timed: Mapping[str, Timed]) -> dict[str, float]:
-    tails = {name: tail_of(_slowest(some)) for name, some in timed.items()}
-    lasting = {name: one for name, one in beyond(tails, Measure()).items() if _parts_above(timed[name], one.bar) >= RUN}
+    tails = {name: tail_of(_slowest(parts)) for name, parts in timed.items()}
+    lasting = {
+        name: excess
+        for name, excess in beyond(tails, Measure()).items()
+        if _parts_above(timed[name], excess.bar) >= RUN
+    }
     odd = _odd(timed, {name: beyond.bar for name, beyond in lasting.items()}) if lasting else set()
     return {name: 2 ** (beyond.own - beyond.middle) for name, beyond in lasting.items() if name in odd}
 
@@ -227,13 +231,13 @@ def _unlike(timed: Mapping[str, Timed]) -> dict[str, float]:
 def _odd(timed: Mapping[str, Timed], bars: Mapping[str, float]) -> set[str]:
     """Return those devices of `bars` that have more I/Os above their bar than chance explains."""
     totals = {name: sum(histogram.count for _, histogram in parts) for name, parts in timed.items()}
-    every = sum(totals.values())
+    total = sum(totals.values())
     slow = {bar: {name: _timed_above(parts, bar) for name, parts in timed.items()} for bar in set(bars.values())}
     all_slow = {bar: sum(by_name.values()) for bar, by_name in slow.items()}
     return {
         name
         for name, bar in bars.items()
-        if chance(slow[bar][name], all_slow[bar], totals[name] / every) * len(timed) < _CHANCE
+        if chance(slow[bar][name], all_slow[bar], totals[name] / total) * len(timed) < _CHANCE
     }
 
 
@@ -243,33 +247,37 @@ def _timed_above(parts: Timed, bar: float) -> int:
 
 def _timed(frames: Iterable[Frame], length_us: int, ops: frozenset[str]) -> dict[str, Timed]:
     """Return the I/Os of each device with their part; parts begin at fixed times, so that they don't move."""
-    found: dict[str, Timed] = {}
+    parts_by_device: dict[str, Timed] = {}
     for frame in frames:
         part = (frame.mono_us - frame.dt_us // 2) // max(length_us, 1)
         for series, histogram in frame.histograms.items():
             if series.stage == "total" and series.op in ops:
-                found.setdefault(series.device, []).append((part, histogram))
-    return found
+                parts_by_device.setdefault(series.device, []).append((part, histogram))
+    return parts_by_device
 
 
-def _slowest(some: Timed) -> Counts:
+def _slowest(parts: Timed) -> Counts:
     """Return the slowest I/Os of each part, sufficient for the tail."""
     slowests: Counts = {}
-    for _, histogram in some:
+    for _, histogram in parts:
         left, fine = RANK, histogram.bits == BITS
         for index, n in reversed(histogram.buckets):
-            here = index if fine else at_scale(index, histogram)
-            slowests[here] = slowests.get(here, 0) + n
+            bucket = index if fine else at_scale(index, histogram)
+            slowests[bucket] = slowests.get(bucket, 0) + n
             left -= n
             if left <= 0:
                 break
     return slowests
 
 
-def _parts_above(some: Timed, bar: float) -> int:
+def _parts_above(parts: Timed, bar: float) -> int:
     """Return the number of parts with an I/O above the bar."""
     return len(
-        {part for part, histogram in some if histogram and octaves(at_scale(histogram.buckets[-1][0], histogram)) > bar}
+        {
+            part
+            for part, histogram in parts
+            if histogram and octaves(at_scale(histogram.buckets[-1][0], histogram)) > bar
+        }
     )
 
 
@@ -351,17 +359,17 @@ def is_on_another(name: str) -> bool:
 def shares(ios: Iterable[tuple[str, float]], busy_us: Iterable[tuple[str, float]]) -> dict[str, float]:
     """Return each device's share of the host's I/O: the greater one of its shares of number and time."""
     shares: dict[str, float] = {}
-    for some in (dict(ios), dict(busy_us)):
-        whole = sum(some.values())
-        for name, part in some.items():
-            shares[name] = max(shares.get(name, 0.0), part / whole if whole else 0.0)
+    for loads in (dict(ios), dict(busy_us)):
+        total = sum(loads.values())
+        for name, part in loads.items():
+            shares[name] = max(shares.get(name, 0.0), part / total if total else 0.0)
     return shares
 
 
-def in_flight_us(some: Iterable[Aged], window_us: int) -> dict[str, int]:
+def in_flight_us(ios: Iterable[Aged], window_us: int) -> dict[str, int]:
     """Return for each device how long its I/Os in flight have waited in the window, together, in us."""
     in_flight_us: dict[str, int] = {}
-    for aged in some:
+    for aged in ios:
         in_flight_us[aged.device] = in_flight_us.get(aged.device, 0) + aged.count * min(aged.age_us, window_us)
     return in_flight_us
 

@@ -84,9 +84,9 @@ def residuals(row: CutRow) -> tuple[list[float], list[float]]:
     size_a, size_b = sum(row.sizes_a), sum(row.sizes_b)
     share = (sum(row.above_a) + sum(row.above_b)) / (size_a + size_b)
     mean_a, mean_b = size_a / len(row.sizes_a), size_b / len(row.sizes_b)
-    one = [(x - share * n) / mean_a for x, n in zip(row.above_a, row.sizes_a, strict=True)]
+    own_residuals = [(x - share * n) / mean_a for x, n in zip(row.above_a, row.sizes_a, strict=True)]
     other = [(x - share * n) / mean_b for x, n in zip(row.above_b, row.sizes_b, strict=True)]
-    return one, other
+    return own_residuals, other
 
 
 def own_residuals(row: CutRow) -> tuple[list[float], list[float]]:
@@ -110,10 +110,10 @@ def weigh(rows: Sequence[CutRow], r: float = 0.0, families: int = 1) -> TestResu
     most = [0.0] * len(picked)
     seen: list[tuple[float, float]] = []
     for row in rows:
-        one, other = residuals(row)
+        a_residuals, other = residuals(row)
         least = least_variance(row)
         seen.append(_observed(row, least, r))
-        most = list(map(max, most, _permuted([*one, *other], in_a, chunks, least)))
+        most = list(map(max, most, _permuted([*a_residuals, *other], in_a, chunks, least)))
     ranked = sorted(most)
     at = math.ceil((1 - ALPHA / families) * (len(ranked) + 1)) - 1
     critical = ranked[at] if at < len(ranked) else math.inf
@@ -130,14 +130,14 @@ def _observed(row: CutRow, least: float, r: float) -> tuple[float, float]:
 
     A row's own few blocks may by chance not show a correlation that all rows have.
     """
-    one, other = own_residuals(row)
-    r = max(correlation(one, other), r)
+    a_residuals, other = own_residuals(row)
+    r = max(correlation(a_residuals, other), r)
     share_a, share_b = row.shares
     gap = share_b - share_a
     # the least that matters is a multiple of the smaller share, so it has the error of that share
     a, b = (row.factor, 1.0) if gap > 0 else (1.0, row.factor)
-    variance = max(a * a * _variance(one) / len(one) + b * b * _variance(other) / len(other), least)
-    error = math.sqrt(variance * inflation(r, min(len(one), len(other))))
+    variance = max(a * a * _variance(a_residuals) / len(a_residuals) + b * b * _variance(other) / len(other), least)
+    error = math.sqrt(variance * inflation(r, min(len(a_residuals), len(other))))
     beyond = math.copysign(max(abs(gap) - row.least, 0.0), gap)
     return (beyond / error if error else 0.0), error
 
@@ -212,25 +212,25 @@ def _permuted(values: Sequence[float], in_a: int, chunks: Sequence[bytes], least
     sums = [0j] * len(chunks[0])
     for table, chunk in zip(tables, chunks, strict=True):
         sums = [s + table[byte] for s, byte in zip(sums, chunk, strict=True)]
-    whole, squares = sum(values), sum(v * v for v in values)
+    total, squares = sum(values), sum(v * v for v in values)
     in_b = len(values) - in_a
-    made: list[float] = []
+    sums_of_draws: list[float] = []
     # written out: this runs a million times
     over_a, over_b = 1 / (in_a * (in_a - 1)), 1 / (in_b * (in_b - 1))
-    for one in sums:
-        a, b = one.real, whole - one.real
-        variance = (one.imag - a * a / in_a) * over_a + (squares - one.imag - b * b / in_b) * over_b
+    for subset_sum in sums:
+        a, b = subset_sum.real, total - subset_sum.real
+        variance = (subset_sum.imag - a * a / in_a) * over_a + (squares - subset_sum.imag - b * b / in_b) * over_b
         variance = variance if variance > least else least  # noqa: FURB136  max() takes twice as long
-        made.append(abs(a / in_a - b / in_b) / math.sqrt(variance) if variance > 0 else 0.0)
-    return made
+        sums_of_draws.append(abs(a / in_a - b / in_b) / math.sqrt(variance) if variance > 0 else 0.0)
+    return sums_of_draws
 
 
 def _subsets(values: Sequence[float]) -> list[complex]:
     """Return sum and sum of squares (the imaginary part) of each subset, by its bits."""
     sums = [0j]
     for value in values:
-        one = complex(value, value * value)
-        sums += [s + one for s in sums]
+        pair = complex(value, value * value)
+        sums += [s + pair for s in sums]
     return sums
 
 
@@ -246,12 +246,12 @@ class Survival:
     @cached_property
     def _edges(self) -> tuple[tuple[float, float, float], ...]:
         """Return (low, high, share above low) of each bucket with I/Os, ascending."""
-        left, made = self.histogram.count, []
+        left, edges = self.histogram.count, []
         for index, n in self.histogram.buckets:
             low, high = bucket_bounds(index, self.histogram.bits)
-            made.append((max(low, 0.5), float(self.histogram.cap(high)), left / self.histogram.count))
+            edges.append((max(low, 0.5), float(self.histogram.cap(high)), left / self.histogram.count))
             left -= n
-        return tuple((low, max(high, low * 1.000001), share) for low, high, share in made)
+        return tuple((low, max(high, low * 1.000001), share) for low, high, share in edges)
 
     @cached_property
     def _lows(self) -> list[float]:

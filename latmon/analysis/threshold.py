@@ -35,8 +35,8 @@ def slower(histogram: Histogram, threshold_us: int, exactly: int | None = None) 
 def time_from(histogram: Histogram, threshold_us: int) -> float:
     """Return the sum of the times from the threshold's bucket on, in us, by the middles of their buckets."""
     first, bits, max_bound = bucket_index(threshold_us, histogram.bits), histogram.bits, histogram.max_bound or 0
-    several = ((bucket_bounds(index, bits), count) for index, count in histogram.buckets if index >= first)
-    return sum(min((low + high) / 2, max_bound) * count for (low, high), count in several)
+    rows_above = ((bucket_bounds(index, bits), count) for index, count in histogram.buckets if index >= first)
+    return sum(min((low + high) / 2, max_bound) * count for (low, high), count in rows_above)
 
 
 def is_above(us: int, threshold_us: int | None) -> bool:

@@ -520,7 +520,7 @@ def _reported(frame: Frame, news: str) -> Frame:
     """Return the frame with the recorder's notice in addition to its own."""
     if not news:
         return frame
-    notice = "; ".join(one for one in (frame.health.notice, news) if one)
+    notice = "; ".join(text for text in (frame.health.notice, news) if text)
     return replace(frame, health=replace(frame.health, notice=notice))
 
 
@@ -532,7 +532,7 @@ def _with_own_io(frame: Frame, family: OwnProcesses) -> Frame:
     )
     in_flight = frame.in_flight
     if in_flight is not None:
-        own = (one._replace(own=family.has(one.pid, one.comm, one.began_us)) for one in in_flight.oldest)
+        own = (io._replace(own=family.has(io.pid, io.comm, io.began_us)) for io in in_flight.oldest)
         in_flight = replace(in_flight, oldest=tuple(own))
     return replace(frame, outliers=outliers, in_flight=in_flight) if outliers or in_flight else frame
 

@@ -41,7 +41,7 @@ def unused(path: Path, suffix: str = SUFFIX) -> Path:
     """Return the path, or `NAME-2` and so on before the suffix if it exists already."""
     stem = path.name.removesuffix(suffix)
     others = (path.with_name(f"{stem}-{n}{suffix}") for n in range(2, _TRIES))
-    return next((one for one in (path, *others) if not os.path.lexists(one)), path)
+    return next((candidate for candidate in (path, *others) if not os.path.lexists(candidate)), path)
 
 
 def default_directory(environ: Mapping[str, str]) -> Path:

@@ -80,9 +80,9 @@ class RollUpCheck:
         self._rolling.missed()
 
 
-def _same(written: MemberPart, made: bytes) -> bool:
-    text = unpack(made)
-    has_head = head_of(made[:64]) == _with_length(written, len(made))
+def _same(written: MemberPart, written_again: bytes) -> bool:
+    text = unpack(written_again)
+    has_head = head_of(written_again[:64]) == _with_length(written, len(written_again))
     if has_head and text == written.text:
         return True
     try:

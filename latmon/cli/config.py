@@ -170,19 +170,23 @@ def _read(path: Path, findings: Settings) -> dict[str, Any]:
     entries = strict_yaml.parse(path, raw)
     if not isinstance(entries, dict):
         raise UsageError(f"{path}: expected lines of `key: value` with the keys {_ALL}")
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     wrong: list[tuple[int, str]] = []
     for key, value in entries.items():
         try:
-            found[key] = _checked(path, key, value, findings)
+            settings[key] = _checked(path, key, value, findings)
         except UsageError as error:
             sentence = str(error).removeprefix(f"{path}: ")
             wrong.append((_line_of(raw, key, value, sentence), sentence))
     if wrong:
         (line, first), *others = sorted(wrong)
-        more = f"; and {len(others)} more: {'; '.join(f'line {at}: {one}' for at, one in others)}" if others else ""
+        more = (
+            f"; and {len(others)} more: {'; '.join(f'line {at}: {problem}' for at, problem in others)}"
+            if others
+            else ""
+        )
         raise UsageError(f"{path}:{line}: {first}{more}")
-    return found
+    return settings
 
 
 def _line_of(raw: bytes, key: Any, value: object, sentence: str) -> int:
@@ -196,7 +200,7 @@ def _line_of(raw: bytes, key: Any, value: object, sentence: str) -> int:
         ]
         if not named:
             break
-        at, inner = min(named, key=lambda one: (one[0], -len(str(one[1]))))
+        at, inner = min(named, key=lambda place: (place[0], -len(str(place[1]))))
         keys.append(inner)
         value, left = value[inner], left[at + len(str(inner)) :]
     return strict_yaml.line_of(raw, map(str, keys))
@@ -248,23 +252,27 @@ def _actions(where: str, value: object) -> Actions:
     known = ", ".join(("command", *ACTIONS))
     if not isinstance(value, Mapping):
         raise UsageError(f"{where}: expected a section with the keys {known}")
-    found: dict[str, Any] = {}
-    for key, one in value.items():
+    actions: dict[str, Any] = {}
+    for key, command in value.items():
         if key == "command":
-            found["command"] = _command(f"{where}: command", one)
+            actions["command"] = _command(f"{where}: command", command)
         elif key in ACTIONS:
             name, kind = ACTIONS[key]
-            found[name] = _value(f"{where}: {key}", one, kind)
+            actions[name] = _value(f"{where}: {key}", command, kind)
         else:
             raise UsageError(f"{where}: unknown key {key!r}; the keys are {known}")
-    if found.get("record_us", 0) > MAX_RECORD_US:
+    if actions.get("record_us", 0) > MAX_RECORD_US:
         raise UsageError(f"{where}: record: at most {show_duration(MAX_RECORD_US)} are kept in memory")
-    return Actions(**found)
+    return Actions(**actions)
 
 
 def _command(where: str, value: object) -> tuple[str, ...]:
     """Return the words of a command, which no shell reads."""
-    if not isinstance(value, list) or not value or not all(isinstance(one, str) and "\0" not in one for one in value):
+    if (
+        not isinstance(value, list)
+        or not value
+        or not all(isinstance(word, str) and "\0" not in word for word in value)
+    ):
         raise UsageError(f"{where}: expected a list of texts, a program's absolute path and its arguments")
     if not value[0].startswith("/"):
         raise UsageError(f"{where}: {value[0]!r} is not the absolute path of a program")
@@ -384,8 +392,8 @@ def _section(
     last = settings.named_in[key]
     rows: dict[str, tuple[str, str, str]] = {}
     for path in (SYSTEM, last) if key == "findings" else (last,):
-        found = files[path].get(key)
-        for name, value in found.items() if isinstance(found, Mapping) else ():
+        section = files[path].get(key)
+        for name, value in section.items() if isinstance(section, Mapping) else ():
             where = _where(settings, key, user) if path == last else str(path)
             rows[str(name)] = (f"{key}: {clean(str(name), 40)}", _as_written(value), where)
     return [*rows.values()] or [(key, "", _where(settings, key, user))]
@@ -403,7 +411,7 @@ def _as_written(value: object) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(_as_written, value))}]"
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{key}: {_as_written(one)}' for key, one in value.items())}}}"
+        return f"{{{', '.join(f'{key}: {_as_written(part_value)}' for key, part_value in value.items())}}}"
     return str(value)
 
 
@@ -417,20 +425,20 @@ def edit_config(path: Path, environ: Mapping[str, str]) -> None:
         words = shlex.split(named)
     except ValueError:
         words = []
-    found = shutil.which(words[0], path=trust.search_path(environ)) if words else None
-    if found is None:
+    editor = shutil.which(words[0], path=trust.search_path(environ)) if words else None
+    if editor is None:
         raise UnavailableError(f"the editor {clean(named, 80)!r} is not installed: set VISUAL or EDITOR")
-    trust.require(Path(found), f"the editor {found}")
+    trust.require(Path(editor), f"the editor {editor}")
     if os.geteuid() == 0:  # the file, too: the editor follows a link
         trust.require_path(path, str(path), "set XDG_CONFIG_HOME to a directory that only root can change")
     try:
         output_files.make_directories(path.parent)
         with contextlib.suppress(FileExistsError), os.fdopen(output_files.create(path), "wb") as new:
             new.write(_SAMPLE.read_bytes())
-        done = subprocess.run([found, *words[1:], str(path)], check=False, env=trust.environment(environ))  # noqa: S603 - no shell reads it
+        done = subprocess.run([editor, *words[1:], str(path)], check=False, env=trust.environment(environ))  # noqa: S603 - no shell reads it
     except OSError as error:
         raise UnavailableError(
             f"{path} can't be edited: {error.strerror}; set XDG_CONFIG_HOME to another directory"
         ) from None
     if done.returncode:
-        raise UnavailableError(f"the editor {os.fspath(found)} ended with {done.returncode}; {path} was not checked")
+        raise UnavailableError(f"the editor {os.fspath(editor)} ended with {done.returncode}; {path} was not checked")

@@ -253,8 +253,8 @@ class RecordingProgress:
             in_flight_by_device((aged.device, aged.count, aged.age_us, aged.at_least) for aged in rows)
         ):
             self._write(LOG_NOTICE, waits)
-        for level, found in self._findings.all_reported() if self._line else ():
-            self._write(level, found)
+        for level, finding_text in self._findings.all_reported() if self._line else ():
+            self._write(level, finding_text)
         reason = private_text(outcome.reason, self._redaction) if self._redaction else outcome.reason
         text = [reason] if reason != self._noticed else []
         gaps = f"{counted(self._gaps, 'gap')}: " if self._gaps else ""

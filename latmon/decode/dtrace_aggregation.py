@@ -132,9 +132,9 @@ def kind_of(printed: PrintedRow) -> str:
     labels = printed.labels[printed.signs.get(0) == "< " :]
     if len(labels) < 2:  # noqa: PLR2004 - one label has no step
         return ""
-    if not signs and _is_power(labels[0]) and all(_next_power(one) == other for one, other in pairwise(labels)):
+    if not signs and _is_power(labels[0]) and all(_next_power(label) == other for label, other in pairwise(labels)):
         return "quantize"
-    return "lquantize" if len({other - one for one, other in pairwise(labels)}) == 1 else "llquantize"
+    return "lquantize" if len({other - label for label, other in pairwise(labels)}) == 1 else "llquantize"
 
 
 def _is_power(label: int) -> bool:

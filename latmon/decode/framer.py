@@ -466,9 +466,9 @@ def _flow_place(spec: MapSpec) -> tuple[int, int]:
     return sum((1 << part.bits) - 1 << part.shift for part in key_parts), next((part.shift for part in key_parts), 0)
 
 
-def _sum_of(one: Counts, other: Counts) -> Counts:
+def _sum_of(counts: Counts, other: Counts) -> Counts:
     """Return the sums of counts by bucket."""
-    sums = dict(one)
+    sums = dict(counts)
     for index, n in other.items():
         sums[index] = sums.get(index, 0) + n
     return sums
@@ -744,12 +744,12 @@ def with_earlier(later: TracerInterval, earlier: TracerInterval) -> TracerInterv
 
 def _includes(manifests: Iterable[Manifest]) -> dict[str, tuple[str, ...]]:
     """Return stage -> stages included in it by each script that measures it; for other devices it may be fewer."""
-    found: dict[str, tuple[str, ...]] = {}
+    includes: dict[str, tuple[str, ...]] = {}
     for manifest in manifests:
         for stage in {*manifest.stages, *manifest.includes}:
             into = manifest.includes.get(stage, ())
-            found[stage] = tuple(name for name in into if stage not in found or name in found[stage])
-    return {stage: into for stage, into in found.items() if into}
+            includes[stage] = tuple(name for name in into if stage not in includes or name in includes[stage])
+    return {stage: into for stage, into in includes.items() if into}
 
 
 def _merge_traced(parts: list[Traced]) -> Traced:

@@ -178,17 +178,17 @@ def sleep_chain(functions: Sequence[str]) -> str:
 def _chain(functions: Sequence[str], skips: Collection[str]) -> str:
     """Return `function < caller < its caller`; empty where no function has a name."""
     own = [function for function in functions if not _TRACING.match(function)]
-    first = next((at for at, one in enumerate(own) if one not in skips), 0)
-    return " < ".join(one[:_MAX_FUNCTION] for one in own[first : first + _CALLERS])
+    first = next((at for at, function in enumerate(own) if function not in skips), 0)
+    return " < ".join(function[:_MAX_FUNCTION] for function in own[first : first + _CALLERS])
 
 
 def folded(values: Mapping[str, object]) -> dict[str, int]:
     """Return a map whose keys are kernel stacks as `outermost;...;innermost` -> count."""
     counts: Counter[str] = Counter()
     for stack, n in values.items():
-        own = [one for one in _FUNCTION.findall(stack) if not _TRACING.match(one)]
+        own = [function for function in _FUNCTION.findall(stack) if not _TRACING.match(function)]
         if isinstance(n, int):
-            counts[";".join(one[:_MAX_FUNCTION] for one in reversed(own)) or "unknown"] += n
+            counts[";".join(function[:_MAX_FUNCTION] for function in reversed(own)) or "unknown"] += n
     return dict(counts)
 
 
@@ -767,7 +767,7 @@ def followed(in_flight: InFlightList, groups: Collection[str], timed: Mapping[st
 def _all_devices(reported: list[InFlightList]) -> tuple[str, ...]:
     """Return the devices that the scripts follow together; empty, for all, if one of them follows all devices."""
     each = [in_flight_list.devices for in_flight_list in reported]
-    return tuple(dict.fromkeys(name for some in each for name in some)) if all(each) else ()
+    return tuple(dict.fromkeys(name for device_names in each for name in device_names)) if all(each) else ()
 
 
 def _oldest(waiting: list[InFlight]) -> tuple[InFlight, ...]:

@@ -90,8 +90,12 @@ def _before_mark(recording: Recording, path: Path, wanted: re.Match[str], argume
         capture_span = _empty(recording, name, by_minutes)
         capture_span.settings = with_marks(capture_span.settings, noted)
         items = recording.summed(since_us + 1, until_us) if by_minutes else recording.between(since_us + 1, until_us)
-        whole = (one for one in items if not isinstance(one, Frame | Minute) or one.mono_us - one.dt_us >= mark_us)
-        return capture_span, whole
+        items_before = (
+            read_item
+            for read_item in items
+            if not isinstance(read_item, Frame | Minute) or read_item.mono_us - read_item.dt_us >= mark_us
+        )
+        return capture_span, items_before
 
     return fill
 
@@ -142,9 +146,11 @@ def _noted(recording: Recording, path: Path, note: str) -> str:
     fitting = [note] if note in texts else [text for text in texts if text.startswith(note)]
     if len(fitting) == 1:
         return fitting[0]
-    known = ", ".join(repr(clean(one)) for one in (fitting or list(texts))[-_SHOWN:])
-    several = f"{path} has several marks that begin with {clean(note)!r}: {known}."
-    raise UsageError(several if fitting else f"{path} has no mark {clean(note)!r}{known and f'; its marks: {known}'}.")
+    known = ", ".join(repr(clean(note_text)) for note_text in (fitting or list(texts))[-_SHOWN:])
+    ambiguous = f"{path} has several marks that begin with {clean(note)!r}: {known}."
+    raise UsageError(
+        ambiguous if fitting else f"{path} has no mark {clean(note)!r}{known and f'; its marks: {known}'}."
+    )
 
 
 def runs_of(path: Path) -> list[str]:
@@ -157,8 +163,8 @@ def runs_of(path: Path) -> list[str]:
             texts.update((mark.text, None) for mark in _marks(item) if len(texts) < MAX_RUNS)
         parts = list(texts)
     if len(parts) < _PAIR:
-        found = "a single run" if recording.origin.is_imported else counted(len(parts), "mark")
-        raise UsageError(f"{path} has {found}: report --runs compares at least two.")
+        run_words = "a single run" if recording.origin.is_imported else counted(len(parts), "mark")
+        raise UsageError(f"{path} has {run_words}: report --runs compares at least two.")
     return [f"{path}@{part}" for part in parts]
 
 
@@ -213,7 +219,7 @@ def compared(
     RecordingError without windows, UsageError for an unknown note or setting.
     """
     if sides:
-        a, b = (of_runs([read(one, rules) for one in side]) for side in sides)
+        a, b = (of_runs([read(path, rules) for path in side]) for side in sides)
         return pair_report(compare(a, b))
     periods = [read(argument, rules) for argument in arguments]
     if len(periods) == _PAIR and not setting:

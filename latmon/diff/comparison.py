@@ -337,9 +337,9 @@ def _order(series: Series) -> tuple[object, ...]:
     return by_name(series.device), place_of_op(series.op), series.op, stage, series.stage
 
 
-def devices_of(some: Iterable[Series]) -> list[str]:
+def devices_of(all_series: Iterable[Series]) -> list[str]:
     """Return the devices, each once."""
-    return list(dict.fromkeys(series.device for series in some))
+    return list(dict.fromkeys(series.device for series in all_series))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -440,7 +440,9 @@ def sweep_of(periods: Sequence[CaptureSpan], wanted: str = "") -> Sweep:
     for value, capture_span in zip(values, periods, strict=True):
         groups.setdefault(value, []).append(capture_span)
     ranked = sorted(groups, key=_rank)
-    return Sweep(setting, tuple(ranked), tuple(of_runs(groups[one]) for one in ranked), tuple(periods))
+    return Sweep(
+        setting, tuple(ranked), tuple(of_runs(groups[ranked_value]) for ranked_value in ranked), tuple(periods)
+    )
 
 
 def sweep(sweep: Sweep, device: str = "") -> SweepTable:
@@ -496,8 +498,8 @@ def _spread(column: str, a: SweepTable, b: SweepTable) -> Spread | None:
 
 def devices(periods: Iterable[CaptureSpan]) -> list[str]:
     """Return the devices of which all captures have I/O."""
-    found = [{flow.device for unit in capture_span.units for flow in unit.done} for capture_span in periods]
-    return sorted(set.intersection(*found), key=by_name) if found else []
+    device_sets = [{flow.device for unit in capture_span.units for flow in unit.done} for capture_span in periods]
+    return sorted(set.intersection(*device_sets), key=by_name) if device_sets else []
 
 
 def swept(periods: Sequence[CaptureSpan]) -> tuple[str, list[str]]:
@@ -506,17 +508,17 @@ def swept(periods: Sequence[CaptureSpan]) -> tuple[str, list[str]]:
     shared = {(difference.section, difference.name) for difference in every[0]} if every else set()
     for differences in every[1:]:
         shared &= {(difference.section, difference.name) for difference in differences}
-    found: dict[tuple[str, str], list[str]] = {}
+    devices_by_setting: dict[tuple[str, str], list[str]] = {}
     for key in sorted(shared):
         first = next(difference.a for difference in every[0] if (difference.section, difference.name) == key)
         values = [first, *(_value(differences, key) for differences in every)]
         if len(set(values)) == len(values) and all(values):
-            found[key] = values
-    names = {name for _, name in found}
+            devices_by_setting[key] = values
+    names = {name for _, name in devices_by_setting}
     if len(names) != 1:
         return "", ["" for _ in periods]
-    (section, name), values = next(iter(found.items()))
-    return (name if len(found) > 1 else f"{section} {name}"), values
+    (section, name), values = next(iter(devices_by_setting.items()))
+    return (name if len(devices_by_setting) > 1 else f"{section} {name}"), values
 
 
 def _value(differences: Sequence[Difference], key: tuple[str, str]) -> str:
@@ -553,8 +555,8 @@ def _row(period: CaptureSpan, name: str, device: str, view: UserView) -> SweepRo
 def _latency(period: CaptureSpan, device: str) -> Histogram:
     totals = (series for series in period.series() if series.stage == "total" and device in ("", series.device))
     series = without_volumes(period, totals)
-    bits = min((period.bits[one] for one in series), default=0)
-    return merge(period.total(one, bits) for one in series)
+    bits = min((period.bits[member] for member in series), default=0)
+    return merge(period.total(member, bits) for member in series)
 
 
 def _trend(column: str, rows: Sequence[SweepRow]) -> Trend | None:

@@ -135,16 +135,20 @@ def user_views(periods: Sequence[CaptureSpan], device: str = "") -> tuple[UserVi
         for period in periods
     ]
     timed = [without_volumes(period, series) for period, series in zip(periods, totals, strict=True)]
-    bars = {period.threshold_us(series.device) for period, some in zip(periods, timed, strict=True) for series in some}
+    bars = {
+        period.threshold_us(series.device)
+        for period, timed_series in zip(periods, timed, strict=True)
+        for series in timed_series
+    }
     common = bars.pop() if len(bars) == 1 else None
     return tuple(_user_view(period, series, common, device) for period, series in zip(periods, timed, strict=True))
 
 
 def without_volumes(period: CaptureSpan, keys: Iterable[_Key]) -> list[_Key]:
     """Return the keys without those of volumes whose disks have keys too: a volume's I/Os are those of its disks."""
-    every = list(keys)
-    names = {one.device for one in every}
-    return [one for one in every if not is_volume(period.devices.get(one.device), names)]
+    all_keys = list(keys)
+    names = {key.device for key in all_keys}
+    return [key for key in all_keys if not is_volume(period.devices.get(key.device), names)]
 
 
 def _user_view(period: CaptureSpan, timed: Sequence[Series], common: int | None, device: str) -> UserView:
@@ -197,16 +201,16 @@ def unlike(a: CaptureSpan, b: CaptureSpan) -> tuple[LoadDifference, ...]:
         return ()
     differences = []
     for device in sorted(_busy(a) & _busy(b)):
-        one, other = device_load(a, device), device_load(b, device)
+        load_a, other = device_load(a, device), device_load(b, device)
         what: list[Literal["IOPS", "mix", "size"]] = []
-        if _far(one.iops or 0.0, other.iops or 0.0) and _sure(a, b, device):
+        if _far(load_a.iops or 0.0, other.iops or 0.0) and _sure(a, b, device):
             what.append("IOPS")
-        if abs(one.reads - other.reads) > _SHARE:
+        if abs(load_a.reads - other.reads) > _SHARE:
             what.append("mix")
-        if _far(one.size, other.size):
+        if _far(load_a.size, other.size):
             what.append("size")
         if what:
-            differences.append(LoadDifference(device, one, other, tuple(what)))
+            differences.append(LoadDifference(device, load_a, other, tuple(what)))
     return tuple(differences)
 
 
@@ -343,8 +347,8 @@ def _busy(period: CaptureSpan) -> set[str]:
     return {flow.device for unit in period.units for flow, (count, _) in unit.done.items() if count}
 
 
-def _far(one: float, other: float) -> bool:
-    low, high = sorted((one, other))
+def _far(factor: float, other: float) -> bool:
+    low, high = sorted((factor, other))
     return high > 0 and (low <= 0 or high / low > _UNLIKE)
 
 
@@ -414,11 +418,13 @@ class Difference:
 def differing(a: CaptureSpan, b: CaptureSpan) -> tuple[Difference, ...]:
     """Return the settings that differ, sorted; at most MOST. A device of one side alone has none."""
     headers = bool(a.settings) == bool(b.settings)  # older files have no settings, which is no difference of the hosts
-    one, other = _reported(a, headers=headers), _reported(b, headers=headers)
-    alone = {section for section, _ in one} ^ {section for section, _ in other}
-    names = sorted(key for key in {*one, *other} if not (key[0] in alone and key[0].startswith(_DEVICE)))
+    settings_a, other = _reported(a, headers=headers), _reported(b, headers=headers)
+    alone = {section for section, _ in settings_a} ^ {section for section, _ in other}
+    names = sorted(key for key in {*settings_a, *other} if not (key[0] in alone and key[0].startswith(_DEVICE)))
     differences = [
-        Difference(*key, one.get(key, ""), other.get(key, "")) for key in names if one.get(key) != other.get(key)
+        Difference(*key, settings_a.get(key, ""), other.get(key, ""))
+        for key in names
+        if settings_a.get(key) != other.get(key)
     ]
     return tuple(differences[:MOST])
 
@@ -440,20 +446,20 @@ def values_of(periods: Sequence[CaptureSpan], wanted: str) -> list[str]:
 
     UsageError where a span lacks it, or has several values of it.
     """
-    found = []
+    values_seen = []
     for period in periods:
         known = _reported(period, headers=True)
         values = {value for (section, name), value in known.items() if wanted in (name, f"{section} {name}")}
         where = clean(period.name, 40)
         if len(values) > 1:
-            several = ", ".join(sorted(f"'{section} {name}'" for section, name in known if name == wanted)[:4])
-            raise UsageError(f"{where} has several values of {clean(wanted)!r}: choose one of {several}, ...")
+            candidates = ", ".join(sorted(f"'{section} {name}'" for section, name in known if name == wanted)[:4])
+            raise UsageError(f"{where} has several values of {clean(wanted)!r}: choose one of {candidates}, ...")
         if not values:
             near = get_close_matches(wanted, sorted({*(name for _, name in known), *map(" ".join, known)}), 3, 0.5)
             hint = f"; it has {', '.join(map(repr, near))}" if near else ": latmon report names them"
             raise UsageError(f"{where} has no setting {clean(wanted)!r}{hint}")
-        found.append(values.pop())
-    return found
+        values_seen.append(values.pop())
+    return values_seen
 
 
 def with_marks(settings: Settings, marks: list[Mark]) -> Settings:
@@ -490,7 +496,7 @@ def _reported(capture_span: CaptureSpan, *, headers: bool) -> Mapping[tuple[str,
 
 
 def _of_origin(origin: Origin) -> dict[tuple[str, str], str]:
-    missing = ", ".join(sorted(one.name for one in origin.probes_missing))
+    missing = ", ".join(sorted(probe.name for probe in origin.probes_missing))
     return {
         ("capture", "kernel"): origin.kernel,
         ("capture", "backend"): origin.backend,

@@ -216,11 +216,11 @@ def cause(
         gaps = {stage: after[stage] - us for stage, us in before.items()}
     else:
         gaps = {} if slower is None else dict(sides[slower] or {})
-    whole = sum(gaps.values())
-    if not whole:
+    total_gap = sum(gaps.values())
+    if not total_gap:
         return None
-    top = max(sorted(gaps), key=lambda stage: gaps[stage] / whole)
-    share = min(gaps[top] / whole, 1.0)
+    top = max(sorted(gaps), key=lambda stage: gaps[stage] / total_gap)
+    share = min(gaps[top] / total_gap, 1.0)
     if share < _COUNTS_MOST:
         return None
     includes = (b if before is None else a).includes.get(Series(*flow, TRACED + top), ())

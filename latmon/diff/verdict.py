@@ -49,13 +49,13 @@ def lead(comparison: Comparison) -> list[str]:
 
 def _extremes(comparison: Comparison) -> list[str]:
     """Return a sentence per common threshold, or per series without one; the longest I/Os first."""
-    found = [
+    extremes = [
         (series_change, series_change.extreme)
         for series_change in comparison.changes
         if series_change.extreme is not None
     ]
     counted: dict[tuple[int, int], list[tuple[SeriesChange, Extreme]]] = {}
-    for change, extreme in found:
+    for change, extreme in extremes:
         # without a common threshold each series has its own bound
         key = (extreme.above_us, extreme.slower) if extreme.exact else (-len(counted) - 1, 0)
         counted.setdefault(key, []).append((change, extreme))
@@ -101,12 +101,12 @@ def _stage_clause(extremes: Sequence[Extreme]) -> str:
     for extreme in extremes:
         for stage, share in extreme.stages.items():
             shares[stage] = shares.get(stage, 0.0) + share * extreme.count[extreme.slower]
-    whole = sum(shares.values())
-    if not whole:
+    total_share = sum(shares.values())
+    if not total_share:
         return ""
     top = max(sorted(shares), key=lambda stage: shares[stage])
     includes = next((extreme.includes[top] for extreme in extremes if top in extreme.includes), ())
-    return f"; {part(shares[top] / whole)} of their time is {called(top, includes).sentence}"
+    return f"; {part(shares[top] / total_share)} of their time is {called(top, includes).sentence}"
 
 
 def _causes(comparison: Comparison) -> list[str]:
@@ -158,9 +158,9 @@ def untested(change: SeriesChange) -> str:
     """Return the differences of the numbers if there are too few windows for a test."""
     slowest_first = [shift for shift in reversed(change.shifts) if shift.name in ("p50", "p99.9", "max")]
     parts = [reported for shift in slowest_first if (reported := _plain(shift))]
-    one, other = mode(change.a), mode(change.b)
-    if one != other and one and other:
-        parts.append(f"the mode {_range(one)} -> {_range(other)}")
+    mode_a, other = mode(change.a), mode(change.b)
+    if mode_a != other and mode_a and other:
+        parts.append(f"the mode {_range(mode_a)} -> {_range(other)}")
     tail = change.shifts[-1]
     if tail.a_us and tail.b_us and not _HALF > tail.b_us / tail.a_us > 1 / _HALF:
         longer, gone = tail.b_us > tail.a_us, _gone(change)
@@ -321,7 +321,7 @@ def _is_sure(interval: tuple[float, float]) -> bool:
 
 
 def _listed(*parts: str) -> str:
-    return ", ".join(one for one in parts if one)
+    return ", ".join(clause for clause in parts if clause)
 
 
 def _plain(shift: Shift, *, named: bool = True) -> str:

@@ -485,7 +485,7 @@ def _tried(place: Place, shown: str, output: Output) -> Check:
     for words, (what, remedy) in _KNOWN.items():
         if words.lower() in text.lower():
             return Check("dtrace", Status.DEGRADED, f"{shown}: {what}", remedy)
-    if place.uid != 0 and (code == 127 or any(one in text.lower() for one in _RIGHTS)):  # noqa: PLR2004 - no sudo
+    if place.uid != 0 and (code == 127 or any(right in text.lower() for right in _RIGHTS)):  # noqa: PLR2004 - no sudo
         return Check("dtrace", Status.DEGRADED, f"{shown}: it needs root: see `privilege`")
     reason = clean(text.strip().rpartition("\n")[2].removeprefix("dtrace: "), 120) or f"exit code {code}"
     return Check("dtrace", Status.DEGRADED, f"{shown}: it can't be used: {reason}")

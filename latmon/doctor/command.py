@@ -335,15 +335,15 @@ def render_json(
         | ({"remedy": check.remedy} if check.remedy else {})
         for check in checks
     ]
-    whole = {"schema": SCHEMA, "latmon": __version__, "usable": usable(checks), "checks": listed}
+    document = {"schema": SCHEMA, "latmon": __version__, "usable": usable(checks), "checks": listed}
     if stages := as_values(explained):
-        whole |= {"stages": stages, "hooks": {name: list(hooks) for name, hooks in explained.hooks.items()}}
-        whole |= {"drivers": dict(explained.drivers), "in_flight": in_flight(explained)}
+        document |= {"stages": stages, "hooks": {name: list(hooks) for name, hooks in explained.hooks.items()}}
+        document |= {"drivers": dict(explained.drivers), "in_flight": in_flight(explained)}
     if tested is not None:
-        whole["self_test"] = values(tested)
+        document["self_test"] = values(tested)
     if overhead is not None:
-        whole["overhead"] = overhead_values(overhead)
-    return json.dumps(whole, indent=2)
+        document["overhead"] = overhead_values(overhead)
+    return json.dumps(document, indent=2)
 
 
 def doctor_command(

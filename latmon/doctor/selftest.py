@@ -205,7 +205,7 @@ def file_system(environ: Mapping[str, str]) -> tuple[str, str, Sequence[str]] | 
     """Return the first file system that can be made and frozen here; None where writes can't be delayed."""
     if _find("fsfreeze", environ) is None:
         return None
-    return next((one for one in _FILE_SYSTEMS if _find(one[2][0], environ)), None)
+    return next((kind_of_fs for kind_of_fs in _FILE_SYSTEMS if _find(kind_of_fs[2][0], environ)), None)
 
 
 def _find(tool: str, environ: Mapping[str, str]) -> str | None:
@@ -267,8 +267,8 @@ def _why(shell: subprocess.Popen[bytes], word: str) -> str:
 def _contained(status: Path = Path("/proc/self/status"), marks: Sequence[Path] = _CONTAINERS) -> bool:
     """Return whether this looks like a container: by its marks, or because root may not mount."""
     try:
-        found = next(line for line in status.read_text().splitlines() if line.startswith("CapEff:"))
-        may = bool(int(found.split()[1], 16) >> _SYS_ADMIN & 1)
+        status_line = next(line for line in status.read_text().splitlines() if line.startswith("CapEff:"))
+        may = bool(int(status_line.split()[1], 16) >> _SYS_ADMIN & 1)
     except (OSError, StopIteration, ValueError, IndexError):
         may = True
     return not may or any(mark.exists() for mark in marks)
@@ -602,8 +602,8 @@ def _replay(captured: Captured) -> _Replayed:
     oldest_us = 0
     for frame in captured.frames:
         scene.append(frame)
-        here = (aged.age_us for aged in ages(scene.view) if aged.device == captured.device)
-        oldest_us = max(oldest_us, *here, 0)
+        seen_ages = (aged.age_us for aged in ages(scene.view) if aged.device == captured.device)
+        oldest_us = max(oldest_us, *seen_ages, 0)
     return _Replayed(captured, scene, oldest_us)
 
 
@@ -617,12 +617,12 @@ def _counts(seen: _Replayed) -> Iterator[PanelCheck]:
     done = seen.captured.done
     writes = Flow(seen.device, "write")
     for name, flows in (("counts", [f.seen for f in seen.frames]), ("diskstats", [f.kernel for f in seen.frames])):
-        found = sum(completions[writes].count for completions in flows if writes in completions)
+        completed = sum(completions[writes].count for completions in flows if writes in completions)
         if name == "counts" and no_distribution(seen.origin):
             yield _unmeasured(name, seen)
             continue
-        text = f"{found:,} writes completed, {done.writes:,} were made, /proc/diskstats has {done.counted:,}"
-        yield _reported(name, text, passed=found == done.writes == done.counted)
+        text = f"{completed:,} writes completed, {done.writes:,} were made, /proc/diskstats has {done.counted:,}"
+        yield _reported(name, text, passed=completed == done.writes == done.counted)
 
 
 def _map(seen: _Replayed) -> Iterator[PanelCheck]:
@@ -633,12 +633,14 @@ def _map(seen: _Replayed) -> Iterator[PanelCheck]:
     counts = timeline.counts(seen.device)
     for delayed_write in seen.delayed:
         inside = [i for i, n in counts.items() if n and _fits(delayed_write, *bucket_bounds(i))]
-        made = f"a write of {_ms(delayed_write.asked_us)} was made, {_ms(delayed_write.took_us)} as its thread saw it"
+        made_write = (
+            f"a write of {_ms(delayed_write.asked_us)} was made, {_ms(delayed_write.took_us)} as its thread saw it"
+        )
         if inside:
             low, high = bucket_bounds(inside[0])
-            yield _reported("latency map", f"an I/O from {_ms(low)} to {_ms(high)}; {made}", passed=True)
+            yield _reported("latency map", f"an I/O from {_ms(low)} to {_ms(high)}; {made_write}", passed=True)
         else:
-            yield _reported("latency map", f"no I/O of that latency; {made}", passed=False)
+            yield _reported("latency map", f"no I/O of that latency; {made_write}", passed=False)
 
 
 def _stages(seen: _Replayed) -> Iterator[PanelCheck]:
@@ -658,13 +660,13 @@ def _stages(seen: _Replayed) -> Iterator[PanelCheck]:
         )
         return
     top = largest(tail.parts)
-    us, made = round(tail.parts.get(top, 0)), sum(delayed_write.took_us for delayed_write in seen.delayed)
+    us, made_us = round(tail.parts.get(top, 0)), sum(delayed_write.took_us for delayed_write in seen.delayed)
     holds = on_demand.includes_of(seen.device).get(top, ())
     with_others = f" with {', '.join(holds)} in it" if holds else ""
     in_driver = top == "hba" or "hba" in holds
     what = f"{called(top, holds).sentence or 'no stage'}{with_others} takes {_ms(us)} of {tail.count:,} slow I/Os"
-    text = f"{what}; {_ms(made)} were made in the driver"
-    yield _reported("stages", text, passed=in_driver and _near(us, made, BUCKET, LATE_US * len(seen.delayed)))
+    text = f"{what}; {_ms(made_us)} were made in the driver"
+    yield _reported("stages", text, passed=in_driver and _near(us, made_us, BUCKET, LATE_US * len(seen.delayed)))
 
 
 def _depths(seen: _Replayed) -> Iterator[PanelCheck]:
@@ -677,22 +679,22 @@ def _depths(seen: _Replayed) -> Iterator[PanelCheck]:
         )
         return
     busy = sum(n for depth, n in depths.in_driver.items() if depth) / sum(depths.in_driver.values())
-    us, made = round(busy * facts.covered_us), sum(delayed_write.took_us for delayed_write in seen.delayed)
-    text = f"an I/O in the driver for {_ms(us)}, {_ms(made)} were made"
-    yield _reported("depths", text, passed=_near(us, made, _SHARE, INTERVAL_US // 5))
+    us, made_us = round(busy * facts.covered_us), sum(delayed_write.took_us for delayed_write in seen.delayed)
+    text = f"an I/O in the driver for {_ms(us)}, {_ms(made_us)} were made"
+    yield _reported("depths", text, passed=_near(us, made_us, _SHARE, INTERVAL_US // 5))
 
 
 def _in_flight(seen: _Replayed) -> Iterator[PanelCheck]:
     longest = max(seen.delayed, key=lambda delayed_write: delayed_write.took_us)
-    made = f"a write waited for {_ms(longest.took_us)}"
+    made_write = f"a write waited for {_ms(longest.took_us)}"
     if seen.oldest_us:
         least = longest.asked_us - 2 * INTERVAL_US
         passed = least <= seen.oldest_us <= longest.took_us + LATE_US
         yield _reported(
-            "in flight", f"the oldest waited for {_ms(seen.oldest_us)} at a frame's end; {made}", passed=passed
+            "in flight", f"the oldest waited for {_ms(seen.oldest_us)} at a frame's end; {made_write}", passed=passed
         )
     elif any(frame.in_flight is not None and frame.in_flight.follows(seen.device) for frame in seen.frames):
-        yield _reported("in flight", f"nothing was listed as waiting; {made}", passed=False)
+        yield _reported("in flight", f"nothing was listed as waiting; {made_write}", passed=False)
     else:
         why = f"not measured with {_backend(seen)}"
         if not seen.captured.on_demand:

@@ -59,15 +59,15 @@ class BlockEvent(NamedTuple):
 
 def events(outlier: Outlier, number: tuple[int, int]) -> list[BlockEvent]:
     """Return the events of an I/O in their order; none where its issue is not known."""
-    found = steps(outlier)
-    if "D2C" not in found:
+    step_times = steps(outlier)
+    if "D2C" not in step_times:
         return []
-    begun, done = outlier.mono_us, outlier.mono_us + found["Q2C"] - found.get("Q2G", 0)
-    issued = done - found["D2C"]
-    at = [("Q", begun - found.get("Q2G", 0)), ("G", begun)]
-    if "I2D" in found:
-        at.append(("I", begun + found["G2I"]))
-    if requeued := found.get("requeue"):
+    begun, done = outlier.mono_us, outlier.mono_us + step_times["Q2C"] - step_times.get("Q2G", 0)
+    issued = done - step_times["D2C"]
+    at = [("Q", begun - step_times.get("Q2G", 0)), ("G", begun)]
+    if "I2D" in step_times:
+        at.append(("I", begun + step_times["G2I"]))
+    if requeued := step_times.get("requeue"):
         at += [("D", issued - requeued), ("R", issued)]
     at += [("D", issued), ("C", done)]
     rwbs, category = _kind(outlier)

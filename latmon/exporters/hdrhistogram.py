@@ -96,11 +96,11 @@ def slot(us: int) -> int:
 
 def _word(value: int) -> bytes:
     remainder = value << 1 if value >= 0 else (-value << 1) - 1
-    found = bytearray()
+    word_bytes = bytearray()
     while remainder > 0x7F:  # noqa: PLR2004  seven bits a byte
-        found.append(remainder & 0x7F | 0x80)
+        word_bytes.append(remainder & 0x7F | 0x80)
         remainder >>= 7
-    return bytes((*found, remainder))
+    return bytes((*word_bytes, remainder))
 
 
 def _comment(text: str) -> str:

@@ -253,8 +253,8 @@ def _row_cells(table: AnyTable, key: Any, value: Any) -> Iterator[_WhoCells]:
 def _about(table: AnyTable, key: Any) -> tuple[str, str, str | None]:
     if table.about is not None:
         return table.about(key)
-    rest = [str(part) for part, name in zip(key, table.part_names, strict=True) if name not in ("device", "op")]
-    return table.export_name, rest[0] if rest else "", names(rest[1:]) if rest[1:] else None
+    part_names = [str(part) for part, name in zip(key, table.part_names, strict=True) if name not in ("device", "op")]
+    return table.export_name, part_names[0] if part_names else "", names(part_names[1:]) if part_names[1:] else None
 
 
 def write_jsonl(source: Source, out: BinaryIO, _options: ExportOptions) -> None:
@@ -294,5 +294,5 @@ def _line(line: bytes, item: Item | None, source: Source) -> bytes:
     return codec.to_bytes(value)
 
 
-def _damage(found: list[str]) -> Iterator[bytes]:
-    return (codec.to_bytes({"type": "damage", "text": text}) for text in found)
+def _damage(problems: list[str]) -> Iterator[bytes]:
+    return (codec.to_bytes({"type": "damage", "text": text}) for text in problems)

@@ -205,8 +205,8 @@ def _cell_family(name: str, about: str, cell: Cell, contents: Sequence[tuple[Lab
         yield Family(f"{name}_{unit or cell.name}", COUNTER, help_text, counted, unit)
 
 
-def _about(one: Issuer | SizeClass) -> dict[str, str]:
-    return {"device": one.device, "op": one.op}
+def _about(label_source: Issuer | SizeClass) -> dict[str, str]:
+    return {"device": label_source.device, "op": label_source.op}
 
 
 def _issued(name: str, how: str, rows: Sequence[tuple[Labels, IssuedIO]]) -> Iterator[Family]:

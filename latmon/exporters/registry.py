@@ -108,19 +108,19 @@ class Source:
         """Return the window without devices that are not selected."""
         if not self.globs:
             return frame
-        for found in (frame.histograms, frame.seen, frame.kernel):
-            self._names.update(one.device for one in found)
+        for rows in (frame.histograms, frame.seen, frame.kernel):
+            self._names.update(row.device for row in rows)
         self._names.update(frame.outstanding)
         return of_devices(frame, self.wants)
 
     def check(self) -> None:
         """Raise UsageError when no device is selected by the given names."""
-        every = self._names | {*self.devices}
-        if self.globs and not any(map(self.wants, every)):
-            names = sorted(every)
+        known_names = self._names | {*self.devices}
+        if self.globs and not any(map(self.wants, known_names)):
+            names = sorted(known_names)
             more = " ..." if len(names) > _MAX_NAMED else ""
-            there = ", ".join(names[:_MAX_NAMED]) or "none"
-            raise UsageError(f"--device {' '.join(self.globs)}: no such device in it; there are {there}{more}")
+            known_text = ", ".join(names[:_MAX_NAMED]) or "none"
+            raise UsageError(f"--device {' '.join(self.globs)}: no such device in it; there are {known_text}{more}")
 
 
 _TIME_OF_DAY = re.compile(r"(\d\d):(\d\d)(?::(\d\d))?", re.ASCII)

@@ -89,7 +89,11 @@ def captioned(scene: Scene, name: str, size: tuple[int, int]) -> list[Line]:
 def windows(source: Source, since_us: int) -> Iterator[Frame]:
     """Yield windows from then on and those that its screen shows before; gaps and damage are notes of the next one."""
     reported = source.reported(max(since_us - _LEAD_US, 0))
-    shown = (one for one in reported if not isinstance(one, Gap) or one.reason != "windows-missing")
+    shown = (
+        shown_window
+        for shown_window in reported
+        if not isinstance(shown_window, Gap) or shown_window.reason != "windows-missing"
+    )
     return frames_of(shown, lambda: source.recording.damage)
 
 
@@ -195,8 +199,10 @@ class Tape:
     def draw(self, lines: Sequence[Line]) -> str:
         """Return all cells at first, then the cells that differ."""
         width, height = self._size
-        some = [fit(line, width) for line in (*lines, *((),) * (height - len(lines)))][:height]
-        now: list[Row] = [[cell for text, role, _ in line for cell in cells_of(text, self.pen(role))] for line in some]
+        fitted = [fit(line, width) for line in (*lines, *((),) * (height - len(lines)))][:height]
+        now: list[Row] = [
+            [cell for text, role, _ in line for cell in cells_of(text, self.pen(role))] for line in fitted
+        ]
         out = [] if self._shown else ["\x1b[?25l\x1b[2J"]
         self._shown = self._shown or [[UNKNOWN_CELL] * width] * height
         for y, (old, new) in enumerate(zip(self._shown, now, strict=True)):
@@ -241,11 +247,14 @@ def cast_header(source: Source, options: ExportOptions, colours: Palette) -> dic
     panel = selection.panel if selection.screen == "overview" else selection.screen
     screen = next((name for name, fold in FOLDS.items() if fold == selection.fold), screen_title(panel))
     title = f"latmon {screen}: {origin.host}{' (redacted)' if source.redacted else ''}"
-    rest: dict[str, Any] = {"timestamp": int(origin.start_wall), "title": title}
+    header_extra: dict[str, Any] = {"timestamp": int(origin.start_wall), "title": title}
     if options.cast_version == 2:  # noqa: PLR2004
-        return {"version": 2, "width": width, "height": height} | rest | {"env": {"TERM": "xterm-256color"}}
+        return {"version": 2, "width": width, "height": height} | header_extra | {"env": {"TERM": "xterm-256color"}}
     theme = {"fg": colours.text, "bg": colours.background, "palette": ":".join(XTERM)}
-    return {"version": 3, "term": {"cols": width, "rows": height, "type": "xterm-256color", "theme": theme}} | rest
+    return {
+        "version": 3,
+        "term": {"cols": width, "rows": height, "type": "xterm-256color", "theme": theme},
+    } | header_extra
 
 
 def cast_line(value: object) -> bytes:

@@ -319,8 +319,10 @@ def _has_latencies(block: Block) -> bool:
 
 def by_kind(rules: Collection[str]) -> dict[str, tuple[str, ...]]:
     """Group rules by the input that they need."""
-    found = {kind: tuple(rule for rule, need in NEEDS.items() if need == kind and rule in rules) for kind in MISSING}
-    return {kind: rules for kind, rules in found.items() if rules}
+    rules_by_kind = {
+        kind: tuple(rule for rule, need in NEEDS.items() if need == kind and rule in rules) for kind in MISSING
+    }
+    return {kind: rules for kind, rules in rules_by_kind.items() if rules}
 
 
 def evaluated_by(

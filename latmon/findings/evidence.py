@@ -114,11 +114,11 @@ def _slow_ios(facts: Facts, device: str) -> Iterator[SlowIos]:
     if device in facts.traced_devices:
         cuts += [attribution.tail_cut(facts.traced, device, threshold_us=threshold)] if threshold is not None else []
         cuts.append(attribution.tail_cut(facts.traced, device))
-    found = [_traced_above(facts, device, cut) for cut in dict.fromkeys(cuts) if cut is not None]
-    if threshold is not None and found:
-        found[0] = _from_threshold(facts, found[0], threshold)
-    yield from (slow for slow in found if slow.count)
-    if not any(slow.count for slow in found) and (outliers := facts.outliers(device)):
+    parts_above = [_traced_above(facts, device, cut) for cut in dict.fromkeys(cuts) if cut is not None]
+    if threshold is not None and parts_above:
+        parts_above[0] = _from_threshold(facts, parts_above[0], threshold)
+    yield from (slow for slow in parts_above if slow.count)
+    if not any(slow.count for slow in parts_above) and (outliers := facts.outliers(device)):
         cut_us = min(outlier.total_us for outlier in outliers)
         yield SlowIos(device, cut_us, len(outliers), attribution.parts_us(outliers))
 

@@ -132,13 +132,13 @@ class Block:
 
 
 def _rate_of(block: Block, device: str) -> BlockRate | None:
-    every = {op: block.counted(Flow(device, op)) for op in COUNTED}
-    done = {op: counts.every for op, counts in every.items() if counts.every is not None}
+    counts_by_op = {op: block.counted(Flow(device, op)) for op in COUNTED}
+    done = {op: counts.every for op, counts in counts_by_op.items() if counts.every is not None}
     ios = sum(completed.count for completed in done.values())
     if not ios or not block.span_us:
         return None
     timed = block.stage("total", device, *COUNTED) or block.traced_stage("total", device, *COUNTED)
-    latency_us = timed.mean if timed.mean is not None else kernel_mean_us(every.values())
+    latency_us = timed.mean if timed.mean is not None else kernel_mean_us(counts_by_op.values())
     if latency_us is None:
         return None
     per_s = 1e6 / block.span_us
@@ -287,9 +287,14 @@ class ReportGrowth:
             return
         known = {report.name: report.value for report in before.reports}
         for report in device.reports:
-            had = known.get(report.name)
-            if report.is_counter and isinstance(report.value, int) and isinstance(had, int) and report.value > had:
-                self._grown.append((mono_us, device.name, report.name, report.value - had))
+            former_value = known.get(report.name)
+            if (
+                report.is_counter
+                and isinstance(report.value, int)
+                and isinstance(former_value, int)
+                and report.value > former_value
+            ):
+                self._grown.append((mono_us, device.name, report.name, report.value - former_value))
 
     def clear(self) -> None:
         """Forget all, for another boot."""
@@ -297,12 +302,12 @@ class ReportGrowth:
 
     def until(self, mono_us: int) -> dict[str, dict[str, int]]:
         """Return device -> counter -> growth in the GROWN_US before a time."""
-        found: dict[str, dict[str, int]] = {}
+        growth_by_device: dict[str, dict[str, int]] = {}
         for at_us, device, name, n in self._grown:
             if mono_us - GROWN_US < at_us <= mono_us:
-                of = found.setdefault(device, {})
+                of = growth_by_device.setdefault(device, {})
                 of[name] = of.get(name, 0) + n
-        return found
+        return growth_by_device
 
 
 _MAX_GROWN = 10_000
@@ -590,11 +595,11 @@ class Facts:
     @cached_property
     def _outliers_by_device(self) -> Mapping[str, tuple[Outlier, ...]]:
         """Return the recorded outliers of each device without latmon's own, those of all as the empty name's."""
-        every = tuple(outlier for block in self.window for outlier in block.outliers if not outlier.own)
+        all_outliers = tuple(outlier for block in self.window for outlier in block.outliers if not outlier.own)
         by_device: dict[str, list[Outlier]] = {}
-        for outlier in every:
+        for outlier in all_outliers:
             by_device.setdefault(outlier.device, []).append(outlier)
-        return {**{name: tuple(outliers) for name, outliers in by_device.items()}, "": every}
+        return {**{name: tuple(outliers) for name, outliers in by_device.items()}, "": all_outliers}
 
     def moment(self, mono_us: int) -> Moment:
         """Return a time on CLOCK_MONOTONIC of the window by both clocks."""
@@ -628,10 +633,10 @@ class Facts:
         return merge_orders(lba_orders) if lba_orders else None
 
 
-def _once(made: dict[Hashable, Any], key: Hashable, make: Callable[[], T]) -> T:
-    if key not in made:
-        made[key] = make()
-    once: T = made[key]
+def _once(kept_values: dict[Hashable, Any], key: Hashable, make: Callable[[], T]) -> T:
+    if key not in kept_values:
+        kept_values[key] = make()
+    once: T = kept_values[key]
     return once
 
 
@@ -648,9 +653,9 @@ def mean_waiting_in(part: Facts | Block, device: str) -> float | None:
 def _completed(tables: Iterable[Mapping[Flow, Completed]], device: str, ops: tuple[str, ...]) -> Completed | None:
     """Return the completions in the first table that counted the device; None where none did. No op: all ops."""
     for table in tables:
-        found = [table[flow] for op in ops or OPS if (flow := Flow(device, op)) in table]
-        if found:
-            return reduce(add, found)
+        completions = [table[flow] for op in ops or OPS if (flow := Flow(device, op)) in table]
+        if completions:
+            return reduce(add, completions)
     return None
 
 
@@ -665,16 +670,16 @@ def _window(blocks: tuple[Block, ...], origin: Origin) -> tuple[Block, ...]:
     A roll-up can't be cut: it stays in the window until the blocks after it cover most of a minute.
     """
     end_us = blocks[-1].end_us
-    found = tuple(block for block in blocks if in_window(block, end_us, origin)) or blocks[-1:]
-    before = blocks[-len(found) - 1 : -len(found)]
-    short = end_us - found[0].begin_us < _MOST * WINDOW_US
+    window_blocks = tuple(block for block in blocks if in_window(block, end_us, origin)) or blocks[-1:]
+    before = blocks[-len(window_blocks) - 1 : -len(window_blocks)]
+    short = end_us - window_blocks[0].begin_us < _MOST * WINDOW_US
     has_long_block = any(block.end_us - block.begin_us > 2 * BLOCK_US for block in before)
-    return (*before, *found) if short and has_long_block else found
+    return (*before, *window_blocks) if short and has_long_block else window_blocks
 
 
 def merged(
     tables: Iterable[Mapping[Series, Histogram]], stage: str, device: str, ops: tuple[str, ...] = ()
 ) -> Histogram:
     """Merge a device's histograms of one stage in all tables; no op: all ops."""
-    every = [Series(device, op, stage) for op in ops or OPS]
-    return merge(table[series] for table in tables for series in every if series in table)
+    all_series = [Series(device, op, stage) for op in ops or OPS]
+    return merge(table[series] for table in tables for series in all_series if series in table)

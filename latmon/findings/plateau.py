@@ -134,8 +134,8 @@ class Plateau:
         """
         if self.kind is not RateKind.IOS or not self.per_s:
             return most
-        one = len(self.frames) * 1e6 / self.lasted_us / self.per_s
-        return max(most, min(1.01 * one, 2 * most))
+        one_io = len(self.frames) * 1e6 / self.lasted_us / self.per_s
+        return max(most, min(1.01 * one_io, 2 * most))
 
     def near(self, most: float) -> int:
         """Return in how many intervals with many in flight the rate differs by `most` or less from the median."""

@@ -238,7 +238,7 @@ def _tables(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     yield from reader.end()
 
 
-def _differences(found: Iterable[Found], begins: Mapping[int, bool]) -> Iterator[Found]:
+def _differences(rows: Iterable[Found], begins: Mapping[int, bool]) -> Iterator[Found]:
     """Yield tables that grow from print to print as their differences.
 
     funclatency of libbpf-tools (bcc 0.26) prints all values since its begin; later ones those of an interval. A run is
@@ -246,11 +246,11 @@ def _differences(found: Iterable[Found], begins: Mapping[int, bool]) -> Iterator
     funclatency's; tables of other tools in the same text are left as they are.
     """
     runs: list[list[Found]] = [[]]
-    for one in found:
+    for one in rows:
         runs += [[]] if isinstance(one, TimeLine) and one.run else []
         runs[-1].append(one)
     for run in runs:
-        tables = [one for one in run if isinstance(one, ImportedTable)]
+        tables = [row for row in run if isinstance(row, ImportedTable)]
         above = [at for at in begins if tables and at <= tables[0].where.first]
         pairs = list(pairwise(tables)) if above and begins[above[-1]] else []
         grown = {id(new): _minus(new, old) for old, new in pairs}
@@ -323,17 +323,17 @@ class _BccReader:
         tables, self.print = self.print, []
         merged: dict[Series, ImportedTable] = {}
         for histogram in tables:
-            found = self._found(histogram)
-            if not isinstance(found, ImportedTable) or found.series is None:
-                yield found
-            elif (imported_table := merged.get(found.series)) is None or not _same_edges(imported_table, found):
-                yield from (merged.pop(found.series),) if imported_table else ()
-                merged[found.series] = found
+            last_row = self._found(histogram)
+            if not isinstance(last_row, ImportedTable) or last_row.series is None:
+                yield last_row
+            elif (imported_table := merged.get(last_row.series)) is None or not _same_edges(imported_table, last_row):
+                yield from (merged.pop(last_row.series),) if imported_table else ()
+                merged[last_row.series] = last_row
             else:
-                merged[found.series] = _added(imported_table, found)
+                merged[last_row.series] = _added(imported_table, last_row)
                 text = f"added to the table in line {imported_table.where.first}, of the same device and op"
-                yield Remark(TextSpan(found.where.first, found.where.first), text)
-                yield Passed(found.where)
+                yield Remark(TextSpan(last_row.where.first, last_row.where.first), text)
+                yield Passed(last_row.where)
         yield from merged.values()
         if tables and not self.is_named and any(table.tracer is None and not table.section for table in tables):
             self.is_named = True
@@ -445,8 +445,8 @@ def _section(line: str) -> tuple[tuple[str, str], ...]:
     match = _SECTION.fullmatch(line) if " = " in line and not line.startswith("avg = ") else None
     if match is None:
         return ()
-    some = ((match[1].lower(), clean(match[2] or match[3] or "", _TITLE)),)
-    return (*some, ("flags", match[4])) if match[4] else some
+    labels = ((match[1].lower(), clean(match[2] or match[3] or "", _TITLE)),)
+    return (*labels, ("flags", match[4])) if match[4] else labels
 
 
 def _json_rows(text: str) -> list[Row] | None:
@@ -687,21 +687,21 @@ class _EventReader:
 
     def _row(self, at: int, head: Head, row: re.Match[str]) -> Iterator[Found]:
         where = TextSpan(at, at)
-        found = {
+        fields = {
             event_column.role: (text, event_column.unit)
             for event_column, text in zip(head.columns, row.groups(), strict=True)
             if event_column.role
         }
-        latency = _us(found["latency"])
+        latency = _us(fields["latency"])
         if latency is None:
             yield Remark(where, "a row without a latency: its I/O is left out", 1, is_incomplete=True)
             return
-        if found.get("bytes", ("",))[0] == _QUEUED:
+        if fields.get("bytes", ("",))[0] == _QUEUED:
             self.submitted.append(at)
             yield Passed(where)
             return
-        queue = _us(found["queue"]) if "queue" in found else None
-        end = self._end(found)
+        queue = _us(fields["queue"]) if "queue" in fields else None
+        end = self._end(fields)
         if end is not None and self.end_s is not None and self.end_s - end > _BACK_S:
             yield from self.seconds.end()
             yield TimeLine(where, f"line {at}: another run begins, its time falls")
@@ -709,19 +709,19 @@ class _EventReader:
         if end is not None:
             self.end_s = max(end, self.end_s if self.end_s is not None else end)
         self.has_rows = True
-        outlier = self._io(found, latency, queue)
+        outlier = self._io(fields, latency, queue)
         yield from self._at(self._layer(head))
         yield from self.seconds.add(None if self.end_s is None else int(self.end_s), at, at, outlier)
 
-    def _end(self, found: dict[str, tuple[str, float]]) -> float | None:
-        if "end" in found:
-            text, unit = found["end"]
+    def _end(self, fields: dict[str, tuple[str, float]]) -> float | None:
+        if "end" in fields:
+            text, unit = fields["end"]
             return max(0.0, float(text) * unit)
-        return self.clock.wall(found["clock"][0]) if "clock" in found else self.wall
+        return self.clock.wall(fields["clock"][0]) if "clock" in fields else self.wall
 
-    def _io(self, found: dict[str, tuple[str, float]], latency: int, queue: int | None) -> Outlier:
+    def _io(self, fields: dict[str, tuple[str, float]], latency: int, queue: int | None) -> Outlier:
         """Return the I/O of a row; the latency of a disk begins at the issue, and a queue comes before it."""
-        text = {role: value for role, (value, _) in found.items()}
+        text = {role: value for role, (value, _) in fields.items()}
         size, pid = text.get("bytes", ""), text.get("pid", "")
         sector = text.get("sector", "")
         total = latency + (queue or 0)

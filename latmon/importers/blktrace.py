@@ -136,10 +136,12 @@ class _Totals:
         done, ends = _COMPLETED.fullmatch(line), _THROUGHPUT.fullmatch(line)
         if done is not None and self.name:
             numbers = [int(group.replace(",", "")) for group in done.groups()]
-            is_total, had = self.rows.get(self.name, (False, [0] * len(numbers)))
+            is_total, numbers_before = self.rows.get(self.name, (False, [0] * len(numbers)))
             if self.is_total or not is_total:
-                some = numbers if self.is_total else [a + b for a, b in zip(had, numbers, strict=True)]
-                self.rows[self.name] = self.is_total, some
+                numbers_now = (
+                    numbers if self.is_total else [a + b for a, b in zip(numbers_before, numbers, strict=True)]
+                )
+                self.rows[self.name] = self.is_total, numbers_now
         elif ends is not None and self.rows:
             where = TextSpan(
                 self.first, at, dt_us=self._dt_us([int(group.replace(",", "")) for group in ends.groups()])
@@ -154,7 +156,7 @@ class _Totals:
 
     def _dt_us(self, rates: list[int]) -> int | None:
         """Return the length by the greater of the rates, which are whole KiB/s; None where both are 0."""
-        totals = [sum(some[at] for _, some in self.rows.values()) for at in (1, 3)]
+        totals = [sum(row_numbers[at] for _, row_numbers in self.rows.values()) for at in (1, 3)]
         rate, kib = max(zip(rates, totals, strict=True))
         return round(1e6 * kib / rate) if rate and kib else None
 
@@ -438,7 +440,7 @@ def _btt_device(text: str) -> str:
 
 
 def _in_words(step: str, of: _Step) -> str:
-    least, mean, most = (f"{one * 1e6:,.3f}" for one in of[:3])
+    least, mean, most = (f"{seconds * 1e6:,.3f}" for seconds in of[:3])
     return f"{step} min {least}, mean {mean}, max {most} us of {of.number:,}"
 
 
@@ -521,14 +523,16 @@ def _traced_line(pairing: _Pairing, at: int, text: str) -> Iterator[Found]:
 
 def _without_events(lines: Sequence[str]) -> Iterator[Found]:
     """Yield a remark on a trace of which no two events are named."""
-    every = [at for at, text in enumerate(lines, 1) if _line(at, text) is not None]
-    text = f"{len(every):,} lines of a trace need --events A,B, the time from event A to event B: they are left out"
+    row_numbers = [at for at, text in enumerate(lines, 1) if _line(at, text) is not None]
+    text = (
+        f"{len(row_numbers):,} lines of a trace need --events A,B, the time from event A to event B: they are left out"
+    )
     begin, end = _REQUEST
     events = [event for event in _REQUEST if any(event in line for line in lines)]
     if events:
         missing = end if events == [begin] else begin
         text = f"the trace has {events[0]} and no {missing}: trace both, or name two of its events with --events A,B"
-    yield Remark(TextSpan(every[0], every[-1]), text, len(every), is_incomplete=True)
+    yield Remark(TextSpan(row_numbers[0], row_numbers[-1]), text, len(row_numbers), is_incomplete=True)
 
 
 @dataclass(slots=True)
@@ -620,8 +624,8 @@ def _line(at: int, text: str) -> _Line | None:
 
 def _key(line: _Line, keys: str) -> str | None:
     """Return the values of the fields of --key, separated by commas; None for a line that lacks one."""
-    found = [_field(line, key.strip()) for key in keys.split(",")] if keys else []
-    return None if None in found else " ".join(map(str, found))
+    key_values = [_field(line, key.strip()) for key in keys.split(",")] if keys else []
+    return None if None in key_values else " ".join(map(str, key_values))
 
 
 def _field(line: _Line, key: str) -> str | None:

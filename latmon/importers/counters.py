@@ -150,8 +150,8 @@ class _Readings:
     def take_sample(self, sample: CounterSample, at: int) -> Iterator[Reading]:
         """Take a counter; yield the open reading where it has this one already."""
         self.is_time_new = False
-        had = {} if self.now is None else self.now.values.get(sample.device, {})
-        if self.now is not None and (sample.counter in had or self.now.size >= _MAX_KEYS):
+        values_before = {} if self.now is None else self.now.values.get(sample.device, {})
+        if self.now is not None and (sample.counter in values_before or self.now.size >= _MAX_KEYS):
             yield from self.close(None)
         if self.now is None:
             self.now = Reading(at, at, self.wall)
@@ -160,51 +160,51 @@ class _Readings:
             self.now.wall = sample.wall
 
 
-def _names(every: Iterable[Reading | TextSpan], options: ImportOptions) -> dict[CounterDevice, str]:
+def _names(samples: Iterable[Reading | TextSpan], options: ImportOptions) -> dict[CounterDevice, str]:
     """Return the name of each device, with labels where another one has the same name; UsageError as `one_device`."""
-    each = dict.fromkeys(device for one in every if isinstance(one, Reading) for device in one.values)
+    each = dict.fromkeys(device for sample in samples if isinstance(sample, Reading) for device in sample.values)
     same, names = Tally(device.name for device in each), ShortNames()
-    found = {
+    names_by_device = {
         device: names.short("\0".join(device), " ".join(device).strip() if same[device.name] > 1 else device.name)
         for device in each
     }
-    one_device(options, list(found.values()))
-    return dict.fromkeys(found, options.device) if options.device else found
+    one_device(options, list(names_by_device.values()))
+    return dict.fromkeys(names_by_device, options.device) if options.device else names_by_device
 
 
 def _intervals(
-    every: Sequence[Reading | TextSpan],
+    samples: Sequence[Reading | TextSpan],
     of: Callable[[Growths, TextSpan, Mapping[CounterDevice, str]], Iterator[Found]],
     what: tuple[str, str],
     options: ImportOptions,
 ) -> Iterator[Found]:
     """Yield the values between each reading of a device and its next one. `what`: words for a reading and its tool."""
-    names = _names(every, options)
-    yield from _alone([one for one in every if isinstance(one, Reading)], what[0], names)
+    names = _names(samples, options)
+    yield from _alone([sample for sample in samples if isinstance(sample, Reading)], what[0], names)
     before: dict[CounterDevice, Reading] = {}
-    for one in every:
-        if isinstance(one, TextSpan):
-            yield Passed(one)
+    for sample in samples:
+        if isinstance(sample, TextSpan):
+            yield Passed(sample)
             continue
-        yield Passed(TextSpan(one.first, one.last))
+        yield Passed(TextSpan(sample.first, sample.last))
         groups: dict[int, tuple[Reading, list[CounterDevice]]] = {}
-        for device in one.values:
+        for device in sample.values:
             if (old := before.get(device)) is not None:
                 groups.setdefault(old.first, (old, []))[1].append(device)
-            before[device] = one
+            before[device] = sample
         for old, devices in groups.values():
             growths = dict[CounterDevice, Growth]()
-            for thing in _growths(old, one, devices, what[1], names):
+            for thing in _growths(old, sample, devices, what[1], names):
                 if isinstance(thing, Remark):
                     yield thing
                 else:
                     growths[thing[0]] = thing[1]
-            passed = None if one.wall is None or old.wall is None else round((one.wall - old.wall) * 1e6)
+            passed = None if sample.wall is None or old.wall is None else round((sample.wall - old.wall) * 1e6)
             if passed is not None and passed <= 0:
                 text = f"the time doesn't rise after the {what[0]} in line {old.first}: the interval is left out"
-                yield Remark(TextSpan(one.first, one.last), text, 1, is_incomplete=True)
+                yield Remark(TextSpan(sample.first, sample.last), text, 1, is_incomplete=True)
             else:
-                yield from of(growths, TextSpan(one.first, one.last, one.wall, passed), names)
+                yield from of(growths, TextSpan(sample.first, sample.last, sample.wall, passed), names)
 
 
 def _alone(all_readings: Sequence[Reading], what: str, names: Mapping[CounterDevice, str]) -> Iterator[Remark]:
@@ -213,8 +213,8 @@ def _alone(all_readings: Sequence[Reading], what: str, names: Mapping[CounterDev
     only = [(device, reading) for reading in all_readings for device in reading.values if number[device] == 1]
     if only:
         where = TextSpan(only[0][1].first, only[0][1].last)
-        some = listed([names[device] for device, _ in only])
-        text = f"{some}: a single {what} has only sums since the begin: two make an interval"
+        device_names = listed([names[device] for device, _ in only])
+        text = f"{device_names}: a single {what} has only sums since the begin: two make an interval"
         yield Remark(
             where, clean(text, 300), sum(len(reading.values[device]) for device, reading in only), is_incomplete=True
         )
@@ -229,9 +229,9 @@ def _growths(
     reset: list[str] = []
     fallen: list[str] = []
     for device in devices:
-        had, now = old.values[device], new.values[device]
-        odd += [f"{counter.name} {names[device]}" for counter in had.keys() ^ now.keys()]
-        grown = {counter: value - had[counter] for counter, value in now.items() if counter in had}
+        values_before, now = old.values[device], new.values[device]
+        odd += [f"{counter.name} {names[device]}" for counter in values_before.keys() ^ now.keys()]
+        grown = {counter: value - values_before[counter] for counter, value in now.items() if counter in values_before}
         falls = [counter.name for counter, value in grown.items() if value < 0 and _grows(counter)]
         fallen += falls
         if falls:
@@ -242,9 +242,12 @@ def _growths(
         text = f"{len(odd):,} counters of {what} are in one of two readings alone: {min(odd)}"
         yield Remark(where, clean(text, 200), len(odd), is_incomplete=True)
     if reset:
-        some = f"{len(fallen):,} counters of {what} fell ({', '.join(sorted({*fallen})[:3])})"
+        fallen_text = f"{len(fallen):,} counters of {what} fell ({', '.join(sorted({*fallen})[:3])})"
         yield Remark(
-            where, clean(f"{some}: the interval of {listed(reset)} is left out", 300), len(fallen), is_incomplete=True
+            where,
+            clean(f"{fallen_text}: the interval of {listed(reset)} is left out", 300),
+            len(fallen),
+            is_incomplete=True,
         )
 
 
@@ -301,9 +304,9 @@ def read_prometheus(lines: Sequence[str], options: ImportOptions) -> Iterator[Fo
             yield Passed(TextSpan(at, at))
         elif (why := _prometheus(line)[1]) != "":
             yield Remark(TextSpan(at, at), f"a sample {why}: it is left out", 1, is_incomplete=True)
-    every = list(readings(lines, lambda line: _prometheus(line)[0], Clock(options.start), _node_time))
+    samples = list(readings(lines, lambda line: _prometheus(line)[0], Clock(options.start), _node_time))
     yield from _intervals(
-        every,
+        samples,
         lambda growths, when, names: _scraped(growths, when, names, options),
         ("scrape of Prometheus", "Prometheus"),
         options,
@@ -417,9 +420,11 @@ def _bucket_tables(
         yield _bucket_table(title, series, sorted(edges), when)
 
 
-def _done(some: Mapping[str, float]) -> Completed:
-    us = some.get("us")
-    return Completed(round(some.get("count", 0.0)), round(some.get("bytes", 0.0)), None if us is None else round(us))
+def _done(counters: Mapping[str, float]) -> Completed:
+    us = counters.get("us")
+    return Completed(
+        round(counters.get("count", 0.0)), round(counters.get("bytes", 0.0)), None if us is None else round(us)
+    )
 
 
 def _bucket_table(
@@ -452,9 +457,9 @@ def sniff_kstat(head: str) -> bool:
 def read_kstat(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     """Yield a window for the time between two readings of kstat -p."""
     in_seconds = {_is_stamp(match) for line in lines if (match := _kstat(line)) is not None and _is_time(match, ".")}
-    every = list(readings(lines, lambda line: _kstat_sample(line, in_seconds), Clock(options.start)))
+    samples = list(readings(lines, lambda line: _kstat_sample(line, in_seconds), Clock(options.start)))
     yield from _intervals(
-        every,
+        samples,
         _kstats,
         ("reading of kstat", "kstat"),
         options,
@@ -495,7 +500,7 @@ def _kstats(growths: Growths, when: TextSpan, names: Mapping[CounterDevice, str]
     passed: list[float] = []
     for device, growth in growths.items():
         shown = names[device]
-        grown, now = ({counter.name: value for counter, value in some.items()} for some in growth)
+        grown, now = ({counter.name: value for counter, value in counter_growths.items()} for counter_growths in growth)
         if not {*_NEEDED} <= grown.keys():
             lacks = ", ".join(sorted({*_NEEDED} - grown.keys())[:3])
             text = f"{shown}: it lacks {lacks} in two readings, left out"
@@ -541,7 +546,7 @@ def sniff_smart(head: str) -> bool:
 
 def read_smart(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     """Yield a window for the time between two logs: commands and bytes, whose times a log hasn't."""
-    every: list[Reading | TextSpan] = []
+    samples: list[Reading | TextSpan] = []
     logs = sorted([*documents(lines, "critical_warning"), *_smart_texts(lines)], key=lambda document: document[0].first)
     for above, where, value, device in _logs(lines, logs, options):
         yield from above
@@ -555,8 +560,8 @@ def read_smart(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
             reading = Reading(where.first, where.last, where.wall)
             for name, number in zip(_SMART, numbers, strict=True):
                 reading.take(CounterDevice(device), Counter(name), number or 0, where.last)
-            every.append(reading)
-    yield from _intervals(every, _smart_counts, ("smart log", "the smart log"), options)
+            samples.append(reading)
+    yield from _intervals(samples, _smart_counts, ("smart log", "the smart log"), options)
 
 
 def _smart_texts(lines: Sequence[str]) -> Iterator[tuple[TextSpan, dict[str, str]]]:
@@ -587,8 +592,8 @@ def _logs(
     clock, after = Clock(options.start), 0
     latest: float | None = None
     timed = set[str]()
-    for where, found in logs:
-        value = found if isinstance(found, dict) else {}
+    for where, log in logs:
+        value = log if isinstance(log, dict) else {}
         above = range(after + 1, where.first)
         walls = {at: wall for at in above if (wall := clock.wall(lines[at - 1].strip()[:60])) is not None}
         after = where.last
@@ -610,8 +615,8 @@ def _nameless(where: TextSpan, what: str) -> Remark:
 
 def _number_of(value: Mapping[str, Any], name: str) -> int | None:
     """Return a counter; versions of nvme-cli print it as a number or quoted, with commas."""
-    found = value.get(name)
-    return whole(found.replace(",", "") if isinstance(found, str) else found, 2**63 - 1)
+    number = value.get(name)
+    return whole(number.replace(",", "") if isinstance(number, str) else number, 2**63 - 1)
 
 
 def _smart_counts(growths: Growths, when: TextSpan, names: Mapping[CounterDevice, str]) -> Iterator[Found]:
@@ -680,7 +685,7 @@ def _monitor(value: Mapping[str, Any]) -> _Monitor | None:
     for kind in ("Active", "Static"):
         of = [value.get(f"{kind} Bucket Counter: Bucket {n}") for n in range(_OCP_BUCKETS)]
         for op in _OCP_OPS:
-            each = [_number_of(one, op) for one in of if isinstance(one, dict)]
+            each = [_number_of(monitor_fields, op) for monitor_fields in of if isinstance(monitor_fields, dict)]
             known = [n for n in each if n is not None]
             if len(known) < _OCP_BUCKETS:
                 return None
@@ -692,7 +697,7 @@ def _monitor(value: Mapping[str, Any]) -> _Monitor | None:
 
 
 def _measured(value: Mapping[str, Any]) -> tuple[str, ...]:
-    found = []
+    measured_names = []
     for kind in ("Active", "Static"):
         for n in reversed(range(_OCP_BUCKETS)):
             latencies, stamps = (
@@ -702,26 +707,32 @@ def _measured(value: Mapping[str, Any]) -> tuple[str, ...]:
                 ms = _number_of(latencies, op) if isinstance(latencies, dict) else None
                 stamp = str(stamps.get(op, "")) if isinstance(stamps, dict) else ""
                 if ms and stamp not in ("", "NA"):
-                    found.append(clean(f"a {op.lower()} of {ms:,} ms at {stamp}", 80))
-    return tuple(dict.fromkeys(found))[:_OCP_BUCKETS]
+                    measured_names.append(clean(f"a {op.lower()} of {ms:,} ms at {stamp}", 80))
+    return tuple(dict.fromkeys(measured_names))[:_OCP_BUCKETS]
 
 
 def _monitored(
-    one: _Monitor, before: tuple[_Monitor, float | None] | None, where: TextSpan, device: str, options: ImportOptions
+    monitored: _Monitor,
+    before: tuple[_Monitor, float | None] | None,
+    where: TextSpan,
+    device: str,
+    options: ImportOptions,
 ) -> Iterator[Found]:
     """Yield the tables of the last full period and of the present one, without what the log before it had."""
     old, passed = before[0] if before else None, None
     if before and before[1] is not None and where.wall is not None:
         passed = where.wall - before[1]
-    if old is not None and old.edges != one.edges:
+    if old is not None and old.edges != monitored.edges:
         yield Remark(where, f"{device}: its thresholds were changed since the log before", is_incomplete=True)
         return
-    same = old is not None and old.static == one.static
+    same = old is not None and old.static == monitored.static
     # two periods or more ended since: nothing of the log before is left in this one
-    apart = passed is not None and passed - one.timer_s > one.period_s
-    begun = None if where.wall is None else where.wall - one.timer_s
-    parts = [] if same else [("the last full period", one.static, begun, one.period_s, None if apart else old)]
-    parts.append(("the present period", one.active, where.wall, one.timer_s, old if same else None))
+    apart = passed is not None and passed - monitored.timer_s > monitored.period_s
+    begun = None if where.wall is None else where.wall - monitored.timer_s
+    parts = (
+        [] if same else [("the last full period", monitored.static, begun, monitored.period_s, None if apart else old)]
+    )
+    parts.append(("the present period", monitored.active, where.wall, monitored.timer_s, old if same else None))
     for what, counts, wall, seconds, monitor in parts:
         when = TextSpan(where.first, where.last, wall, seconds * 1_000_000 or None)
         for op, numbers in counts.items():
@@ -732,7 +743,7 @@ def _monitored(
             if any(n < 0 for n in grown):
                 yield Remark(when, f"{title}: its counters fell, left out", 1, is_incomplete=True)
             elif any(grown):
-                ends = [*one.edges[1:], None]
-                rows = tuple(Row(low, high, n) for low, high, n in zip(one.edges, ends, grown, strict=True))
+                ends = [*monitored.edges[1:], None]
+                rows = tuple(Row(low, high, n) for low, high, n in zip(monitored.edges, ends, grown, strict=True))
                 series = options.series(device, _OCP_OPS[op], options.stage or "hba")
                 yield ImportedTable(when, title, "ocp", rows, "ms", "the log", series)

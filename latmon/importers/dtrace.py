@@ -241,8 +241,8 @@ def _columns(key: str) -> tuple[str, ...] | None:
             for word, end in _columns_at(key, at):
                 ways.setdefault(end, []).append((*before, word))
                 del ways[end][2:]
-    found = ways.get(len(key), [])
-    return found[0] if len(found) == 1 else None
+    column_names = ways.get(len(key), [])
+    return column_names[0] if len(column_names) == 1 else None
 
 
 def _columns_at(key: str, at: int) -> Iterator[tuple[str, int]]:
@@ -277,8 +277,8 @@ def sniff(head: str) -> bool:
 def read(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     """Yield tables in their order, with runs and times between them."""
     del options
-    found = [table for table in tables("\n".join(lines)) if isinstance(table, Distribution | Scalar)]
-    distributions = [one for one in found if isinstance(one, Distribution)]
+    distributions_found = [table for table in tables("\n".join(lines)) if isinstance(table, Distribution | Scalar)]
+    distributions = [distribution for distribution in distributions_found if isinstance(distribution, Distribution)]
     columns = {line for distribution in distributions for line in range(distribution.key_line, distribution.last + 1)}
     events: list[tuple[int, Found]] = [(distribution.line, _table(distribution)) for distribution in distributions]
     for at, line in enumerate(lines, 1):
@@ -297,11 +297,16 @@ def read(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
             events.append((at, Passed(TextSpan(at, at))))
     if distributions:
         events += (
-            (one.line, Remark(TextSpan(one.line, one.line), f"{_title(one.keys)}: a count, no latency"))
-            for one in found
-            if isinstance(one, Scalar) and one.keys and _is_aggregation(lines[one.line - 1])
+            (
+                distribution.line,
+                Remark(
+                    TextSpan(distribution.line, distribution.line), f"{_title(distribution.keys)}: a count, no latency"
+                ),
+            )
+            for distribution in distributions_found
+            if isinstance(distribution, Scalar) and distribution.keys and _is_aggregation(lines[distribution.line - 1])
         )
-    yield from (one for _, one in sorted(events, key=lambda pair: pair[0]))
+    yield from (event_row for _, event_row in sorted(events, key=lambda pair: pair[0]))
 
 
 def _is_aggregation(line: str) -> bool:
@@ -580,7 +585,7 @@ def sniff_taskq(head: str) -> bool:
 def read_taskq(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     """Yield all queues of a reading together; a queue that comes again begins the next reading."""
     del options
-    found: dict[tuple[str, int], dict[str, str]] = {}
+    rows_by_taskq: dict[tuple[str, int], dict[str, str]] = {}
     first = last = 0
     instance, current = 0, None
     for at, line in enumerate(lines, 1):
@@ -588,35 +593,37 @@ def read_taskq(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
         value = _VALUE.fullmatch(line) if current is not None else None
         if pair and pair[4] != "class":
             key = (pair[3], int(pair[2]))
-            if pair[4] in found.get(key, {}) or len(found) >= _MOST:
-                yield from _reading(found, first, last)
-                found = {}
-            found.setdefault(key, {})[pair[4]] = pair[5]
+            if pair[4] in rows_by_taskq.get(key, {}) or len(rows_by_taskq) >= _MOST:
+                yield from _reading(rows_by_taskq, first, last)
+                rows_by_taskq = {}
+            rows_by_taskq.setdefault(key, {})[pair[4]] = pair[5]
         elif pair:
             pass  # its statistics show its class
         elif module:
             instance, current = int(module[2]), None
         elif name and name[2] == "taskq":
             key = (name[1], instance)
-            if key in found or len(found) >= _MOST:
-                yield from _reading(found, first, last)
-                found = {}
-            current = found.setdefault(key, {})
+            if key in rows_by_taskq or len(rows_by_taskq) >= _MOST:
+                yield from _reading(rows_by_taskq, first, last)
+                rows_by_taskq = {}
+            current = rows_by_taskq.setdefault(key, {})
         elif value and current is not None:
             current[value[1]] = value[2]
         else:
             current = None
             continue
         yield Passed(TextSpan(at, at))
-        first, last = (at, at) if len(found) <= 1 and sum(map(len, found.values())) <= 1 else (first or at, at)
-    yield from _reading(found, first, last)
+        first, last = (
+            (at, at) if len(rows_by_taskq) <= 1 and sum(map(len, rows_by_taskq.values())) <= 1 else (first or at, at)
+        )
+    yield from _reading(rows_by_taskq, first, last)
 
 
-def _reading(found: Mapping[tuple[str, int], Mapping[str, str]], first: int, last: int) -> Iterator[Found]:
-    taskqs = {key: taskq for key, values in found.items() if (taskq := _taskq(*key, values)) is not None}
+def _reading(rows_by_taskq: Mapping[tuple[str, int], Mapping[str, str]], first: int, last: int) -> Iterator[Found]:
+    taskqs = {key: taskq for key, values in rows_by_taskq.items() if (taskq := _taskq(*key, values)) is not None}
     if taskqs:
         yield Queues(TextSpan(first, last), tuple(taskqs.values()))
-    for name, _ in found.keys() - taskqs.keys():
+    for name, _ in rows_by_taskq.keys() - taskqs.keys():
         yield Remark(
             TextSpan(first, last), f"task queue {clean(name)}: some of {', '.join(_TASKQ_NEEDED)} is missing", 1
         )
@@ -659,7 +666,7 @@ def read_settings(lines: Sequence[str], options: ImportOptions) -> Iterator[Foun
     del options
     structure = dump = ""
     adapters = 0
-    found: list[tuple[int, str, int]] = []
+    settings_found: list[tuple[int, str, int]] = []
     for at, line in enumerate(lines, 1):
         begins, setting = _STRUCTURE.fullmatch(line[:_MAX_SETTING]), _setting(line)
         address = begins[1] if begins else setting[0] if setting else ""
@@ -667,11 +674,11 @@ def read_settings(lines: Sequence[str], options: ImportOptions) -> Iterator[Foun
             adapters += setting[1].startswith("m_")
             address = f"{_ADAPTER}{adapters}" if setting[1].startswith("m_") else _DISK
         if begins or (address and address != structure):
-            yield from _limits(structure, found, dump)
+            yield from _limits(structure, settings_found, dump)
             named = _DUMP.search(line) if begins else None
-            found, dump = [], named[1] if named else ""
+            settings_found, dump = [], named[1] if named else ""
         if setting is not None:
-            found.append((at, *setting[1:]))
+            settings_found.append((at, *setting[1:]))
         elif (priority := _PRIORITY.fullmatch(line)) is not None:
             yield Message(
                 TextSpan(at, at), f"line {at}: prio: {priority[1]}, the priority of a thread", int(priority[1])
@@ -679,7 +686,7 @@ def read_settings(lines: Sequence[str], options: ImportOptions) -> Iterator[Foun
         if begins or setting is not None:
             yield Passed(TextSpan(at, at))
         structure = address or structure
-    yield from _limits(structure, found, dump)
+    yield from _limits(structure, settings_found, dump)
 
 
 def _setting(line: str) -> tuple[str, str, int] | None:
@@ -688,9 +695,9 @@ def _setting(line: str) -> tuple[str, str, int] | None:
     return None if match is None else (match[1] or "", match[2], int(match[3], 0))
 
 
-def _limits(structure: str, found: Sequence[tuple[int, str, int]], dump: str) -> Iterator[Limits]:
+def _limits(structure: str, settings_found: Sequence[tuple[int, str, int]], dump: str) -> Iterator[Limits]:
     """Yield the settings of a structure; those of a disk are from the dump that the prompt before them names."""
-    if found:
+    if settings_found:
         sources = {"u": f"struct sd_lun, {dump}" if dump else "struct sd_lun", "m": "struct mpt"}
-        each = {name: Limit(name, value, sources[name[0]]) for _, name, value in found}
-        yield Limits(TextSpan(found[0][0], found[-1][0]), structure or _DISK, tuple(each.values()))
+        each = {name: Limit(name, value, sources[name[0]]) for _, name, value in settings_found}
+        yield Limits(TextSpan(settings_found[0][0], settings_found[-1][0]), structure or _DISK, tuple(each.values()))

@@ -122,12 +122,12 @@ def read_histograms(lines: Sequence[str], options: ImportOptions) -> Iterator[Fo
 
 def _with_directions(histograms: Sequence[_OpenHistogram]) -> set[str]:
     """Return disks whose latencies of reads and of writes add up to those of all."""
-    found: dict[str, dict[bool, int]] = {}
+    counts_by_adapter: dict[str, dict[bool, int]] = {}
     for histogram in histograms:
         if histogram.what == "latency" and histogram.is_whole:
-            counts = found.setdefault(histogram.disk, {True: 0, False: 0})
+            counts = counts_by_adapter.setdefault(histogram.disk, {True: 0, False: 0})
             counts[histogram.op == UNKNOWN_OP] += sum(row.count for row in histogram.rows)
-    return {disk for disk, counts in found.items() if counts[False] and counts[False] >= counts[True]}
+    return {disk for disk, counts in counts_by_adapter.items() if counts[False] and counts[False] >= counts[True]}
 
 
 def _row(now: _OpenHistogram, count: int, limit: int, above: bool) -> Row:
@@ -263,7 +263,7 @@ def read_esxtop(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]
         if _ESXTOP in line[:40]:
             now = _esxtop_head(line, names)
             yield Passed(where)
-            if line.count("\\Physical Disk") > sum(line.count(f"\\{one}(") for one in _GROUPS[:-1]):
+            if line.count("\\Physical Disk") > sum(line.count(f"\\{group_name}(") for group_name in _GROUPS[:-1]):
                 yield Remark(where, "columns of adapters, paths and worlds have the same I/Os again: left out")
             one_device(options, list(now.devices))
         elif now.columns and line.startswith('"'):
@@ -308,8 +308,8 @@ def _esxtop_row(where: TextSpan, now: _Esxtop, line: str, options: ImportOptions
     outstanding: dict[str, Outstanding] = {}
     wrong: list[str] = []
     for name, places in now.devices.items():
-        numbers = {one: float(cells[at]) if _NUMBER.fullmatch(cells[at]) else None for one, at in places.items()}
-        wrong += (f"{name} {one} {cells[places[one]]!r}" for one, value in numbers.items() if value is None)
+        numbers = {column: float(cells[at]) if _NUMBER.fullmatch(cells[at]) else None for column, at in places.items()}
+        wrong += (f"{name} {column} {cells[places[column]]!r}" for column, value in numbers.items() if value is None)
         device = options.device or name
         for op, done in _esxtop_done(numbers, seconds).items():
             add(kernel, Flow(device, op), done)
@@ -339,7 +339,7 @@ def _esxtop_done(numbers: Mapping[str, float | None], seconds: float) -> dict[st
         guest = _mean(numbers, "Average Guest MilliSec", word)
         guest = numbers.get(f"Average MilliSec/{word}") if guest is None else guest
         inside = _mean(numbers, "Average Kernel MilliSec", word)
-        us, queue_us = (None if one is None else round(one * 1000 * count) for one in (guest, inside))
+        us, queue_us = (None if mean_ms is None else round(mean_ms * 1000 * count) for mean_ms in (guest, inside))
         completions[op] = Completed(count, round(mb * seconds * _MB), us, None if us is None else queue_us)
     return completions
 

@@ -197,8 +197,8 @@ def windows(
     building.built.reports = {
         name: (DeviceReport(SOURCE, source, "latmon import"),) for name, source in sources.items()
     }
-    for one in found:
-        building.add(one)
+    for row in found:
+        building.add(row)
     building.end()
     _join_waits(building.built)
     _take_lengths(building.built, options)
@@ -277,17 +277,17 @@ class _Building:
     last: int = 0
     """The line that the latest thing ended in."""
 
-    def add(self, one: Found) -> None:
-        if isinstance(one, ImportedHeader):
-            self.built.origin = one.origin
-        elif isinstance(one, TimeLine):
-            self.close(one.where.wall)
-            self.now.run = one.run or self.now.run
-        elif isinstance(one, Remark):
-            self.now.notices.append(f"line {one.where.first}: {one.text}")
-            self.now.lost += one.lost
+    def add(self, row: Found) -> None:
+        if isinstance(row, ImportedHeader):
+            self.built.origin = row.origin
+        elif isinstance(row, TimeLine):
+            self.close(row.where.wall)
+            self.now.run = row.run or self.now.run
+        elif isinstance(row, Remark):
+            self.now.notices.append(f"line {row.where.first}: {row.text}")
+            self.now.lost += row.lost
         else:
-            self._add_value(one)
+            self._add_value(row)
 
     def end(self) -> None:
         """Close the last window; remarks after it belong to it."""
@@ -302,7 +302,7 @@ class _Building:
             self.now = ImportedWindow(following, notices=self.now.notices, run=self.now.run, lost=self.now.lost)
             return
         now, series = self.now, len(self.now.tables) + len(self.now.times)
-        self.devices.update(one.device for of in (now.tables, now.times, now.kernel) for one in of)
+        self.devices.update(key.device for of in (now.tables, now.times, now.kernel) for key in of)
         if max(series, len(now.kernel), len(now.outstanding), len(self.devices)) > MAX_SERIES:
             raise RecordingError(f"it has more than {MAX_SERIES:,} devices or series; import it in parts")
         if len(self.built.windows) >= MAX_WINDOWS:
@@ -310,29 +310,29 @@ class _Building:
         self.built.windows.append(self.now)
         self.now = ImportedWindow(following)
 
-    def _add_value(self, one: Found) -> None:
-        self._end_at(one)
-        if isinstance(one, ImportedTable):
-            self._table(one)
-        elif isinstance(one, Times):
-            _add_times(self.now, one)
-        elif isinstance(one, Counts):
-            self._counts(one)
-        elif isinstance(one, Message):
-            self.now.messages.append(one.text)
-            self.now.priorities += [] if one.priority is None else [one.priority]
-        elif isinstance(one, Limits):
-            self.now.limits[self.names.series(one.title).device] = one.limits
-        elif isinstance(one, Queues):
+    def _add_value(self, row: Found) -> None:
+        self._end_at(row)
+        if isinstance(row, ImportedTable):
+            self._table(row)
+        elif isinstance(row, Times):
+            _add_times(self.now, row)
+        elif isinstance(row, Counts):
+            self._counts(row)
+        elif isinstance(row, Message):
+            self.now.messages.append(row.text)
+            self.now.priorities += [] if row.priority is None else [row.priority]
+        elif isinstance(row, Limits):
+            self.now.limits[self.names.series(row.title).device] = row.limits
+        elif isinstance(row, Queues):
             if self.now.taskqs is not None:
                 self.close()
-            self.now.taskqs = one.taskqs
-        elif isinstance(one, Whole):
+            self.now.taskqs = row.taskqs
+        elif isinstance(row, Whole):
             self.close()
-            self.now.whole = one.frame
-            self.built.measured.update(one.measured)
-        self.now.wall = one.where.wall if one.where.wall is not None else self.now.wall
-        self.now.dt_us = one.where.dt_us or self.now.dt_us
+            self.now.whole = row.frame
+            self.built.measured.update(row.measured)
+        self.now.wall = row.where.wall if row.where.wall is not None else self.now.wall
+        self.now.dt_us = row.where.dt_us or self.now.dt_us
 
     def _counts(self, counts: Counts) -> None:
         again = counts.depths.keys() & self.now.depths.keys()
@@ -343,15 +343,15 @@ class _Building:
         self.now.depths.update(counts.depths)
         self.built.members.update(counts.members)
 
-    def _end_at(self, one: Found) -> None:
+    def _end_at(self, row: Found) -> None:
         """End the window before a value of another time, or with other lines before it."""
-        wall, first = one.where.wall, one.where.first
+        wall, first = row.where.wall, row.where.first
         if wall is not None:
             if self.now and wall != self.now.wall:
                 self.close()
         elif self.now and bisect_right(self.left, self.last) != bisect_right(self.left, first):
             self.close()
-        self.last = max(self.last, one.where.last)
+        self.last = max(self.last, row.where.last)
 
     def _table(self, table: ImportedTable) -> None:
         placed = _placed(table, self.options, self.names, self.built)
@@ -449,7 +449,7 @@ def _on_one_axis(imported_windows: list[ImportedWindow], options: ImportOptions)
     for at in sorted(range(len(imported_windows)), key=lambda at: walls[at] or 0.0):
         wall, last = walls[at] or 0.0, groups[-1] if groups else []
         is_same = bool(last) and walls[last[0]] == wall and lengths[last[0]] == lengths[at]
-        if is_same and not any(imported_windows[one].shares(imported_windows[at]) for one in last):
+        if is_same and not any(imported_windows[window_index].shares(imported_windows[at]) for window_index in last):
             last.append(at)
         elif last and wall - lengths[at] / 1e6 < (walls[last[0]] or 0.0) - _OVERLAP_S:
             return imported_windows
@@ -653,25 +653,25 @@ def ranges(table: ImportedTable, unit: str) -> list[Range]:
 
 def bits_of(each: Iterable[Range]) -> int:
     """Return the most bits that no range is too coarse for."""
-    return min((one.bits for one in each), default=BITS)
+    return min((part.bits for part in each), default=BITS)
 
 
 def histogram(each: Iterable[Range], bits: int, sum_us: int | None = None, max_us: int | None = None) -> Histogram:
     """Return the histogram with exact counts, and with sum and maximum if the tool printed them."""
     counts: dict[int, int] = {}
-    for one in each:
-        most = one.last if max_us is None else min(one.last, max(one.first, max_us))
+    for part in each:
+        most = part.last if max_us is None else min(part.last, max(part.first, max_us))
         index = bucket_index(most, bits)
-        counts[index] = counts.get(index, 0) + one.count
+        counts[index] = counts.get(index, 0) + part.count
     return Histogram.of(counts, sum_us, max_us, bits)
 
 
 def lost(table: ImportedTable, each: list[Range], bits: int) -> str:
     """Return what latmon's scale can't represent, in words; empty if it is all there."""
     sentences = []
-    if any(one.is_lowered for one in each):
+    if any(part.is_lowered for part in each):
         sentences.append("powers of two of ns are counted as those of us, 2.4 % below (1,048.576 us as 1,024 us)")
-    if any(not one.is_exact and not one.is_endless for one in each):
+    if any(not part.is_exact and not part.is_endless for part in each):
         sentences.append("edges moved to latmon's: a row is in the bucket of its upper edge (~)")
     if bits < BITS:
         sentences.append(

@@ -133,16 +133,16 @@ def _is_since_boot(reports: Sequence[tuple[float | None, Rows]], options: Import
 
 
 def _rates(rows: Rows) -> list[float]:
-    found = (values[name] for values in rows.values() for name in _RATES if values.get(name))
-    return [rate for rate, _ in zip(found, range(_MOST_RATES), strict=False)]
+    rate_values = (values[name] for values in rows.values() for name in _RATES if values.get(name))
+    return [rate for rate, _ in zip(rate_values, range(_MOST_RATES), strict=False)]
 
 
 def _fits(rates: Iterable[float], interval: float, digits: int) -> bool:
     """Return whether a length near the interval, in hundredths of a second, makes all rates whole numbers."""
-    some = list(rates)
+    rate_values = list(rates)
     low, high = round((1 - _JITTER) * interval * 100), round((1 + _JITTER) * interval * 100)
     return any(
-        all(abs(n - round(n)) <= _slack(cs / 100, digits) for n in (rate * cs / 100 for rate in some))
+        all(abs(n - round(n)) <= _slack(cs / 100, digits) for n in (rate * cs / 100 for rate in rate_values))
         for cs in range(max(low, 1), high + 1)
     )
 
@@ -253,7 +253,7 @@ class Report:
 
     def extend(self, at: int, columns: list[str]) -> bool:
         """Begin another table of this report; return whether the columns are of one."""
-        is_group = any(one <= {*columns} for one in _GROUPS) and columns[-1] in self.columns
+        is_group = any(group_columns <= {*columns} for group_columns in _GROUPS) and columns[-1] in self.columns
         if not is_group or not {*columns[:-1]}.isdisjoint(self.columns):
             return False
         self.head, self.columns, self.last = columns, [*columns[:-1], *self.columns], at
@@ -432,8 +432,8 @@ def found(reports: list[Report], options: ImportOptions) -> Iterator[Found]:
     disks = list(dict.fromkeys(name for report in reports for name in report.rows))
     one_device(options, disks)
     _begin_where_time_falls(reports)
-    for number, some in groupby(reports, key=lambda report: report.run):
-        run = list(some)
+    for number, run_reports in groupby(reports, key=lambda report: report.run):
+        run = list(run_reports)
         later = interval_us(report.wall for report in run)
         of_run = replace(options, interval_us=run[0].period_us or later or options.interval_us)
         if number:
@@ -596,7 +596,7 @@ def _columns(line: str) -> list[str]:
     is_last = bool(words) and words[-1].lower() in _DEVICES
     named = bool(words) and (is_last or words[0].rstrip(":").lower() in _DEVICES)
     plain = named and "tps" in names and {"kB/s", "MB/s", *dict(_PLAIN_BYTES)} & {*words}
-    group = is_last and any(one <= names for one in _GROUPS)
+    group = is_last and any(group_columns <= names for group_columns in _GROUPS)
     return [word.rstrip(":") for word in words] if (known or plain or group) and len(words) >= _LEAST else []
 
 
@@ -638,7 +638,7 @@ def _is_damaged_row(line: str, report: Report) -> bool:
         return len(words) >= _LEAST and sum(_NUMBER.match(word) is not None for word in words) >= len(words) // 2
     if _HEADER.match(line) or _COMMAND.fullmatch(line.rstrip()) or _PROMPT.match(line):
         return False
-    return any(one.isdigit() for one in line) or len(words) < _PROSE
+    return any(word.isdigit() for word in line) or len(words) < _PROSE
 
 
 def _completed(values: Mapping[str, float], dt: int) -> dict[str, Completed]:
@@ -688,7 +688,7 @@ def _outstanding(values: Mapping[str, float]) -> Outstanding | None:
 
 def _mean_outstanding(values: Mapping[str, float]) -> float | None:
     """Return the mean of Linux; None without a column of it."""
-    return next((values[one] for one in _QUEUE if one in values), None)
+    return next((values[column] for column in _QUEUE if column in values), None)
 
 
 def _depths(values: Mapping[str, float], ms: int) -> Depths:
@@ -709,10 +709,10 @@ def _spread(mean: float, busy_percent: float | None, ms: int) -> dict[int, int]:
     if not busy:
         return {0: ms}
     depth, part = divmod(mean / busy, 1)
-    some = round(busy * ms)
-    above = round(some * part)
-    counts: dict[int, int] = {0: ms - some}
-    for end, n in ((int(depth), some - above), (int(depth) + 1, above)):
+    in_flight = round(busy * ms)
+    above = round(in_flight * part)
+    counts: dict[int, int] = {0: ms - in_flight}
+    for end, n in ((int(depth), in_flight - above), (int(depth) + 1, above)):
         counts[bucket_end(end)] = counts.get(bucket_end(end), 0) + n
     return {end: n for end, n in counts.items() if n}
 
@@ -747,9 +747,11 @@ def _reports_of(value: Mapping[str, Any], where: TextSpan, run: int) -> list[Rep
         if len(hosts) > 1:
             raise RecordingError(f"it is of {len(hosts):,} hosts; import each by itself")
         for host in hosts:
-            for one in host["statistics"]:
-                disks = [(clean(str(disk["disk_device"]), _LONGEST), _values(disk)) for disk in one.get("disk", ())]
-                stamp = one.get("timestamp")
+            for statistics in host["statistics"]:
+                disks = [
+                    (clean(str(disk["disk_device"]), _LONGEST), _values(disk)) for disk in statistics.get("disk", ())
+                ]
+                stamp = statistics.get("timestamp")
                 wall = importers_values.moment(stamp) if isinstance(stamp, str) else None
                 columns = sorted({name for _, values in disks for name in values})
                 report = Report(where.first, where.last, wall, columns, dict(reversed(disks)))

@@ -180,8 +180,12 @@ def _fitting(low: int, high: int) -> tuple[int, ...]:
 
 
 def _histogram(counts: dict[tuple[int, int], int]) -> Histogram:
-    every = set.intersection(*(set(_fitting(*edges)) for edges in counts))
-    bits = (BITS if BITS in every else min(every)) if every else min(max(_fitting(*edges)) for edges in counts)
+    common_scales = set.intersection(*(set(_fitting(*edges)) for edges in counts))
+    bits = (
+        (BITS if BITS in common_scales else min(common_scales))
+        if common_scales
+        else min(max(_fitting(*edges)) for edges in counts)
+    )
     return Histogram.of({bucket_index(low, bits): n for (low, _), n in counts.items()}, bits=bits)
 
 

@@ -132,7 +132,7 @@ NAMES = tuple(one.name for one in FORMATS)
 
 def format_named(name: str) -> Format:
     """Return a format; UsageError naming all of them."""
-    found_format = next((one for one in FORMATS if one.name == name), None)
+    found_format = next((chosen_format for chosen_format in FORMATS if chosen_format.name == name), None)
     if found_format is None:
         raise UsageError(f"--from: there is no format {clean(name)!r}; the formats are {', '.join(NAMES)}")
     return found_format
@@ -145,7 +145,7 @@ def _has_time(line: str) -> bool:
 
 def _is_text(text: str) -> bool:
     """Return whether a format recognises a text."""
-    return any(one.sniff(text) for one in FORMATS)
+    return any(known_format.sniff(text) for known_format in FORMATS)
 
 
 _COMMANDS = ("iostat", "zpool", "sar", *(name for tracer in bcc.TRACERS for name in tracer.commands.split()))
@@ -157,10 +157,10 @@ _TOOLS = unwrap.Tools(
 def recognised(lines: Sequence[str], name: str) -> tuple[Format, ...]:
     """Return all formats that have something in the text; RecordingError if none has."""
     text = "\n".join(lines)
-    for one in FORMATS:
-        if one.whole and one.sniff(text):
-            return (one,)
-    formats = tuple(one for one in FORMATS if not one.whole and one.sniff(text))
+    for known_format in FORMATS:
+        if known_format.whole and known_format.sniff(text):
+            return (known_format,)
+    formats = tuple(known_format for known_format in FORMATS if not known_format.whole and known_format.sniff(text))
     if not formats:
         raise RecordingError(
             f"no table of a known tool was found in {name} ({source.why_nothing(lines)}): "
@@ -202,7 +202,7 @@ class Read:
     @property
     def undecoded(self) -> int:
         """Return the number of lines that were not understood and of values that were left out."""
-        return len(self.left) + sum(one.count > 0 for one in self.found if isinstance(one, Remark))
+        return len(self.left) + sum(row.count > 0 for row in self.found if isinstance(row, Remark))
 
     @property
     def unknown(self) -> list[str]:
@@ -211,12 +211,12 @@ class Read:
             f"lines {first} to {last} look" if last > first else f"line {first} looks"
             for first, last in self.distributions[:SHOWN]
         )
-        return [f"{one} like a distribution of no known format: left out" for one in each]
+        return [f"{place} like a distribution of no known format: left out" for place in each]
 
     @property
     def exit_code(self) -> int:
         """Return 4 if events were lost or a distribution of the text is not in the recording."""
-        remarks = [one for one in self.found if isinstance(one, Remark)]
+        remarks = [row for row in self.found if isinstance(row, Remark)]
         incomplete = self.distributions or any(remark.lost or remark.is_incomplete for remark in remarks)
         return EXIT_INCOMPLETE if incomplete else EXIT_DONE
 
@@ -239,14 +239,14 @@ def read_text(
     lines, numbers = source.lines(raw, name)
     text = unwrap.unwrapped(lines, numbers, _TOOLS, options.start)
     chosen = (format_named(from_format),) if from_format else recognised(text.lines, name)
-    found, left, spans = _found(text, chosen, options, progress)
+    rows, left, spans = _found(text, chosen, options, progress)
     shown = unwrap.lines_of_file(lines, numbers)
     names = SeriesNames(options)
-    built = windows(found, options, names, left, _sources(found, spans))
+    built = windows(rows, options, names, left, _sources(rows, spans))
     keep(built)
     if not built.windows:
-        raise RecordingError(_nothing_in(name, text, chosen, found))
-    return Read(name, shown, chosen, found, left, spans, source.blocks(shown, left), built, names, options)
+        raise RecordingError(_nothing_in(name, text, chosen, rows))
+    return Read(name, shown, chosen, rows, left, spans, source.blocks(shown, left), built, names, options)
 
 
 _LACKS = {
@@ -277,27 +277,33 @@ _LACKS = {
 """Reason why a text has no value although a format recognised one of its lines."""
 
 
-def _nothing_in(name: str, text: unwrap.Unwrapped, chosen: Sequence[Format], found: Sequence[Found]) -> str:
+def _nothing_in(name: str, text: unwrap.Unwrapped, chosen: Sequence[Format], rows: Sequence[Found]) -> str:
     """Return why nothing was taken of a text that formats recognised, as a sentence."""
-    formats = " or ".join(one.name for one in chosen)
-    remarks = [one for one in found if isinstance(one, Remark) and (one.is_incomplete or one.lost or one.count)]
+    formats = " or ".join(chosen_format.name for chosen_format in chosen)
+    remarks = [row for row in rows if isinstance(row, Remark) and (row.is_incomplete or row.lost or row.count)]
     remarks.sort(key=lambda remark: not remark.is_incomplete)
     reasons = [f"line {remarks[0].where.first}: {remarks[0].text}"] if remarks else []
-    whole = "\n".join(text.lines)
-    if not reasons and not any(one.sniff(whole) for one in chosen):  # --from names a format that isn't the text's
+    whole_text = "\n".join(text.lines)
+    if not reasons and not any(
+        chosen_format.sniff(whole_text) for chosen_format in chosen
+    ):  # --from names a format that isn't the text's
         reasons = [text.worded(source.why_nothing(text.lines))]
     elif not reasons:
-        reasons = [f"{_where_recognised(text, one)}{_LACKS[one.name]}" for one in chosen if one.name in _LACKS]
+        reasons = [
+            f"{_where_recognised(text, chosen_format)}{_LACKS[chosen_format.name]}"
+            for chosen_format in chosen
+            if chosen_format.name in _LACKS
+        ]
     why = "".join(f"; {reason}" for reason in reasons)
     return f"no table, time or count of {formats} was found in {name}{why}; `latmon import --help` lists the formats"
 
 
-def _where_recognised(text: unwrap.Unwrapped, one: Format) -> str:
+def _where_recognised(text: unwrap.Unwrapped, chosen_format: Format) -> str:
     """Return the first line by which a format recognises a text, as the begin of a sentence; empty if none alone is."""
     for at, (line, below) in enumerate(pairwise((*text.lines[:_SEARCHED], "")), 1):
-        if one.sniff(f"{line}\n{below}"):
-            is_below = one.sniff(below) and not one.sniff(line)
-            return f"line {text.number(at + is_below)} is of {one.name}, but "
+        if chosen_format.sniff(f"{line}\n{below}"):
+            is_below = chosen_format.sniff(below) and not chosen_format.sniff(line)
+            return f"line {text.number(at + is_below)} is of {chosen_format.name}, but "
     return ""
 
 
@@ -343,12 +349,12 @@ def _found(
     All lines are those of the file.
     """
     try:
-        found, left, spans = _found_in(text.lines, chosen, options, progress)
+        rows, left, spans = _found_in(text.lines, chosen, options, progress)
     except LatmonError as error:
         raise type(error)(text.worded(str(error))) from None
-    every = [*text.remarks, *(text.numbered(thing) for thing in found)]
-    every.sort(key=lambda thing: thing.where.first)
-    return every, text.left(left), text.spans(spans)
+    numbered_rows = [*text.remarks, *(text.numbered(thing) for thing in rows)]
+    numbered_rows.sort(key=lambda thing: thing.where.first)
+    return numbered_rows, text.left(left), text.spans(spans)
 
 
 def _found_in(
@@ -358,13 +364,13 @@ def _found_in(
     taken = bytearray(len(lines) + 2)
     kept: list[Found] = []
     spans: list[tuple[int, int, str]] = []
-    for read, one in enumerate(chosen):
+    for read, tried_format in enumerate(chosen):
         mine = []
-        for thing in one.read(lines, options):
+        for thing in tried_format.read(lines, options):
             where = thing.where
             progress(read * len(lines) + where.last, len(chosen) * len(lines))
             span = slice(where.first, min(where.last, len(lines)) + 1)
-            if not isinstance(thing, Passed | Remark) and not one.whole and any(taken[span]):
+            if not isinstance(thing, Passed | Remark) and not tried_format.whole and any(taken[span]):
                 continue  # an earlier format had these lines
             mine.append((span, not isinstance(thing, Passed)))
             if len(kept) >= MAX_FOUND:
@@ -373,19 +379,19 @@ def _found_in(
                 kept.append(thing)
         for span, _ in mine:
             taken[span] = b"\1" * len(taken[span])
-        spans += _joined(lines, mine, one.name)
+        spans += _joined(lines, mine, tried_format.name)
     left = [at for at, line in enumerate(lines, 1) if not taken[at] and not values.is_separator(line)]
     kept, left = source.torn(lines, kept, left)
     kept = [part for thing in kept for part in _checked(thing)]
-    if any(isinstance(one, ImportedTable) and not one.unit for one in kept):
+    if any(isinstance(row, ImportedTable) and not row.unit for row in kept):
         context = None if options.unit else values.Context(lines)
-        kept = [_with_unit(one, context) if isinstance(one, ImportedTable) else one for one in kept]
+        kept = [_with_unit(row, context) if isinstance(row, ImportedTable) else row for row in kept]
     kept = [part for thing in kept for part in _possible(thing, options.unit)]
     kept.sort(key=lambda thing: thing.where.first)
     return kept, left, sorted(spans)
 
 
-def _sources(found: Sequence[Found], spans: Sequence[tuple[int, int, str]]) -> dict[str, str]:
+def _sources(rows: Sequence[Found], spans: Sequence[tuple[int, int, str]]) -> dict[str, str]:
     """Return the format of each device, where the text has several; a device of two of them has none.
 
     A format with tools of several layers is followed by the layer: `bcc disk`.
@@ -394,22 +400,22 @@ def _sources(found: Sequence[Found], spans: Sequence[tuple[int, int, str]]) -> d
     by_format: dict[str, list[tuple[int, int]]] = {}
     for first, last, name in spans:
         by_format.setdefault(name, []).append((first, last))
-    for one in found:
+    for row in rows:
         of: list[Series | Flow] = []
-        if isinstance(one, Times):
-            of += one.histograms
-        elif isinstance(one, Counts):
-            of += one.kernel
-        elif isinstance(one, ImportedTable) and one.series is not None:
-            of.append(one.series)
-        names = {name for name, some in by_format.items() if of and _is_in(one.where.first, some)}
-        if isinstance(one, Times | ImportedTable) and one.layer:
-            names = {f"{name} {one.layer}" for name in names}
+        if isinstance(row, Times):
+            of += row.histograms
+        elif isinstance(row, Counts):
+            of += row.kernel
+        elif isinstance(row, ImportedTable) and row.series is not None:
+            of.append(row.series)
+        names = {name for name, format_spans in by_format.items() if of and _is_in(row.where.first, format_spans)}
+        if isinstance(row, Times | ImportedTable) and row.layer:
+            names = {f"{name} {row.layer}" for name in names}
         for key in of:
             formats.setdefault(key.device, set()).update(names)
-    if len({name for some in formats.values() for name in some}) < 2:  # noqa: PLR2004
+    if len({name for format_names in formats.values() for name in format_names}) < 2:  # noqa: PLR2004
         return {}
-    return {device: next(iter(some)) for device, some in formats.items() if len(some) == 1}
+    return {device: next(iter(format_names)) for device, format_names in formats.items() if len(format_names) == 1}
 
 
 def _is_in(line: int, spans: Sequence[tuple[int, int]]) -> bool:
@@ -498,11 +504,11 @@ def _with_notice(frame: Frame, notice: str, undecoded: int) -> Frame:
 def origin(read: Read, first: Frame) -> Origin:
     """Return the header. Host, kernel and the begin of a latency are unknown unless the tool reports them."""
     name, chosen, built, options = read.name, read.chosen, read.built, read.options
-    tools = {one.name for one in chosen}
-    formats = " and ".join(one.name for one in chosen)
+    tools = {chosen_format.name for chosen_format in chosen}
+    formats = " and ".join(chosen_format.name for chosen_format in chosen)
     imported: dict[str, Any] = {
         "file": name,
-        "formats": [one.name for one in chosen],
+        "formats": [chosen_format.name for chosen_format in chosen],
         "assumed": _assumed(read),
     }
     if built.kept:
@@ -547,7 +553,7 @@ def _is_sun(read: Read) -> bool:
     """Return whether only Solaris and illumos print such a text: settings that findings name are different there."""
     depths = (depth for window in read.built.windows for depth in window.depths.values())
     by_means = any(depth.source == MEANS and depth.queued for depth in depths)
-    return by_means or not _SUN.isdisjoint(one.name for one in read.chosen)
+    return by_means or not _SUN.isdisjoint(chosen_format.name for chosen_format in read.chosen)
 
 
 def _includes(stage: str, tools: set[str]) -> tuple[str, ...]:
@@ -570,8 +576,8 @@ def _assumed(read: Read) -> list[str]:
         begin = ", the first of them just before the first time" if dated else " from 1970 on"
         begin = begin if unknown else ""
         lengths = sorted({window.dt_us or options.interval_us for window in no_time})
-        some = " to ".join(dict.fromkeys(f"{us / 1e6:g}" for us in (lengths[0], lengths[-1])))
-        each = f"each is taken as {some} s{begin}, and its rates depend on that"
+        lengths_text = " to ".join(dict.fromkeys(f"{us / 1e6:g}" for us in (lengths[0], lengths[-1])))
+        each = f"each is taken as {lengths_text} s{begin}, and its rates depend on that"
         sentences.append(f"{len(no_time):,} of {_windows(read)} without a time: {each} (--interval, --start)")
     elif built.assumed:
         sentences.append(f"{_assumed_length(read)} (--interval)")
@@ -611,15 +617,16 @@ def _apart(read: Read) -> list[str]:
     """Return a sentence on times more than a day apart, as a text of several incidents has them."""
     ends = [(window.wall, (window.dt_us or 0) / 1e6) for window in read.built.windows if window.wall is not None]
     gaps = [(end, begin - dt) for (end, _), (begin, dt) in pairwise(ends) if begin - dt - end > _APART_S]
-    some = [f"{rfc3339(end, 'minutes')} and {rfc3339(begin, 'minutes')}" for end, begin in gaps[:_MOST_GAPS]]
-    return [f"{len(gaps) + 1} incidents, because there is nothing between {', '.join(some)}"] if gaps else []
+    gap_texts = [f"{rfc3339(end, 'minutes')} and {rfc3339(begin, 'minutes')}" for end, begin in gaps[:_MOST_GAPS]]
+    return [f"{len(gaps) + 1} incidents, because there is nothing between {', '.join(gap_texts)}"] if gaps else []
 
 
 def _print_summary(read: Read, out: Path) -> None:
     """Print on stderr what was read, assumed and not understood."""
-    lines, found, left = read.lines, read.found, read.left
-    tables = [one for one in found if isinstance(one, ImportedTable)]
-    _print(f"{read.name}: {', '.join(one.name for one in read.chosen)}; {_windows(read)} in {named(out)}")
+    lines, rows, left = read.lines, read.found, read.left
+    tables = [row for row in rows if isinstance(row, ImportedTable)]
+    formats = ", ".join(chosen_format.name for chosen_format in read.chosen)
+    _print(f"{read.name}: {formats}; {_windows(read)} in {named(out)}")
     _print_some(
         [
             f"lines {first} to {last}: {name}" if last > first else f"line {first}: {name}"
@@ -637,7 +644,7 @@ def _print_summary(read: Read, out: Path) -> None:
     )
     for text in _assumed(read):
         _print(f"assumed: {text}")
-    _print_some([f"line {one.where.first}: {one.text}" for one in found if isinstance(one, Remark)], "remarks more")
+    _print_some([f"line {row.where.first}: {row.text}" for row in rows if isinstance(row, Remark)], "remarks more")
     beside = {
         at + off
         for imported_table in tables
@@ -664,10 +671,10 @@ def _print_some(texts: Sequence[str], more: str) -> None:
         _print(f"and {len(texts) - SHOWN:,} {more}")
 
 
-def _windows(read: Read, some: int | None = None) -> str:
+def _windows(read: Read, shown_count: int | None = None) -> str:
     number = len(read.built.windows)
-    of = "" if some is None else f"{some:,} of "
-    return f"{of}{counted(number, 'window')} {'is' if (number if some is None else some) == 1 else 'are'}"
+    of = "" if shown_count is None else f"{shown_count:,} of "
+    return f"{of}{counted(number, 'window')} {'is' if (number if shown_count is None else shown_count) == 1 else 'are'}"
 
 
 def _print(text: str) -> None:

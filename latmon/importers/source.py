@@ -182,8 +182,8 @@ def _unindent(texts: list[str]) -> None:
 
 
 def _dedent(texts: list[str], first: int, end: int) -> None:
-    some = [len(text) - len(text.lstrip(" ")) for text in texts[first:end] if text]
-    if len(some) >= _QUOTED and (common := min(some)):
+    indents = [len(text) - len(text.lstrip(" ")) for text in texts[first:end] if text]
+    if len(indents) >= _QUOTED and (common := min(indents)):
         texts[first:end] = [text[common:] for text in texts[first:end]]
 
 
@@ -232,20 +232,20 @@ def open_ends(built: Built) -> dict[Series, int]:
     ends: dict[Series, int] = {}
     for window in built.windows:
         for series, placed in window.tables.items():
-            for one in placed.ranges:
-                if one.is_endless and placed.table.max_us is None:
-                    ends[series] = min(ends.get(series, one.first), one.first)
+            for placed_range in placed.ranges:
+                if placed_range.is_endless and placed.table.max_us is None:
+                    ends[series] = min(ends.get(series, placed_range.first), placed_range.first)
     return ends
 
 
 def lowered(built: Built) -> list[Series]:
     """Return series with rows whose edges are powers of two of ns, 1.024 times those of their buckets."""
-    found: dict[Series, None] = {}
+    lowered_series: dict[Series, None] = {}
     for window in built.windows:
         for series, placed in window.tables.items():
             if any(row.is_lowered for row in placed.ranges):
-                found[series] = None
-    return list(found)
+                lowered_series[series] = None
+    return list(lowered_series)
 
 
 _LONGEST = 160
@@ -315,23 +315,23 @@ class _Block:
 
 def blocks(lines: Sequence[str], left: Iterable[int]) -> list[tuple[int, int]]:
     """Return first and last line, from 1, of all that looks like a distribution among lines that no format read."""
-    found: list[tuple[int, int]] = []
+    block_ends: list[tuple[int, int]] = []
     now, before = _Block(), 0
     for at in left:
         text = lines[at - 1]
         if any(lines[n - 1].strip() for n in range(max(before + 1, at - _BETWEEN), at)):
-            found += now.span  # lines of something else are between
+            block_ends += now.span  # lines of something else are between
             now = _Block()
         before = at
         if _is_head(text[:_LONGEST]):
-            found += now.span
+            block_ends += now.span
             now = _Block(head=at)
         elif (row := _row(text)) is not None:
             now.add(at, row)
         elif now.rows or at - now.head > _BETWEEN:
-            found += now.span
+            block_ends += now.span
             now = _Block()
-    return [*found, *now.span]
+    return [*block_ends, *now.span]
 
 
 _RATE = re.compile(r"(?<![\d,.])\d[\d,.]{0,30} ?(?:[KMGT]?i?B/s|[KMGT]?B/sec|IOPS)\b")
@@ -366,18 +366,18 @@ _UNREAD = tuple(
 
 def why_nothing(lines: Sequence[str]) -> str:
     """Return what the lines of a text without any table of a known tool are, in words."""
-    every = [at for at, line in enumerate(lines, 1) if line.strip()]
-    unknown = [_span(first, last) for first, last in blocks(lines, every)[:_NAMED_SPANS]]
+    line_numbers = [at for at, line in enumerate(lines, 1) if line.strip()]
+    unknown = [_span(first, last) for first, last in blocks(lines, line_numbers)[:_NAMED_SPANS]]
     if unknown:
         return f"{' and '.join(unknown)}: like a distribution of no known format"
-    rates = [at for at in every if len(_RATE.findall(lines[at - 1])) > 1]
+    rates = [at for at in line_numbers if len(_RATE.findall(lines[at - 1])) > 1]
     if rates:
         return f"{_span(rates[0], rates[-1])}: rates, no latencies; no other line is one of a format that is read"
-    for at in every:
+    for at in line_numbers:
         for pattern, reason in _UNREAD:
             if pattern.match(lines[at - 1], 0, _LONGEST):
                 return f"line {at}: {reason}"
-    return f"none of its {len(every):,} lines is of a format that is read"
+    return f"none of its {len(line_numbers):,} lines is of a format that is read"
 
 
 def _span(first: int, last: int) -> str:
@@ -391,14 +391,14 @@ _CUT_OUT = re.compile(r"\s*[\[(<]?\.\.\.[\w. ]*[\])>]?\s*\Z")
 def torn(lines: Sequence[str], found: Iterable[Found], left: Sequence[int]) -> tuple[list[Found], list[int]]:
     """Replace tables that a damaged row cuts off by remarks; their other rows no longer count as not understood."""
     unknown, kept, gone = set(left), list[Found](), set[int]()
-    for one in found:
-        rest = _rest(lines, one.where.last, unknown) if isinstance(one, ImportedTable) else []
-        if not isinstance(one, ImportedTable) or not rest:
-            kept.append(one)
+    for row in found:
+        lines_after = _rest(lines, row.where.last, unknown) if isinstance(row, ImportedTable) else []
+        if not isinstance(row, ImportedTable) or not lines_after:
+            kept.append(row)
             continue
-        gone.update(rest)
-        where = TextSpan(one.where.first, rest[-1])
-        text = f"the table {one.title}".rstrip() + f" is damaged in line {rest[0]}: all of it is left out"
+        gone.update(lines_after)
+        where = TextSpan(row.where.first, lines_after[-1])
+        text = f"the table {row.title}".rstrip() + f" is damaged in line {lines_after[0]}: all of it is left out"
         kept.append(Remark(where, text, 1, is_incomplete=True))
     return kept, [at for at in left if at not in gone]
 

@@ -257,8 +257,8 @@ _NOON = 12
 
 def moment(text: str) -> float | None:
     """Return the time if the whole line is one."""
-    found = begins(text)
-    return found[0] if found and not text[found[1] :].strip() else None
+    begin = begins(text)
+    return begin[0] if begin and not text[begin[1] :].strip() else None
 
 
 def begins(text: str) -> tuple[float, int] | None:
@@ -345,7 +345,7 @@ def _afternoon(hour: int, half: str | None) -> float:
 
 
 def _seconds(clock: tuple[str | None, ...]) -> float:
-    hour, minute, second, part = (one or "0" for one in clock)
+    hour, minute, second, part = (clock_part or "0" for clock_part in clock)
     return int(hour) * 3600 + int(minute) * 60 + int(second) + float(f"0.{part}")
 
 
@@ -426,11 +426,11 @@ _ROOM = 7
 def one_device(options: ImportOptions, names: Sequence[str]) -> None:
     """Raise UsageError where --device would merge several devices whose values don't add up."""
     if options.device and len(names) > 1:
-        some = ", ".join(names[:_MAX_NAMED]) + (
+        names_text = ", ".join(names[:_MAX_NAMED]) + (
             f" and {len(names) - _MAX_NAMED:,} more" if len(names) > _MAX_NAMED else ""
         )
         raise UsageError(
-            f"--device {clean(options.device, _LONGEST)}: the text has {len(names):,} devices ({some}), "
+            f"--device {clean(options.device, _LONGEST)}: the text has {len(names):,} devices ({names_text}), "
             "which can't be one; leave the option out, or give the lines of one device alone"
         )
 
@@ -604,12 +604,12 @@ def _scripts(lines: Sequence[str]) -> list[tuple[int, str, str]]:
         return []
     text = "\n".join(line[:_MAX] for line in lines)
     starts = [0, *(m.end() for m in re.finditer("\n", text))]
-    found = []
+    script_ends = []
     for pattern in (_SCRIPT, _PLAIN):
         for m in pattern.finditer(text):
             divisor = (m[2] or "").replace("_", "") if pattern is _SCRIPT else ""
-            found.append((bisect_right(starts, m.start()), m[1], _DIVISORS.get(divisor, "")))
-    return sorted(found)
+            script_ends.append((bisect_right(starts, m.start()), m[1], _DIVISORS.get(divisor, "")))
+    return sorted(script_ends)
 
 
 def _fits(action: str, kind: str) -> bool:
@@ -684,7 +684,7 @@ class Seconds:
         second, self._second = self._second, None
         if second is None:
             return
-        totals = {Flow(s.device, s.op): some for s, some in second.values.items() if s.stage == self._stage}
+        totals = {Flow(s.device, s.op): times_us for s, times_us in second.values.items() if s.stage == self._stage}
         failed: Counter[Flow] = Counter()
         for row, ios in second.failed.items():
             failed[Flow(row.device, row.op)] += ios
@@ -697,7 +697,7 @@ class Seconds:
             where = replace(where, wall=float(second.number + 1), dt_us=1_000_000)
         yield Times(
             where,
-            {series: Histogram.record(some) for series, some in second.values.items()},
+            {series: Histogram.record(times_us) for series, times_us in second.values.items()},
             tuple(second.outliers),
             seen,
             self.layer,

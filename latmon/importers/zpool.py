@@ -115,8 +115,8 @@ def read(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
         one_device(options, list(dict.fromkeys(named)))
     for report in reports:
         yield from (Remark(TextSpan(at, at), why, 1, is_incomplete=True) for at, why in report.damaged.items())
-    for run, some in groupby(reports, key=lambda report: report.run):
-        of_run = list(some)
+    for run, run_reports in groupby(reports, key=lambda report: report.run):
+        of_run = list(run_reports)
         later = values.interval_us(report.wall for report in of_run)
         asked = replace(options, interval_us=run.period_us or later or options.interval_us)
         yield from _rates(run, [report for report in of_run if not report.name], asked)
@@ -217,9 +217,9 @@ class _ZpoolReader:
 
     def _path(self, text: str, name: str) -> str:
         indent = len(text) - len(text.lstrip())
-        self.path = [one for one in self.path if one[0] < indent]
+        self.path = [ancestor for ancestor in self.path if ancestor[0] < indent]
         self.path.append((indent, name))
-        return " ".join(one for _, one in self.path)
+        return " ".join(name for _, name in self.path)
 
     def _bucket(self, at: int, report: _Report, label: str, counts: list[float]) -> bool:
         ns = _ns(label)
@@ -246,10 +246,14 @@ def _head(top: str, bottom: str) -> tuple[str, list[tuple[str, str]]] | None:
     if of_buckets != bool(begin) or not all(word in _TOPS for word in labels):
         return None
     names = [label for label in labels for _ in range(_TOPS[label])]
-    rest = below[1:]
+    lines_below = below[1:]
     # in a head of -w the labels of single columns are in the second line
-    names += [word for word in rest[len(names) :] if word in _TOPS] if of_buckets else []
-    return (" ".join(words[:begin]), list(zip(names, rest, strict=True))) if len(names) == len(rest) else None
+    names += [word for word in lines_below[len(names) :] if word in _TOPS] if of_buckets else []
+    return (
+        (" ".join(words[:begin]), list(zip(names, lines_below, strict=True)))
+        if len(names) == len(lines_below)
+        else None
+    )
 
 
 def _value(column: tuple[str, str], cell: str) -> float | None:
@@ -357,10 +361,10 @@ def _tables(report: _Report, options: ImportOptions) -> Iterator[Found]:
     sums: dict[tuple[str, str], list[float]] = {}
     for place, (label, word) in enumerate(report.columns):
         op = word if word in ("read", "write") else "discard" if "trim" in (label, word) else UNKNOWN_OP
-        counts = [max(0.0, some[place]) for _, some in report.buckets]
+        counts = [max(0.0, counts_of_row[place]) for _, counts_of_row in report.buckets]
         key = (op, _STAGES.get(label, "queue"))
-        had = sums.setdefault(key, [0.0] * len(counts))
-        sums[key] = [a + b for a, b in zip(had, counts, strict=True)]
+        sums_before = sums.setdefault(key, [0.0] * len(counts))
+        sums[key] = [a + b for a, b in zip(sums_before, counts, strict=True)]
     for (op, stage), counts in sums.items():
         rows = tuple(
             Row(1 << (bits - 1) if bits > 1 else 0, 1 << bits if bits < _LAST_BIT else None, round(n))

@@ -339,8 +339,8 @@ class HostMetrics:
         yield self._findings()
 
     def _latencies(self, name: str, text: str, histograms: Mapping[Series, Histogram], includes: Includes) -> Family:
-        there = sorted(series for series in histograms if series.device in self._devices)
-        samples = tuple(latency(series, histograms[series], includes) for series in there)
+        sorted_series = sorted(series for series in histograms if series.device in self._devices)
+        samples = tuple(latency(series, histograms[series], includes) for series in sorted_series)
         return Family(f"{name}_seconds", HISTOGRAM, text, samples, "seconds")
 
     def _of_devices(self) -> Iterator[Family]:

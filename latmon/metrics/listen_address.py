@@ -126,12 +126,12 @@ def _removed(path: Path, gid: int | None) -> bool:
     with suppress(OSError):
         directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            there = Path(f"/proc/self/fd/{directory}", path.name)
-            stat_result = there.lstat()
+            link = Path(f"/proc/self/fd/{directory}", path.name)
+            stat_result = link.lstat()
             above = os.fstat(directory)
             group = above.st_gid if above.st_mode & stat.S_ISGID else gid
             is_own = gid is None or (stat_result.st_uid, stat_result.st_gid) == (os.geteuid(), group)
-            if stat.S_ISSOCK(stat_result.st_mode) and is_own and not _has_listener(there):
+            if stat.S_ISSOCK(stat_result.st_mode) and is_own and not _has_listener(link):
                 os.unlink(path.name, dir_fd=directory)
                 return True
         finally:

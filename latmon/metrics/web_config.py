@@ -84,7 +84,7 @@ def _users(path: Path, values: Any) -> Mapping[str, bytes]:
     where = f"--web-config {path}: {_USERS}"
     if values is None:
         return {}
-    if not isinstance(values, dict) or not all(isinstance(one, str) for pair in values.items() for one in pair):
+    if not isinstance(values, dict) or not all(isinstance(word, str) for pair in values.items() for word in pair):
         raise UsageError(f"{where}: expected names with bcrypt hashes of their passwords")
     users = {name: text.encode() for name, text in values.items()}
     if users:

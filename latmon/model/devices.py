@@ -90,7 +90,9 @@ def is_volume(device: Device | None, measured: Collection[str]) -> bool:
     if part and disk in measured:
         return True
     beside = (name for name in measured if name != device.name)
-    return bool(_VOLUME.fullmatch(disk)) and not all(_VOLUME.match(one) or _NOT_BELOW.fullmatch(one) for one in beside)
+    return bool(_VOLUME.fullmatch(disk)) and not all(
+        _VOLUME.match(name_below) or _NOT_BELOW.fullmatch(name_below) for name_below in beside
+    )
 
 
 class Inventory:
@@ -115,12 +117,12 @@ def carry(missed: Iterable[Frame], frame: Frame) -> Frame:
     devices: dict[str, Device] = {}
     removed: dict[str, None] = {}
     marks: list[Mark] = []
-    for one in (*missed, frame):
-        marks += one.marks
-        for name in one.removed:
+    for missed_frame in (*missed, frame):
+        marks += missed_frame.marks
+        for name in missed_frame.removed:
             devices.pop(name, None)
             removed[name] = None
-        for device in one.devices:
+        for device in missed_frame.devices:
             removed.pop(device.name, None)
             devices[device.name] = device
     return replace(frame, devices=tuple(devices.values()), removed=tuple(removed), marks=tuple(marks))
@@ -134,7 +136,7 @@ def of_devices(frame: Frame, keeps: Callable[[str], bool]) -> Frame:
     """Return the frame with those devices alone whose name `keeps` takes, and with the tables without a device."""
     in_flight, limits = frame.in_flight, frame.cgroup_limits
     if in_flight is not None:  # counts by age are of all devices, and have no device
-        oldest = tuple(one for one in in_flight.oldest if keeps(one.device))
+        oldest = tuple(io for io in in_flight.oldest if keeps(io.device))
         in_flight = replace(in_flight, oldest=oldest, older={})
     of_devices_alone = frame.with_tables({table: rows_kept(table, frame[table], keeps) for table in TABLES})
     by_device: dict[str, Any] = {}
@@ -198,8 +200,8 @@ class WithIdle(Mapping[K, V]):
         self.busy, self.idle = busy, idle
 
     def __getitem__(self, key: K) -> V:
-        found = self.busy.get(key)
-        return self.idle[key] if found is None else found
+        busy_value = self.busy.get(key)
+        return self.idle[key] if busy_value is None else busy_value
 
     @overload
     def get(self, key: K, /) -> V | None: ...
@@ -209,8 +211,8 @@ class WithIdle(Mapping[K, V]):
 
     def get(self, key: K, /, default: Any = None) -> Any:
         """Return a row; Mapping's own catches a KeyError for each device that has none."""
-        found = self.busy.get(key)
-        return self.idle.get(key, default) if found is None else found
+        busy_value = self.busy.get(key)
+        return self.idle.get(key, default) if busy_value is None else busy_value
 
     def __iter__(self) -> Iterator[K]:
         yield from self.busy
@@ -255,7 +257,11 @@ def idle_devices(depths: Mapping[str, Depths]) -> Mapping[str, bool] | None:
     if not isinstance(depths, WithIdle):
         return None
     idle = depths.idle
-    return idle.queued if isinstance(idle, _IdleDepths) else {name: bool(one.queued) for name, one in idle.items()}
+    return (
+        idle.queued
+        if isinstance(idle, _IdleDepths)
+        else {name: bool(idle_depth.queued) for name, idle_depth in idle.items()}
+    )
 
 
 @dataclass(frozen=True, slots=True)

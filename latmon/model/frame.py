@@ -259,7 +259,11 @@ def missing_stages(
     """Return the stages without a number: those of `reasons`, then each that nothing measures and no stage includes."""
     inside = {inner for stages in includes.values() for inner in stages}
     known = {stage: why for stage, why in reasons.items() if stage not in measured}
-    remaining_ones = (one for one in MEASURED_STAGES if one not in measured and one not in known and one not in inside)
+    remaining_ones = (
+        stage_name
+        for stage_name in MEASURED_STAGES
+        if stage_name not in measured and stage_name not in known and stage_name not in inside
+    )
     return tuple(Missing(stage, why) for stage, why in (known | dict.fromkeys(remaining_ones, otherwise)).items())
 
 
@@ -839,13 +843,13 @@ class Origin:
     def open_from_us(self, stage: str, device: str, ops: Iterable[str]) -> int | None:
         """Return where the lowest row without an upper edge of an import begins; None without one of these series."""
         rows = open_rows(self.extra.get("imported")) if self.extra else {}
-        found = [rows[series] for op in ops if (series := Series(device, op, stage)) in rows]
-        return min(found, default=None)
+        rates = [rows[series] for op in ops if (series := Series(device, op, stage)) in rows]
+        return min(rates, default=None)
 
     @property
     def traces_stages(self) -> bool:
         """Whether the tracer can measure any stage of an I/O; `resume` doesn't count."""
-        return not {one for one in STAGES if one not in ("resume", "total")} <= {
+        return not {stage_name for stage_name in STAGES if stage_name not in ("resume", "total")} <= {
             missing.name for missing in self.untraced
         }
 
@@ -887,12 +891,12 @@ def capped(settings: Settings, most: int = MAX_BYTES) -> Settings:
 
 def changes(before: Settings, now: Settings) -> Settings:
     """Return the settings in `now` with another value than before; a missing one may be unreadable and is no change."""
-    found: dict[str, Mapping[str, str]] = {}
+    changed_sections: dict[str, Mapping[str, str]] = {}
     for section in before.keys() & now.keys() - _EVER_CHANGING:
         old, new = before[section], now[section]
         if different := {name: value for name, value in new.items() if old.get(name) != value}:
-            found[section] = MappingProxyType(different)
-    return MappingProxyType(dict(sorted(found.items()))) if found else NO_SETTINGS
+            changed_sections[section] = MappingProxyType(different)
+    return MappingProxyType(dict(sorted(changed_sections.items()))) if changed_sections else NO_SETTINGS
 
 
 def _size(section: str, named: Mapping[str, str]) -> int:

@@ -93,8 +93,8 @@ def moments(frame: Frame, before: Before | None) -> Iterator[TimelineEvent]:
         (health.undecoded_lines, "lines"),
         (health.dropped_frames, "frames"),
     )
-    if some := [f"{count:,} {what}" for count, what in losses if count]:
-        yield _here(frame, "lost", f"lost: {', '.join(some)}")
+    if loss_texts := [f"{count:,} {what}" for count, what in losses if count]:
+        yield _here(frame, "lost", f"lost: {', '.join(loss_texts)}")
 
 
 def _between(frame: Frame, before: Before) -> Iterator[TimelineEvent]:
@@ -125,15 +125,17 @@ def bursts(mono_us: Sequence[int], wall: Sequence[float], slowest_us: Sequence[i
     if not known:
         return []
     least_us = _BURST * known[len(known) // 2]
-    found: list[list[int]] = []
+    bursts_found: list[list[int]] = []
     for at in [at for at, us in enumerate(slowest_us) if us > least_us]:
-        if found and mono_us[at] - mono_us[found[-1][-1]] < _APART_US:
-            found[-1].append(at)
+        if bursts_found and mono_us[at] - mono_us[bursts_found[-1][-1]] < _APART_US:
+            bursts_found[-1].append(at)
         else:
-            found.append([at])
+            bursts_found.append([at])
     return [
-        TimelineEvent("burst", mono_us[one[0]], wall[one[0]], f"outliers of up to {_slowest(slowest_us, one)}")
-        for one in found
+        TimelineEvent(
+            "burst", mono_us[burst_row[0]], wall[burst_row[0]], f"outliers of up to {_slowest(slowest_us, burst_row)}"
+        )
+        for burst_row in bursts_found
     ]
 
 
@@ -209,8 +211,8 @@ class Stamps:
         """Return a value derived from the stamps, made once until they change. `what` names all else it depends on."""
         if what not in self._made:
             self._made[what] = make()
-        found: T = self._made[what]
-        return found
+        cached: T = self._made[what]
+        return cached
 
     def bursts(self) -> Sequence[TimelineEvent]:
         """Return the begins of outlier bursts, oldest first."""
@@ -291,9 +293,9 @@ def frames_of(
                 devices = merge_devices(known, item.devices)
                 frame = replace(item, gap=item.gap or reason, devices=devices, marks=(*marks, *item.marks))
                 reason, known, marks = "", (), []
-            found = damage()
-            ahead = _noticed(frame, found[text:]) if len(found) > text else frame
-            text = len(found)
+            problems = damage()
+            ahead = _noticed(frame, problems[text:]) if len(problems) > text else frame
+            text = len(problems)
     if ahead is not None:
         yield _noticed(ahead, damage()[text:])
 
@@ -413,7 +415,7 @@ class Archive:
         # frames may be added while this generator runs, also by another thread
         opened, closed = tuple(self._open), tuple(self._members)
         if closed:
-            opened = tuple(one for one in opened if one[0] > closed[-1].last_us)
+            opened = tuple(member for member in opened if member[0] > closed[-1].last_us)
         begin_us = next((member.first_us for member in closed if member.last_us > after_us), after_us + 1)
         windows = IdleReader(self._devices.at(min(begin_us - 1, after_us)))
         for member in closed:
@@ -432,8 +434,10 @@ class Archive:
 
     def waiting(self, at_us: int) -> tuple[int, Waiting] | None:
         """See Past."""
-        found = next((checkpoint for checkpoint in reversed(self._checkpoints) if checkpoint[0] <= at_us), None)
-        return None if found is None else (found[0], found[1].copy())
+        checkpoint_before = next(
+            (checkpoint for checkpoint in reversed(self._checkpoints) if checkpoint[0] <= at_us), None
+        )
+        return None if checkpoint_before is None else (checkpoint_before[0], checkpoint_before[1].copy())
 
     def _close(self) -> None:
         first, last = self._open[0][0], self._open[-1][0]
@@ -448,14 +452,14 @@ class Archive:
             self._bytes -= len(gone.packed)
             self._stamps.forget(gone.frames)
             self._devices.forget(gone.last_us)
-            for some in (self._checkpoints, self.moments):
-                while some and _stamp_of(some[0]) <= gone.last_us:
-                    some.popleft()
+            for stamped_rows in (self._checkpoints, self.moments):
+                while stamped_rows and _stamp_of(stamped_rows[0]) <= gone.last_us:
+                    stamped_rows.popleft()
 
     def _clear(self) -> None:
         devices = self._devices.at(self._stamps.mono_us[-1])
-        for some in (self.moments, self._members, self._open, self._checkpoints):
-            some.clear()
+        for cached_rows in (self.moments, self._members, self._open, self._checkpoints):
+            cached_rows.clear()
         self._stamps, self._bytes, self._waiting = Stamps(), 0, Waiting()
         self._devices = DevicesThen(devices)
 
@@ -464,5 +468,5 @@ def _decoded(windows: IdleReader, line: bytes, *, totals: bool) -> Frame:
     return windows.decode(parse(totals_alone(line) if totals else line))
 
 
-def _stamp_of(one: TimelineEvent | tuple[int, Waiting]) -> int:
-    return one.mono_us if isinstance(one, TimelineEvent) else one[0]
+def _stamp_of(stamped: TimelineEvent | tuple[int, Waiting]) -> int:
+    return stamped.mono_us if isinstance(stamped, TimelineEvent) else stamped[0]

@@ -45,7 +45,7 @@ def decode_origin(line: Json) -> Origin:
 
 def decode_devices(line: Json) -> tuple[Device, ...]:
     """Return the devices of a header or window line."""
-    return tuple(DEVICE.decode(one) for one in validate.objects(line.get("devices", []), "devices"))
+    return tuple(DEVICE.decode(device_line) for device_line in validate.objects(line.get("devices", []), "devices"))
 
 
 def decode_item(line: Json) -> Frame | Gap | Mark | End | None:
@@ -77,7 +77,7 @@ def check_format(line: Json) -> None:
         raise RecordingError("it does not begin with a latmon header")
     version = validate.items(line.get("format", []), "format")
     known = version[: len(FORMAT)]
-    if len(known) < len(FORMAT) or not all(type(one) is int and 0 <= one < MAX_US for one in known):
+    if len(known) < len(FORMAT) or not all(type(number) is int and 0 <= number < MAX_US for number in known):
         raise RecordingError("its header names no format version")
     if version[0] != FORMAT[0]:
         raise RecordingError(
@@ -171,16 +171,16 @@ class IdleReader:
                 self._devices.pop(name, None)
             self._devices |= {device.name: device for device in frame.devices}
             self._made = None, IdleRows()
-        found = line.get(IDLE)
-        if not isinstance(found, dict):
+        idle_line = line.get(IDLE)
+        if not isinstance(idle_line, dict):
             return frame
-        rows = self._rows(validate.labels(found.get("but", []), "but"), found)
-        depths = WithIdle(frame.depths, rows.depths(frame.dt_us)) if found.get("depths") else frame.depths
+        rows = self._rows(validate.labels(idle_line.get("but", []), "but"), idle_line)
+        depths = WithIdle(frame.depths, rows.depths(frame.dt_us)) if idle_line.get("depths") else frame.depths
         kernel, gauges = WithIdle(frame.kernel, rows.kernel), WithIdle(frame.outstanding, rows.outstanding)
         return replace(frame, kernel=kernel, outstanding=gauges, depths=depths)
 
-    def _rows(self, but: tuple[str, ...], found: Json) -> IdleRows:
-        ops, has_queued = validate.labels(found.get("ops", []), "ops"), bool(found.get("queued"))
+    def _rows(self, but: tuple[str, ...], idle_line: Json) -> IdleRows:
+        ops, has_queued = validate.labels(idle_line.get("ops", []), "ops"), bool(idle_line.get("queued"))
         made_of = (but, ops, has_queued)
         if self._made[0] != made_of:
             idle = (device for name, device in self._devices.items() if name not in frozenset(but))

@@ -37,15 +37,15 @@ _flows: dict[tuple[str, ...], Flow] = {}
 """Labels as in JSON -> clean key; only of keys that passed every check."""
 
 
-def _remember(found: Collection[Series | Flow]) -> None:
+def _remember(keys_seen: Collection[Series | Flow]) -> None:
     """Cache keys that passed every check, for the next lines; only clean ones, which are the same in JSON."""
-    for one in found:
-        if not all(map(is_clean, one)):
+    for key_seen in keys_seen:
+        if not all(map(is_clean, key_seen)):
             continue
-        if isinstance(one, Series):
-            _room(_series)[tuple(one)] = one
+        if isinstance(key_seen, Series):
+            _room(_series)[tuple(key_seen)] = key_seen
         else:
-            _room(_flows)[tuple(one)] = one
+            _room(_flows)[tuple(key_seen)] = key_seen
 
 
 def _known_series(rows: Sequence[Any]) -> list[Series] | None:
@@ -145,7 +145,10 @@ def encode_rows(keys: Iterable[Series | Flow]) -> Line:
 
 def encode_series(packed: Packed[Series]) -> Line:
     """Return a table whose rows are a device, an op and the stages of these."""
-    rows = [[*flow, [one.stage for one in series]] for flow, series in groupby(packed.rows, lambda series: series[:2])]
+    rows = [
+        [*flow, [row_series.stage for row_series in series]]
+        for flow, series in groupby(packed.rows, lambda series: series[:2])
+    ]
     return ({"rows": rows} if rows else {}) | encode_table(packed)
 
 
@@ -183,10 +186,10 @@ def _total_of(device: str, op: str) -> Series:
 
 def flow(value: Any, key: str) -> Flow:
     """Return a device and an op."""
-    found = validate.labels(value, key)
-    if len(found) != _LABELS:
+    label_parts = validate.labels(value, key)
+    if len(label_parts) != _LABELS:
         raise RecordingError(f"{key!r} is not a device and an op")
-    return Flow(*found)
+    return Flow(*label_parts)
 
 
 WIDTH = 256
@@ -235,14 +238,17 @@ def _falls(gaps: list[int]) -> bool:
 
 def _scales(line: Json, ends: list[int], indices: bytes) -> bytes:
     """Return each row's bits, or nothing where all have BITS."""
-    found = _numbers(line, "k", validate.MAX_ITEMS)
-    if not found:
+    scale_numbers = _numbers(line, "k", validate.MAX_ITEMS)
+    if not scale_numbers:
         return b""
-    if len(found) != len(ends) or min(found) < 0 or max(found) > BITS:
+    if len(scale_numbers) != len(ends) or min(scale_numbers) < 0 or max(scale_numbers) > BITS:
         raise RecordingError(f"'k' is not a number up to {BITS} for each row")
-    if any(end > begin and indices[end - 1] > _TOPS[k] for begin, end, k in zip([0, *ends], ends, found, strict=False)):
+    if any(
+        end > begin and indices[end - 1] > _TOPS[k]
+        for begin, end, k in zip([0, *ends], ends, scale_numbers, strict=False)
+    ):
         raise RecordingError("'b' has a bucket beyond the last of its scale")
-    return bytes(found)
+    return bytes(scale_numbers)
 
 
 def _low_bytes(slots: list[int]) -> bytes:
@@ -260,7 +266,7 @@ def each_row(line: Json, name: str, rows: int, most: int = MAX_IN_TABLE) -> list
 
 
 def _numbers(line: Json, name: str, most: int) -> list[int]:
-    found = line.get(name, [])
-    if not isinstance(found, list) or len(found) > most or not {*map(type, found)} <= {int}:
+    number_list = line.get(name, [])
+    if not isinstance(number_list, list) or len(number_list) > most or not {*map(type, number_list)} <= {int}:
         raise RecordingError(f"{name!r} is no list of numbers")
-    return found
+    return number_list

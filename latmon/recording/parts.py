@@ -54,7 +54,7 @@ def begin_of(recording: Recording) -> tuple[int, float] | None:
     """Return CLOCK_MONOTONIC and wall clock of its begin; None where neither a header nor a window has it."""
     if not is_nameless(recording):
         return recording.origin.start_mono_us, recording.origin.start_wall
-    first = next((one for one in recording if isinstance(one, Frame)), None)
+    first = next((first_item for first_item in recording if isinstance(first_item, Frame)), None)
     return None if first is None else (first.mono_us - first.dt_us, first.wall - first.dt_us / 1e6)
 
 
@@ -78,7 +78,14 @@ class CapturePart:
 
 def part_path(first: Path, number: int) -> Path:
     """Return `x.part0002.latmon.jsonl.gz` for `x.latmon.jsonl.gz`: it sorts after the parts before it."""
-    suffix = next((one for one in _SUFFIXES if first.name.endswith(one) and first.name != one), "")
+    suffix = next(
+        (
+            suffix_candidate
+            for suffix_candidate in _SUFFIXES
+            if first.name.endswith(suffix_candidate) and first.name != suffix_candidate
+        ),
+        "",
+    )
     return first.with_name(f"{first.name.removesuffix(suffix)}.part{number:04}{suffix}")
 
 

@@ -303,11 +303,11 @@ class Recording:
                 yield from read_lines(part.text, position, self._note, totals=totals)
         self._end(position, until_us)
 
-    def _followed(self, some: Iterator[U], size: int) -> Iterator[U]:
+    def _followed(self, windows: Iterator[U], size: int) -> Iterator[U]:
         """Yield parts of a file of `size` bytes, and report how far they reach."""
-        for one in some:
-            yield one
-            self.progress(one.end, size)
+        for window in windows:
+            yield window
+            self.progress(window.end, size)
 
     def _begin(self) -> None:
         self.damage, self._unreported = [self._headless] if self._headless else [], 0

@@ -128,12 +128,12 @@ class End:
 
 
 def _each(write: Callable[[Any], Any]) -> Callable[[Iterable[Any]], list[Any]]:
-    return lambda some: [write(one) for one in some]
+    return lambda cells: [write(cell) for cell in cells]
 
 
 def by_name(write: Callable[[Any], Any]) -> Callable[[Mapping[str, Any]], Line]:
     """Return an encoder of mappings whose keys are names."""
-    return lambda some: {name: write(one) for name, one in some.items()}
+    return lambda cells_by_name: {name: write(cell) for name, cell in cells_by_name.items()}
 
 
 def _readable(counts: Mapping[str, int]) -> dict[str, int]:
@@ -346,7 +346,7 @@ def _encode_context(context: HostContext) -> list[list[Any]]:
 
 
 def _context(value: Any, key: str) -> HostContext:
-    return once([_CONTEXT_ROW.read(one, key) for one in validate.items(value, key)])
+    return once([_CONTEXT_ROW.read(context_row, key) for context_row in validate.items(value, key)])
 
 
 _LOW = {"instance": -1, "time_us": _UNKNOWN}
@@ -395,8 +395,8 @@ def _latency(value: Any, key: str) -> Mapping[int, Took]:
     return MappingProxyType({depth: Took(ios, us) for depth, ios, us in _by_depth(value, key, _TRIPLE)})
 
 
-def _sorted_pairs(some: Mapping[int, int]) -> list[int]:
-    return flat(sorted(some.items()))
+def _sorted_pairs(buckets: Mapping[int, int]) -> list[int]:
+    return flat(sorted(buckets.items()))
 
 
 DEPTHS = RecordCodec(

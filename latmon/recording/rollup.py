@@ -216,8 +216,8 @@ def _latency(value: Any, key: str) -> dict[int, Took]:
     return {depth: Took(ios, us) for depth, ios, us in number_rows(value, key, _TRIPLE, MAX_DEPTHS)}
 
 
-def _pairs(some: Mapping[int, int]) -> list[int]:
-    return flat(some.items())
+def _pairs(buckets: Mapping[int, int]) -> list[int]:
+    return flat(buckets.items())
 
 
 _DEPTHS = RecordCodec(
@@ -290,7 +290,7 @@ def _weighted(key: str, name: str) -> RecordField:
         key,
         _row(Weighted, "sum", "weight"),
         name,
-        lambda one: [one.sum, one.weight] if one.weight else None,
+        lambda weighted: [weighted.sum, weighted.weight] if weighted.weight else None,
         default=OWN,
     )
 

@@ -97,7 +97,7 @@ def label(value: Any, key: str) -> str:
 
 def labels(value: Any, key: str, most: int = MAX_ITEMS) -> tuple[str, ...]:
     """Return a list of at most `most` names."""
-    return tuple(label(one, key) for one in items(value, key, most))
+    return tuple(label(label_text, key) for label_text in items(value, key, most))
 
 
 def items(value: Any, key: str, most: int = MAX_ITEMS) -> list[Any]:
@@ -111,7 +111,7 @@ def items(value: Any, key: str, most: int = MAX_ITEMS) -> list[Any]:
 def objects(value: Any, key: str, most: int = MAX_ITEMS) -> list[Json]:
     """Return `value` if it is a list of at most `most` objects."""
     objects = items(value, key, most)
-    if not all(isinstance(one, dict) for one in objects):
+    if not all(isinstance(json_object, dict) for json_object in objects):
         raise RecordingError(f"{key!r} has an entry that is no object")
     return objects
 
@@ -140,9 +140,9 @@ def cleaned(value: Any, depth: int = MAX_DEPTH) -> Any:
     if isinstance(value, list | dict) and (depth == 0 or len(value) > MAX_ITEMS):
         raise RecordingError("an unknown key has more data than is kept")
     if isinstance(value, list):
-        return [cleaned(one, depth - 1) for one in value]
+        return [cleaned(inner_value, depth - 1) for inner_value in value]
     if isinstance(value, dict):
-        return {label(key, "an unknown key"): cleaned(one, depth - 1) for key, one in value.items()}
+        return {label(key, "an unknown key"): cleaned(inner_value, depth - 1) for key, inner_value in value.items()}
     return value
 
 
@@ -238,11 +238,11 @@ class RecordCodec(Generic[T]):
         """Return the object of a value, without what is at its default."""
         line = {}
         for key, get, write, always, omits_empty, default in self._writers:
-            found = get(value)
+            field_value = get(value)
             if write is not None:
-                found = write(found)
-            if always or (found if omits_empty else found != default):
-                line[key] = found
+                field_value = write(field_value)
+            if always or (field_value if omits_empty else field_value != default):
+                line[key] = field_value
         return line
 
     def decode(self, line: Json) -> T:
@@ -284,7 +284,7 @@ class RowDecoder(Generic[T]):
         if not isinstance(value, list) or len(value) < self._least:
             names = ", ".join(name for name, _ in self._cells[: self._least])
             raise RecordingError(f"{key!r} has a row that is too short: it needs {names}")
-        return self._make(*[read(one, name) for (name, read), one in zip(self._cells, value, strict=False)])
+        return self._make(*[read(cell, name) for (name, read), cell in zip(self._cells, value, strict=False)])
 
     def read_all(self, values: Sequence[Any], key: str) -> list[T]:
         """Return the values of rows, as `read` does; in half of its time where all rows are plain."""
@@ -362,7 +362,7 @@ def few_labels(most: int) -> Read:
 
 def listed(read: Read, most: int = MAX_ITEMS) -> Read:
     """Return a check for lists, decoded as tuples."""
-    return lambda value, key: tuple([read(one, key) for one in items(value, key, most)])
+    return lambda value, key: tuple([read(inner_value, key) for inner_value in items(value, key, most)])
 
 
 def of_object(read: Callable[[Json], Any]) -> Read:
@@ -376,8 +376,8 @@ def mapped(read: Read, most: int = MAX_ITEMS) -> Read:
     def checked(value: Any, key: str) -> Mapping[str, Any]:
         if not value and type(value) is dict:
             return NOTHING
-        found = mapping(value, key, most)
-        return once([(label(name, key), read(one, key)) for name, one in found.items()])
+        mapped_values = mapping(value, key, most)
+        return once([(label(name, key), read(inner_value, key)) for name, inner_value in mapped_values.items()])
 
     return checked
 

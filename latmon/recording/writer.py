@@ -396,8 +396,8 @@ def private_origin(origin: Origin, redaction: Redaction) -> Origin:
     )
 
 
-def _missing(found: tuple[Missing, ...], redaction: Redaction) -> tuple[Missing, ...]:
-    return tuple(replace(missing, reason=private_text(missing.reason, redaction)) for missing in found)
+def _missing(missing_probes: tuple[Missing, ...], redaction: Redaction) -> tuple[Missing, ...]:
+    return tuple(replace(missing, reason=private_text(missing.reason, redaction)) for missing in missing_probes)
 
 
 def private_text(text: str, redaction: Redaction) -> str:
@@ -535,7 +535,7 @@ def _hidden(cgroup: str, root: str = "") -> str:
 def _in_flight(in_flight: InFlightList | None) -> InFlightList | None:
     if in_flight is None:
         return None
-    oldest = (one._replace(pid=None, comm=REDACTED if one.comm else "") for one in in_flight.oldest)
+    oldest = (io._replace(pid=None, comm=REDACTED if io.comm else "") for io in in_flight.oldest)
     return replace(in_flight, oldest=tuple(oldest))
 
 

@@ -357,9 +357,9 @@ def _trust(report: Report) -> str:
 
 def _device(at: int, label: str, report: Report, totals: Totals, drawn: str) -> str:
     """Return a device's section. `drawn`: its map, or where that is."""
-    whole = merge(_totals_of(label, totals[LATENCIES]))
-    whole = whole or merge(_totals_of(label, totals.traced.histograms))
-    return _section(label, report, _Pictures(drawn, histogram(label, whole)), f"device-{at}")
+    all_latencies = merge(_totals_of(label, totals[LATENCIES]))
+    all_latencies = all_latencies or merge(_totals_of(label, totals.traced.histograms))
+    return _section(label, report, _Pictures(drawn, histogram(label, all_latencies)), f"device-{at}")
 
 
 def _map(label: str, device: Device, frame: MapFrame, key: str) -> str:
@@ -509,11 +509,11 @@ def _absent(why: str, stages: list[str]) -> str:
 
 def _stages(label: str, device: Device) -> str:
     """Return the stages' shares of the time of all I/Os, and of the slow ones."""
-    whole, tail = _shares(device.ops), device.tail
-    rows: list[tuple[str, Mapping[str, float]]] = [("all I/O", whole)]
+    all_shares, tail = _shares(device.ops), device.tail
+    rows: list[tuple[str, Mapping[str, float]]] = [("all I/O", all_shares)]
     if tail:
         rows.append((f"above {spelled(tail.cut_us)}", by_column(tail.share, includes_of(device.ops))))
-    drawn = stage_bars(label, rows) if whole else ""
+    drawn = stage_bars(label, rows) if all_shares else ""
     if not drawn:
         return ""
     seen = [part for part in COLUMNS if any(part in parts for _, parts in rows)]
@@ -603,11 +603,11 @@ def _limits(device: Device) -> str:
         remarks = "; ".join(map(_remark, setting.remarks))
         limit = setting.limit
         rows.append((text(limit.name), text(limit.value), remarks, text(limit.source)))
-    whole = listed(map(_remark, device.limits_remarks))
-    if not rows and not whole:
+    limits_text = listed(map(_remark, device.limits_remarks))
+    if not rows and not limits_text:
         return ""
     heads = ("setting", "value", "remark", "read from")
-    return f"<h3>Limits</h3>\n{whole}" + table("As configured", heads, rows, words=(0, 2, 3)) * bool(rows)
+    return f"<h3>Limits</h3>\n{limits_text}" + table("As configured", heads, rows, words=(0, 2, 3)) * bool(rows)
 
 
 def _remark(remark: Advice) -> str:
@@ -718,10 +718,10 @@ def _rest(rows: int) -> str:
     return left_out(rows, MAX_ROWS)
 
 
-def write_diff(made: Callable[[], DiffReport], path: Path) -> int:
+def write_diff(make_report: Callable[[], DiffReport], path: Path) -> int:
     """Write the page of what `made` returns to a new file, or to stdout; the file is opened first."""
     with streams.output(path) as file:
-        report = made()
+        report = make_report()
         page = diff_page(report) if isinstance(report, PairReport) else sweep_page(report)
         file.write(page.encode("utf-8", "replace"))
     return EXIT_DONE

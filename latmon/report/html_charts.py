@@ -302,17 +302,17 @@ def time_axis(frame: MapFrame, top: int, bottom: int) -> Iterator[str]:
     columns = frame.columns
     seconds = columns.width_us * frame.count / 1e6
     wanted = seconds * _STAMP / (RIGHT - LEFT)
-    every = next((one for one in _ROUND_S if one >= wanted), math.ceil(wanted / 86_400) * 86_400)
-    first = math.ceil(columns.begin_wall / every) * every if math.isfinite(columns.begin_wall) else 0
+    step_s = next((step for step in _ROUND_S if step >= wanted), math.ceil(wanted / 86_400) * 86_400)
+    first = math.ceil(columns.begin_wall / step_s) * step_s if math.isfinite(columns.begin_wall) else 0
     for n in range(int((RIGHT - LEFT) / _STAMP) + 2):
-        wall = first + n * every
+        wall = first + n * step_s
         offset_us = (wall - columns.begin_wall) * 1e6
         if not 0 <= offset_us <= seconds * 1e6:
             continue
         x = frame.x(columns.begin_us + round(offset_us))
         yield f'<path class="grid" stroke="#b0b0b0" d="M{x} {top}V{bottom + 4}"/>'
         anchor = "start" if x < LEFT + 30 else "end" if x > RIGHT - 30 else "middle"
-        yield f'<text x="{x}" y="{bottom + 16}" text-anchor="{anchor}">{_stamp(wall, every)}</text>'
+        yield f'<text x="{x}" y="{bottom + 16}" text-anchor="{anchor}">{_stamp(wall, step_s)}</text>'
     yield f'<text class="dim" x="{RIGHT + 4}" y="{bottom + 16}">UTC</text>'
 
 
@@ -439,18 +439,18 @@ def clock(wall: float) -> str:
     return f"{when:%H:%M:%S}" if when else "--:--:--"
 
 
-def _stamp(wall: float, every: int) -> str:
+def _stamp(wall: float, step_s: int) -> str:
     when = _when(wall)
     if when is None:
         return "--:--:--"
-    return f"{when:%H:%M:%S}" if every < 60 else f"{when:%H:%M}" if every < 7200 else f"{when:%m-%d %H:%M}"  # noqa: PLR2004  a minute, two hours
+    return f"{when:%H:%M:%S}" if step_s < 60 else f"{when:%H:%M}" if step_s < 7200 else f"{when:%m-%d %H:%M}"  # noqa: PLR2004  a minute, two hours
 
 
 def map_frame(columns: MapColumns, colours: Sequence[str], marks: Sequence[Note], gaps: Sequence[Note]) -> MapFrame:
     """Return scales for all devices; rows become higher, then columns wider, until the cells are few enough."""
-    every = [counts for column in columns.columns.values() for counts in column.counts.values() if counts]
-    low = min((min(one) for one in every), default=bucket_index(64)) // _HALF * _HALF
-    high = (max((max(one) for one in every), default=bucket_index(16_384)) // _HALF + 1) * _HALF - 1
+    column_counts = [counts for column in columns.columns.values() for counts in column.counts.values() if counts]
+    low = min((min(buckets) for buckets in column_counts), default=bucket_index(64)) // _HALF * _HALF
+    high = (max((max(buckets) for buckets in column_counts), default=bucket_index(16_384)) // _HALF + 1) * _HALF - 1
     scale = latency_scale(Extent(low, high), MAP_ROWS)
     if _cells(columns, scale) > MAX_DRAWN_CELLS:
         scale = latency_scale(Extent(low, high), MAP_ROWS // 2)
@@ -470,22 +470,22 @@ def _cells(columns: MapColumns, scale: LatencyScale) -> int:
 
 def heat_map(device: str, frame: MapFrame, threshold_us: int | None, limit: int | None, key: str) -> str:
     """Return the picture; empty if the device has no timed I/O. `key` makes its ids unique on the page."""
-    found = frame.columns.of(device)
-    if not found:
+    columns_of_device = frame.columns.of(device)
+    if not columns_of_device:
         return ""
     plot_y = TOP + LANE * min(len(frame.marks), LANES)
     bottom = plot_y + frame.scale.rows * frame.row
     depths = {at: column.depths[device] for at, column in frame.columns.columns.items() if device in column.depths}
     what = "in flight" if device in frame.columns.gauged else "in driver"
     legend_y = bottom + 24 + (STRIP + 12 if depths else 0)
-    ios = sum(sum(counts.values()) for counts in found.values())
+    ios = sum(sum(counts.values()) for counts in columns_of_device.values())
     label = (
         f"Latency heat map of {device}: {number(ios)} I/Os, time across in {frame.count} columns, "
         f"latency up from {edge(frame.scale, 0)} to {edge(frame.scale, frame.scale.rows)}"
     )
     left, right, rows = LEFT, RIGHT - LEFT, frame.row
     size = f'viewBox="0 0 {WIDTH} {legend_y + 20}" role="img" aria-label="{text(label)}"'
-    colours = cell_colours(found, frame.scale, threshold_us)
+    colours = cell_colours(columns_of_device, frame.scale, threshold_us)
     cells = f"translate({left} {plot_y}) scale({round(right / frame.count, 5)} {rows})"
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size}>',
@@ -494,7 +494,7 @@ def heat_map(device: str, frame: MapFrame, threshold_us: int | None, limit: int 
         *latency_axis(frame, plot_y, bottom),
         *gaps(frame, plot_y, bottom, key),
         f'<g class="cells" transform="{cells}">',
-        *_levels(found, frame, colours),
+        *_levels(columns_of_device, frame, colours),
         "</g>",
         *threshold(frame, threshold_us, bottom),
         *time_axis(frame, plot_y, bottom),
@@ -506,12 +506,12 @@ def heat_map(device: str, frame: MapFrame, threshold_us: int | None, limit: int 
     return "\n".join(parts)
 
 
-def _levels(found: dict[int, Counts], frame: MapFrame, colours: CellColours) -> Iterator[str]:
+def _levels(columns_of_device: dict[int, Counts], frame: MapFrame, colours: CellColours) -> Iterator[str]:
     scale = frame.scale
     drawn: dict[int, list[str]] = {}
     names = [f"{edge(scale, row)} to {edge(scale, row + 1)}" for row in range(scale.rows)]
     width_us = frame.columns.width_us
-    for at, counts in sorted(found.items()):
+    for at, counts in sorted(columns_of_device.items()):
         wide = frame.columns.columns[at].wide
         wall = frame.columns.wall(frame.columns.begin_us + at * width_us)
         at_clock = _stamp(wall, _DAY_S) if width_us * frame.count > _DAY_S * 1_000_000 else clock(wall)
@@ -537,10 +537,10 @@ def histogram(device: str, histogram: Histogram, beside: Histogram | None = None
     """
     if not histogram:
         return ""
-    every = [*histogram.buckets, *(beside.buckets if beside else ())]
-    first, last = min(index for index, _ in every), max(index for index, _ in every) + 1
+    all_buckets = [*histogram.buckets, *(beside.buckets if beside else ())]
+    first, last = min(index for index, _ in all_buckets), max(index for index, _ in all_buckets) + 1
     spread = max(last - first, 1)
-    most = max(n for _, n in every)
+    most = max(n for _, n in all_buckets)
     top, bottom = 40, 40 + _CHART_HIGH
     scale = _CHART_HIGH / max(math.log10(most) + 0.5, 0.5)
 
@@ -730,8 +730,8 @@ def depth_bars(device: str, shares: Mapping[int, float], limit: int | None, what
             f"<title>{depths} {text(what)}: {share(part)} of the time</title></path>"
         )
     parts.append(f'</g><path class="axis" stroke="#b0b0b0" d="M{LEFT} {bottom}H{RIGHT}"/>')
-    every = max(1, math.ceil(count / 24))
-    for at in range(0, count, every):
+    bar_step = max(1, math.ceil(count / 24))
+    for at in range(0, count, bar_step):
         middle = LEFT + (at + 0.43) * width
         parts.append(f'<text x="{middle:.1f}" y="{bottom + 14}" text-anchor="middle">{_short(at * step)}</text>')
     if near is None and limit is not None:

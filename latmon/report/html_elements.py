@@ -126,7 +126,7 @@ def _shares(counts: Mapping[str, int]) -> str:
 
 def listed(items: Iterable[str], kind: str = "") -> str:
     """Return a list of HTML items; empty without items."""
-    inner = "".join(f"<li>{one}</li>\n" for one in items)
+    inner = "".join(f"<li>{entry_html}</li>\n" for entry_html in items)
     named = f' class="{kind}"' if kind else ""
     return f"<ul{named}>\n{inner}</ul>\n" if inner else ""
 

@@ -66,7 +66,7 @@ def steps(outlier: Outlier) -> dict[str, int]:
     Where Q2G isn't known, Q2C begins with the request.
     """
     total = outlier.total_us - outlier.stages_us.get("resume", 0)
-    found = {} if outlier.admission_us is None else {"Q2G": outlier.admission_us}
+    step_us = {} if outlier.admission_us is None else {"Q2G": outlier.admission_us}
     queue = outlier.stages_us.get("queue")
     if queue is not None:
         requeue = outlier.stages_us.get("requeue")
@@ -76,14 +76,14 @@ def steps(outlier: Outlier) -> dict[str, int]:
         else:
             requeue += outlier.dispatch_us
         if outlier.inserted_us is None:
-            found["G2D"] = queue
+            step_us["G2D"] = queue
         else:
             # Without a stamp of the hook that of the issue may be the clock of a plug (Linux 6.9), which is early.
             inserted = min(outlier.inserted_us, queue)
-            found |= {"G2I": inserted, "I2D": queue - inserted}
-        found |= {} if requeue is None else {"requeue": requeue}
-        found["D2C"] = total - queue - (requeue or 0)
-    return found | {"Q2C": total + (outlier.admission_us or 0)}
+            step_us |= {"G2I": inserted, "I2D": queue - inserted}
+        step_us |= {} if requeue is None else {"requeue": requeue}
+        step_us["D2C"] = total - queue - (requeue or 0)
+    return step_us | {"Q2C": total + (outlier.admission_us or 0)}
 
 
 @dataclass
@@ -267,14 +267,14 @@ def _noted(frames: Iterable[Frame], table: TraceTable, seeks: SeekMap) -> Iterat
         yield frame
 
 
-def _stacks(found: dict[str, int], of: str, what: str, out: Path) -> list[str]:
+def _stacks(stack_counts: dict[str, int], of: str, what: str, out: Path) -> list[str]:
     """Write the stacks; return lines on the most frequent ones."""
-    if not found:
+    if not stack_counts:
         return [f"{of}: no {what} were submitted, {named(out)} is not written"]
-    svg = flame_svg(found, f"{of} that submitted {what}") if out.suffix == ".svg" else ""
+    svg = flame_svg(stack_counts, f"{of} that submitted {what}") if out.suffix == ".svg" else ""
     with output(out) as file:
-        file.write((svg or folded_text(found)).encode())
-    return list(top_stacks(found, of, what))
+        file.write((svg or folded_text(stack_counts)).encode())
+    return list(top_stacks(stack_counts, of, what))
 
 
 def _nothing(device_trace: Any) -> str:
@@ -368,7 +368,8 @@ def _row(name: str, histogram: Histogram, total: int, stages: str) -> str:
 
 
 def _line(name: str, ios: str, share: str, times: Sequence[str], stages: str = "") -> str:
-    return f"{name:<{_NAME}}{ios:>9} {share:>5} {' '.join(f'{one:>7}' for one in times)}  {stages}".rstrip()
+    columns = " ".join(f"{quantile_text:>7}" for quantile_text in times)
+    return f"{name:<{_NAME}}{ios:>9} {share:>5} {columns}  {stages}".rstrip()
 
 
 def _seeks(seeks: SeekMap) -> Iterator[str]:
@@ -377,9 +378,14 @@ def _seeks(seeks: SeekMap) -> Iterator[str]:
         yield "seek map: no I/O has a place (flushes alone)"
         return
     (low, high), (begin, end) = seeks.extent, seeks.span_us
-    found = seeks.seeks()
-    text = f"{part(found.sequential / found.pairs) if found.pairs else UNKNOWN} begin where the I/O before ends"
-    far = f"; the others are {show_size(found.median * SECTOR)} away from it in the median" if found.median else ""
+    seek_counts = seeks.seeks()
+    sequential = part(seek_counts.sequential / seek_counts.pairs) if seek_counts.pairs else UNKNOWN
+    text = f"{sequential} begin where the I/O before ends"
+    far = (
+        f"; the others are {show_size(seek_counts.median * SECTOR)} away from it in the median"
+        if seek_counts.median
+        else ""
+    )
     yield from wrapped(f"seek map, sectors {low:,} to {high:,} over {spelled(end - begin)}: {text}{far}")
     grid = seeks.grid(_COLUMNS, _ROWS)
     most = max(max(row) for row in grid)
@@ -459,6 +465,6 @@ def _boxes(name: str, node: _Node, begin: float, scale: float, at: tuple[int, in
         f'<rect x="{x:.1f}" y="{y}" width="{wide:.1f}" height="{_TALL - 1}" fill="{colour}"/>'
         f'<text x="{x + 2:.1f}" y="{y + 12}">{escape(label)}</text></g>'
     )
-    for below, one in sorted(node.below.items()):
-        yield from _boxes(below, one, begin, scale, (level + 1, bottom, total))
-        begin += one.count
+    for below, child_node in sorted(node.below.items()):
+        yield from _boxes(below, child_node, begin, scale, (level + 1, bottom, total))
+        begin += child_node.count

@@ -130,8 +130,8 @@ def clock_offsets(proc: Path = Path("/proc")) -> ClockOffsets:
 
 def _offsets(table: bytes) -> ClockOffsets:
     """Return the offsets of a table whose lines are the clock's name, seconds (which may be negative) and ns."""
-    found = {name: int(seconds) * 10**9 + int(ns) for name, seconds, ns in _OFFSET.findall(table)}
-    return ClockOffsets(found.get(b"monotonic", 0), found.get(b"boottime", 0))
+    offsets = {name: int(seconds) * 10**9 + int(ns) for name, seconds, ns in _OFFSET.findall(table)}
+    return ClockOffsets(offsets.get(b"monotonic", 0), offsets.get(b"boottime", 0))
 
 
 def suspended_us() -> int:

@@ -92,22 +92,22 @@ def bounded_output(
     with subprocess.Popen(  # noqa: S603
         words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, env=environment(environ)
     ) as popen:
-        found = bytearray()
+        output = bytearray()
         try:
             assert popen.stdout is not None  # noqa: S101 - a pipe was asked for
             waiting = select.poll()  # select(2) takes no file above 1,023
             waiting.register(popen.stdout, select.POLLIN)
-            while len(found) < most:
+            while len(output) < most:
                 if not waiting.poll(1000 * max(0.0, until - time.monotonic())):
                     raise subprocess.TimeoutExpired(words, seconds)
-                portion = os.read(popen.stdout.fileno(), most - len(found))
+                portion = os.read(popen.stdout.fileno(), most - len(output))
                 if not portion:
                     popen.wait(max(0.0, until - time.monotonic()))
                     break
-                found += portion
+                output += portion
         finally:
             popen.kill()
-    return popen.returncode, bytes(found)
+    return popen.returncode, bytes(output)
 
 
 def notify(state: str) -> None:
@@ -224,11 +224,11 @@ class OwnProcesses:
     def refresh(self) -> None:
         """Record new processes and the end of missing ones."""
         now_us, ahead_us = self._now_us(), self._boottime_ahead_us()
-        there = {(pid, started) for pid in self._there() if (started := self._started(pid)) is not None}
+        living = {(pid, started) for pid in self._there() if (started := self._started(pid)) is not None}
         for key, life in self._lives.items():
-            if life.gone_us is None and key not in there and self._started(key[0]) != key[1]:
+            if life.gone_us is None and key not in living and self._started(key[0]) != key[1]:
                 life.gone_us = now_us
-        for pid, started in there:
+        for pid, started in living:
             self._lives.setdefault((pid, started), _Life(started * _TICK_US - ahead_us))
             self._names.update(self._comms(pid))
         gone = [key for key, life in self._lives.items() if life.gone_us is not None]

@@ -89,10 +89,10 @@ def line_of(raw: bytes, keys: Iterable[str | int]) -> int:
     line = 0
     for key in keys:
         if isinstance(node, yaml.MappingNode):
-            found = next((pair for pair in node.value if pair[0].value == key), None)
-            if found is None:
+            key_pair = next((pair for pair in node.value if pair[0].value == key), None)
+            if key_pair is None:
                 break
-            line, node = found[0].start_mark.line, found[1]
+            line, node = key_pair[0].start_mark.line, key_pair[1]
         elif isinstance(node, yaml.SequenceNode) and isinstance(key, int):
             node = node.value[key]
             line = node.start_mark.line

@@ -167,20 +167,20 @@ def ansi_colours(theme: Theme, stages: Iterable[tuple[str, int, int]]) -> dict[s
     """
     if not (theme.colours or theme.colours_16):
         return {}
-    found = {role: accent.ansi for role, accent in _ACCENTS[theme.dark].items()} | {"tail": _TAIL_ANSI[theme.dark]}
+    colours = {role: accent.ansi for role, accent in _ACCENTS[theme.dark].items()} | {"tail": _TAIL_ANSI[theme.dark]}
     swapped = {} if theme.dark else _ON_LIGHT
     for number, (_, _, ansi) in enumerate(stages, 1):
-        found[f"stage{number}"] = swapped.get(ansi, ansi)
+        colours[f"stage{number}"] = swapped.get(ansi, ansi)
         if theme.dark and ansi not in _TOO_DARK:
-            found[f"letter{number}"] = ansi
-    return found | {role: ANSI.index(name) for role, name in theme.colours_16.items()}
+            colours[f"letter{number}"] = ansi
+    return colours | {role: ANSI.index(name) for role, name in theme.colours_16.items()}
 
 
-def mixed(one: str, other: str, share: float) -> str:
+def mixed(first_colour: str, other: str, share: float) -> str:
     """Return a colour between two, as #rrggbb; `share`: of the first one."""
     parts = []
     for at in (1, 3, 5):
-        first, second = int(one[at : at + 2], 16), int(other[at : at + 2], 16)
+        first, second = int(first_colour[at : at + 2], 16), int(other[at : at + 2], 16)
         parts.append(round(first * share + second * (1 - share)))
     return "#{:02x}{:02x}{:02x}".format(*parts)
 
@@ -191,9 +191,9 @@ def _is_text(colour: Colour, background: Colour) -> bool:
     return min(ours) >= READABLE
 
 
-def contrast(one: str, other: str) -> float:
+def contrast(first_colour: str, other: str) -> float:
     """Return the contrast of two colours by WCAG 2, 1 to 21."""
-    low, high = sorted((_luminance(one), _luminance(other)))
+    low, high = sorted((_luminance(first_colour), _luminance(other)))
     return (high + 0.05) / (low + 0.05)
 
 
@@ -299,7 +299,7 @@ class _MistakeError(Exception):
         self.at = where if key is None else (*where, str(key))
 
 
-def _read(path: Path, made: Callable[[object], T]) -> T:
+def _read(path: Path, parse_theme: Callable[[object], T]) -> T:
     """Return what `made` returns for the YAML of a file. Raises ThemeError."""
     try:
         raw = paths.regular(path, MAX_BYTES + 1)
@@ -308,7 +308,7 @@ def _read(path: Path, made: Callable[[object], T]) -> T:
     if len(raw) > MAX_BYTES:
         raise ThemeError(f"{path}: larger than {MAX_BYTES // 1024} KiB")
     try:
-        return made(strict_yaml.load(raw))
+        return parse_theme(strict_yaml.load(raw))
     except yaml.MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
         raise ThemeError(f"{path}{line}: not YAML: {error.problem}") from error
@@ -375,7 +375,7 @@ def _many(steps: Mapping[str, object], where: Where) -> dict[str, tuple[Any, ...
     if len(indices) != len(rgb):
         raise _MistakeError((*where, "steps_256"), "as many as steps")
     return {
-        "steps": tuple(_hex(one, (*where, "steps", at)) for at, one in enumerate(rgb)),
+        "steps": tuple(_hex(colour, (*where, "steps", at)) for at, colour in enumerate(rgb)),
         "steps_256": tuple(_index(number, (*where, "steps_256", at)) for at, number in enumerate(indices)),
     }
 
@@ -383,8 +383,8 @@ def _many(steps: Mapping[str, object], where: Where) -> dict[str, tuple[Any, ...
 def _few(value: object, where: Where) -> tuple[RampStep, ...]:
     """Return the steps of texts such as `bright_blue ▒`."""
     ramp_steps = []
-    for at, one in enumerate(_sequence(value, where, _FEW)):
-        name, _, glyph = str(one).partition(" ")
+    for at, ramp in enumerate(_sequence(value, where, _FEW)):
+        name, _, glyph = str(ramp).partition(" ")
         if len(glyph) != 1 or glyph not in GLYPHS:
             raise _MistakeError((*where, at), f"a colour and one of {' '.join(GLYPHS)}, such as `bright_blue ▒`")
         ramp_steps.append(RampStep(_ansi(name, (*where, at)), glyph))

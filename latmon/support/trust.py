@@ -435,11 +435,11 @@ def find_tool(name: str, variable: str, environ: Mapping[str, str]) -> Path:
         require(path, f"{variable}={path}")
         return path
     # then all directories, so that the error explains why a tool in an untrusted one is refused
-    found = shutil.which(name, path=search_path(environ)) or shutil.which(name, path=_whole_path(environ))
-    if found is None:
+    tool_path = shutil.which(name, path=search_path(environ)) or shutil.which(name, path=_whole_path(environ))
+    if tool_path is None:
         raise UnavailableError(f"{name} is not installed (looked in PATH and for {variable}).")
-    require(Path(found), f"{found}, found in PATH,")
-    return Path(found)
+    require(Path(tool_path), f"{tool_path}, found in PATH,")
+    return Path(tool_path)
 
 
 def with_tools(tools: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -232,11 +232,11 @@ _LAST_S = 253_402_300_800.0
 EXAMPLES = "13:04:12, 13:04, 2026-01-05 13:04, -5min, +10s"
 
 
-def wall_of(text: str, here: float) -> float:
+def wall_of(text: str, now_wall: float) -> float:
     """Parse a time to seconds since 1970; offsets and clock times without a date are relative to `here`."""
     wanted = text.strip()
     if wanted[:1] in ("-", "+"):
-        wall = here + (1 if wanted[0] == "+" else -1) * _distance_s(wanted)
+        wall = now_wall + (1 if wanted[0] == "+" else -1) * _distance_s(wanted)
         if not 0 <= wall < _LAST_S:
             raise _invalid_time(wanted)
         return wall
@@ -247,13 +247,13 @@ def wall_of(text: str, here: float) -> float:
     hour, minute, second = (int(group or 0) for group in match.groups()[:3])
     try:
         at = time(hour, minute, second)
-        today = datetime.fromtimestamp(here).date()  # noqa: DTZ006  local time is meant
-        dates = [_day(wanted, days[0])] if days else [today + one for one in _DAYS]
+        today = datetime.fromtimestamp(now_wall).date()  # noqa: DTZ006  local time is meant
+        dates = [_day(wanted, days[0])] if days else [today + delta for delta in _DAYS]
         # an hour that a clock shows twice is either
-        walls = [datetime.combine(one, at.replace(fold=fold)).timestamp() for one in dates for fold in (0, 1)]
+        walls = [datetime.combine(day, at.replace(fold=fold)).timestamp() for day in dates for fold in (0, 1)]
     except (ValueError, OverflowError, OSError):
         raise _invalid_time(wanted) from None
-    return min(walls, key=lambda wall: abs(wall - here)) + float(match[4] or 0)
+    return min(walls, key=lambda wall: abs(wall - now_wall)) + float(match[4] or 0)
 
 
 def _day(wanted: str, reported: str) -> date:

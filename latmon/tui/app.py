@@ -600,8 +600,8 @@ class LatmonApp(App[int]):
         self.push_screen(HelpScreen(context, self.scene.known, self._face))
 
     def action_palette(self) -> None:
-        some = commands(self.scene.context, tuple(self._options.views), touring=self._guide.leads)
-        self.push_screen(PaletteScreen(some, self._run_command, self._face))
+        palette_commands = commands(self.scene.context, tuple(self._options.views), touring=self._guide.leads)
+        self.push_screen(PaletteScreen(palette_commands, self._run_command, self._face))
 
     def action_view(self, name: str = "") -> None:
         """Show a saved view, by default the next one; what it doesn't set is as at the start."""

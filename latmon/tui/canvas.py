@@ -362,8 +362,8 @@ class HelpScreen(SearchScreen):
         does = "clear" if self._typed else "back"
         keys = (Span("↑ ↓", "accent"), Span(" scroll  ", "dim"), Span("Esc", "accent"), Span(f" {does}", "dim"))
         hint, place = () if self._typed else (Span("type to search  ", "dim"),), Span(more, "dim")
-        several = [self._search(*some) for some in ((*hint, *keys, place), (*keys, place), keys)]
-        foot = next((line for line in several if line_width(line) <= width), several[-1])
+        variants = [self._search(*row_parts) for row_parts in ((*hint, *keys, place), (*keys, place), keys)]
+        foot = next((line for line in variants if line_width(line) <= width), variants[-1])
         return [*shown, *[()] * (room - len(shown)), foot]
 
 

@@ -50,9 +50,9 @@ _PAGE = 10
 """Rows of the device table that a key turns."""
 
 
-def beside(some: Sequence[T], at: int, by: int) -> T:
+def beside(rows: Sequence[T], at: int, by: int) -> T:
     """Return the row that is `by` rows after row `at`; the first and the last row are the ends."""
-    return some[min(max(at + by, 0), len(some) - 1)]
+    return rows[min(max(at + by, 0), len(rows) - 1)]
 
 
 def chosen(view: ViewState) -> Episode | None:
@@ -105,11 +105,11 @@ def evidence(view: ViewState, _by: int) -> Selection:
     if episode is None:
         return selection
     finding = view.found.evidence_of(episode)
-    there = finding.where
+    place = finding.where
     back = replace(selection, finding=key_of(episode), back=None)
     landed = replace(
-        show_at(replace(view, selection=back), there),
-        region=_region(there, where(finding)) if there.screen == "outliers" else None,
+        show_at(replace(view, selection=back), place),
+        region=_region(place, where(finding)) if place.screen == "outliers" else None,
         back=back,
     )
     if landed.screen == "overview":
@@ -117,44 +117,46 @@ def evidence(view: ViewState, _by: int) -> Selection:
     return replace(landed, landed=landed.depth)
 
 
-def show_at(view: ViewState, there: Where) -> Selection:
+def show_at(view: ViewState, place: Where) -> Selection:
     """Return a screen with a device selected and a region marked on its map."""
     selection = view.selection
-    screen = ASIDE_OF.get(there.screen, there.screen)
+    screen = ASIDE_OF.get(place.screen, place.screen)
     return replace(
         selection,
         screen=screen if screen in SCREENS else SCREENS[0],
-        opened=screen == "stages" and bool(there.device),
+        opened=screen == "stages" and bool(place.device),
         top=0,
-        aside=there.screen if there.screen in ASIDES else "",
+        aside=place.screen if place.screen in ASIDES else "",
         panel=PANELS[0],
         cursor=None,
         fold="",
-        selected=there.device or selection.selected,
-        op=there.op if there.op in _OPS else "all",
-        pattern=selection.pattern if _is_shown(view, there.device) else "",
-        band=_band(there),
+        selected=place.device or selection.selected,
+        op=place.op if place.op in _OPS else "all",
+        pattern=selection.pattern if _is_shown(view, place.device) else "",
+        band=_band(place),
         region=None,
         back=None,
     )
 
 
 def _is_shown(view: ViewState, device: str) -> bool:
-    return not device or any(one.name == device for one in shown(view.history.store.devices.values(), view.selection))
+    return not device or any(
+        candidate.name == device for candidate in shown(view.history.store.devices.values(), view.selection)
+    )
 
 
-def _band(there: Where) -> tuple[int | None, int | None] | None:
-    marked = there.screen == "overview" and (there.low_us, there.high_us) != (None, None)
-    return (there.low_us, there.high_us) if marked else None
+def _band(place: Where) -> tuple[int | None, int | None] | None:
+    marked = place.screen == "overview" and (place.low_us, place.high_us) != (None, None)
+    return (place.low_us, place.high_us) if marked else None
 
 
-def _region(there: Where, words: str) -> Picked | None:
+def _region(place: Where, words: str) -> Picked | None:
     """Return the region of a finding's outliers; only the window bounds their time."""
-    if not there.device:
+    if not place.device:
         return None
-    low, high = (0 if us is None else bucket_index(us) for us in (there.low_us, there.high_us))
-    region = Region(0, 0, low, high, open_below=there.low_us is None, open_above=there.high_us is None)
-    return Picked(there.device, 0, FOREVER_US, region, words.removeprefix(f"{screen_title('outliers')}, "))
+    low, high = (0 if us is None else bucket_index(us) for us in (place.low_us, place.high_us))
+    region = Region(0, 0, low, high, open_below=place.low_us is None, open_above=place.high_us is None)
+    return Picked(place.device, 0, FOREVER_US, region, words.removeprefix(f"{screen_title('outliers')}, "))
 
 
 def part(view: ViewState, by: int) -> Selection:
@@ -165,10 +167,10 @@ def part(view: ViewState, by: int) -> Selection:
 def line(view: ViewState, by: int) -> Selection:
     """Select another row; it stays selected when rows change places."""
     selection = view.selection
-    some = names(tables(view), selection.part)
-    if not some:
+    row_names = names(tables(view), selection.part)
+    if not row_names:
         return selection
-    return replace(selection, row=beside(some, interrupt_position(some, selection.row), by))
+    return replace(selection, row=beside(row_names, interrupt_position(row_names, selection.row), by))
 
 
 def cpus(view: ViewState, by: int) -> Selection:
@@ -261,10 +263,10 @@ def clicked_row(view: ViewState, key: Hashable) -> Selection | None:
     selection, context = view.selection, view.selection.context
     if context == "outliers":
         outliers = (folded.outlier for folded in log(view).rows)
-        found = next((outlier for outlier in outliers if key_of_outlier(outlier) == key), None)
-        if found is None or found == pick(view, 0).outlier:
-            return None if found is None else selection
-        return replace(selection, outlier=found, top=0)
+        clicked = next((outlier for outlier in outliers if key_of_outlier(outlier) == key), None)
+        if clicked is None or clicked == pick(view, 0).outlier:
+            return None if clicked is None else selection
+        return replace(selection, outlier=clicked, top=0)
     if context in ("interrupts", "tables"):
         assert isinstance(key, tuple)  # noqa: S101  the panel makes it
         return _clicked_line(view, *key)
@@ -321,7 +323,7 @@ def aside(view: ViewState, by: int) -> Selection:
 
 def audit_row(view: ViewState, by: int) -> Selection:
     """Select another device in the order of the audit."""
-    names = [one.device for one in audited(view)]
+    names = [audited_device.device for audited_device in audited(view)]
     if not names:
         return view.selection
     at = names.index(view.selection.selected) if view.selection.selected in names else 0
@@ -379,8 +381,8 @@ def sort(view: ViewState, _by: int) -> Selection:
 
 def fold(view: ViewState, _by: int) -> Selection:
     """Cycle through the heat map, the offsets in the second and in the kernel's tick, of one kind of events each."""
-    some, now = folds(view), view.selection.fold
-    return replace(view.selection, fold=after(some, now) if now in some else "")
+    fold_names, now = folds(view), view.selection.fold
+    return replace(view.selection, fold=after(fold_names, now) if now in fold_names else "")
 
 
 def load(view: ViewState, _by: int) -> Selection:
@@ -506,16 +508,16 @@ def _one_back(selection: Selection) -> Selection | None:
         return replace(selection, region=None, screen="overview")
     if selection.cursor is not None:
         return replace(selection, cursor=None)
-    is_overview, found = selection.screen == "overview", None
+    is_overview, selection_before = selection.screen == "overview", None
     if is_overview and selection.panel == "zoom":
-        found = replace(selection, panel=PANELS[0], band=None)
+        selection_before = replace(selection, panel=PANELS[0], band=None)
     elif is_overview and selection.within:
-        found = replace(selection, within="")
+        selection_before = replace(selection, within="")
     elif selection.pattern:
-        found = replace(selection, pattern="")
+        selection_before = replace(selection, pattern="")
     elif is_overview and selection.group:
-        found = replace(selection, group="")
-    return found
+        selection_before = replace(selection, group="")
+    return selection_before
 
 
 def ops(view: ViewState, _by: int) -> Selection:
@@ -596,7 +598,7 @@ class InputLine:
             return InputLine("".join(self.text.rstrip().rpartition(" ")[:2]))
         if key == "ctrl+u":
             return InputLine()
-        added = "".join(one for one in character or "" if one.isprintable())
+        added = "".join(character_typed for character_typed in character or "" if character_typed.isprintable())
         kept = "" if self.is_replaced and added else self.text
         return InputLine((kept + added)[:most], is_replaced=self.is_replaced and not added)
 

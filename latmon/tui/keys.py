@@ -370,13 +370,13 @@ def sections(context: str = "") -> list[tuple[str, list[tuple[str, str]]]]:
 
     Each action is in one section.
     """
-    found: dict[str, list[tuple[str, str]]] = {title: [] for title, _ in _SECTIONS}
+    keys_by_section: dict[str, list[tuple[str, str]]] = {title: [] for title, _ in _SECTIONS}
     for a in ACTIONS:
         title = next(title for title, contexts in _SECTIONS if set(a.on[:1]) <= set(contexts) or a.on == contexts)
-        if not a.does or (a.shown, a.does) not in found[title]:
-            found[title].append((a.shown, a.does))
+        if not a.does or (a.shown, a.does) not in keys_by_section[title]:
+            keys_by_section[title].append((a.shown, a.does))
     titles = [title for title, contexts in _SECTIONS if context in contexts]
-    return sorted(found.items(), key=lambda section: section[0] not in titles)
+    return sorted(keys_by_section.items(), key=lambda section: section[0] not in titles)
 
 
 class Command(NamedTuple):
@@ -699,8 +699,8 @@ def _typing(view: ViewState, open_prompt: Prompt, cells: int) -> Line:
     keys = (Span("Enter", "accent"), Span(f" {does}  ", "dim"), Span("Esc", "accent"), Span(f" {undoes}", "dim"))
     shown = open_prompt.typed.text[-_SEEN:]
     left = (Span(WORDS[open_prompt.purpose], "accent"), Span(shown, "strong"), Span("█"))
-    several: list[Line] = [(Span(text, "dim"), *keys), (Span("  "), *keys), ()]
-    return (*left, *next((spans for spans in several if width((*left, *spans)) <= cells), ()))
+    variants: list[Line] = [(Span(text, "dim"), *keys), (Span("  "), *keys), ()]
+    return (*left, *next((spans for spans in variants if width((*left, *spans)) <= cells), ()))
 
 
 class Spot(NamedTuple):

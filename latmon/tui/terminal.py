@@ -195,9 +195,9 @@ class Painter:
 
     def _moved(self, rows: Iterable[int]) -> int:
         """Return by how many cells most of a picture has moved to the left; 0 where it hasn't."""
-        some = ((self._shown[y], self._wanted[y]) for y in rows)
+        row_pairs = ((self._shown[y], self._wanted[y]) for y in rows)
         tries = (self._by, *(by for by in _MOVES if by != self._by))
-        sizes = ((sum(map(ne, old, new)), old, new) for old, new in some if is_simple(old) and is_simple(new))
+        sizes = ((sum(map(ne, old, new)), old, new) for old, new in row_pairs if is_simple(old) and is_simple(new))
         probes = [(old, new) for size, old, new in nlargest(_PROBES, sizes, key=itemgetter(0)) if size >= _WORTH]
         changed = sum(sum(map(ne, old, new)) for old, new in probes)
         best, most = 0, _WORTH - 1
@@ -224,9 +224,9 @@ def update(y: int, old: Row, new: Row, pen: Pen, by: int) -> tuple[str, Pen]:
     text = moved.text(y)
     remainder, after = encode(y, moved.row(old), new, pen)
     if gain < len(text):  # a cell costs a byte at least
-        whole = encode(y, old, new, pen)
-        if len(whole[0]) <= len(text) + len(remainder):
-            return whole
+        full_row = encode(y, old, new, pen)
+        if len(full_row[0]) <= len(text) + len(remainder):
+            return full_row
     return text + remainder, after
 
 

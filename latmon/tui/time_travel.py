@@ -126,9 +126,9 @@ class Travel:
         if not len(stamps):
             self._show_message(NOTHING)
             return
-        here = self._here_us()
-        stamp = stamps.beside(here, by)
-        is_end = self._scene.goal is not None and stamp.mono_us == here
+        here_us = self._here_us()
+        stamp = stamps.beside(here_us, by)
+        is_end = self._scene.goal is not None and stamp.mono_us == here_us
         self._go(stamp)
         if is_end:
             self._show_message("this is the oldest that is kept" if by < 0 else "this is the newest")
@@ -175,7 +175,7 @@ class Travel:
         devices = scene.history.devices()
         slowest_us = {device.name: window.latency(device.name, OPS).max_bound or 0 for device in devices}
         device = max(slowest_us, key=slowest_us.__getitem__, default="")
-        is_hidden = not any(one.name == device for one in shown(devices, scene.selection))
+        is_hidden = not any(shown_device.name == device for shown_device in shown(devices, scene.selection))
         if not is_hidden and not scene.selection.is_selected:
             scene.choose(replace(scene.selection, selected=device, offered=device))
         which = f"{device}, which the filter hides," if is_hidden else device
@@ -191,12 +191,12 @@ class Travel:
 
     def event(self, by: int) -> None:
         """Go to the next or the previous finding, mark or outlier burst."""
-        stamps, here, known = self._scene.archive.stamps, self._here_us(), self._events()
+        stamps, here_us, known = self._scene.archive.stamps, self._here_us(), self._events()
 
         def end_us(timeline_event: TimelineEvent) -> int:
             return stamps.nearest(timeline_event.mono_us).mono_us
 
-        at = bisect_right(known, here, key=end_us) if by > 0 else bisect_left(known, here, key=end_us) - 1
+        at = bisect_right(known, here_us, key=end_us) if by > 0 else bisect_left(known, here_us, key=end_us) - 1
         if not 0 <= at < len(known):
             what = "finding, mark or outlier burst" if self._kind == KINDS[0] else self._kind
             self._show_message(f"no {'later' if by > 0 else 'earlier'} {what} is known{self._caveat}")
@@ -216,14 +216,17 @@ class Travel:
         if not len(past.stamps):
             return []
         begin_us = past.stamps[0].mono_us
-        some: dict[str, Sequence[TimelineEvent]] = {
+        events_by_kind: dict[str, Sequence[TimelineEvent]] = {
             "finding": self._scene.findings_state.begins,
             "mark": [moment for moment in past.moments if moment.kind == "mark"],
             "burst": past.stamps.bursts(),
         }
         wanted = KINDS[1:] if self._kind == KINDS[0] else (self._kind,)
         kept = [
-            timeline_event for kind in wanted for timeline_event in some[kind] if begin_us <= timeline_event.mono_us
+            timeline_event
+            for kind in wanted
+            for timeline_event in events_by_kind[kind]
+            if begin_us <= timeline_event.mono_us
         ]
         return sorted(kept, key=lambda timeline_event: timeline_event.mono_us)
 
@@ -328,13 +331,13 @@ class Travel:
         except LatmonError as error:
             self._show_message(str(error))
             return
-        found = stamps.at_wall(wall, stamp.mono_us)
+        stamp_there = stamps.at_wall(wall, stamp.mono_us)
         interval_s = self._scene.history.interval_us / 1e6
-        self._go(found)
-        if abs(found.wall - wall) > interval_s + _NEAR_S:
+        self._go(stamp_there)
+        if abs(stamp_there.wall - wall) > interval_s + _NEAR_S:
             first, last = (clock(stamps[at].wall) for at in (0, -1))
             self._show_message(
-                f"{clock(wall)} wasn't captured: {clock(found.wall)} is the closest; there is {first} to {last}"
+                f"{clock(wall)} wasn't captured: {clock(stamp_there.wall)} is the closest; there is {first} to {last}"
             )
 
     def _here_us(self) -> int:
@@ -584,10 +587,10 @@ def _settle(sides: Sequence[_Side]) -> None:
     """
     pending = any(side.behind_us is not None for side in sides)
     known = [side.read for side in sides if side.read is not None]
-    for one in sides:
-        if len(known) == len(sides) and one.read is not None:
-            one.period.settings = one.read
+    for fleet_side in sides:
+        if len(known) == len(sides) and fleet_side.read is not None:
+            fleet_side.period.settings = fleet_side.read
         elif known or pending:  # settings known for some sides only are no difference
-            one.period.settings = known[-1] if known else sides[0].noted
+            fleet_side.period.settings = known[-1] if known else sides[0].noted
         else:
-            one.period.settings = one.noted
+            fleet_side.period.settings = fleet_side.noted

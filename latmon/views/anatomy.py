@@ -179,7 +179,7 @@ def anatomy(
         return _basic(device, traced, origin, {**stages, "total": total}, op_label)
     bounds = _part_bounds(of_traced, tail_cut(traced, device, ops, cut_us))
     times = _times(traced, device, ops, bounds)
-    whole = {stage: sum(by) for stage, by in times.items()}
+    all_times = {stage: sum(by) for stage, by in times.items()}
     bands = _bands(of_traced, times, bounds)
     if of_bucket is not None and cut_us is not None and bands:
         bands = _from_threshold(bands, of_bucket, cut_us)
@@ -190,13 +190,13 @@ def anatomy(
     if detailed:
         stages = _within_total(parts_of(stages_of(traced, device, ops), of_traced), total, origin)
         stages = {stage: histogram.with_longest(_times_in(outliers, stage)) for stage, histogram in stages.items()}
-        rows = (*_admission(traced, device, ops), *_rows(device, traced, stages, whole, tail))
+        rows = (*_admission(traced, device, ops), *_rows(device, traced, stages, all_times, tail))
     return Anatomy(
         device=device,
         op_label=op_label,
         total=of_traced,
         rows=rows,
-        whole=whole,
+        whole=all_times,
         bands=bands,
         on_demand=True,
         has_queue_apart=origin.latency_from == "issue",
@@ -277,16 +277,20 @@ def _admission(traced: Traced, device: str, ops: tuple[str, ...]) -> tuple[Stage
 
 
 def _rows(
-    device: str, traced: Traced, stages: Mapping[str, Histogram], whole: Parts, tail: LatencyBand | None
+    device: str, traced: Traced, stages: Mapping[str, Histogram], all_times: Parts, tail: LatencyBand | None
 ) -> tuple[StageRow, ...]:
     paths, includes = traced.paths.get(device, {}), traced.includes_of(device)
     # where the tracer starts again, the window has what it traced before
-    reasons = {one.name: one.reason for one in traced.absent if not (stages and one.reason.startswith(TRACER_STARTING))}
+    reasons = {
+        missing_stage.name: missing_stage.reason
+        for missing_stage in traced.absent
+        if not (stages and missing_stage.reason.startswith(TRACER_STARTING))
+    }
     return tuple(
         StageRow(
             stage,
             stages.get(stage, EMPTY),
-            _share_of(stages, whole, stage),
+            _share_of(stages, all_times, stage),
             _share_of(stages, tail.parts, stage) if tail else None,
             includes.get(stage, ()),
             "" if stage in stages else _no_number(stage, why_unmeasured(stage, stages, reasons, includes), paths),
@@ -342,8 +346,8 @@ def causes_text(causes: Mapping[str, int], admission_us: int) -> str:
     The causes are less than that time where no task waits: a cgroup's limit holds the bios back.
     """
     total = max(admission_us, sum(causes.values()))
-    some = sorted(causes.items(), key=lambda one: -one[1])
-    return ", ".join(f"{part(us / total)} {name}" for name, us in some if us and us >= _NAMED_CAUSE * total)
+    cause_counts = sorted(causes.items(), key=lambda name_and_count: -name_and_count[1])
+    return ", ".join(f"{part(us / total)} {name}" for name, us in cause_counts if us and us >= _NAMED_CAUSE * total)
 
 
 def stacks_text(
@@ -375,19 +379,19 @@ def size_sentences(
     device: str, ops: Iterable[str], sizes: Mapping[SizeClass, IssuedIO], patterns: Mapping[Flow, Pattern]
 ) -> tuple[str, ...]:
     """Return a sentence per op with latencies by size, and how much of it is sequential; nothing for an op without."""
-    found = []
+    sentences_found = []
     for op in ops:
         its = {
             size_class: done for size_class, done in sizes.items() if (size_class.device, size_class.op) == (device, op)
         }
         rows = latency_by_size(by_size(its))
         pattern = patterns.get(Flow(device, op), Pattern())
-        some = [
+        size_rows = [
             (upto, row.count, quantile(row.latency, 0.5), quantile(row.latency, 0.99)) for upto, row in rows.items()
         ]
-        if some or pattern.issued:
-            found.append(size_text(op, some, {name: getattr(pattern, name) for name in PATTERN}))
-    return tuple(found)
+        if size_rows or pattern.issued:
+            sentences_found.append(size_text(op, size_rows, {name: getattr(pattern, name) for name in PATTERN}))
+    return tuple(sentences_found)
 
 
 def size_text(op: str, rows: Sequence[tuple[int, int, str, str]], pattern: Mapping[str, int]) -> str:
@@ -401,7 +405,11 @@ def size_text(op: str, rows: Sequence[tuple[int, int, str, str]], pattern: Mappi
         for upto, n, p50, p99 in rows
         if n
     ]
-    shares = [f"{part(pattern[one] / issued)} {name}" for one, name in _PATTERNS.items() if issued and pattern[one]]
+    shares = [
+        f"{part(pattern[pattern_name] / issued)} {name}"
+        for pattern_name, name in _PATTERNS.items()
+        if issued and pattern[pattern_name]
+    ]
     by_size = f" by size: {', '.join(texts)};" if texts else ":"
     return f"{op}{by_size} {', '.join(shares) or 'none of them is sequential'}"
 
@@ -410,9 +418,9 @@ def softirq_sentences(
     device: Device, paths: Collection[str], softirqs: Mapping[SoftirqCpu, SoftirqRuns]
 ) -> tuple[str, ...]:
     """Return the delay of each shared softirq that the device's completions wait for, on all CPUs."""
-    found = by_vector(softirqs)
-    keys = {name: in_table(name, device.name, found) for name in vectors_of(device, paths)}
-    delays = [(name, found[key].delay) for name, key in keys.items() if key in found]
+    by_vectors = by_vector(softirqs)
+    keys = {name: in_table(name, device.name, by_vectors) for name in vectors_of(device, paths)}
+    delays = [(name, by_vectors[key].delay) for name, key in keys.items() if key in by_vectors]
     return tuple(
         f"{device.name} completes after softirq {name}: it ran {quantile(histogram, 0.99)} (p99), "
         f"{maximum(histogram)} (max) after its raise, in {count(histogram.count)} runs for all its users"
@@ -433,8 +441,8 @@ def tail_sentence(anatomy: Anatomy) -> str:
 
 
 def _basic(device: str, traced: Traced, origin: Origin, basic: Mapping[str, Histogram], op_label: str) -> Anatomy:
-    whole = {stage: float(h.sum) for stage, h in basic.items() if stage in PARTS and h and h.sum is not None}
-    whole.pop("resume", None)
+    all_times = {stage: float(h.sum) for stage, h in basic.items() if stage in PARTS and h and h.sum is not None}
+    all_times.pop("resume", None)
     waited = traced.one_in and not origin.why_untraced("resume")
     within = {inner: called(outer, inners).both for outer, inners in origin.measured.items() for inner in inners}
     reasons = {m.name: m.reason for m in origin.absent}
@@ -450,7 +458,7 @@ def _basic(device: str, traced: Traced, origin: Origin, basic: Mapping[str, Hist
             StageRow(
                 stage,
                 histogram,
-                share(whole, stage) if histogram else None,
+                share(all_times, stage) if histogram else None,
                 None,
                 origin.measured.get(stage, ()) if histogram else (),
                 "" if histogram else reason or "only the tracer measures it",
@@ -459,7 +467,9 @@ def _basic(device: str, traced: Traced, origin: Origin, basic: Mapping[str, Hist
     verb = "is" if len(traced.devices) == 1 else "are"
     beside = traced.devices and device not in traced.devices
     only = f"only {listed(traced.devices)} {verb} traced" if beside else ""
-    return Anatomy(device, op_label, basic.get("total", EMPTY), tuple(rows), whole, includes=origin.measured, why=only)
+    return Anatomy(
+        device, op_label, basic.get("total", EMPTY), tuple(rows), all_times, includes=origin.measured, why=only
+    )
 
 
 def _no_number(stage: str, why: str, paths: Mapping[str, int]) -> str:

@@ -225,7 +225,7 @@ def _apart(step: int, per: int) -> int:
 def _steps(cells: int) -> tuple[tuple[int, int], ...]:
     """Return (step, per) of scales, finest first, whose lines of `cells` cells have whole buckets or parts of one."""
     tall = ((_OCTAVE, per) for per in _TALL if per * cells >= _OCTAVE)
-    return tuple(sorted((*tall, *((step, 1) for step in _LABELS)), key=lambda one: one[0] / one[1]))
+    return tuple(sorted((*tall, *((step, 1) for step in _LABELS)), key=lambda tall_step: tall_step[0] / tall_step[1]))
 
 
 _STEPS = tuple(_steps(cells) for cells in range(3))
@@ -242,7 +242,11 @@ def latency_scale(span: Extent, rows: int, *, cells: int = 0) -> LatencyScale:
     low = max(span.low - spare, 0)
     high = max(span.high, low + _LEAST_RANGE - 1)
     halves = 2 * rows - (2 // max(cells, 1) if rows >= _MARGIN_FROM else 0)
-    begins = ((max(low - (low + 2 * _OCTAVE) % _unit(*one), 0), *one) for one in _STEPS[cells] if _apart(*one) <= rows)
+    begins = (
+        (max(low - (low + 2 * _OCTAVE) % _unit(*tall_step), 0), *tall_step)
+        for tall_step in _STEPS[cells]
+        if _apart(*tall_step) <= rows
+    )
     fitting = (
         LatencyScale(begin, step, rows, per)
         for begin, step, per in begins
@@ -318,13 +322,13 @@ def level(n: int, top: int, levels: int) -> int:
 @lru_cache(64)
 def thresholds(top: int, levels: int) -> tuple[int, ...]:
     """Return the least count of each step: `bisect_right(thresholds(top, levels), n)` is `level(n, top, levels)`."""
-    found, n = [], 1
+    thresholds_found, n = [], 1
     for step in range(1, levels + 1):
         n = max(n, math.floor((top + 1) ** ((step - 1) / max(levels - 1, 1))) - 1)
         while level(n, top, levels) < step:
             n += 1
-        found.append(n)
-    return tuple(found)
+        thresholds_found.append(n)
+    return tuple(thresholds_found)
 
 
 def begins(top: int, levels: int) -> dict[int, int]:
@@ -437,10 +441,10 @@ class TimeColumn:
         if self._waiting is None:
             self._waiting = {}
             in_flight = (self.frames[-1].in_flight if self.frames else None) or InFlightList()
-            for one in in_flight.oldest:
-                if one.op in self.ops:
-                    age_us = max((in_flight.at_us or self.mono_us) - one.began_us, 0)
-                    self._waiting.setdefault(one.device, set()).add(bucket_index(age_us))
+            for io in in_flight.oldest:
+                if io.op in self.ops:
+                    age_us = max((in_flight.at_us or self.mono_us) - io.began_us, 0)
+                    self._waiting.setdefault(io.device, set()).add(bucket_index(age_us))
         return self._waiting.get(device, ())
 
     def failed(self, device: str) -> Mapping[Outcome, int]:
@@ -463,9 +467,10 @@ class TimeColumn:
 
     def depth(self, device: str) -> int | None:
         """Return the most I/Os in a device's driver at the end of a frame; None where they were not counted."""
-        some = (frame.outstanding.get(device) for frame in self.frames)
+        outstanding_rows = (frame.outstanding.get(device) for frame in self.frames)
         return max(
-            (n for outstanding in some if outstanding and (n := outstanding.in_driver) is not None), default=None
+            (n for outstanding in outstanding_rows if outstanding and (n := outstanding.in_driver) is not None),
+            default=None,
         )
 
     def kernel(self, device: str, ops: Iterable[str]) -> KernelCounts:
@@ -710,5 +715,5 @@ def add_counts(counts: Counts, histogram: Histogram) -> None:
             counts[index] = previous_get(index, 0) + n
         return
     for index, n in histogram.buckets:
-        here = bucket_index(bucket_bounds(index, bits)[0])
-        counts[here] = previous_get(here, 0) + n
+        coarse_bucket = bucket_index(bucket_bounds(index, bits)[0])
+        counts[coarse_bucket] = previous_get(coarse_bucket, 0) + n

@@ -162,8 +162,8 @@ class TimeAxis:
     def labels(self) -> Mapping[int, str]:
         """Return cell -> label: 1us, 16us, 256us, 4ms, or closer where there is room; empty where they don't fit."""
         wide = self.cells / self.octaves
-        several = ((1, _LABEL_CELLS), (2, _LABEL_CELLS), (4, _LEAST_CELLS))
-        even = (n for n, least in several if n * wide >= least and math.isclose(n * wide, round(n * wide)))
+        step_widths = ((1, _LABEL_CELLS), (2, _LABEL_CELLS), (4, _LEAST_CELLS))
+        even = (n for n, least in step_widths if n * wide >= least and math.isclose(n * wide, round(n * wide)))
         apart = next(even, 0)
         if not apart:
             return {}
@@ -227,12 +227,12 @@ def fine(histogram: Histogram) -> dict[int, int]:
         return dict(histogram.buckets)
     fines: dict[int, int] = {}
     for index, n in histogram.buckets:
-        here = bucket_index(bucket_bounds(index, histogram.bits)[0])
-        fines[here] = fines.get(here, 0) + n
+        fine_bucket = bucket_index(bucket_bounds(index, histogram.bits)[0])
+        fines[fine_bucket] = fines.get(fine_bucket, 0) + n
     return fines
 
 
 def _segment(name: str, cells: int, ink: Ink) -> Line:
     fill = BAR if ink.coloured else drawn_as(name).fill
-    rest = (Span(fill * (cells - 1), role(name, ink)),) if cells > 1 else ()
-    return (Span(LETTERS.get(name, fill), letter_role(name, ink)), *rest)
+    fill_after = (Span(fill * (cells - 1), role(name, ink)),) if cells > 1 else ()
+    return (Span(LETTERS.get(name, fill), letter_role(name, ink)), *fill_after)

@@ -43,7 +43,7 @@ def why_no_rows(
 ) -> str:
     """Return the reason for an empty device table. `backend`: the requested one."""
     if origin is None:
-        return "; ".join(one for one in ("starting: opening the backend", compiling(backend)) if one)
+        return "; ".join(reason for reason in ("starting: opening the backend", compiling(backend)) if reason)
     if not frames and origin.backend == "demo":
         return f"{compiling('demo')} …"
     if not frames:
@@ -108,7 +108,9 @@ def not_traced(
     if origin is None or origin.reason in (PREVIEW, PROBES_STARTING):
         return "starting: opening the backend" if origin is None else f"{what}: {PROBES_STARTING}"
     if without := no_distribution(origin):
-        apart = next((one.reason for one in origin.absent if one.name != "total"), without)
+        apart = next(
+            (missing_stage.reason for missing_stage in origin.absent if missing_stage.name != "total"), without
+        )
         why = apart if what == "stages" else "they need a probe; latmon doctor names those that can run here"
         return f"{what} are not measured by {origin.backend}: {why}"
     if never := origin.why_untraced(*parts):
@@ -303,9 +305,9 @@ class ViewState:
     def _oldest_us(self) -> dict[str, int]:
         """Return device -> the greatest known age of its I/Os in flight, of the selected ops."""
         history, selection, oldest_us = self.history, self.selection, dict[str, int]()
-        for one in history.ages.oldest:
-            if self._is_of_ops(one):
-                oldest_us[one.device] = max(oldest_us.get(one.device, 0), one.age_us)
+        for io in history.ages.oldest:
+            if self._is_of_ops(io):
+                oldest_us[io.device] = max(oldest_us.get(io.device, 0), io.age_us)
         for device, finding in self._stuck.items():
             oldest_us[device] = max(oldest_us.get(device, 0), finding.age_us)
         last = history.window.last
@@ -398,7 +400,7 @@ def tracing_state(frame: Frame) -> str:
     """Return the tracer's state as the end of a sentence; empty where tracing was not requested."""
     if frame.traced.one_in:
         return MEASURING
-    why = next((one.reason for one in frame.traced.absent), "")
+    why = next((missing_stage.reason for missing_stage in frame.traced.absent), "")
     return why if not why or why.startswith(TRACER_STARTING) else f"{OFF}: {why}"
 
 

@@ -73,8 +73,8 @@ class Subject:  # of thousands of devices in each second: a frozen one takes thr
 
     @property
     def counts(self) -> dict[str, int]:
-        found = {op: self.window.completed(self.device.name, op) for op in self.selection.ops}
-        return {op: c.count for op, c in found.items() if c}
+        counts_by_op = {op: self.window.completed(self.device.name, op) for op in self.selection.ops}
+        return {op: c.count for op, c in counts_by_op.items() if c}
 
     @property
     def is_counted(self) -> bool:
@@ -92,8 +92,8 @@ class Subject:  # of thousands of devices in each second: a frozen one takes thr
 
     @property
     def bytes_per_second(self) -> float:
-        found = (self.window.completed(self.device.name, op) for op in self.selection.ops)
-        return sum(c.bytes for c in found if c) * self.per_second
+        completed_ops = (self.window.completed(self.device.name, op) for op in self.selection.ops)
+        return sum(c.bytes for c in completed_ops if c) * self.per_second
 
     @property
     def has_bytes(self) -> bool:
@@ -104,9 +104,9 @@ class Subject:  # of thousands of devices in each second: a frozen one takes thr
     @property
     def merged(self) -> int | None:
         """Return the merges that the kernel counted; None where an op's are not known."""
-        found = [c.merged for op in self.selection.ops if (c := self.window.completed(self.device.name, op))]
-        known = [merged for merged in found if merged is not None]
-        return sum(known) if known and len(known) == len(found) else None
+        merged_counts = [c.merged for op in self.selection.ops if (c := self.window.completed(self.device.name, op))]
+        known = [merged for merged in merged_counts if merged is not None]
+        return sum(known) if known and len(known) == len(merged_counts) else None
 
     @property
     def active_share(self) -> float | None:
@@ -124,10 +124,10 @@ class Subject:  # of thousands of devices in each second: a frozen one takes thr
     @property
     def kernel_mean_us(self) -> float | None:
         """Return the mean by the kernel's counters: from a request's begin to its completion."""
-        found = [c for op in self.selection.ops if (c := self.window.timed(self.device.name, op)) and c.count]
-        times = [c.time_us for c in found]
+        timed_ops = [c for op in self.selection.ops if (c := self.window.timed(self.device.name, op)) and c.count]
+        times = [c.time_us for c in timed_ops]
         known = [t for t in times if t is not None]
-        return sum(known) / sum(c.count for c in found) if found and len(known) == len(times) else None
+        return sum(known) / sum(c.count for c in timed_ops) if timed_ops and len(known) == len(times) else None
 
     @property
     def outstanding(self) -> Outstanding:
@@ -151,8 +151,8 @@ def of_limit(now: int | None, limit: int | None) -> str:
     if limit is None or now is None:
         return _number(now)
     most = _thousands(limit)
-    several = (f"{now}/{limit}", f"{now}/{most}", f"{rounded(now)}/{most}", f"{_thousands(now)}/{most}")
-    return next((text for text in several if len(text) <= _OUT_CELLS), several[-1])
+    variants = (f"{now}/{limit}", f"{now}/{most}", f"{rounded(now)}/{most}", f"{_thousands(now)}/{most}")
+    return next((text for text in variants if len(text) <= _OUT_CELLS), variants[-1])
 
 
 def _thousands(value: int) -> str:
@@ -325,12 +325,14 @@ def group_names(kind: str, devices: Iterable[Device]) -> dict[str, str]:
         return {device.name: host_and_device(device.name)[0] or NO_GROUP[kind] for device in devices}
     if kind != "volume":
         return {device.name: getattr(device, kind) or NO_GROUP[kind] for device in devices}
-    every = list(devices)
-    group_names = dict.fromkeys((device.name for device in every), NO_GROUP[kind])
-    for one in every:
-        if one.members:
-            named = f"{one.name} {one.label}".strip()
-            group_names |= dict.fromkeys((one.name, *(name for name in one.members if name in group_names)), named)
+    all_devices = list(devices)
+    group_names = dict.fromkeys((device.name for device in all_devices), NO_GROUP[kind])
+    for member in all_devices:
+        if member.members:
+            named = f"{member.name} {member.label}".strip()
+            group_names |= dict.fromkeys(
+                (member.name, *(name for name in member.members if name in group_names)), named
+            )
     return group_names
 
 
@@ -365,10 +367,10 @@ class Group:
 def groups(subjects: Sequence[Subject], kind: str) -> list[Group]:
     """Return the groups in the order of their worst devices."""
     names = group_names(kind, (subject.device for subject in subjects))
-    found: dict[str, list[Subject]] = {}
-    for one in subjects:
-        found.setdefault(names[one.device.name], []).append(one)
-    return [Group(name, tuple(subjects)) for name, subjects in found.items()]
+    subjects_by_group: dict[str, list[Subject]] = {}
+    for member in subjects:
+        subjects_by_group.setdefault(names[member.device.name], []).append(member)
+    return [Group(name, tuple(subjects)) for name, subjects in subjects_by_group.items()]
 
 
 def _worst(group: Group, kind: str) -> str:
@@ -540,8 +542,8 @@ def row(subject: Subject, columns: Placed[Subject], trend: int) -> Line:
 def op_row(subject: Subject, op: str, columns: Placed[Subject], trend: int) -> Line:
     """Return the row of one op of a device, below the device's own; what is known of the device alone is blank."""
     known = tuple((replace(f, make=_blank) if f.title in OF_DEVICE else f, cells) for f, cells in columns)
-    one = replace(subject, selection=replace(subject.selection, op=op), trend="")
-    mark, name, *cells = row(one, known, trend)
+    op_subject = replace(subject, selection=replace(subject.selection, op=op), trend="")
+    mark, name, *cells = row(op_subject, known, trend)
     return (Span(" " * len(mark.text)), name._replace(text=cell(f"  {op}", len(name.text))), *cells)
 
 
@@ -579,7 +581,7 @@ def order(
     return sorted(by_place, key=keys[sort]) if sort in keys else by_place
 
 
-def _ranks(subjects: list[Subject], found: Mapping[str, float], in_flight_us: Mapping[str, int]) -> list[Rank]:
+def _ranks(subjects: list[Subject], busy_ranks: Mapping[str, float], in_flight_us: Mapping[str, int]) -> list[Rank]:
     moved = subjects[0].window.moved if subjects else frozenset()
     ios = {n: s.ios for s in subjects if (n := s.device.name) in moved}
     busy = {n: s.window.busy_us(n, s.selection.ops) for s in subjects if (n := s.device.name) in moved}
@@ -591,7 +593,14 @@ def _ranks(subjects: list[Subject], found: Mapping[str, float], in_flight_us: Ma
         slow = _slow_share(subject) if name in moved else 0.0
         unlike = subject.times_peers or 0.0
         rank = Rank(
-            name, busy.get(name, 0), share.get(name, 0.0), unlike, found.get(name), device.timed, subject.gone, slow
+            name,
+            busy.get(name, 0),
+            share.get(name, 0.0),
+            unlike,
+            busy_ranks.get(name),
+            device.timed,
+            subject.gone,
+            slow,
         )
         ranks.append(rank)
     return ranks

@@ -314,10 +314,13 @@ class FindingsState:
             timeline_events = [*self._surveyed.begins, *current.begins]
             if edge is not None and self.settings is not None:
                 timeline_events += findings_of(edge, self.settings, self._blocks.firsts).begins
-            every = {
+            events_by_key = {
                 (timeline_event.mono_us, timeline_event.text): timeline_event for timeline_event in timeline_events
             }
-            self._begins = made_of, tuple(sorted(every.values(), key=lambda timeline_event: timeline_event.mono_us))
+            self._begins = (
+                made_of,
+                tuple(sorted(events_by_key.values(), key=lambda timeline_event: timeline_event.mono_us)),
+            )
         return self._begins[1]
 
     def survey(self, past: Past, origin: Origin | None) -> None:

@@ -150,11 +150,11 @@ class MapStyle:
 
     def drawn(self, upper: int, lower: int) -> tuple[str, str]:
         """Return (glyphs, role) of a cell from the steps of its halves; they are equal where it has none."""
-        made = self._drawn.get((upper, lower))
-        if made is None:
+        drawn_cell = self._drawn.get((upper, lower))
+        if drawn_cell is None:
             glyph, role = self._pair(upper, lower)
-            made = self._drawn[upper, lower] = (glyph * self.cell_width, role)
-        return made
+            drawn_cell = self._drawn[upper, lower] = (glyph * self.cell_width, role)
+        return drawn_cell
 
     def _pair(self, upper: int, lower: int) -> tuple[str, str]:
         if upper == lower:  # needs no colour for the background
@@ -208,8 +208,8 @@ def empty_words(begin: Begin, cells: int, rows: int) -> dict[int, str]:
     if math.isnan(begin.wall):
         return {}
     brief = f"no data before {clock(begin.wall)}"
-    several = ([f"{brief} (started)"] if begin.is_start else []) + [brief, "no data"]
-    texts = (text for text in several if max(map(cell_len, text.split())) <= cells - 2)
+    variants = ([f"{brief} (started)"] if begin.is_start else []) + [brief, "no data"]
+    texts = (text for text in variants if max(map(cell_len, text.split())) <= cells - 2)
     lines = next((lines for text in texts if len(lines := wrap(text, cells - 2)) <= rows), [])
     top = rows - 1 - (rows - len(lines)) // 2
     return {top - at: text for at, text in enumerate(lines)}
@@ -301,17 +301,17 @@ def _marked(marks: Iterable[SideMark], scale: LatencyScale, cells: int, ties: _T
     own: dict[int, list[SideMark]] = {}
     for mark in sorted(marks, key=lambda side_mark: -side_mark.us):
         own.setdefault(scale.row_of(mark.us), []).append(mark)
-    found: dict[int, Line] = {}
+    marked_lines: dict[int, Line] = {}
     for row, next_row in pairwise((*own, -1)):
-        room_above, room_below = min(found, default=scale.rows) - row, row - next_row
+        room_above, room_below = min(marked_lines, default=scale.rows) - row, row - next_row
         for texts in _worded(own[row]):
             upwards = len(texts) > room_below
             placed = _placed(texts, row, ties, upwards=upwards)
             fits = all(cell_len(span.text) <= cells for _, span in placed)
             if fits and len(texts) <= (room_above if upwards else room_below):
-                found |= {at: (span,) for at, span in placed}
+                marked_lines |= {at: (span,) for at, span in placed}
                 break
-    return found
+    return marked_lines
 
 
 def _worded(marks: Sequence[SideMark]) -> Iterator[Sequence[SideMark]]:
@@ -509,12 +509,12 @@ def time_axis(
     are drawn as those of failed I/Os, where no stamp is.
     """
     cells = [("━", "bad") if x in failed else ("─", "dim") for x in range(size)]
-    every = _tick_s(column_us, cell_width)
+    tick_s = _tick_s(column_us, cell_width)
     taken = set(letters)
     for placed in labels:
         taken.update(range(placed.begin, placed.begin + len(placed.cells)))
     for end, wall in ends:
-        start, tick = end - _CLOCK, wall // every * every
+        start, tick = end - _CLOCK, wall // tick_s * tick_s
         if start >= 0 and wall - column_us / 1e6 < tick and taken.isdisjoint(range(start, end)):
             cells[start:end] = [(char, "dim") for char in clock(tick)]
     for placed in labels:
@@ -541,9 +541,9 @@ def legends(style: MapStyle, *, ages: Collection[int], shared: bool = False) -> 
         above_it = f" above {with_unit(style.threshold_us)}  "
         tail = (Span(TAIL_SIGN, ink.tail()[1]), Span(above_it, "dim"))  # a block would look like a cell of the map
     steps = (*(Span(*ink.cell(i + 1)) for i in range(ink.levels)), Span(f" {rounded(style.top)}+ ", "dim"))
-    one = Span("I/Os 1 ", "dim")
-    several = ((*flight, *tail, one, *steps), (*flight, *tail, *steps), (*flight, *tail), tail or flight)
-    return (*several, BLANK) if tail or ages else (*several[:2], BLANK)
+    legend_head = Span("I/Os 1 ", "dim")
+    variants = ((*flight, *tail, legend_head, *steps), (*flight, *tail, *steps), (*flight, *tail), tail or flight)
+    return (*variants, BLANK) if tail or ages else (*variants[:2], BLANK)
 
 
 def _tick_s(column_us: int, cell_width: int) -> int:
@@ -556,10 +556,10 @@ def _column(column: TimeColumn | None, device: str, style: MapStyle) -> list[tup
     """Return (glyphs, role) of each row, from below; made once per style."""
     if column is None:
         return _cells(None, device, style)
-    made = column.drawn.get(device)
-    if made is None or made[0] != style:
-        made = column.drawn[device] = (style, _cells(column, device, style))
-    return made[1]
+    drawn_column = column.drawn.get(device)
+    if drawn_column is None or drawn_column[0] != style:
+        drawn_column = column.drawn[device] = (style, _cells(column, device, style))
+    return drawn_column[1]
 
 
 def _cells(column: TimeColumn | None, device: str, style: MapStyle) -> list[tuple[str, str]]:
@@ -600,11 +600,11 @@ def bands(highest: int, rows: int, ends: Iterable[int] = ()) -> list[DepthBand]:
     """Return at most `rows` bands from 0 up; `ends`: numbers that end their band, as long as there is room."""
     own = [end for end in ends if 0 <= end < highest]
     octaves = _ends(highest, 1)
-    several = [_ends(highest, parts) for parts in (_FINEST, 4, 2)]
-    several += [[0, *octaves[1::apart]] for apart in range(1, len(octaves) + 1)]
+    cut_variants = [_ends(highest, parts) for parts in (_FINEST, 4, 2)]
+    cut_variants += [[0, *octaves[1::apart]] for apart in range(1, len(octaves) + 1)]
     for wanted in (own, []):
-        for some in (*several, [0], []):
-            bands = _cut(highest, sorted({*some, *wanted, highest}))
+        for cut in (*cut_variants, [0], []):
+            bands = _cut(highest, sorted({*cut, *wanted, highest}))
             if len(bands) <= rows:
                 return bands
     return [DepthBand(0, highest)]
@@ -617,13 +617,13 @@ def exact(highest: int, rows: int, ends: Iterable[int] = ()) -> list[DepthBand]:
 
 def of(counts: Mapping[int, int], cut: Sequence[DepthBand]) -> list[int]:
     """Return the sum of the counts in each band; no number is above the last band."""
-    found = [0] * len(cut)
+    counts_per_band = [0] * len(cut)
     at = 0
     for number in sorted(counts):
         while at < len(cut) - 1 and number > cut[at].high:
             at += 1
-        found[at] += counts[number]
-    return found
+        counts_per_band[at] += counts[number]
+    return counts_per_band
 
 
 def band_label(band: DepthBand) -> str:
@@ -636,11 +636,11 @@ def band_label(band: DepthBand) -> str:
 
 def _ends(highest: int, parts: int) -> list[int]:
     """Return the last numbers of bands: one number each up to `parts`, then `parts` bands per octave."""
-    found = list(range(min(parts, highest) + 1))
+    band_ends = list(range(min(parts, highest) + 1))
     for octave in range(_OCTAVES):
         low = parts << octave
-        found += [low + low * part // parts for part in range(1, parts + 1)]
-    return [end for end in found if end < highest]
+        band_ends += [low + low * part // parts for part in range(1, parts + 1)]
+    return [end for end in band_ends if end < highest]
 
 
 def _cut(highest: int, ends: Sequence[int]) -> list[DepthBand]:

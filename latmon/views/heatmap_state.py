@@ -140,14 +140,14 @@ class HeatmapState:
         """
         old, wanted_key = self._timeline, (wanted.column_us, wanted.slots, wanted.sweep, frozenset(ops))
         if old is None or (old.column_us, old.slots, old.sweep, old.ops) != wanted_key:
-            some = list(frames())
+            frame_list = list(frames())
             reach_us = axes.reach_us(wanted.column_us, wanted.slots, window_us)
-            begin_us = some[-1].mono_us - reach_us if some else 0
+            begin_us = frame_list[-1].mono_us - reach_us if frame_list else 0
             old = Timeline(
                 wanted.column_us,
                 wanted.slots,
                 ops,
-                (frame for frame in some if frame.mono_us > begin_us),
+                (frame for frame in frame_list if frame.mono_us > begin_us),
                 interval_us=interval_us,
                 origin_us=origin_us,
                 sweep=wanted.sweep,

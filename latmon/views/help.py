@@ -253,7 +253,7 @@ def pages(
     `brief`: (keys, title) of this screen and of all screens.
     `wanted`: only rows with these words.
     """
-    every = [
+    help_pages = [
         *(sections if wanted.strip() or brief == _NO_KEYS else ()),
         ("Mouse (--no-mouse leaves it to the terminal)", _MOUSE),
         ("Numbers", _NUMBERS),
@@ -264,9 +264,9 @@ def pages(
         ("Findings", _FINDINGS),
         ("Stages of a traced I/O", _STAGES),
     ]
-    every += [] if origin is None else _about(origin)
+    help_pages += [] if origin is None else _about(origin)
     lines: list[Line] = [] if wanted.strip() else _brief(*brief, width)
-    lines += _sections(every, width, wanted)[0 if lines else 1 :]
+    lines += _sections(help_pages, width, wanted)[0 if lines else 1 :]
     return lines or [BLANK, (Span(f"  no key and no number has these words: {wanted}"),)]
 
 
@@ -288,19 +288,19 @@ def _about(origin: Origin) -> list[tuple[str, Pairs]]:
     ]
 
 
-def _sections(some: Sequence[tuple[str, Pairs]], width: int, wanted: str = "") -> list[Line]:
+def _sections(shown_sections: Sequence[tuple[str, Pairs]], width: int, wanted: str = "") -> list[Line]:
     """Return the sections that have rows with the wanted words, each below a blank line."""
     lines: list[Line] = []
-    for title, pairs in some:
+    for title, pairs in shown_sections:
         rows = _pairs(_with(wanted, title, pairs), width)
         if rows:
             lines += [BLANK, (Span(f" {title}", "strong"),), *rows]
     return lines
 
 
-def _brief(here: Sequence[tuple[str, str]], everywhere: Sequence[tuple[str, str]], width: int) -> list[Line]:
+def _brief(keys_here: Sequence[tuple[str, str]], everywhere: Sequence[tuple[str, str]], width: int) -> list[Line]:
     """Return two columns of keys with titles; on a narrow screen one below the other."""
-    if not here and not everywhere:
+    if not keys_here and not everywhere:
         return []
     across, room = 2 if width >= _TWO else 1, brief_cells(width)
     cells = room + _KEYS
@@ -309,7 +309,7 @@ def _brief(here: Sequence[tuple[str, str]], everywhere: Sequence[tuple[str, str]
             [Span(cell(f" {title}", cells), "strong")],
             *([Span(f"  {keys:<{_KEYS - 3}} ", "accent"), Span(cell(text, room))] for keys, text in rows),
         ]
-        for title, rows in (("This screen", here), ("Everywhere", everywhere))
+        for title, rows in (("This screen", keys_here), ("Everywhere", everywhere))
     ]
     if across == 1:
         return [tuple(row) for column in columns for row in column]
@@ -359,12 +359,12 @@ def _source(origin: Origin) -> Pairs:
 
 def _missing(missing: tuple[Missing, ...]) -> Pairs:
     """Return the names, and below them their reason: it is often the same one."""
-    found: dict[str, list[str]] = {}
-    for one in missing:
-        found.setdefault(one.reason, []).append(one.name)
-    short = {why: names for why, names in found.items() if len(names) == 1}
-    several = [("", f"{', '.join(names)}: {why}") for why, names in found.items() if why not in short]
-    return [*((names[0], why) for why, names in short.items()), *several]
+    names_by_reason: dict[str, list[str]] = {}
+    for missing_stage in missing:
+        names_by_reason.setdefault(missing_stage.reason, []).append(missing_stage.name)
+    short = {why: names for why, names in names_by_reason.items() if len(names) == 1}
+    long_reasons = [("", f"{', '.join(names)}: {why}") for why, names in names_by_reason.items() if why not in short]
+    return [*((names[0], why) for why, names in short.items()), *long_reasons]
 
 
 def _pairs(pairs: Pairs, width: int) -> list[Line]:

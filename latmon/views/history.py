@@ -109,10 +109,10 @@ class RunningSums(ABC, Generic[K, S, V]):
         """Return the sum of `key`, begun now where it was not read lately."""
         self.unread[key] = 0
         if key not in self.sums:
-            found = {key: self._begin(key)}
+            sums_by_key = {key: self._begin(key)}
             for entry in self.entries:
-                self._account(entry, found, 1)
-            self.sums |= found
+                self._account(entry, sums_by_key, 1)
+            self.sums |= sums_by_key
         return self.sums[key]
 
     def keep(self, keys: Iterable[K]) -> Iterator[None]:
@@ -241,8 +241,8 @@ class _GroupSums(RunningSums[str, Sum, OnDemandValues]):
 
     def _account(self, entry: LogEntry[OnDemandValues], sums: Mapping[str, Sum], sign: int) -> None:
         packed = packed_of(entry)
-        for one in sums.values():
-            (one.add if sign > 0 else one.subtract)(packed, entry.mono_us)
+        for account_sum in sums.values():
+            (account_sum.add if sign > 0 else account_sum.subtract)(packed, entry.mono_us)
 
     def _replace_parts(self, parts: Sequence[LogEntry[OnDemandValues]], log_entry: LogEntry[OnDemandValues]) -> None:
         packed_parts, packed_whole = [packed_of(part) for part in parts], packed_of(log_entry)
@@ -321,8 +321,8 @@ class OnDemandWindow(RunningWindow[str, Sum, OnDemandValues]):
     @cached_property
     def traced_stages(self) -> frozenset[str]:
         """Names of the stages that the tracer or the always-on probe measured; needs no sum."""
-        every = {id(rows): rows for entry in self._sums.entries for rows in rows_of(entry.reported)}
-        return frozenset(row.stage for rows in every.values() for row in rows if isinstance(row, Series))
+        rows_by_id = {id(rows): rows for entry in self._sums.entries for rows in rows_of(entry.reported)}
+        return frozenset(row.stage for rows in rows_by_id.values() for row in rows if isinstance(row, Series))
 
     @cached_property
     def basic(self) -> Mapping[Series, Histogram]:
@@ -561,8 +561,8 @@ class History:
         """Return a value derived from the sums, made once per frame. `what` names all that it depends on."""
         if what not in self._made:
             self._made[what] = make()
-        found: T = self._made[what]
-        return found
+        cached: T = self._made[what]
+        return cached
 
     @property
     def depth_window(self) -> DepthWindow:
@@ -713,8 +713,8 @@ class History:
         self.trends = Trends(period_us, ops, (frame for frame in frames if frame.mono_us > recent_us))
         self._part = -1
         self._compared = (-1, {})
-        for one in frames:
-            self._compare(one)
+        for shown_frame in frames:
+            self._compare(shown_frame)
 
     def keep_on_demand(self, groups: Iterable[str]) -> Iterator[None]:
         """Sum groups of traced values that will be read again, in steps of some milliseconds."""

@@ -116,7 +116,7 @@ def target_at(line: Line, x: int) -> Target | None:
 def runs(cells: Iterable[tuple[str, str]]) -> Line:
     """Return cells (glyph, role) joined into the fewest spans."""
     same_role = groupby(cells, key=itemgetter(1))
-    return tuple(Span("".join(map(itemgetter(0), some)), role) for role, some in same_role)
+    return tuple(Span("".join(map(itemgetter(0), same_spans)), role) for role, same_spans in same_role)
 
 
 def fit(line: Line, cells: int) -> Line:
@@ -341,13 +341,13 @@ Placed = tuple[tuple[Field[T], int], ...]
 def layout(fields: Sequence[Field[T]], width: int) -> Placed[T]:
     """Return the columns that fit; where rank 0 alone doesn't fit, the last columns are dropped."""
     for rank in range(max(f.rank for f in fields), -1, -1):
-        some = [f for f in fields if f.rank <= rank]
-        left = left_over(some, width)
+        kept_fields = [f for f in fields if f.rank <= rank]
+        left = left_over(kept_fields, width)
         if left >= _ROOM * max(rank - 1, 0):
-            return _grown(some, left)
-    while left_over(some, width) < 0 and len(some) > 1:
-        some.pop()
-    return _grown(some, max(left_over(some, width), 0))
+            return _grown(kept_fields, left)
+    while left_over(kept_fields, width) < 0 and len(kept_fields) > 1:
+        kept_fields.pop()
+    return _grown(kept_fields, max(left_over(kept_fields, width), 0))
 
 
 def heads(
@@ -374,18 +374,18 @@ def row(placed: Placed[T], value: T, *, selected: bool = False) -> Line:
     """Return the cells of one value; the selected row has its name and its background highlighted."""
     spans = [Span("▸" if selected else " ", "accent")]
     for number, (field, cells) in enumerate(placed):
-        made = field.make(value, cells)
-        if isinstance(made, str):
+        made_cell = field.make(value, cells)
+        if isinstance(made_cell, str):
             role = "strong" if selected and not number else field.role
-            spans.append(Span(f"{cell(made, cells, right=field.right)} ", role))
+            spans.append(Span(f"{cell(made_cell, cells, right=field.right)} ", role))
         else:
-            spans += [*fit(made, cells), Span(" ")]
+            spans += [*fit(made_cell, cells), Span(" ")]
     return highlighted(tuple(spans)) if selected else tuple(spans)
 
 
 def table(
     fields: Sequence[Field[T]],
-    some: Sequence[T],
+    rows: Sequence[T],
     selected: int,
     size: tuple[int, int],
     *,
@@ -399,26 +399,26 @@ def table(
     makes what a click on a row is about.
     """
     cells, height = size
-    if not some:
+    if not rows:
         return cut(paragraph(why, cells, "dim", margin=2), height)
     placed = layout(
-        [_as_long(field, some) if field.is_first or field is not fields[-1] else field for field in fields], cells
+        [_as_long(field, rows) if field.is_first or field is not fields[-1] else field for field in fields], cells
     )
-    seen = around(len(some), selected, height - 1)
+    seen = around(len(rows), selected, height - 1)
     lines = [heads(placed, above=seen.start)]
     for i in seen:
-        line = fit(row(placed, some[i], selected=i == selected), cells)
-        line = dimmed(line) if is_dim(some[i]) and i != selected else line
-        lines.append(line if target_of is None else targeted(line, target_of(some[i])))
+        line = fit(row(placed, rows[i], selected=i == selected), cells)
+        line = dimmed(line) if is_dim(rows[i]) and i != selected else line
+        lines.append(line if target_of is None else targeted(line, target_of(rows[i])))
     return [fit(line, cells) for line in lines][:height]
 
 
-def _as_long(field: Field[T], some: Sequence[T]) -> Field[T]:
+def _as_long(field: Field[T], rows: Sequence[T]) -> Field[T]:
     """Return a column of words that grows no wider than its longest one, so that the next column is near it."""
     if field.right or not field.most:
         return field
-    made = [field.make(one, field.most) for one in some[:_MEASURED]]
-    longest = max((cell_len(text) for text in made if isinstance(text, str)), default=field.most)
+    made_cells = [field.make(first_row, field.most) for first_row in rows[:_MEASURED]]
+    longest = max((cell_len(text) for text in made_cells if isinstance(text, str)), default=field.most)
     return replace(field, most=min(max(longest, field.width), field.most))
 
 
@@ -478,8 +478,8 @@ def change(old: Pen, new: Pen) -> str:
     """Return the shortest sequence that changes the style."""
     if old == new:
         return ""
-    every = [*sorted(new.attributes), *filter(None, (new.colour, new.background))]
-    whole = f"\x1b[0;{';'.join(every)}m" if every else "\x1b[m"
+    codes = [*sorted(new.attributes), *filter(None, (new.colour, new.background))]
+    sequence = f"\x1b[0;{';'.join(codes)}m" if codes else "\x1b[m"
     off = {SGR_OFF[attribute] for attribute in old.attributes - new.attributes}
     parts = [
         *sorted(off),
@@ -490,7 +490,7 @@ def change(old: Pen, new: Pen) -> str:
     parts += [new.colour or "39"] if new.colour != old.colour else []
     parts += [new.background or "49"] if new.background != old.background else []
     part = f"\x1b[{';'.join(parts)}m"
-    return part if len(part) < len(whole) else whole
+    return part if len(part) < len(sequence) else sequence
 
 
 @lru_cache(1024)

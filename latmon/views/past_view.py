@@ -150,9 +150,11 @@ class PastReader:
         if not self._totals:
             return frame
         histograms = frame.histograms
-        every = histograms.values_in_order() if isinstance(histograms, Packed) else histograms.values()
+        all_histograms = histograms.values_in_order() if isinstance(histograms, Packed) else histograms.values()
         histograms_by_series = {
-            series: histogram for series, histogram in zip(histograms, every, strict=True) if series.stage == "total"
+            series: histogram
+            for series, histogram in zip(histograms, all_histograms, strict=True)
+            if series.stage == "total"
         }
         if len(self._frames) >= _MANY:
             pairs = self._pairs

@@ -308,7 +308,9 @@ class Scene:
         if origin is None or not self.history.any_traced:
             return origin
         traced = self.history.on_demand.traced_stages
-        return replace(origin, absent=tuple(one for one in origin.absent if one.name not in traced))
+        return replace(
+            origin, absent=tuple(missing_stage for missing_stage in origin.absent if missing_stage.name not in traced)
+        )
 
     def travel(self, at: Stamp) -> None:
         """Show the time at the end of a frame; frames keep arriving."""
@@ -479,8 +481,8 @@ class Scene:
         plain = self.comparison is None and not self.selection.details and not self._is_awaiting
         above = verdict(view, self._trouble(), width, height) if plain else NO_VERDICT
         is_counted = self.selection.screen in ("overview", "findings")
-        found = "" if is_counted and plain else status.not_shown(len(view.found.shown))
-        health, lasts = self._health(cells, above, found), status.lasting(view, self.reported, toured=toured)
+        not_shown_text = "" if is_counted and plain else status.not_shown(len(view.found.shown))
+        health, lasts = self._health(cells, above, not_shown_text), status.lasting(view, self.reported, toured=toured)
         if lasts and (both := status.with_lasting(health, lasts, view.origin, cells)):
             health, lasts = both, ""
         if height < status.TALL or (view.origin is not None and view.origin.backend == "demo"):
@@ -569,7 +571,7 @@ class Scene:
             filters=self._filters if screen and self.comparison is None else (),
         )
 
-    def _health(self, width: int, above: Verdict, found: str) -> Line:
+    def _health(self, width: int, above: Verdict, not_shown_text: str) -> Line:
         """Return the health line. `above`: the rows below the title; `found`: findings that are in none of them."""
         store, window, ages = self.store, self.history.window, self.history.ages
         oldest = ages.oldest[0].device if ages.oldest else ""
@@ -583,7 +585,7 @@ class Scene:
             width,
             self._tracing(),
             ages=ages,
-            found=found,
+            found=not_shown_text,
             ended=ended,
             threshold_us=self._asked().threshold_us,
         )
@@ -648,7 +650,10 @@ def screen_lines(scene: Scene, foot: Line, width: int, height: int) -> list[Line
     """Return exactly `height` lines for the terminal."""
     if width < MIN_SIZE[0] or height < MIN_SIZE[1]:
         least = f"{MIN_SIZE[0]}x{MIN_SIZE[1]} needed, this is {width}x{height}"
-        small: list[Line] = [(Span("terminal too small", "strong"),), *((Span(one),) for one in wrap(least, width))]
+        small: list[Line] = [
+            (Span("terminal too small", "strong"),),
+            *((Span(wrapped_line),) for wrapped_line in wrap(least, width)),
+        ]
         return small[:height]
     panels = scene.draw(width, height)
     room = height - 3 - len(panels.verdict) - len(panels.notice)

@@ -388,7 +388,9 @@ class Selection:
     @property
     def next_group(self) -> str:
         """Return the one of GROUPS that follows."""
-        return after(tuple(one for one in GROUPS if one != HOST or self.backend == "fleet"), self.group)
+        return after(
+            tuple(group_name for group_name in GROUPS if group_name != HOST or self.backend == "fleet"), self.group
+        )
 
     @property
     def lists_groups(self) -> bool:

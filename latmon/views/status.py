@@ -166,9 +166,9 @@ class Tracing:
             text = "stages starting" if self.starting else "stages off"
             return [HealthWord(text, matters=self.starting or self.requested, name="stages off")]
         who = ",".join(self.devices[:2]) + ("…" if len(self.devices) > 2 else "") or "all"  # noqa: PLR2004  two names fit
-        some = f" 1 in {self.one_in}" if self.one_in > 1 else ""
-        text = f"tracing{'' if some and not self.devices else ' ' + who}{some}"
-        facts = [HealthWord(text, matters=bool(some or self.devices), name="tracing")]
+        sampled_text = f" 1 in {self.one_in}" if self.one_in > 1 else ""
+        text = f"tracing{'' if sampled_text and not self.devices else ' ' + who}{sampled_text}"
+        facts = [HealthWord(text, matters=bool(sampled_text or self.devices), name="tracing")]
         if self.share is not None:
             facts.append(HealthWord(f"traced {part(self.share)}", name="traced"))
         if self.lost is not None:
@@ -217,14 +217,17 @@ def title(
     # a name of 47 characters, as clouds give, would leave no place for the time
     host = cell(origin.host, min(cell_len(origin.host), max(cells // _HOST_PART, _LEAST_HOST)))
     who = (*name, Span(f"  {host}", "strong"))
-    several = [
+    title_variants = [
         ((*who, Span(f"  {', '.join(filter(None, words))}".rstrip(), "dim")), (*end, *shown))
         for end in ((zoned, over), (now, over), (over,), ())
         for words in how
     ]
     if mode.word == "PAUSED":  # the mode names the time
-        several = [several[0], *several[2 * len(how) :]]
-    left, right = next((one for one in several if width((*one[0], *one[1])) + _APART <= cells), several[-1])
+        title_variants = [title_variants[0], *title_variants[2 * len(how) :]]
+    left, right = next(
+        (variant for variant in title_variants if width((*variant[0], *variant[1])) + _APART <= cells),
+        title_variants[-1],
+    )
     return highlighted(_split(left, right, cells))
 
 
@@ -341,7 +344,7 @@ def headline(
     name = Span(f" {device.name}{'' if selection.op == 'all' else f' {selection.op}'}", "strong")
     model = Span(f" {who}" if who else "", "dim")
     column = (Span(f"  1 column = {spelled(column_us)}", "dim"), Span(" + -", "accent")) if column_us else ()
-    several: list[Line] = [
+    variants: list[Line] = [
         (name, model, *said, *column),
         (name, model, *said),
         (name, *said, *column),
@@ -351,7 +354,7 @@ def headline(
     def fits(spans: Line, legend: Line) -> bool:
         return width(spans) + width(legend) + _APART * bool(legend) + ends(cells) <= cells
 
-    left = next((spans for spans in several if fits(spans, legends[0])), several[-1])
+    left = next((spans for spans in variants if fits(spans, legends[0])), variants[-1])
     return heading(left, cells, *(legend for legend in legends if fits(left, legend)))
 
 
@@ -408,8 +411,8 @@ def _waiting(ages: Ages, room: int, threshold_us: int | None) -> list[HealthWord
     """
     if not counted(ages):
         return []
-    several = in_words(ages)
-    text = next((one for one in several if len(one) <= room), several[-1])
+    variants = in_words(ages)
+    text = next((variant for variant in variants if len(variant) <= room), variants[-1])
     oldest_us = ages.oldest_us or 0
     return [HealthWord(text, oldest_us >= NAMED_US, matters=True, is_alarm=is_above(oldest_us, threshold_us))]
 
@@ -498,7 +501,9 @@ class Notices:
     def add(self, frame: Frame) -> None:
         """Add the next frame."""
         since = frame.mono_us - NOTICE_US
-        caption = "; ".join(one for one in (self._on_recording(frame), frame.health.notice) if one)
+        caption = "; ".join(
+            notice_text for notice_text in (self._on_recording(frame), frame.health.notice) if notice_text
+        )
         self.recorded = f"{frame.health.recording}{self._where}" if frame.health.records else ""
         self._notices = [(at, text) for at, text in self._notices if at > since and text != caption]
         if caption:
@@ -584,10 +589,10 @@ def with_lasting(health_line: Line, text: str, origin: Origin | None, cells: int
     """
     brief = (text.replace(":", ",").partition(",")[0],) if origin is not None and origin.backend == "demo" else ()
     at = next((at for at, piece in enumerate(health_line) if piece.role == FRAME and piece.text.isspace()), -1)
-    for one in (text, *brief) if at >= 0 else ():
-        room = len(health_line[at].text) - cell_len(one) - _APART
+    for variant in (text, *brief) if at >= 0 else ():
+        room = len(health_line[at].text) - cell_len(variant) - _APART
         if room > ends(cells):
-            return (*health_line[:at], Span(f"  {one}", "dim"), Span(" " * room, FRAME), *health_line[at + 1 :])
+            return (*health_line[:at], Span(f"  {variant}", "dim"), Span(" " * room, FRAME), *health_line[at + 1 :])
     return None
 
 
@@ -656,11 +661,13 @@ def banner_lines(banner: TourBanner, cells: int) -> list[Line]:
     place, title = Span(f" {banner.place} ", "accent"), Span(banner.title, "strong")
     keys = (Span("  "), *banner.keys) if banner.keys else ()
     first = keys[:_FIRST_KEY]
-    several: tuple[tuple[Line, Line], ...] = (
+    variants: tuple[tuple[Line, Line], ...] = (
         ((place, Span(" "), title), (*keys, Span(" "))),
         ((place, title), keys),
         ((place, title), first),
         ((place,), keys),
     )
-    left, keys = next((one for one in several if sum(map(width, one)) + ends(cells) <= cells), several[-1])
+    left, keys = next(
+        (variant for variant in variants if sum(map(width, variant)) + ends(cells) <= cells), variants[-1]
+    )
     return [_sides(left, keys, cells), *paragraph(banner.text, cells)]

@@ -173,13 +173,13 @@ def _finding_lines(finding: Finding, view: ViewState, width: int, *, keys: bool)
     said = [_as_of(view)] if not is_kept else []
     text = ", ".join(filter(None, (text, *said, remark.text if remark is not None else "")))
     sign = f"{SIGNS[finding.severity]} "
-    first, *rest = wrap(_with_more(text, finding, view, width - len(sign), is_kept=is_kept), width - len(sign))
+    first, *more_lines = wrap(_with_more(text, finding, view, width - len(sign), is_kept=is_kept), width - len(sign))
     role = "dim" if is_dim else "text"
     head: Line = (Span(sign, "dim" if is_dim else ROLES[finding.severity]),)
     if device and first.startswith(f"{device}:"):
         head = (*head, Span(device, "dim" if is_dim else "strong"))
         first = first[len(device) :]
-    lines: list[Line] = [(*head, Span(first, role)), *((Span(f"{_INDENT}{part}", role),) for part in rest)]
+    lines: list[Line] = [(*head, Span(first, role)), *((Span(f"{_INDENT}{part}", role),) for part in more_lines)]
     if keys:
         lines = _with_key(lines, finding, width)
     lines = [targeted(fit(line, width), Target(FINDING, finding.key)) for line in lines]
@@ -282,11 +282,11 @@ def _awaited(view: ViewState) -> str:
 
 def _with_full(full: str, said: Sequence[str], doubts: Sequence[str], width: int, most: int) -> list[Line]:
     """Return the device at its limit first, and below it what else is known, as far as it fits in `most` rows."""
-    first, *rest = wrap(full, width - len(_INDENT))
+    first, *more_lines = wrap(full, width - len(_INDENT))
     device, colon, after = first.partition(":")
     head: list[Line] = [
         (Span(" ○ ", "accent"), Span(device, "strong"), Span(f"{colon}{after}")),
-        *((Span(f"{_INDENT}{part}"),) for part in rest),
+        *((Span(f"{_INDENT}{part}"),) for part in more_lines),
     ]
     for texts in ((*said, *doubts), said):
         below = [(Span(f"{_INDENT}{part}", "dim"),) for part in wrap("; ".join(texts), width - len(_INDENT))]

@@ -136,7 +136,9 @@ class ProbeCache:
             return []
         try:
             tree = json.loads(paths.regular(self.path, _MOST_CACHE_BYTES))
-            return [_choice_of(one) for one in tree["entries"][:_MOST_CHOICES]] if tree["schema"] == _SCHEMA else []
+            return (
+                [_choice_of(choice) for choice in tree["entries"][:_MOST_CHOICES]] if tree["schema"] == _SCHEMA else []
+            )
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return []
 
@@ -319,7 +321,7 @@ class BpftraceAlwaysOn(AlwaysOn):
             await super().restart_if_needed(window, gap)
             return "the host was suspended" if self._has_buffers else ""
         if new := self._new_cpus():
-            names = f"CPU{'s' * (len(new) > 1)} {listed([str(one) for one in new])}"
+            names = f"CPU{'s' * (len(new) > 1)} {listed([str(cpu) for cpu in new])}"
             why = f"{names} came online, whose lines bpftrace doesn't print here"
             await self._restart(why)
             return why
@@ -556,7 +558,7 @@ class RemoteBpftrace(BpftraceBackend):
             super()._opened(refusals, settings),
             start_mono_us=self._at.now_us(),
             boot_id=self._boot_id,
-            untraced=tuple(Missing(one, _NO_TRACER) for one in (*STAGES, *TABLE_ROLES) if one != "total"),
+            untraced=tuple(Missing(name, _NO_TRACER) for name in (*STAGES, *TABLE_ROLES) if name != "total"),
         )
 
 

@@ -408,7 +408,7 @@ def hooks_of(script: Script) -> tuple[str, ...]:
 
 def hooks_in(text: str) -> tuple[str, ...]:
     """Return what a program attaches to, except BEGIN, END and intervals, in its order."""
-    return tuple(hook for found in _HOOKS.findall(text) for hook in _COMMA.split(found.strip()))
+    return tuple(hook for hooks in _HOOKS.findall(text) for hook in _COMMA.split(hooks.strip()))
 
 
 def _joined(text: str) -> str:
@@ -424,13 +424,13 @@ def _joined(text: str) -> str:
     begun: set[str] = set()
 
     def put(block: re.Match[str]) -> str:
-        hook, several = block["hook"], bodies[block["hook"]]
-        if len(several) == 1 or hook in _FULL:
+        hook, probe_bodies = block["hook"], bodies[block["hook"]]
+        if len(probe_bodies) == 1 or hook in _FULL:
             return block[0]
         if hook in begun:
             return ""
         begun.add(hook)
-        return "".join(f"{hook}\n{{\n{_calling_once(body)}}}\n" for body in _joinable(several))
+        return "".join(f"{hook}\n{{\n{_calling_once(body)}}}\n" for body in _joinable(probe_bodies))
 
     return _TRACEPOINT.sub(put, text)
 
@@ -495,8 +495,8 @@ class BpftraceProgram:
             texts = [_FILTER, *texts]
         if len(texts) == 1:
             return texts[0]
-        found = [(match[1], match[2]) for text in texts for match in _BLOCK.finditer(text)]
-        bodies = {kind: "".join(body for name, body in found if name == kind) for kind in ("BEGIN", "END")}
+        blocks = [(match[1], match[2]) for text in texts for match in _BLOCK.finditer(text)]
+        bodies = {kind: "".join(body for name, body in blocks if name == kind) for kind in ("BEGIN", "END")}
         begin, end = (f"{kind}\n{{\n{body}}}\n" if body else "" for kind, body in bodies.items())
         others = "".join(_BLOCK.sub("", text) for text in texts)
         shapes = "".join(_SHAPES.findall(others))

@@ -324,7 +324,7 @@ class DeviceTrace:
     def frames(self) -> Iterator[Frame]:
         """Yield the frames, each with its I/Os as outliers, in the order of their begins."""
         for frame in self._frames():
-            self._comms.update((one.pid, one.comm) for one in frame.outliers if one.pid is not None)
+            self._comms.update((slow_io.pid, slow_io.comm) for slow_io in frame.outliers if slow_io.pid is not None)
             yield frame
         values = self._stack_counts
         self.stacks = self._by_process(values) if self._request.user_stacks else folded(values)
@@ -429,7 +429,7 @@ class _Frames:
     def _frame(self, *, is_last: bool = False) -> Iterator[Frame]:
         window = self._ticks.taken()
         begin_us = max(self._end_us, self._begun.mono_us)
-        end_us = max(self._tick_us, *(one.mono_us + one.total_us for one in self._outliers), 0)
+        end_us = max(self._tick_us, *(slow_io.mono_us + slow_io.total_us for slow_io in self._outliers), 0)
         if is_last:
             end_us = max(end_us, begin_us + 1)
         if end_us <= begin_us:  # before the device was traced
@@ -438,7 +438,7 @@ class _Frames:
         self._count(window)
         # Records and maps are printed one after the other: before the last ones either may be a few I/Os ahead.
         dropped = self._drop() if is_last else 0
-        outliers, self._outliers = tuple(sorted(self._outliers, key=lambda one: one.mono_us)), []
+        outliers, self._outliers = tuple(sorted(self._outliers, key=lambda slow_io: slow_io.mono_us)), []
         sizes: Counter[Flow] = Counter()
         errors: Counter[FailedIO] = Counter()
         for one in outliers:
@@ -501,7 +501,7 @@ class _Frames:
 def _untimed(script: Manifest) -> frozenset[str]:
     """Return the reasons why requests were not followed, of those that a script doesn't time at all."""
     words = ("iostats off", "71 minutes", "start not seen")
-    return frozenset(one for one in script.unfollowed if any(word in one for word in words))
+    return frozenset(reason for reason in script.unfollowed if any(word in reason for word in words))
 
 
 def _since(before: ProgramTotals, after: ProgramTotals) -> int | None:
@@ -571,10 +571,10 @@ def _place(name: str, sys: Path) -> _Place:
     path = block_devices.directory(sys / "class/block", short)
     sectors = block_devices.number(path / "size")
     if not short or short in (".", "..") or sectors is None:
-        there = [name for name in block_devices.names(sys / "class/block") if block_devices.number(_size(sys, name))]
-        more = " ..." if len(there) > _LISTED else ""
+        names = [name for name in block_devices.names(sys / "class/block") if block_devices.number(_size(sys, name))]
+        more = " ..." if len(names) > _LISTED else ""
         raise UnavailableError(
-            f"there is no block device {clean(name, 80)!r}; there are: {', '.join(there[:_LISTED]) or 'none'}{more}"
+            f"there is no block device {clean(name, 80)!r}; there are: {', '.join(names[:_LISTED]) or 'none'}{more}"
         )
     disk = block_devices.whole_disk(sys, short)
     own = block_devices.directory(sys / "block", disk)
@@ -651,15 +651,15 @@ def _extents(descriptor: int) -> Iterator[BlockRange]:
     for _ in range(_MAX_EXTENTS // _AT_ONCE):
         buffer = bytearray(_HEAD.pack(at, 2**64 - 1 - at, _SYNC, 0, _AT_ONCE, 0) + bytes(_EXTENT.size * _AT_ONCE))
         fcntl.ioctl(descriptor, _FIEMAP, buffer)
-        found = _HEAD.unpack_from(buffer)[3]
-        for number in range(found):
+        count = _HEAD.unpack_from(buffer)[3]
+        for number in range(count):
             logical, physical, length, _, _, flags, *_ = _EXTENT.unpack_from(buffer, _HEAD.size + number * _EXTENT.size)
             if not flags & _NOWHERE and length:
                 yield BlockRange(physical // _SECTOR, (physical + length - 1) // _SECTOR)
             at = logical + length
             if flags & _LAST:
                 return
-        if not found:
+        if not count:
             return
     raise UsageError(f"the file has more than {_MAX_EXTENTS:,} extents: trace a range of its device, --lba A-B")
 
@@ -696,7 +696,7 @@ def _by_cgroup(place: _Place, number: int, wanted: str, proc: Path) -> TraceTarg
         raise UnavailableError(f"{shown}: no hierarchy of cgroups with the I/O controller is mounted")
     path = wanted.rstrip("/") if wanted != "/" else "/"
     exact = path if path in known.values() else f"/{path}"
-    named = [one for one in known.values() if one == exact] or [
+    named = [path for path in known.values() if path == exact] or [
         one for one in known.values() if one.endswith(f"/{path.lstrip('/')}")
     ]
     if not named:
@@ -704,7 +704,7 @@ def _by_cgroup(place: _Place, number: int, wanted: str, proc: Path) -> TraceTarg
     if len(named) > 1:
         raise UsageError(f"{shown}: these are several cgroups, {named[0]} and {named[1]}: name the whole path")
     above = named[0].rstrip("/")
-    numbers = sorted(one for one, name in known.items() if name == named[0] or name.startswith(f"{above}/"))
+    numbers = sorted(number for number, name in known.items() if name == named[0] or name.startswith(f"{above}/"))
     if len(numbers) > MAX_RANGES:
         raise UsageError(
             f"{shown}: it has {len(numbers) - 1} cgroups below it, and at most {MAX_RANGES - 1} are traced"

@@ -127,13 +127,15 @@ def _reason(reasons: Sequence[str]) -> str:
 
 def script(manifest: Manifest, has: Has, words: Words, values: Values) -> Script:
     """Return the script with its values; ManifestError where one is not known."""
-    every = {**_words_of(manifest, has, words), **values}
+    parameters = {**_words_of(manifest, has, words), **values}
     unknown = [
-        parameter.name for parameter in manifest.parameters if parameter.name not in every and parameter.default is None
+        parameter.name
+        for parameter in manifest.parameters
+        if parameter.name not in parameters and parameter.default is None
     ]
     if unknown:
         raise ManifestError(f"no value is known for {', '.join(unknown)}")
-    return Script.fitted(manifest, every)
+    return Script.fitted(manifest, parameters)
 
 
 def hooks(manifest: Manifest, has: Has, words: Words) -> tuple[str, ...]:
@@ -235,7 +237,7 @@ def cpus(sys: Path, kind: str) -> frozenset[int]:
     """Return the CPUs that are `online`, or `possible`: a per-CPU map has a slot for those. Empty: not known."""
     try:
         ranges = (sys / "devices/system/cpu" / kind).read_text(encoding="ascii").strip().split(",")
-        ends = [[int(end) for end in one.split("-")] for one in ranges]
+        ends = [[int(end) for end in span.split("-")] for span in ranges]
     except (OSError, ValueError):
         return frozenset()
     return frozenset(cpu for end in ends for cpu in range(end[0], end[-1] + 1))
@@ -506,8 +508,8 @@ class BpftracePrograms(Programs[BpftraceProgram]):
         """Return devices without requests that the running program can't follow, in all or in part -> why."""
         known = self._here.devices()
         bare = [known[name] for name in target.devices or known if name in known and not known[name].timed]
-        found = {device.name: self._why_unfollowed(device) for device in bare if self._here.selects(device)}
-        return {name: why for name, why in found.items() if why}
+        reasons = {device.name: self._why_unfollowed(device) for device in bare if self._here.selects(device)}
+        return {name: why for name, why in reasons.items() if why}
 
     def _why_unfollowed(self, device: Device) -> str:
         reasons = {missing.name: missing.reason for missing in self.choice().missing}

@@ -254,7 +254,7 @@ _SHARES = tuple(accumulate(lun_load.rate for lun_load in LOADS))
 def _sick(rng: Random) -> Iterator[Frame]:
     probed = ProbedHost(_sick_host())
     planned = plan(rng, WINDOWS)
-    drains = [one.drain for one in planned if one.drain]
+    drains = [step.drain for step in planned if step.drain]
     for seq, now in enumerate(planned):
         woken = list(delays(rng, now.rows))
         late = _by_load(rng, woken)
@@ -330,7 +330,7 @@ def _packet(rng: Random, size: int, hba: int, completion: int, path: str) -> IoG
 def _completer(rng: Random, waits: Sequence[EqualIos]) -> Wakeups:
     late = sorted(equal_ios.us for equal_ios in waits for _ in range(equal_ios.size) if equal_ios.us >= _LATE_US)
     few = int(len(late) * 0.2 + rng.random())
-    turns = {label(hog): some for hog, some in zip(HOGS, (late[few:], late[:few]), strict=True) if some}
+    turns = {label(hog): stamps for hog, stamps in zip(HOGS, (late[few:], late[:few]), strict=True) if stamps}
     instead, ran_us = ({hog: count(turn) for hog, turn in turns.items()} for count in (len, sum))
     return Wakeups(COMPLETER, histogram(waits), instead, ran_us)
 

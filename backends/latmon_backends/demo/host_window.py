@@ -483,7 +483,7 @@ def frames(rng: Random, on_demand: Random) -> Iterator[Frame]:
             ),
             issues={STARVED: _sorted_burst(seq, mono_us - INTERVAL_US)},
             files=_files(loads, outliers),
-            file_operations=[_operation(one) for one in outliers if _waits(Flow(one.device, one.op))],
+            file_operations=[_operation(slow_io) for slow_io in outliers if _waits(Flow(slow_io.device, slow_io.op))],
         )
 
 
@@ -516,21 +516,23 @@ def _outliers(
     rng: Random, loads: Iterable[FlowIos], end_us: int, threads: dict[int, list[Wait]]
 ) -> tuple[Outlier, ...]:
     """Return a window's outliers. `threads`: thread -> its waits in the window before, which become this one's."""
-    outliers = [_outlier(rng, *one, end_us) for one in draw_slow(rng, host(), loads)]
+    outliers = [_outlier(rng, *drawn, end_us) for drawn in draw_slow(rng, host(), loads)]
     for pid, waits in threads.items():
         threads[pid] = [wait for wait in waits if _end(wait) > end_us - INTERVAL_US - _LONGEST_US]
-    longest_first = sorted(outliers, key=lambda one: -max((wait.delay_us for wait in one.waits), default=0))
-    return tuple(sorted((_apart(one, threads, end_us) for one in longest_first), key=lambda one: one.mono_us))
+    longest_first = sorted(outliers, key=lambda slow_io: -max((wait.delay_us for wait in slow_io.waits), default=0))
+    return tuple(
+        sorted((_apart(slow_io, threads, end_us) for slow_io in longest_first), key=lambda slow_io: slow_io.mono_us)
+    )
 
 
-def _apart(one: Outlier, threads: dict[int, list[Wait]], end_us: int) -> Outlier:
+def _apart(slow_io: Outlier, threads: dict[int, list[Wait]], end_us: int) -> Outlier:
     """Move an I/O so that no thread waits twice at a time, and add its waits to `threads`.
 
     A wait for which the window has no room is not recorded, as one that the probe's rate limit leaves out.
     """
     waits: list[Wait] = []
     moved_us = 0
-    for own in one.waits:
+    for own in slow_io.waits:
         wait, others = replace(own, woken_us=own.woken_us + moved_us), threads.setdefault(own.pid, [])
         if any(_overlap(other, wait) for other in others):
             begins = (end_us - INTERVAL_US, *(_end(other) for other in others))
@@ -546,7 +548,7 @@ def _apart(one: Outlier, threads: dict[int, list[Wait]], end_us: int) -> Outlier
             wait = replace(own, woken_us=min(free))
         others.append(wait)
         waits.append(wait)
-    return replace(one, mono_us=one.mono_us + moved_us, waits=tuple(waits))
+    return replace(slow_io, mono_us=slow_io.mono_us + moved_us, waits=tuple(waits))
 
 
 def _end(wait: Wait) -> int:
@@ -639,8 +641,8 @@ def _block(times: list[EqualIos]) -> SoftirqRuns:
     late = sum(equal_ios.size for equal_ios in times if equal_ios.us >= _LATE_US)
     # A softirq raised in an interrupt runs when that one ends: what waits for the tick was raised elsewhere.
     ran_in, raised_in = (
-        {here: runs - late, **({there: late} if late else {})}
-        for here, there in (("irq_exit", "timer"), ("irq", "other"))
+        {cause: runs - late, **({other_cause: late} if late else {})}
+        for cause, other_cause in (("irq_exit", "timer"), ("irq", "other"))
     )
     return SoftirqRuns(histogram(times), histogram([EqualIos(runs, _RUN_US)]), ran_in, raised_in)
 
@@ -673,10 +675,10 @@ def _files(loads: Iterable[FlowIos], outliers: Iterable[Outlier]) -> dict[FileSe
     An operation has the time of its I/O; a slow one also the time until its thread ran again, as its record has it.
     """
     slow: dict[Flow, list[EqualIos]] = {}
-    for one in outliers:
-        resume = one.stages_us.get("resume", 0)
-        moved = (EqualIos(-1, one.total_us - resume + _CALL_US), EqualIos(1, one.total_us + _CALL_US))
-        slow.setdefault(Flow(one.device, one.op), []).extend(moved if resume else ())
+    for slow_io in outliers:
+        resume = slow_io.stages_us.get("resume", 0)
+        moved = (EqualIos(-1, slow_io.total_us - resume + _CALL_US), EqualIos(1, slow_io.total_us + _CALL_US))
+        slow.setdefault(Flow(slow_io.device, slow_io.op), []).extend(moved if resume else ())
     histograms: dict[FileSeries, Histogram] = {}
     for ios in loads:
         its, op = _FILES.get(ios.flow.device), _FILE_OPS.get(ios.flow.op)
@@ -692,24 +694,24 @@ def _files(loads: Iterable[FlowIos], outliers: Iterable[Outlier]) -> dict[FileSe
     return histograms
 
 
-def _operation(one: Outlier) -> FileOperation:
+def _operation(slow_io: Outlier) -> FileOperation:
     """Return the operation on a file that waited for a slow I/O."""
-    its, op = _FILES[one.device], _FILE_OPS[one.op]
-    size = one.bytes if op in ("read", "write") else None
+    its, op = _FILES[slow_io.device], _FILE_OPS[slow_io.op]
+    size = slow_io.bytes if op in ("read", "write") else None
     return FileOperation(
-        one.wall,
-        one.mono_us - _CALL_US // 2,
+        slow_io.wall,
+        slow_io.mono_us - _CALL_US // 2,
         op,
-        one.total_us + _CALL_US,
+        slow_io.total_us + _CALL_US,
         DEVICE_BOUND,
         its.on,
         its.data if op == "read" else its.log,
-        one.pid,
-        one.comm,
+        slow_io.pid,
+        slow_io.comm,
         size,
-        None if size is None else 8192 * (one.sector or 0) % (1 << 30),
-        one.device,
-        None if one.sector is None else (one.sector, one.sector + (one.bytes or 0) // 512),
+        None if size is None else 8192 * (slow_io.sector or 0) % (1 << 30),
+        slow_io.device,
+        None if slow_io.sector is None else (slow_io.sector, slow_io.sector + (slow_io.bytes or 0) // 512),
     )
 
 
@@ -718,7 +720,7 @@ def _nvme(device: str) -> Handler:
 
 
 def _number(device: str) -> int:
-    return next(at for at, one in enumerate(DEVICES) if one.name == device)
+    return next(at for at, candidate in enumerate(DEVICES) if candidate.name == device)
 
 
 STARVED = "sde"

@@ -69,7 +69,7 @@ def device_times(loads: Iterable[FlowIos], up_to_us: int | None = None) -> dict[
 def apportioned(shares: Shares, n: int) -> dict[int, int]:
     """Return `n` things in these shares, none lost: rounding errors are carried on to the next."""
     total = sum(shares.values())
-    sums = [round(n * one / total) for one in accumulate(shares.values())] if total else []
+    sums = [round(n * running / total) for running in accumulate(shares.values())] if total else []
     counts = [now - before for now, before in zip(sums, [0, *sums], strict=False)]
     return {depth: count for depth, count in zip(shares, counts, strict=True) if count}
 
@@ -204,14 +204,14 @@ def depth_tables(
     times = device_times(loads, _LONG_US)
     outstanding, all_depths = {}, {}
     for name in (device.name for device in devices):
-        now, here, cap = times.get(name, DeviceTimes()), (stuck or {}).get(name), (most or {}).get(name, MOST)
+        now, stuck_now, cap = times.get(name, DeviceTimes()), (stuck or {}).get(name), (most or {}).get(name, MOST)
         service = in_service_shares(now.below_us / INTERVAL_US, cap) if now.below_us else {0: 1.0}
-        still = here.ios if here is not None and here.still else 0
+        still = stuck_now.ios if stuck_now is not None and stuck_now.still else 0
         in_driver = _at_one_moment(rng, service) + still
         outstanding[name] = Outstanding(in_driver, poisson(rng, now.above_us / INTERVAL_US))
         queued = line(now.above_us / INTERVAL_US, 1.0) if now.above_us else {0: 1.0}
         issued = after_issue(service, cap)
-        all_depths[name] = probe_depths(_with(service, here), queued, issued, issued, now)
+        all_depths[name] = probe_depths(_with(service, stuck_now), queued, issued, issued, now)
     return {"outstanding": outstanding, "depths": all_depths}
 
 
@@ -228,10 +228,10 @@ def _with(service: Shares, stuck: InDriver | None) -> Shares:
     """Add the I/Os that the driver had for a part of the window."""
     if stuck is None:
         return service
-    found = {depth: share * (1 - stuck.share) for depth, share in service.items()}
+    remaining_shares = {depth: share * (1 - stuck.share) for depth, share in service.items()}
     for depth, share in service.items():
-        found[depth + stuck.ios] = found.get(depth + stuck.ios, 0) + share * stuck.share
-    return dict(sorted(found.items()))
+        remaining_shares[depth + stuck.ios] = remaining_shares.get(depth + stuck.ios, 0) + share * stuck.share
+    return dict(sorted(remaining_shares.items()))
 
 
 def gauges(rng: Random, reported: Mapping[str, Depths]) -> dict[str, Outstanding]:

@@ -80,10 +80,10 @@ class HostCounters:
         for flow, done in completed.items():
             self._ios[flow] = self._ios[flow] + done if flow in self._ios else done
         self._outstanding = {name: self._gauge(now) for name, now in outstanding.items()}
-        for name, one in depths.items() if not self._host.is_sun else ():
+        for name, device_depths in depths.items() if not self._host.is_sun else ():
             driver, queued = self._spent.setdefault(name, (Counter(), Counter()))
-            driver.update(one.in_driver)
-            queued.update(one.queued if self._host.release >= _QUEUED_SINCE else {})
+            driver.update(device_depths.in_driver)
+            queued.update(device_depths.queued if self._host.release >= _QUEUED_SINCE else {})
 
     def sample(self) -> Sample:
         return Sample(
@@ -265,7 +265,7 @@ class ProbedHost:
 
     def _print(self, tables: dict[str, Any], depths: Mapping[str, Depths]) -> None:
         """Print the tables of a window; take them out of `tables`."""
-        handlers, softirqs, wakeups = (tables.pop(one, ()) or {} for one in ("handlers", "softirqs", "wakeups"))
+        handlers, softirqs, wakeups = (tables.pop(table, ()) or {} for table in ("handlers", "softirqs", "wakeups"))
         in_flight, issues = tables.pop("in_flight", None), tables.pop("issues", {})
         files, operations = tables.pop("files", {}), tables.pop("file_operations", ())
         for output in self._traced:

@@ -171,7 +171,7 @@ def _writes(rng: Random, n: int, before: Sequence[EqualIos]) -> tuple[IoGroup, .
     """Draw writes; the interrupt of each is VMD's handler, what it calls before the drive's handler, and that one."""
     irqs = [EqualIos(size, _VMD_US + us + 2) for size, us in before] or [EqualIos(n, _VMD_US + 2)]
     behind = combine_stages(rng, _DEVICE.draw(rng, n), irqs)
-    places = [EqualIos(one[0], at) for at, one in enumerate(behind)]
+    places = [EqualIos(ios_behind[0], at) for at, ios_behind in enumerate(behind)]
     met = combine_stages(rng, _QUEUE.draw(rng, n), places)
     return tuple(IoGroup(size, queue, behind[at][1], behind[at][2]) for size, queue, at in met)
 

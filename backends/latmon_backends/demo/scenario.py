@@ -102,8 +102,8 @@ class Shape:
         """Draw `n` I/Os as groups, ascending; the I/Os of one bucket all take the same time within its bounds."""
         counts = self._few(rng, n) if n <= FEW else self._many(rng, n)
         random, bounds = rng.random, _bounds(self.bits)
-        found = ((bounds[index], size) for index, size in counts.items())
-        return [EqualIos(size, low + int(random() * (high - low))) for (low, high), size in found]
+        ranges = ((bounds[index], size) for index, size in counts.items())
+        return [EqualIos(size, low + int(random() * (high - low))) for (low, high), size in ranges]
 
     def _few(self, rng: Random, n: int) -> dict[int, int]:
         last = len(self.odds) - 1
@@ -150,17 +150,17 @@ def poisson(rng: Random, expected: float) -> int:
 def combine_stages(rng: Random, first: Sequence[EqualIos], second: Sequence[EqualIos]) -> list[tuple[int, int, int]]:
     """Combine two stages of the same I/Os at random, as (size, us of the first, us of the second)."""
     lefts, rights = _shuffled(rng, first), list(second)
-    found: list[tuple[int, int, int]] = []
+    times_and_counts: list[tuple[int, int, int]] = []
     i = j = taken_i = taken_j = 0
     while i < len(lefts) and j < len(rights):
         count = min(lefts[i].size - taken_i, rights[j].size - taken_j)
-        found.append((count, lefts[i].us, rights[j].us))
+        times_and_counts.append((count, lefts[i].us, rights[j].us))
         taken_i, taken_j = taken_i + count, taken_j + count
         if taken_i == lefts[i].size:
             i, taken_i = i + 1, 0
         if taken_j == rights[j].size:
             j, taken_j = j + 1, 0
-    return found
+    return times_and_counts
 
 
 def histogram(groups: Iterable[tuple[int, int]]) -> Histogram:
@@ -335,8 +335,8 @@ class FlowIos:
             return columns[0]
         if not columns:  # a stage that no demo has
             return (None,) * len(self.groups)
-        each = ([us for us in some if us is not None] for some in zip(*columns, strict=True))
-        return tuple(sum(some) if some else None for some in each)
+        each = ([us for us in column if us is not None] for column in zip(*columns, strict=True))
+        return tuple(sum(column) if column else None for column in each)
 
     @cached_property
     def paths(self) -> Mapping[str, int]:
@@ -475,7 +475,9 @@ def _untraced(probes: Sequence[Manifest]) -> tuple[Missing, ...]:
     measured |= {inner for manifest in probes for stages in manifest.includes.values() for inner in stages}
     printed = {name for manifest in probes for name in (*(spec.role for spec in manifest.maps), *manifest.records)}
     reasons = {stage: why for manifest in probes for stage, why in manifest.absent.items()}
-    tables = (name for name, role in TABLE_ROLES.items() if not any(one.startswith(role) for one in printed))
+    tables = (
+        name for name, role in TABLE_ROLES.items() if not any(known_role.startswith(role) for known_role in printed)
+    )
     stages = (stage for stage in STAGES if stage != "total" and stage not in measured)
     return tuple(Missing(name, reasons.get(name, _NONE_THERE)) for name in (*stages, *tables))
 
@@ -517,18 +519,18 @@ def ordinary(rng: Random, load: Load) -> FlowIos:
     """Draw one second of a load."""
     n = poisson(rng, load.rate)
     met = combine_stages(rng, load.queue.draw(rng, n), load.hba.draw(rng, n))
-    return FlowIos(load.flow, tuple(IoGroup(*one) for one in met), load.bytes_each)
+    return FlowIos(load.flow, tuple(IoGroup(*group_of_ios) for group_of_ios in met), load.bytes_each)
 
 
 def draw_slow(rng: Random, host: HostFacts, loads: Iterable[FlowIos]) -> list[tuple[FlowIos, IoGroup]]:
     """Draw the outliers of a window that the rate limit lets through, one entry per I/O."""
-    found = [
+    slow_ios = [
         (flow_ios, group)
         for flow_ios in loads
         for group in flow_ios.slow(host.thresholds_us[flow_ios.flow.device])
         for _ in range(group.size)
     ]
-    return sorted(found, key=lambda _: rng.random())[:ROWS]
+    return sorted(slow_ios, key=lambda _: rng.random())[:ROWS]
 
 
 def outlier(host: HostFacts, ios: FlowIos, group: IoGroup, began_us: int, **facts: Any) -> Outlier:
@@ -553,7 +555,7 @@ def outlier(host: HostFacts, ios: FlowIos, group: IoGroup, began_us: int, **fact
 
 def drawn_outliers(rng: Random, host: HostFacts, loads: Iterable[FlowIos], end_us: int) -> tuple[Outlier, ...]:
     """Draw the outliers of a window that ends at `end_us`, in the order in which they began."""
-    outliers = [_drawn_outlier(rng, host, *one, end_us) for one in draw_slow(rng, host, loads)]
+    outliers = [_drawn_outlier(rng, host, *slow_io, end_us) for slow_io in draw_slow(rng, host, loads)]
     return tuple(sorted(outliers, key=lambda row: row.mono_us))
 
 

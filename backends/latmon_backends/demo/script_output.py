@@ -149,8 +149,8 @@ class ScriptOutput:
         """Count the I/Os as sequential and flagged; a flush lies nowhere."""
         op = ios.flow.op
         flagged = 1 << PATTERN.index("sync") - 1 if op in self._numbers.sync else 0
-        some = round(ios.count * self._numbers.sequential.get(ios.flow, 0.0))
-        for code, n in ((flagged | 1, some), (flagged, ios.count - some)) if op != "flush" else ():
+        sequential = round(ios.count * self._numbers.sequential.get(ios.flow, 0.0))
+        for code, n in ((flagged | 1, sequential), (flagged, ios.count - sequential)) if op != "flush" else ():
             if n:
                 self.add("pattern", n, dev=dev, op=OPS.index(op), pattern=code)
 
@@ -341,11 +341,13 @@ class ScriptOutput:
                         self._maps[spec.name][key] = self._maps[spec.name].get(key, 0) + n
 
     def wakeups(self, wakeups: Iterable[Wakeups]) -> None:
-        for one in (wakeup for wakeup in wakeups if "wakeup" in self._specs and self._times(wakeup.thread.comm)):
-            number = one.thread.pid
-            self._thread(one.thread)
-            self._add_all("wakeup", one.delay, thread=number)
-            for role, table in (("wakeup_instead", one.instead), ("wakeup_ran", one.ran_us)):
+        for thread_wakeups in (
+            wakeup for wakeup in wakeups if "wakeup" in self._specs and self._times(wakeup.thread.comm)
+        ):
+            number = thread_wakeups.thread.pid
+            self._thread(thread_wakeups.thread)
+            self._add_all("wakeup", thread_wakeups.delay, thread=number)
+            for role, table in (("wakeup_instead", thread_wakeups.instead), ("wakeup_ran", thread_wakeups.ran_us)):
                 for name, n in table.items():
                     other = self._numbers.threads[name]
                     self._thread(other)
@@ -389,7 +391,7 @@ def _tables(manifest: Manifest, ios: FlowIos) -> IoTables:
     times = {stage: ios.sum_of(part) for stage, part in parts.items()}
     totals = ios.below if parts and "queue" not in parts else ios.totals
     times["total"] = totals
-    found: list[tuple[MapSpec, Counts]] = []
+    tables: list[tuple[MapSpec, Counts]] = []
     by_size = _by_size(ios) if manifest.group == SIZES else {}
     whole = any(spec.role == "histogram" and spec.stages == ("total",) for spec in manifest.maps)
     ends = [bucket(us) for us in totals]
@@ -409,8 +411,8 @@ def _tables(manifest: Manifest, ios: FlowIos) -> IoTables:
             counts = {0: value} if not untimed and (value := _value(spec, ios, times, stage)) else {}
         if counts:
             shifted = _packed(spec, {"op": op})
-            found.append((spec, {shifted | key: n for key, n in counts.items()}))
-    return IoTables(tuple(found), tuple(zip(sizes, totals, strict=False)), max(totals, default=0))
+            tables.append((spec, {shifted | key: n for key, n in counts.items()}))
+    return IoTables(tuple(tables), tuple(zip(sizes, totals, strict=False)), max(totals, default=0))
 
 
 def _by_size(ios: FlowIos) -> dict[str, dict[tuple[int, int], int]]:
@@ -420,11 +422,15 @@ def _by_size(ios: FlowIos) -> dict[str, dict[tuple[int, int], int]]:
     for n, us in zip(ios.column("size"), ios.totals, strict=True):
         seen, before = seen + n, large
         large = seen * ios.large // ios.count
-        for some, size in ((n - large + before, ios.bytes_each), (large - before, ios.bytes_large)):
-            if some and size:
+        for n_of_size, size in ((n - large + before, ios.bytes_each), (large - before, ios.bytes_large)):
+            if n_of_size and size:
                 exponent = min(max((size - 1).bit_length(), 12), _LARGEST + 1)
                 at = {"size_latency": bucket(us) & ~1, "size_sum": 0, "size_bytes": 0}
-                for role, value in (("size_latency", some), ("size_sum", some * us), ("size_bytes", some * size)):
+                for role, value in (
+                    ("size_latency", n_of_size),
+                    ("size_sum", n_of_size * us),
+                    ("size_bytes", n_of_size * size),
+                ):
                     key = exponent, at[role]
                     by_sizes[role][key] = by_sizes[role].get(key, 0) + value
     return by_sizes
@@ -480,7 +486,9 @@ def parts_of(manifest: Manifest) -> dict[str, tuple[str, ...]]:
 def stage_times(manifest: Manifest, stages_us: Mapping[str, int], unaccounted_us: int) -> dict[str, int]:
     """Return one I/O's times by the stages that a script measures, without those that it didn't pass."""
     times = {**stages_us, UNACCOUNTED: unaccounted_us}
-    parts = {stage: [times[one] for one in of if one in times] for stage, of in parts_of(manifest).items()}
+    parts = {
+        stage: [times[part_name] for part_name in of if part_name in times] for stage, of in parts_of(manifest).items()
+    }
     return {stage: sum(part) for stage, part in parts.items() if part}
 
 

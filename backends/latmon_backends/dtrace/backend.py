@@ -166,8 +166,8 @@ class DtraceAlwaysOn(AlwaysOn):
 
     def _take(self, event: Event) -> ProbeWindow | None:
         words = event.text.split() if isinstance(event, Printed) else []
-        if words[:1] == ["tick"] and (found := stamped(words)) is not None:
-            self._here.clock.add_tick(found[1], counters.monotonic_us())
+        if words[:1] == ["tick"] and (stamp := stamped(words)) is not None:
+            self._here.clock.add_tick(stamp[1], counters.monotonic_us())
         window = super()._take(event)
         return None if window is None else self._counted(window)
 
@@ -292,9 +292,9 @@ class DtraceBackend(ProbeBackend):
         await self._until(looking)
 
     def _why(self, refusals: Mapping[str, str]) -> str:
-        lesser = [f"{self._probe_name}, because {one} is refused: {why}" for one, why in refusals.items()]
+        lesser = [f"{self._probe_name}, because {script} is refused: {why}" for script, why in refusals.items()]
         coarse = "" if self._tool.has_llquantize else COARSE
-        return "; ".join(one for one in (self._reason, *lesser[:1], coarse) if one)
+        return "; ".join(reason for reason in (self._reason, *lesser[:1], coarse) if reason)
 
     @property
     def _probe_name(self) -> str:
@@ -493,11 +493,11 @@ class DtracePrograms(Programs[DtraceProgram]):
             self._refused[named] = str(refusal)
             return
         # A compiler's message need not name a script: those that don't run alone are left out.
-        for one in chosen:
+        for left_out in chosen:
             try:
-                probe = await self._launch(launcher, DtraceProgram((self._script(one),)))
+                probe = await self._launch(launcher, DtraceProgram((self._script(left_out),)))
             except RefusedError as alone:
-                self._refused[one.name] = str(alone)
+                self._refused[left_out.name] = str(alone)
             else:
                 await probe.stop()
         if not self._refused.keys() & {manifest.name for manifest in chosen}:

@@ -154,7 +154,10 @@ def is_listed(hook: str, listed: str) -> bool:
         module, function, *_ = [*words[2:-1], "", ""]
         found = (words[1], module, function, words[-1])
         other = (words[1], "", module, words[-1])
-        if any(all(p.fullmatch(at) for p, at in zip(patterns, one, strict=True)) for one in (found, other)):
+        if any(
+            all(p.fullmatch(at) for p, at in zip(patterns, names_of_hook, strict=True))
+            for names_of_hook in (found, other)
+        ):
             return True
     return False
 
@@ -273,12 +276,12 @@ def reason(complaints: Sequence[str], status: int) -> str:
     """Return why dtrace ended, from the end of its stderr: one sentence without a full stop or the program's text."""
     printed = "\n".join(complaints)
     found = [message for message in messages(printed) if isinstance(message, Refused | Other)]
-    for one in found:
-        if isinstance(one, Refused):
-            return one.reason.strip(" .")
+    for complaint in found:
+        if isinstance(complaint, Refused):
+            return complaint.reason.strip(" .")
     if _END_OF_PROGRAM.search(printed):  # the program is longer than what is kept of stderr
         return _sentence(_after_the_program(printed)).strip(" .")
-    others = [one.text for one in found if isinstance(one, Other)]
+    others = [complaint.text for complaint in found if isinstance(complaint, Other)]
     return others[-1].strip(" .") if others else f"dtrace ended with status {status}"
 
 

@@ -204,14 +204,14 @@ class FleetBackend:
             elif host.is_shown and host.label in self._shown:
                 host_frames = [without_counts(self._latest[host.label])]
             elif not host.is_shown and host.label in self._shown:
-                gone += [named(host.label, one) for one in self._shown.pop(host.label)]
+                gone += [named(host.label, device) for device in self._shown.pop(host.label)]
             if host.is_shown:
                 parts += host_frames
         wall = time.time() - (time.monotonic_ns() // 1000 - end_us) / 1e6
         parts = [_selected(host_frame, self._globs) for host_frame in parts] if self._globs else parts
         frame, refused = merged_frame(parts, seq=self._seq, wall=wall, mono_us=end_us, dt_us=end_us - begin_us)
         for label in refused:  # the next frame has all its devices
-            gone += [named(label, one) for one in self._shown.pop(label, ())]
+            gone += [named(label, device) for device in self._shown.pop(label, ())]
         self._seq += 1
         health = replace(frame.health, notice=self._notice(refused, frame.health.notice))
         return replace(frame, removed=(*frame.removed, *gone), health=health, late=frame.late or late)
@@ -230,8 +230,8 @@ class FleetBackend:
         elif self._end_us - self._turn_us >= _TURN_US:
             self._news.popleft()
             self._turn_us = self._end_us
-        found = (*filter(None, [theirs]), *(text for host in self._hosts for text in host.news()))
-        self._news += [text for text in found if text not in self._news]
+        notices = (*filter(None, [theirs]), *(text for host in self._hosts for text in host.news()))
+        self._news += [text for text in notices if text not in self._news]
         first, *waiting = self._news or [""]
         texts = (first, *list(states)[:_MOST_STATES], *more, *waiting)
         return clean("; ".join(filter(None, texts)), MAX_TEXT)

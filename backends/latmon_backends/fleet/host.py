@@ -256,15 +256,15 @@ class ShellTree:
         self._gauges.clear()
         sysfs = self._root / "sys"
         staying = {entry.split("/")[1] for entry in self._fresh if re.match("[fd] block/", entry)}
-        for one in (*sysfs.glob("*"), *sysfs.glob("block/*"), *sysfs.glob("block/*/*")):
-            is_kept = one == sysfs / "block" or (one.parent == sysfs / "block" and one.name in staying)
-            if one.is_symlink() or (one.exists() and not one.is_dir()):
-                one.unlink()
-            elif one.exists() and not is_kept:
-                shutil.rmtree(one)
+        for file in (*sysfs.glob("*"), *sysfs.glob("block/*"), *sysfs.glob("block/*/*")):
+            is_kept = file == sysfs / "block" or (file.parent == sysfs / "block" and file.name in staying)
+            if file.is_symlink() or (file.exists() and not file.is_dir()):
+                file.unlink()
+            elif file.exists() and not is_kept:
+                shutil.rmtree(file)
         for place in (sysfs / "block", sysfs / "class/block", sysfs / "devices", self._root / "proc"):
             place.mkdir(parents=True, exist_ok=True)
-        order = sorted(self._fresh.items(), key=lambda one: "dlfn".index(one[0][0]))
+        order = sorted(self._fresh.items(), key=lambda path_and_kind: "dlfn".index(path_and_kind[0][0]))
         for entry, value in order:
             word, _, path = entry.partition(" ")
             try:
@@ -528,7 +528,7 @@ class Host:
             facts = await hello(connection)
             self.has_answered = True
             self._connection = connection
-            ways = [one for one in WAYS if one != "bpftrace" or self._probes is not None]
+            ways = [way for way in WAYS if way != "bpftrace" or self._probes is not None]
             way = next((way for way in ways if facts.get(way) and way not in self._useless), "")
             try:
                 if way == "latmon":

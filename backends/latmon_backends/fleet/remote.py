@@ -334,7 +334,7 @@ def _short(host: str) -> str:
 
 def _words(host: str, client: Sequence[str]) -> list[str]:
     """Return the command line of ssh; `client`: its first words."""
-    return [*client, "-T", *(word for one in _OPTIONS for word in ("-o", one)), "--", host, _SHELL]
+    return [*client, "-T", *(word for option in _OPTIONS for word in ("-o", option)), "--", host, _SHELL]
 
 
 async def start_there(host: str, client: Sequence[str], words: Sequence[str]) -> Child:

@@ -239,7 +239,7 @@ def serial(path: Path) -> str | None:
     if link(path / "device/subsystem") == "virtio" and in_driver(path / "inflight"):
         return None
     places = ("serial", "device/serial", "wwid", "device/wwid")
-    return next((found for place in places if (found := attribute(path / place))), "")
+    return next((number for place in places if (number := attribute(path / place))), "")
 
 
 _SCSI_HOST = re.compile(r"host\d+")
@@ -668,10 +668,10 @@ class BlockDevices:
     def _know_names(self, known: set[str]) -> None:
         new = known - self._whole.keys()
         if self._has_sysfs:
-            found = {name: whole_disk(self.sys, name) for name in new}
+            disks = {name: whole_disk(self.sys, name) for name in new}
         else:
-            found = {name: disk_by_name(name, known) for name in new}
-        self._whole = {name: disk for name, disk in self._whole.items() if name in known} | found
+            disks = {name: disk_by_name(name, known) for name in new}
+        self._whole = {name: disk for name, disk in self._whole.items() if name in known} | disks
 
     def _is_there(self, name: str, line: Counters) -> bool:
         """Return False for a loop without a file, a zram or nbd without a size; a disk that lost its size is there."""
@@ -768,10 +768,10 @@ class BlockDevices:
         """Return the serial number, read once per device; at the next refresh again where reading would wait."""
         key = name, self.generation(name)
         if key not in self._serials:
-            found = serial(self._directory(name))
-            if found is None:
+            own_serial = serial(self._directory(name))
+            if own_serial is None:
                 return ""
-            self._serials[key] = found
+            self._serials[key] = own_serial
         return self._serials[key]
 
     def _identify(self, name: str, at: DeviceNumber, disks: tuple[str, ...]) -> Device:
@@ -909,10 +909,10 @@ def _json(output: bytes) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _values(found: Mapping[str, Any], named: Mapping[str, str]) -> Iterator[DeviceReport]:
+def _values(fields: Mapping[str, Any], named: Mapping[str, str]) -> Iterator[DeviceReport]:
     """Yield the whole numbers of nvme-cli's JSON by the names of their reports."""
     for key, name in named.items():
-        value = found.get(key)
+        value = fields.get(key)
         if type(value) is int and 0 <= value < 1 << 63:
             yield DeviceReport(name, value, "nvme")
 

@@ -188,14 +188,14 @@ class CgroupNames:
     def _look(self, number: int) -> None:
         begun, self._walking = self._walking, self._walking or self._run(lambda: numbers(self._proc))
         try:
-            found = self._walking.result(timeout=_PATIENCE_S if begun is None else 0)
+            paths = self._walking.result(timeout=_PATIENCE_S if begun is None else 0)
         except TimeoutError:
             return
         self._walking = None
         if len(self._known) > MAX_CGROUPS:
             self._known.clear()
             self._lost.clear()
-        self._known |= found
+        self._known |= paths
         low = number & 0xFFFF_FFFF  # before 5.5 the upper half is a generation
         if number not in self._known and low in self._known:
             self._known[number] = self._known[low]
@@ -343,18 +343,18 @@ class CgroupIos:
         return {cgroup.name: self._read(cgroup, devices) for cgroup in self._found}
 
     def _read(self, cgroup: LimitedCgroup, devices: Mapping[str, str]) -> CountedCgroup:
-        found: dict[Flow, tuple[int, int]] = {}
+        counts_of_flow: dict[Flow, tuple[int, int]] = {}
         counters = _version_2(cgroup.path)[1] if cgroup.version == 2 else _version_1_counts(cgroup.path)  # noqa: PLR2004
         for number, values in counters.items():
             for op in _COUNTED.values() if number in devices else ():
                 ios, size = values.get(f"{op} ios", 0), values.get(f"{op} bytes", 0)
                 if ios or size:
-                    found[Flow(devices[number], op)] = ios, size
-        container = self._containers.name(cgroup.name) if found else ""
+                    counts_of_flow[Flow(devices[number], op)] = ios, size
+        container = self._containers.name(cgroup.name) if counts_of_flow else ""
         above = (
             LimitedCgroup(cgroup.root, cgroup.path.parent, cgroup.version).name if cgroup.path != cgroup.root else ""
         )
-        return CountedCgroup(container, found, above if cgroup.version == 2 else "")  # noqa: PLR2004
+        return CountedCgroup(container, counts_of_flow, above if cgroup.version == 2 else "")  # noqa: PLR2004
 
 
 def counted(proc: Path) -> tuple[LimitedCgroup, ...] | None:
@@ -393,9 +393,9 @@ def ios_between(before: CgroupCounters | None, after: CgroupCounters | None) -> 
 
 
 def _add(gains: dict[tuple[str, Flow], list[int]], key: tuple[str, Flow], ios: int, size: int) -> None:
-    had = gains.setdefault(key, [0, 0])
-    had[0] += ios
-    had[1] += size
+    gain = gains.setdefault(key, [0, 0])
+    gain[0] += ios
+    gain[1] += size
 
 
 class CountedProcess(NamedTuple):
@@ -536,12 +536,12 @@ class CgroupReader:
     def _read(self, cgroup: LimitedCgroup, mono_us: int, devices: Mapping[str, str]) -> Iterator[CgroupLimit]:
         limits, counted = _version_2(cgroup.path) if cgroup.version == 2 else _version_1(cgroup.path)  # noqa: PLR2004
         limits = {number: _limiting(values) for number, values in limits.items()}
-        found = [(number, op) for number in limits if number in devices for op in _OPS]
-        found = [(number, op) for number, op in found if {f"{op} ios", f"{op} bytes"} & limits[number].keys()]
+        limit_keys = [(number, op) for number in limits if number in devices for op in _OPS]
+        limit_keys = [(number, op) for number, op in limit_keys if {f"{op} ios", f"{op} bytes"} & limits[number].keys()]
         stalled_us = _stalled_us(cgroup.path)
-        ios = sum(_limited(counted.get(number, {}), op) for number, op in found)
+        ios = sum(_limited(counted.get(number, {}), op) for number, op in limit_keys)
         processes = self._look(cgroup.path, ios, mono_us)
-        for number, op in found:
+        for number, op in limit_keys:
             done = counted.get(number, {})
             yield CgroupLimit(
                 cgroup.name,
@@ -705,15 +705,15 @@ def _version_2(path: Path) -> tuple[_Values, _Values]:
 
 def _pairs(lines: str, names: Mapping[str, str]) -> _Values:
     """Return the numbers of lines such as `8:0 riops=100 wiops=max`, those with the same name added up."""
-    found: _Values = {}
+    counts_by_cgroup: _Values = {}
     for line in lines.splitlines():
         number, *pairs = line.split()
         for pair in pairs:
             name, _, value = pair.partition("=")
             if name in names and value.isdecimal():
-                values = found.setdefault(number, {})
+                values = counts_by_cgroup.setdefault(number, {})
                 values[names[name]] = values.get(names[name], 0) + _whole(value)
-    return found
+    return counts_by_cgroup
 
 
 def _version_1(path: Path) -> tuple[_Values, _Values]:

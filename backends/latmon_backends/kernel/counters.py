@@ -233,13 +233,13 @@ class CounterSampler:
         self._known = now
         return changed, removed
 
-    def _require_selected(self, every: Iterable[str], none: str) -> None:
+    def _require_selected(self, names: Iterable[str], none: str) -> None:
         """Raise UnavailableError where there is nothing to watch, as with a mistyped glob: it would record nothing."""
-        there = ", ".join(sorted(every))
-        if not there:
+        known_names = ", ".join(sorted(names))
+        if not known_names:
             raise UnavailableError(f"There is no disk to measure: {none}.")
         if not self.devices:
-            raise UnavailableError(f"No device matches --device {' '.join(self._globs)}; there are: {there}.")
+            raise UnavailableError(f"No device matches --device {' '.join(self._globs)}; there are: {known_names}.")
 
 
 class KernelSampler(CounterSampler):
@@ -608,8 +608,8 @@ class _File:
         )
         before, self.sums = self.sums, {}
         for name, total, weight in self.parse(data):
-            had = before.get(name, (0, 0)) if name in _SIZES else (0, 0)
-            self.sums[name] = had[0] + total, had[1] + (weight or began_ns // 1000)
+            before_values = before.get(name, (0, 0)) if name in _SIZES else (0, 0)
+            self.sums[name] = before_values[0] + total, before_values[1] + (weight or began_ns // 1000)
 
 
 _SIZES = frozenset((*_NAMES_OF_PAGES.values(), "arc"))
@@ -658,8 +658,8 @@ def _arcstats(data: bytes) -> _Parsed:
 def _snmp(data: bytes) -> _Parsed:
     rows = [line.split() for line in data.splitlines() if line.startswith(b"Tcp:")]
     values = dict(zip(*rows, strict=False)) if len(rows) == 2 else {}  # noqa: PLR2004 - names and numbers
-    if _is_number(found := values.get(b"RetransSegs", b"")):
-        yield "tcp_retransmits", int(found), 0
+    if _is_number(retransmissions := values.get(b"RetransSegs", b"")):
+        yield "tcp_retransmits", int(retransmissions), 0
 
 
 def _nfs(data: bytes) -> _Parsed:
@@ -695,11 +695,11 @@ class HostContextReader:
 
     def sample(self) -> dict[str, Cumulative]:
         """Return the cumulative sums as of the last reading of each file."""
-        found: dict[str, Cumulative] = {}
+        cumulative_by_device: dict[str, Cumulative] = {}
         for file in self._files:
             file.read(self._now_ns, self._cpu_ns)
-            found |= file.sums
-        return found
+            cumulative_by_device |= file.sums
+        return cumulative_by_device
 
 
 def context_difference(before: Mapping[str, Cumulative], after: Mapping[str, Cumulative]) -> dict[str, ContextValue]:

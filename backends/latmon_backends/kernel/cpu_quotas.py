@@ -151,11 +151,11 @@ def _quota(path: Path, version: int) -> tuple[int, int] | None:
 
 
 def _counters(path: Path) -> _Counters | None:
-    found = {name: int(value) for name, value in _STAT.findall(content(path / "cpu.stat"))}
-    if b"nr_periods" not in found:
+    counters = {name: int(value) for name, value in _STAT.findall(content(path / "cpu.stat"))}
+    if b"nr_periods" not in counters:
         return None
-    throttled_us = found.get(b"throttled_usec", found.get(b"throttled_time", 0) // 1000)  # version 1 has ns
-    return _Counters(found[b"nr_periods"], found.get(b"nr_throttled", 0), throttled_us)
+    throttled_us = counters.get(b"throttled_usec", counters.get(b"throttled_time", 0) // 1000)  # version 1 has ns
+    return _Counters(counters[b"nr_periods"], counters.get(b"nr_throttled", 0), throttled_us)
 
 
 def _ios(proc: Path, path: Path, known: Iterable[_Process]) -> dict[_Process, int]:

@@ -263,9 +263,11 @@ def between(before: Spent, after: Spent, dt_us: int) -> Depths | None:
 
 
 def _gained(before: Mapping[int, int], after: Mapping[int, int], most: int) -> dict[int, int]:
-    found = {depth: gained for depth, ms in sorted(after.items()) if (gained := ms - before.get(depth, 0)) > 0}
-    idle_ms = min(found.pop(0, 0), most - sum(found.values()))
-    return {0: idle_ms, **found} if idle_ms > 0 else found
+    gained_by_depth = {
+        depth: gained for depth, ms in sorted(after.items()) if (gained := ms - before.get(depth, 0)) > 0
+    }
+    idle_ms = min(gained_by_depth.pop(0, 0), most - sum(gained_by_depth.values()))
+    return {0: idle_ms, **gained_by_depth} if idle_ms > 0 else gained_by_depth
 
 
 SHORTEST_S, LONGEST_S = 0.010, 4.0

@@ -133,11 +133,11 @@ class Interrupts:
 
         Exclusion does not work: a function may have no handler, and a handler no function.
         """
-        there = self._vectors.functions.get(handler.irq, ())
-        if len(there) == 1 and not self._others(handler):
-            return there[0]
-        mine = [other for other in there if _begins(handler.name, self._words_of(other)[0])]
-        mine = mine or [other for other in there if _begins(handler.name, self._words_of(other)[1])]
+        functions = self._vectors.functions.get(handler.irq, ())
+        if len(functions) == 1 and not self._others(handler):
+            return functions[0]
+        mine = [other for other in functions if _begins(handler.name, self._words_of(other)[0])]
+        mine = mine or [other for other in functions if _begins(handler.name, self._words_of(other)[1])]
         return mine[0] if len(mine) == 1 else ""
 
     def _words_of(self, address: str) -> tuple[Words, Words]:
@@ -170,14 +170,14 @@ def affinity(proc: Path, irq: int) -> Affinity:
 
 def functions(sys: Path) -> dict[int, tuple[str, ...]]:
     """Return irq -> addresses of PCI functions, from their MSIs, else from their line."""
-    found: defaultdict[int, list[str]] = defaultdict(list)
+    names_by_irq: defaultdict[int, list[str]] = defaultdict(list)
     root = sys / "bus/pci/devices"
     for address in names(root):
         irqs = [int(name) for name in names(root / address / "msi_irqs") if name.isdecimal()]
         for irq in irqs or [number(root / address / "irq") or 0]:
             if irq > 0:
-                found[irq].append(address)
-    return {irq: tuple(addresses) for irq, addresses in found.items()}
+                names_by_irq[irq].append(address)
+    return {irq: tuple(addresses) for irq, addresses in names_by_irq.items()}
 
 
 def _words(function: Path) -> tuple[Words, Words]:
@@ -204,9 +204,11 @@ def _first(handlers: tuple[str, ...]) -> tuple[str, ...]:
 
 def _behind(devices: Iterable[Device]) -> dict[str, list[str]]:
     """Return PCI address, or name of another controller -> block devices, by the last or first word of its text."""
-    found: defaultdict[str, list[str]] = defaultdict(list)
+    names_by_address: defaultdict[str, list[str]] = defaultdict(list)
     for device in devices:
         if device.controller:
             words = device.controller.split()
-            found[words[-1] if _ADDRESS.fullmatch(words[-1]) else words[0]].append(device.name)
-    return {address: sorted(several, key=lambda name: (len(name), name)) for address, several in found.items()}
+            names_by_address[words[-1] if _ADDRESS.fullmatch(words[-1]) else words[0]].append(device.name)
+    return {
+        address: sorted(several, key=lambda name: (len(name), name)) for address, several in names_by_address.items()
+    }

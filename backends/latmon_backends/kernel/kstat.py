@@ -56,16 +56,16 @@ class Kstats:
 
 def parse_pairs(raw: bytes) -> Kstats:
     """Parse output of `kstat -p`. Everything after MAX_BYTES counts as one line that was not understood."""
-    found = _Found()
-    for line in _lines(raw, found):
+    parsed = _Found()
+    for line in _lines(raw, parsed):
         where, tab, value = line.partition(b"\t")
         module, _, remainder = where.partition(b":")
         instance, _, remainder = remainder.partition(b":")
         name, colon, statistic = remainder.rpartition(b":")
         id_ = _id(module, instance, name)
-        if not (tab and colon and statistic) or id_ is None or not found.add(id_, statistic, value):
-            found.undecoded += 1
-    return found.reported
+        if not (tab and colon and statistic) or id_ is None or not parsed.add(id_, statistic, value):
+            parsed.undecoded += 1
+    return parsed.reported
 
 
 def whole(text: str | None) -> int | None:
@@ -93,20 +93,20 @@ class _Found:
         """Add a statistic; return False where its name is invalid, or there is no room."""
         if not statistic or len(statistic) > _MAX_NAME or (id_ not in self.values and len(self.values) >= MAX_KSTATS):
             return False
-        had, name = self.values.setdefault(id_, {}), clean(statistic, _MAX_NAME)
-        if name not in had and len(had) >= MAX_STATISTICS:
+        statistics, name = self.values.setdefault(id_, {}), clean(statistic, _MAX_NAME)
+        if name not in statistics and len(statistics) >= MAX_STATISTICS:
             return False
-        had[name] = clean(value.strip(b" \t\r"), _MAX_VALUE)
+        statistics[name] = clean(value.strip(b" \t\r"), _MAX_VALUE)
         return True
 
 
-def _lines(raw: bytes, found: _Found) -> Iterator[bytes]:
+def _lines(raw: bytes, parsed: _Found) -> Iterator[bytes]:
     """Yield the lines that are not empty; one that is too long is not understood."""
-    found.undecoded += len(raw) > MAX_BYTES
+    parsed.undecoded += len(raw) > MAX_BYTES
     for line in raw[:MAX_BYTES].split(b"\n"):
         stripped = line.rstrip(b"\r")
         if len(stripped) > MAX_LINE:
-            found.undecoded += 1
+            parsed.undecoded += 1
         elif stripped.strip():
             yield stripped
 
@@ -221,9 +221,9 @@ class KstatSampler(CounterSampler):
 
     def _read(self, mono_us: int, wall: float) -> Sample:
         reported = parse_pairs(self._run(_DISKS))
-        found, broken = _disks(reported)
-        changed, removed = self._recognise(frozenset(found))
-        disks = {id_.name: io for id_, io in found.items() if id_.name in self._known}
+        ios_by_id, broken = _disks(reported)
+        changed, removed = self._recognise(frozenset(ios_by_id))
+        disks = {id_.name: io for id_, io in ios_by_id.items() if id_.name in self._known}
         counters = {name: self._counters(name, io) for name, io in disks.items()}
         self._counts = {name: counts for name, counts in self._counts.items() if name in disks}
         self._before = disks
@@ -263,14 +263,14 @@ class KstatSampler(CounterSampler):
 
 def _disks(reported: Kstats) -> tuple[dict[Id, _Io], int]:
     """Return the disks with complete kstats, each name once, and the number of incomplete ones."""
-    found: dict[Id, _Io] = {}
+    ios_by_id: dict[Id, _Io] = {}
     names: set[str] = set()
     for id_, values in reported.values.items():
         io = _io(values)
         if io is not None and id_.name not in names:
-            found[id_] = io
+            ios_by_id[id_] = io
             names.add(id_.name)
-    return found, len(reported.values) - len(found)
+    return ios_by_id, len(reported.values) - len(ios_by_id)
 
 
 def _io(values: Mapping[str, str]) -> _Io | None:

@@ -243,8 +243,8 @@ def _limits_of(root: Path, path: Path, version: int) -> Iterator[tuple[MemoryLim
         if limit is not None and hits and limit < _UNLIMITED:
             yield MemoryLimit(cgroup, KINDS[0], limit), hits
         return
-    found = _EVENT.findall(content(path / "memory.events.local") or content(path / "memory.events"))
-    for kind, count in found:
+    events = _EVENT.findall(content(path / "memory.events.local") or content(path / "memory.events"))
+    for kind, count in events:
         name = kind.decode()
         limit = _number(path / f"memory.{name}") if int(count) else None
         if limit is not None:

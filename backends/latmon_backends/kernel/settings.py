@@ -135,14 +135,14 @@ async def bounded(
     patience_s: float = PATIENCE_S,
 ) -> Settings:
     """Return the reported sections and those that a thread could read within `patience_s`."""
-    found: Sections = {name: dict(section) for name, section in reported.items()}
+    sections: Sections = {name: dict(section) for name, section in reported.items()}
     thread = SideThread("settings")
-    reading = asyncio.get_running_loop().run_in_executor(thread, read_all, options, tuple(devices), found)
+    reading = asyncio.get_running_loop().run_in_executor(thread, read_all, options, tuple(devices), sections)
     thread.shutdown()
     await asyncio.wait({reading}, timeout=patience_s)
     if reading.done():
         reading.result()
-    return capped({name: dict(section) for name, section in tuple(found.items()) if section})
+    return capped({name: dict(section) for name, section in tuple(sections.items()) if section})
 
 
 def read_all(options: Options, devices: tuple[Device, ...], into: Sections) -> None:
@@ -232,17 +232,17 @@ def preemption(config: bytes, version: str, sys: Path) -> str:
         return "dynamic"
     if "PREEMPT_RT" in version:
         return "rt"
-    found = (how for option, how in _PREEMPTION.items() if b"CONFIG_%s=y\n" % option in config)
-    return next(found, "none" if b"CONFIG_PREEMPT_NONE=y" in config else "")
+    words = (how for option, how in _PREEMPTION.items() if b"CONFIG_%s=y\n" % option in config)
+    return next(words, "none" if b"CONFIG_PREEMPT_NONE=y" in config else "")
 
 
 def module(name: str, sys: Path) -> dict[str, str]:
     """Return a module's version, source checksum and current parameters; empty where it isn't loaded."""
     directory = sys / "module" / name
-    found = {file: block_devices.attribute(directory / file)[:MAX_VALUE] for file in ("version", "srcversion")}
+    attributes = {file: block_devices.attribute(directory / file)[:MAX_VALUE] for file in ("version", "srcversion")}
     for parameter in block_devices.names(directory / "parameters")[:_MAX_PARAMETERS]:
-        found[parameter[:MAX_VALUE]] = block_devices.attribute(directory / "parameters" / parameter)[:MAX_VALUE]
-    return {name: value for name, value in found.items() if value}
+        attributes[parameter[:MAX_VALUE]] = block_devices.attribute(directory / "parameters" / parameter)[:MAX_VALUE]
+    return {name: value for name, value in attributes.items() if value}
 
 
 def queue(name: str, sys: Path) -> Iterator[tuple[str, str]]:
@@ -310,7 +310,7 @@ def solaris(devices: Iterable[Device], into: Sections, root: Path = Path("/"), r
     """Add all settings, the quickest source first, because a source that hangs leaves those before it."""
     run = run or run_trusted
     disks = {device.name for device in devices}
-    for found in (
+    for settings in (
         _etc_system(root),
         _driver_confs(root),
         _cache_limits(run),
@@ -318,7 +318,7 @@ def solaris(devices: Iterable[Device], into: Sections, root: Path = Path("/"), r
         _kernel_variables(run),
     ):
         for section, name, value in islice(
-            (setting for setting in found if not _IDENTIFIES.search(setting[1])), _MAX_SETTINGS
+            (setting for setting in settings if not _IDENTIFIES.search(setting[1])), _MAX_SETTINGS
         ):
             into.setdefault(section, {})[clean(name, MAX_VALUE)] = clean(value, MAX_VALUE)
 
@@ -492,8 +492,8 @@ def _network_card(name: str, sys: Path, asked: Callable[[str], DriverInfo | None
     # An interface of this name may be another one: in a container, or in another network namespace.
     if info is None or info.bus not in path.parts:
         info = DriverInfo(block_devices.attribute(sys / "module" / driver.replace("-", "_") / "version"), "", "")
-    found = {"driver": driver, "version": info.version, "firmware": info.firmware, "device": clean(path.name)}
-    return {key: value for key, value in found.items() if value and value != "N/A"}
+    attributes = {"driver": driver, "version": info.version, "firmware": info.firmware, "device": clean(path.name)}
+    return {key: value for key, value in attributes.items() if value and value != "N/A"}
 
 
 def _cards_below(interface: str, sys: Path, depth: int) -> Iterator[str]:

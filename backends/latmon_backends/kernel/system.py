@@ -80,8 +80,10 @@ class PsutilSampler(CounterSampler):
     def sample(self) -> Sample:
         """Return a sample of this moment. UnavailableError when psutil fails."""
         mono_us, wall = self._clock.mono_us(), self._clock.wall()
-        every = {Device(clean(name), 0, 0, kind="other"): io for name, io in self._counts().items()}
-        counters = {device.name: _counters(device.name, io) for device, io in every.items() if self.selects(device)}
+        io_by_device = {Device(clean(name), 0, 0, kind="other"): io for name, io in self._counts().items()}
+        counters = {
+            device.name: _counters(device.name, io) for device, io in io_by_device.items() if self.selects(device)
+        }
         # psutil has no dev_t: devices are numbered in the order of their appearance.
         known = (self._known.get(name) or Device(name, 0, at, kind="other") for at, name in enumerate(counters))
         changed, removed = self._replace(known)

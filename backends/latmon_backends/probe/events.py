@@ -117,10 +117,10 @@ class WholeLines:
 
     def feed(self, data: bytes) -> list[bytes | None]:
         """Return the lines that `data` completes, without newlines; None for each that was longer."""
-        whole, newline, remainder = data.rpartition(b"\n")
+        complete, newline, remainder = data.rpartition(b"\n")
         lines: list[bytes | None] = []
         if newline:
-            split = (bytes(self._rest) + whole).split(b"\n")
+            split = (bytes(self._rest) + complete).split(b"\n")
             lines = [line if len(line) <= self._most else None for line in split]
             if self._is_overlong:
                 lines[0] = None

@@ -362,13 +362,13 @@ class ProgramTotals:
 
 def totals(pid: int, proc: Path = Path("/proc")) -> ProgramTotals:
     """Return the sums, each program once: several processes and files may have it open."""
-    found: dict[str, dict[str, str]] = {}
+    totals: dict[str, dict[str, str]] = {}
     for descendant in (pid, *descendants(pid, proc)):
         for info in _fdinfo(descendant, proc):
             fields = dict(line.split(":\t", 1) for line in info.splitlines() if ":\t" in line)
             if "prog_id" in fields and "prog_type" in fields:
-                found[fields["prog_id"]] = fields
-    values = tuple(found.values())
+                totals[fields["prog_id"]] = fields
+    values = tuple(totals.values())
     return ProgramTotals(_sum(values, "run_time_ns"), _sum(values, "run_cnt"), _sum(values, "recursion_misses"))
 
 
@@ -439,12 +439,12 @@ def trace_devices(pid: int, traced: Mapping[int, int], proc: Path = Path("/proc"
     try:
         with contextlib.ExitStack() as opened:
             maps = [opened.enter_context(_opened(number)) for number in _integer_maps(pid, proc)]
-            filters = [one for one in maps if _map_name(one) == f"AT_{TRACED}"]
+            filters = [map_id for map_id in maps if _map_name(map_id) == f"AT_{TRACED}"]
             now_ns = host.boottime_ns() if any(traced.values()) else 0
-            for one, (device, on) in itertools.product(filters, traced.items()):
+            for map_id, (device, on) in itertools.product(filters, traced.items()):
                 entry = on if device == SAMPLE else now_ns if on else 0
                 key, value = (ctypes.c_uint64(number) for number in (device, entry))
-                attributes = struct.pack("=IIQQQ", one, 0, ctypes.addressof(key), ctypes.addressof(value), 0)
+                attributes = struct.pack("=IIQQQ", map_id, 0, ctypes.addressof(key), ctypes.addressof(value), 0)
                 _bpf(_UPDATE, attributes)
     except OSError:  # no privilege, or the process has ended
         return False

@@ -43,8 +43,8 @@ _LETTERS = ("preflush", "fua", "readahead", "sync", "meta")
 
 def positions(bits: Mapping[str, int]) -> Mapping[str, int]:
     """Return word -> bit, from an enum's names and values; the usual bits where the enum has none of them."""
-    found = {word: bits[name] for word, name in WORDS.items() if 0 <= bits.get(name, -1) <= _HIGHEST}
-    return found or USUAL
+    positions = {word: bits[name] for word, name in WORDS.items() if 0 <= bits.get(name, -1) <= _HIGHEST}
+    return positions or USUAL
 
 
 def of_bits(flags: int, at: Mapping[str, int]) -> tuple[str, ...]:
@@ -506,9 +506,9 @@ class Outliers:
             elif reported.always is None and self._of_stages(reported.on_demand):
                 traced[kind].append(reported)
         out: set[int] = set()
-        for kind, those in alone.items():
-            able = _above_all(traced.get(kind, ()), those)
-            for reported, instead in zip(those, able, strict=False):
+        for kind, records in alone.items():
+            able = _above_all(traced.get(kind, ()), records)
+            for reported, instead in zip(records, able, strict=False):
                 instead.is_substitute = True
                 out.add(id(reported))
         return [reported for reported in ready if id(reported) not in out]
@@ -524,19 +524,19 @@ class Outliers:
         on_demand = reported.on_demand if reported.always is None and not reported.is_substitute else None
         if self._of_stages(on_demand) and not self._counts(on_demand):
             return None
-        made = outlier(reported, late, self._names, now)
-        if made is not None and self._of_stages(on_demand) and not self._alone(made.device):
+        outlier_record = outlier(reported, late, self._names, now)
+        if outlier_record is not None and self._of_stages(on_demand) and not self._alone(outlier_record.device):
             return None
-        if made is None:
+        if outlier_record is None:
             self._undecoded += self._names.device(reported.get("dev") or 0) is not None
-        elif reported.on_demand is None and not self._times(made.device, made.op):
+        elif reported.on_demand is None and not self._times(outlier_record.device, outlier_record.op):
             return None
-        return made
+        return outlier_record
 
 
-def _above_all(traced: Iterable[RequestRecords], those: Sequence[RequestRecords]) -> list[RequestRecords]:
+def _above_all(traced: Iterable[RequestRecords], records: Sequence[RequestRecords]) -> list[RequestRecords]:
     """Return the traced requests that are as slow as every one of `those`: the tracer's threshold is lower."""
-    least_total, least_issued = (min(each) for each in zip(*map(_both, those), strict=True))
+    least_total, least_issued = (min(each) for each in zip(*map(_both, records), strict=True))
     return [reported for reported in traced if (both := _both(reported))[0] >= least_total and both[1] >= least_issued]
 
 

@@ -321,9 +321,11 @@ class OnDemand:
 
     async def _filter(self, probe: RunningProbe, target: Target, before: Target | None = None) -> bool:
         """Write what changed into the filter of a program; return False where that isn't possible here."""
-        had = dict.fromkeys(before.numbers or (ALL_DEVICES,), False) if before else {}
+        switches = dict.fromkeys(before.numbers or (ALL_DEVICES,), False) if before else {}
         wanted = dict.fromkeys(target.numbers or (ALL_DEVICES,), True)
-        changes = {number: on for number, on in (had | wanted).items() if not (number in had and number in wanted)}
+        changes = {
+            number: on for number, on in (switches | wanted).items() if not (number in switches and number in wanted)
+        }
         return await self._launcher.trace_devices(probe.pid, changes)
 
     async def _replace(self, run: TracerRun, want: Want, why: str, sample: TracerSample | None = None) -> None:
@@ -477,12 +479,12 @@ class OnDemand:
 
     async def _measure(self, run: TracerRun) -> None:
         begun, read_ns = self._clock(), run.read_ns
-        (found,) = await demand.measure(self._launcher, [run.probe.pid])
-        percent = found.percent
+        (measured_load,) = await demand.measure(self._launcher, [run.probe.pid])
+        percent = measured_load.percent
         if percent is not None:
             percent += (run.read_ns - read_ns) / 1e7 / max(self._clock() - begun, demand.PHASE_S)
         run.percent, run.measured = percent, self._clock() + demand.EVERY_S
-        self._notices.add_skipped(run.skipped.since_last(found.skipped))
+        self._notices.add_skipped(run.skipped.since_last(measured_load.skipped))
         if percent is None or run.want.forced:
             return
         sample = replace(run.sample, files=run.sample.files and run.target.files)

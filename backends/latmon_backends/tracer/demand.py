@@ -195,9 +195,9 @@ class Suspicion:
         if self._seen % COMPARED_EVERY:
             return
         window_us = sum(earlier.dt_us for earlier in self._frames)
-        found = unlike(self._frames, window_us, self._devices, _COMPARED)
-        totals = [_totals(earlier) for earlier in self._frames] if found else []
-        for name, times in found.items():
+        tails = unlike(self._frames, window_us, self._devices, _COMPARED)
+        totals = [_totals(earlier) for earlier in self._frames] if tails else []
+        for name, times in tails.items():
             if max(frame_totals[name].max_bound or 0 for frame_totals in totals if name in frame_totals) >= WORTH_US:
                 yield _Sign(frame.mono_us, f"a tail {times:.0f} times as long as its peers'"), name
 
@@ -342,12 +342,12 @@ class Demand:
 
 def _reasons(suspects: Iterable[Suspect]) -> str:
     """Return why devices are suspicious; several reasons, such as a threshold of each, with their devices."""
-    found: defaultdict[str, list[str]] = defaultdict(list)
+    reasons: defaultdict[str, list[str]] = defaultdict(list)
     for suspect in suspects:
-        found[suspect.why].append(suspect.device)
-    if len(found) == 1:
-        return next(iter(found))
-    return "; ".join([f"{why} ({listed(names)})" for why, names in found.items()][:_REASONS])
+        reasons[suspect.why].append(suspect.device)
+    if len(reasons) == 1:
+        return next(iter(reasons))
+    return "; ".join([f"{why} ({listed(names)})" for why, names in reasons.items()][:_REASONS])
 
 
 FACTOR, COARSEST = 4, 256
@@ -372,10 +372,10 @@ def one_in(iops: float, before: int) -> int:
 
     It becomes finer where a quarter more than that would still fit: a rate at the edge doesn't change it each second.
     """
-    found = 1
-    while found < COARSEST and iops / found > TRACED_A_SECOND * (0.75 if found < before else 1.0):
-        found *= FACTOR
-    return found
+    divisor = 1
+    while divisor < COARSEST and iops / divisor > TRACED_A_SECOND * (0.75 if divisor < before else 1.0):
+        divisor *= FACTOR
+    return divisor
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,10 +151,10 @@ def _timed(facts: Facts, stage: str, name: str) -> Histogram:
 
 def _hosts(facts: Facts) -> dict[str, tuple[str, ...]]:
     """Return the devices of each host adapter, by name."""
-    found: dict[str, list[str]] = {}
+    disks_by_host: dict[str, list[str]] = {}
     for device in facts.devices.values():
-        found.setdefault(host_of(device), []).append(device.name)
-    return {host: tuple(sorted(names)) for host, names in found.items() if host}
+        disks_by_host.setdefault(host_of(device), []).append(device.name)
+    return {host: tuple(sorted(names)) for host, names in disks_by_host.items() if host}
 
 
 def _shared(

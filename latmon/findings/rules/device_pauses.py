@@ -58,13 +58,13 @@ def _finding(facts: Facts, group: PauseGroup, limits: Thresholds) -> Finding:
     period_us = pauses.period_us(limits["regular"])
     about = host.replace(HOST_SEPARATOR, ": ") if is_of_host else f"{pauses.device}: "
     often = f"{len(pauses.pauses)} times in {_rough(facts.span_us)}"
-    every = "" if period_us is None else f", about every {_rough(period_us)}"
+    period_text = "" if period_us is None else f", about every {_rough(period_us)}"
     cause = _cause(facts, group, limits)
     return Finding(
         ID,
         _severity(pauses, limits),
         "" if is_of_host else pauses.device,
-        f"{about}{_subject(group, is_of_host=is_of_host)} {_length_text(pauses, limits)}, {often}{every}; "
+        f"{about}{_subject(group, is_of_host=is_of_host)} {_length_text(pauses, limits)}, {often}{period_text}; "
         f"{_ios_text(pauses)} each time; half of all take less than {spelled(pauses.median_us)}: {cause}",
         tuple(_facts(facts, group, period_us)),
         Where("outliers", pauses.device, "", min(pauses.lengths_us)),

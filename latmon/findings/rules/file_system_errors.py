@@ -89,13 +89,13 @@ class _Errors(NamedTuple):
         per_s = events * 1e6 / max(self.span_us, 1)
         least = "" if self.is_counted(self.worst) else "at least "
         often = f", {least}{rate(per_s)}/s" if per_s >= 1 else ""
-        found = {
+        texts = {
             WRONG_CHECKSUM: "finds wrong checksums" if events > 1 else "finds a wrong checksum",
             CORRUPT_METADATA: "finds corrupt metadata",
             FAILED_IO: "reports failed I/Os" if events > 1 else "reports a failed I/O",
             CORRECTED: "corrects wrong data",
         }
-        return f"{self.finder} {found[self.worst]}{often}"
+        return f"{self.finder} {texts[self.worst]}{often}"
 
     def harm_text(self, name: str) -> str:
         """Return what follows for programs; `name`: the one that is hurt, empty: not known."""

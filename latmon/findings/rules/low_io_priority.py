@@ -113,8 +113,8 @@ def _is_found(facts: Facts, delayed: _Delayed, limits: Thresholds) -> bool:
     return are_long(facts, delayed.waits, limits)
 
 
-def _finding(facts: Facts, several: Sequence[_Delayed]) -> Finding:
-    worst = several[0]
+def _finding(facts: Facts, delayed_programs: Sequence[_Delayed]) -> Finding:
+    worst = delayed_programs[0]
     waits, program = worst.waits, worst.waits.program
     short = "I/O class idle" if worst.priority.io_class == IDLE_CLASS else f"best-effort {worst.priority.level}"
     name = within(program.name or "a program", _NAME_CELLS)
@@ -123,7 +123,7 @@ def _finding(facts: Facts, several: Sequence[_Delayed]) -> Finding:
         WARNING,
         waits.device,
         f"{waits.text}, because its I/O priority is {worst.words}: {waits.meanwhile}",
-        tuple(_facts(facts, several)),
+        tuple(_facts(facts, delayed_programs)),
         Where("outliers", waits.device),
         tuple(_steps(program.pids[0])),
         _REFUTED,
@@ -135,8 +135,8 @@ def _finding(facts: Facts, several: Sequence[_Delayed]) -> Finding:
     )
 
 
-def _facts(facts: Facts, several: Sequence[_Delayed]) -> Iterator[Fact]:
-    worst = several[0]
+def _facts(facts: Facts, delayed_programs: Sequence[_Delayed]) -> Iterator[Fact]:
+    worst = delayed_programs[0]
     waits = worst.waits
     yield Fact("process", waits.process, f"{waits.process} has the I/O priority {worst.words}")
     yield from wait_facts(waits)
@@ -149,7 +149,7 @@ def _facts(facts: Facts, several: Sequence[_Delayed]) -> Iterator[Fact]:
     if moved := facts[IO_PRIORITIES][worst.priority].io_bytes:
         text = f"{waits.process} moved {show_size(moved)} on all devices in the last minute"
         yield Fact("io_bytes", moved, text, "bytes")
-    for at, other in enumerate(several[1:4], 1):
+    for at, other in enumerate(delayed_programs[1:4], 1):
         process = other.waits.process
         text = f"{process} waits, too: {counted(len(other.waits.ios), 'slow I/O')}, {other.words}"
         yield Fact(f"other_{at}", process, text)

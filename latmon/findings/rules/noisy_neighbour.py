@@ -149,34 +149,34 @@ def _behind(block: Block, device: str) -> Mapping[Behind, int]:
 
 def _by_op(groups: Iterable[_Groups], group: str) -> dict[str, _Done]:
     """Return the sums of a cgroup's I/Os."""
-    found: dict[str, list[_Done]] = {}
+    parts_by_op: dict[str, list[_Done]] = {}
     for ops_by_group in groups:
         for op, done in ops_by_group.get(group, {}).items():
-            found.setdefault(op, []).append(done)
-    return {op: _sum(parts) for op, parts in found.items()}
+            parts_by_op.setdefault(op, []).append(done)
+    return {op: _sum(parts) for op, parts in parts_by_op.items()}
 
 
 def _sum(parts: Iterable[_Done]) -> _Done:
-    whole = tuple(parts)
-    return _Done(whole[-1].issuer, merge(done.latency for done in whole), sum(done.bytes for done in whole))
+    summands = tuple(parts)
+    return _Done(summands[-1].issuer, merge(done.latency for done in summands), sum(done.bytes for done in summands))
 
 
 def _neighbour(group: str, parts: list[_Part], limits: Thresholds) -> _Neighbour | None:
     """Return the cgroup with those who waited for it; None where none did, or where that is not known."""
     busy, quiet = [], []
-    for here in parts:
-        total = sum(done.time_us for ops in here.groups.values() for done in ops.values())
-        own = sum(done.time_us for done in here.groups.get(group, {}).values())
+    for part_of_block in parts:
+        total = sum(done.time_us for ops in part_of_block.groups.values() for done in ops.values())
+        own = sum(done.time_us for done in part_of_block.groups.get(group, {}).values())
         if total and own >= limits["share"] * total:
-            busy.append(here)
+            busy.append(part_of_block)
         elif own <= _QUIET * total:
-            quiet.append(here)
+            quiet.append(part_of_block)
     least_us = _NEARLY * limits["lasting_us"] / 2
     if min(_length_us(busy), _length_us(quiet)) < least_us:
         return None
     busy = _wholly_busy(busy, group, _NEARLY * limits["lasting_us"])
     busy_us, quiet_us = _length_us(busy), _length_us(quiet)
-    others = dict.fromkeys(name for here in busy for name in here.groups if name not in (group, OTHERS))
+    others = dict.fromkeys(name for busy_part in busy for name in busy_part.groups if name not in (group, OTHERS))
     victims = []
     for name in others:
         slow, quick = (_by_op((block.groups for block in blocks), name) for blocks in (busy, quiet))
@@ -186,8 +186,8 @@ def _neighbour(group: str, parts: list[_Part], limits: Thresholds) -> _Neighbour
             victims += sorted(filter(None, ops), key=lambda victim: -victim.waited_us)[:1]
     if not victims:
         return None
-    done = _sum(done for here in busy for done in here.groups[group].values())
-    total = sum(done.time_us for here in busy for ops in here.groups.values() for done in ops.values())
+    done = _sum(done for busy_part in busy for done in busy_part.groups[group].values())
+    total = sum(done.time_us for busy_part in busy for ops in busy_part.groups.values() for done in ops.values())
     victims.sort(key=lambda victim: -victim.waited_us)
     return _Neighbour(done, busy_us, quiet_us, done.time_us / total, tuple(victims))
 
@@ -201,14 +201,21 @@ def _wholly_busy(busy: list[_Part], group: str, enough_us: float) -> list[_Part]
 
     A block in which it begins or ends has I/Os of both times: others that had waited issue many fast ones at once.
     """
-    in_flight = [sum(done.time_us for done in here.groups.get(group, {}).values()) / here.us for here in busy]
-    heres = [here for here, mean in zip(busy, in_flight, strict=True) if mean >= _OF_PEAK * max(in_flight)]
+    in_flight = [
+        sum(done.time_us for done in busy_part.groups.get(group, {}).values()) / busy_part.us for busy_part in busy
+    ]
+    heres = [busy_part for busy_part, mean in zip(busy, in_flight, strict=True) if mean >= _OF_PEAK * max(in_flight)]
     return heres if _length_us(heres) >= enough_us else busy
 
 
 def _share_behind(busy: Iterable[_Part], slow: _Done, group: str) -> float | None:
     """Return the share of a cgroup's traced time in which the device served `group`; None where few were traced."""
-    its = [(key.other, us) for here in busy for key, us in here.behind.items() if key.cgroup == slow.issuer.cgroup]
+    its = [
+        (key.other, us)
+        for busy_part in busy
+        for key, us in busy_part.behind.items()
+        if key.cgroup == slow.issuer.cgroup
+    ]
     total = sum(us for _, us in its)
     traced = total * slow.latency.count / max(slow.time_us, 1)
     return sum(us for other, us in its if other == group) / total if traced >= _SAMPLED else None
@@ -269,8 +276,8 @@ def _facts(neighbour: _Neighbour) -> Iterator[Fact]:
         text = f"{victim.words}: {spelled(means[0])} on average while it was busy, else {spelled(means[1])}"
         yield Fact(f"mean_{at}_us", round(means[0]), text, "us", victim.busy.latency.count)
         if victim.behind is not None:
-            those = f"{part(victim.behind)} of the time of I/Os of {victim.busy.issuer.name}"
-            text = f"for {those} the device served those of {done.issuer.name}"
+            time_words = f"{part(victim.behind)} of the time of I/Os of {victim.busy.issuer.name}"
+            text = f"for {time_words} the device served those of {done.issuer.name}"
             yield Fact(f"behind_{at}", round(victim.behind, 3), text, "share")
     yield Fact(
         "waited_us",

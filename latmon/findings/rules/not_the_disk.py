@@ -352,9 +352,9 @@ def _facts(facts: Facts, locked: _Locked) -> Iterator[Fact]:
 
 
 def _sleep_facts(slow: Sequence[FileOperation], path: str, waiters: Sequence[Sleeper]) -> Iterator[Fact]:
-    here = sum(whole_path(operation.file_system.mount, operation.path) == path for operation in slow)
-    if path and here:
-        yield Fact("file", path, f"{here:,} of {counted(len(slow), 'slow operation')} in a lock are on {path}")
+    slow_here = sum(whole_path(operation.file_system.mount, operation.path) == path for operation in slow)
+    if path and slow_here:
+        yield Fact("file", path, f"{slow_here:,} of {counted(len(slow), 'slow operation')} in a lock are on {path}")
     elif path:
         yield _file_fact(waiters[0])
     chains = Counter(operation.split.functions for operation in slow if operation.split and operation.split.functions)

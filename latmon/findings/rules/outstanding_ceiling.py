@@ -134,16 +134,20 @@ def _newest(facts: Facts, device: Device, limits: Thresholds) -> Facts | None:
 
 def _of_device(facts: Facts, device: Device, limits: Thresholds) -> Iterator[Finding]:
     name, depths, waits = device.name, facts.depths(device.name), waiting(facts, device.name)
-    found = facts.once(_AUDITED, lambda: {audited.device: audited for audited in facts.audited}).get(name)
-    walled = wall(depths, waiting=waits) if found is None else found.limited_to
-    found = found or Audited(name, ())
-    n = int(found.bound.value) if walled is None and found.at_limit and found.bound else walled
+    audited_device = facts.once(_AUDITED, lambda: {audited.device: audited for audited in facts.audited}).get(name)
+    walled = wall(depths, waiting=waits) if audited_device is None else audited_device.limited_to
+    audited_device = audited_device or Audited(name, ())
+    n = (
+        int(audited_device.bound.value)
+        if walled is None and audited_device.at_limit and audited_device.bound
+        else walled
+    )
     if n is None or n > limits["depth"]:
         return
-    low = tuple(_LowSetting(s.limit, r) for s in found.settings for r in s.remarks if r.id in _ABOUT)
-    if found.lacks_requests and _OTHER not in facts.off:
+    low = tuple(_LowSetting(s.limit, r) for s in audited_device.settings for r in s.remarks if r.id in _ABOUT)
+    if audited_device.lacks_requests and _OTHER not in facts.off:
         return  # it is reported there
-    limited = _LimitedDevice(device, n, found.bound, depths, waits, low)
+    limited = _LimitedDevice(device, n, audited_device.bound, depths, waits, low)
     yield from _full(facts, limited, limits) if walled is None else _walled(facts, limited, limits)
 
 

@@ -376,10 +376,10 @@ def _evidence(facts: Facts, drive: OutlierDrive) -> Iterator[Fact]:
 
 def _fan_out(drive: OutlierDrive) -> Iterator[Fact]:
     """Yield the times of an I/O that waits for all devices of the group, with this one and without it."""
-    every = slowest_of([member.whole for member in drive.group.drives.values()])
+    slowest_counts = slowest_of([member.whole for member in drive.group.drives.values()])
     others = slowest_of([peer.whole for peer in drive.peers])
     for name, share in (("median", 0.5), ("p99", 0.01)):
-        pair = [tail_of(counts, max(1, round(share * sum(counts.values())))) for counts in (every, others)]
+        pair = [tail_of(counts, max(1, round(share * sum(counts.values())))) for counts in (slowest_counts, others)]
         if None in pair:
             continue
         slow, quick = (round(2**level) for level in pair if level is not None)

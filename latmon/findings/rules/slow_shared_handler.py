@@ -111,14 +111,14 @@ def _slowest_other(
 ) -> tuple[Handler, HandlerRuns] | None:
     """Return the other device's slow handler on the victim's vector that took the most time; None without one."""
     waited = mine[1]
-    found = [
+    others_by_time = [
         (handler, runs)
         for handler, runs in slow
         if _on_one_vector((handler, runs), mine)
         and handler.name in waited.shared_with
         and not set(devices_of(facts, runs.device)) & set(devices_of(facts, waited.device))
     ]
-    return max(found, key=lambda row: (row[1].run.sum or 0, row[0]), default=None)
+    return max(others_by_time, key=lambda row: (row[1].run.sum or 0, row[0]), default=None)
 
 
 def _on_one_vector(first: tuple[Handler, HandlerRuns], other: tuple[Handler, HandlerRuns]) -> bool:
@@ -130,7 +130,7 @@ def _on_one_vector(first: tuple[Handler, HandlerRuns], other: tuple[Handler, Han
 def _shared_vector(
     facts: Facts, slowest: tuple[Handler, HandlerRuns], mine: tuple[Handler, HandlerRuns], devices: tuple[str, ...]
 ) -> _SharedVector | None:
-    timed = {name: found for name in devices if (found := facts.latency(name)).sum}
+    timed = {name: latency_here for name in devices if (latency_here := facts.latency(name)).sum}
     whole_us = sum(histogram.sum or 0 for histogram in timed.values())
     if not whole_us:
         return None

@@ -96,23 +96,23 @@ def _instead(facts: Facts, device: str, cpu: int | None) -> Instead:
     )
 
 
-def _finding(facts: Facts, found: SlowIos, limits: Thresholds) -> Finding:
-    vector = _vector(facts, found.device)
-    mean = found.mean_us(_STAGE)
-    share = found.share(_STAGE)
+def _finding(facts: Facts, slow: SlowIos, limits: Thresholds) -> Finding:
+    vector = _vector(facts, slow.device)
+    mean = slow.mean_us(_STAGE)
+    share = slow.share(_STAGE)
     return Finding(
         ID,
         CRITICAL if mean >= limits["critical_us"] else WARNING,
-        found.device,
-        f"{found.device}: {found.share_text(_STAGE)} is a wait for {_name(vector)}, {spelled(mean)} on average"
+        slow.device,
+        f"{slow.device}: {slow.share_text(_STAGE)} is a wait for {_name(vector)}, {spelled(mean)} on average"
         f"{_how(vector)}",
-        tuple(_facts(facts, found, vector)),
-        Where("stages", found.device, low_us=found.cut_us),
+        tuple(_facts(facts, slow, vector)),
+        Where("stages", slow.device, low_us=slow.cut_us),
         tuple(_steps(vector)),
         _REFUTED,
-        found.lost_share(facts, _STAGE),
+        slow.lost_share(facts, _STAGE),
         short=short_text(
-            found.device,
+            slow.device,
             f"{part(share)} of slow I/Os' time waits for a softirq",
             f", {spelled(mean)} on average",
             f": {within(vector.instead.name)} ran" if vector and vector.instead.us else "",
@@ -136,10 +136,10 @@ def _how(vector: _SlowVector | None) -> str:
     return f"{cpu}; it runs mostly in {by}" if by == "ksoftirqd" else cpu
 
 
-def _facts(facts: Facts, found: SlowIos, vector: _SlowVector | None) -> Iterator[Fact]:
-    yield Fact("tail_share", found.share(_STAGE), found.share_text(_STAGE), "share", found.count)
-    waits = facts.traced_stage(_STAGE, found.device)
-    yield from duration_facts(("wait_mean", found.mean_us(_STAGE), "each waited {} on average", found.count))
+def _facts(facts: Facts, slow: SlowIos, vector: _SlowVector | None) -> Iterator[Fact]:
+    yield Fact("tail_share", slow.share(_STAGE), slow.share_text(_STAGE), "share", slow.count)
+    waits = facts.traced_stage(_STAGE, slow.device)
+    yield from duration_facts(("wait_mean", slow.mean_us(_STAGE), "each waited {} on average", slow.count))
     yield from longest_fact("wait_max", waits, "the longest wait was {}")
     if vector is None:
         return

@@ -155,9 +155,9 @@ def _sentences(report: PairReport, device: str, width: int) -> Iterator[Line]:
 def _verdict(sentence: str, is_worse: bool | None, width: int) -> list[Line]:
     """Return the verdict with a sign, tinted where B is worse as the findings below the title are."""
     sign, sign_role = _SIGNS[is_worse]
-    first, *rest = wrap(sentence, width - len(sign) - 1)
+    first, *more_lines = wrap(sentence, width - len(sign) - 1)
     lines: list[Line] = [(Span(f"{sign} ", sign_role), Span(first, "strong"))]
-    lines += [(Span(f"{'':{len(sign) + 1}}{text}", "strong"),) for text in rest]
+    lines += [(Span(f"{'':{len(sign) + 1}}{text}", "strong"),) for text in more_lines]
     lines = [fit(line, width) for line in lines]
     return [backed(line, WARNING) for line in lines] if is_worse else lines
 
@@ -191,8 +191,8 @@ def _ends(changes: Sequence[Change]) -> tuple[int, int]:
 
 def _octaves(indexes: Iterable[int]) -> tuple[int, int]:
     """Return the first and the end bucket of the octaves that hold these buckets."""
-    some = set(indexes) or {0}
-    return min(some) // _OCTAVE * _OCTAVE, (max(some) // _OCTAVE + 1) * _OCTAVE
+    octave_indexes = set(indexes) or {0}
+    return min(octave_indexes) // _OCTAVE * _OCTAVE, (max(octave_indexes) // _OCTAVE + 1) * _OCTAVE
 
 
 def _titles(ends: tuple[int, int], cells: int) -> Line:

@@ -99,7 +99,7 @@ def finding_of_screen(view: ViewState, screen: str, width: int) -> list[Line]:
     remark = view.found.remarks.get(finding.key)
     is_kept = remark is not None and remark.is_kept
     text = ", ".join(filter(None, (short_now(finding, view) or finding.summary, remark.text if remark else "")))
-    first, *rest = wrap(text, width - 4)
+    first, *more_lines = wrap(text, width - 4)
     device, colon, after = first.partition(":")
     lines: list[Line] = [
         (
@@ -108,7 +108,7 @@ def finding_of_screen(view: ViewState, screen: str, width: int) -> list[Line]:
             Span(device, "dim" if is_kept else "strong"),
             Span(f"{colon}{after}", "dim" if is_kept else "text"),
         ),
-        *((Span(f"   {part}", "dim" if is_kept else "text"),) for part in rest),
+        *((Span(f"   {part}", "dim" if is_kept else "text"),) for part in more_lines),
     ]
     lines = [targeted(fit(line, width), Target(FINDING, finding.key)) for line in lines]
     return [titled("finding", "", width), *lines] if view.framed else lines
@@ -142,11 +142,11 @@ def _in_lines(finding: Finding, width: int, remark: Remark | None) -> list[Line]
     """
     is_kept = remark is not None and remark.is_kept
     name = " ".join(filter(None, (_named(finding), remark.text if remark is not None else "")))
-    first, *rest = wrap(f"{name}: {_summary(finding)}", width - 4)
+    first, *more_lines = wrap(f"{name}: {_summary(finding)}", width - 4)
     role = "dim" if is_kept else "text"
     # the blank after the sign has no role, which may be underlined
     head = (Span(SIGNS[finding.severity], "dim" if is_kept else ROLES[finding.severity]), Span(" "))
-    lines: list[Line] = [(Span(f"   {part}", role),) for part in rest]
+    lines: list[Line] = [(Span(f"   {part}", role),) for part in more_lines]
     if not first.startswith(f"{name}:"):
         return [(*head, Span(first, role)), *lines]
     return [(*head, Span(name, "dim" if is_kept else "strong"), Span(first[len(name) :], role)), *lines]
@@ -219,7 +219,9 @@ def where(finding: Finding) -> str:
     shown = finding.where
     low, high = (None if us is None else duration(us) for us in (shown.low_us, shown.high_us))
     region = f"{low} to {high}" if low and high else f"{low} and more" if low else f"up to {high}" if high else ""
-    return ", ".join(one for one in (screen_title(shown.screen), shown.device, shown.op, region) if one)
+    return ", ".join(
+        words_shown for words_shown in (screen_title(shown.screen), shown.device, shown.op, region) if words_shown
+    )
 
 
 def _head(current_findings: CurrentFindings, width: int) -> Line:
@@ -239,7 +241,10 @@ def _head(current_findings: CurrentFindings, width: int) -> Line:
 def _evaluated(current_findings: CurrentFindings) -> str:
     """Return the number of rules that have their inputs, of all: "3 of 12 rules"."""
     lacking = len(
-        {*current_findings.broken, *(rule for some in current_findings.not_evaluated.values() for rule in some)}
+        {
+            *current_findings.broken,
+            *(rule for rule_names in current_findings.not_evaluated.values() for rule in rule_names),
+        }
     )
     return (
         f"{current_findings.rules - lacking} of {current_findings.rules} rules"
@@ -256,8 +261,8 @@ def _rows(current_findings: CurrentFindings, at: int, width: int, room: int) -> 
     targets = [Target(EPISODE, key_of(episode)) for episode in current_findings.all]
     if sum(map(len, entries)) > room:
         entries = [
-            _cut(one, room) if i == at else _entry(current_findings, i, width, selected=False, whole=False)
-            for i, one in enumerate(entries)
+            _cut(shown_entry, room) if i == at else _entry(current_findings, i, width, selected=False, whole=False)
+            for i, shown_entry in enumerate(entries)
         ]
     shown = around(len(entries), at, len(entries))
     while sum(len(entries[i]) for i in shown) > room and len(shown) > 1:
@@ -311,10 +316,10 @@ def _times_and_ids(current_findings: CurrentFindings, width: int) -> list[tuple[
     ids = [episode.last.id for episode in current_findings.lasting]
     room = width - len(_INDENT) - _name_cells(current_findings) - 3
     for whens, rules in ((long, ids), (brief, ids), (long, [""] * len(ids))):
-        some = zip(current_findings.lasting, whens, rules, strict=True)
+        numbered_episodes = zip(current_findings.lasting, whens, rules, strict=True)
         if all(
             len(f"{episode.last.severity} {when}") + (2 + len(rule)) * bool(rule) <= room
-            for episode, when, rule in some
+            for episode, when, rule in numbered_episodes
         ):
             return list(zip(whens, rules, strict=True))
     return [(when, "") for when in brief]
@@ -381,7 +386,7 @@ def finding_position(found: CurrentFindings, key: FindingKey | None) -> int:
     keys = [key_of(episode) for episode in found.all]
     if key in keys:
         return keys.index(key)
-    return next((i for i, one in enumerate(keys) if key is not None and one[:2] == key[:2]), 0)
+    return next((i for i, known_key in enumerate(keys) if key is not None and known_key[:2] == key[:2]), 0)
 
 
 def _why(view: ViewState) -> Iterator[str]:

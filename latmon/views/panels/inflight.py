@@ -59,7 +59,7 @@ _ABOVE = {1: "> 1 s", 10: "> 10 s", 60: "> 1 min"}
 
 def in_flight_lines(
     ages: Ages,
-    some: Sequence[Aged],
+    ios: Sequence[Aged],
     width: int,
     height: int,
     *,
@@ -79,31 +79,31 @@ def in_flight_lines(
     if height < 1:
         return []
     title: Line = (Span(" in flight", "strong"), Span(f"  {_title(ages)}"))
-    if not some and not counted(ages):
+    if not ios and not counted(ages):
         title = title[:1]  # the reason below it has the numbers
-    if not some:
+    if not ios:
         reason = paragraph(why, width, "dim", margin=2)
         headed = [heading(title, width), *reason] if height > 1 else reason
         return [fit(line, width) for line in cut(headed, height)]
-    placed = _with_axis(layout(_fields(width, some, threshold_us), width), some[0].age_us)
-    begin = max(top - STEP * (len(folded(some)) < len(some)), 0)
+    placed = _with_axis(layout(_fields(width, ios, threshold_us), width), ios[0].age_us)
+    begin = max(top - STEP * (len(folded(ios)) < len(ios)), 0)
     if top:
         title = (*title, Span("  PgUp: back", "dim"))
-    elif len(some) > height - 1 - (height > _SHORT) and len(alike := folded(some)) < len(some):
-        title, some = (*title, Span("  PgDn: each", "dim")), alike
-    with_heads = any(one.request for one in some) and (height > _SHORT or len(some) + 1 < height)
+    elif len(ios) > height - 1 - (height > _SHORT) and len(alike := folded(ios)) < len(ios):
+        title, ios = (*title, Span("  PgDn: each", "dim")), alike
+    with_heads = any(io.request for io in ios) and (height > _SHORT or len(ios) + 1 < height)
     titled = [heads(placed)] if with_heads else []
     room = height - 1 - len(titled)
-    lines = [row(placed, one) if one.request else _least(placed, one, least(one.device), threshold_us) for one in some]
-    lines = [_marked(line) if one.device == selected else line for line, one in zip(lines, some, strict=True)]
-    lines = [targeted(line, Target(DEVICE, one.device)) for line, one in zip(lines, some, strict=True)]
-    titled = [heading(title, width, _op_letters(some, width)), *titled]
+    lines = [row(placed, io) if io.request else _least(placed, io, least(io.device), threshold_us) for io in ios]
+    lines = [_marked(line) if io.device == selected else line for line, io in zip(lines, ios, strict=True)]
+    lines = [targeted(line, Target(DEVICE, io.device)) for line, io in zip(lines, ios, strict=True)]
+    titled = [heading(title, width, _op_letters(ios, width)), *titled]
     return [fit(line, width) for line in (*titled, *_from(lines, room, begin))][:height]
 
 
-def _op_letters(some: Sequence[Aged], width: int) -> Line:
+def _op_letters(ios: Sequence[Aged], width: int) -> Line:
     """Return what the letters of ops and flags in the list mean, for the right side of its title."""
-    shown_ops = [(one.request.op, one.request.flags) for one in some if one.request]
+    shown_ops = [(io.request.op, io.request.flags) for io in ios if io.request]
     text = " ".join(plain(line).strip() for line in op_legend(shown_ops, width)) if shown_ops else ""
     return (Span(f" {text} ", "dim"),) if text else ()
 
@@ -114,14 +114,14 @@ def _marked(line: Line) -> Line:
     return (Span("▸", "accent"), first._replace(text=first.text[1:]), *others)
 
 
-def folded(some: Sequence[Aged]) -> list[Aged]:
+def folded(ios: Sequence[Aged]) -> list[Aged]:
     """Return one entry, the oldest, for requests of the same device, op, flags, issuer and place."""
-    found: dict[Hashable, Aged] = {}
-    for one in some:
-        own_request = one.request
+    ios_by_likeness: dict[Hashable, Aged] = {}
+    for io in ios:
+        own_request = io.request
         like = (
             (
-                one.device,
+                io.device,
                 own_request.op,
                 own_request.flags,
                 own_request.comm or own_request.pid,
@@ -129,19 +129,19 @@ def folded(some: Sequence[Aged]) -> list[Aged]:
                 own_request.own,
             )
             if own_request
-            else one
+            else io
         )
-        had = found.get(like)
-        found[like] = _one_more(had, one) if had else one
-    return list(found.values())
+        folded_io = ios_by_likeness.get(like)
+        ios_by_likeness[like] = _one_more(folded_io, io) if folded_io else io
+    return list(ios_by_likeness.values())
 
 
-def _one_more(had: Aged, one: Aged) -> Aged:
+def _one_more(folded_io: Aged, io: Aged) -> Aged:
     """Return an entry that counts one more I/O; processes of one name lose their pid."""
-    first, own_request = had.request, one.request
+    first, own_request = folded_io.request, io.request
     if first and own_request and first.pid != own_request.pid:
         first = first._replace(pid=None)
-    return replace(had, count=had.count + one.count, request=first)
+    return replace(folded_io, count=folded_io.count + io.count, request=first)
 
 
 def _from(lines: list[Line], room: int, begin: int) -> list[Line]:
@@ -153,13 +153,13 @@ def _from(lines: list[Line], room: int, begin: int) -> list[Line]:
     return shown
 
 
-def _least(placed: Placed[Aged], one: Aged, why: str, threshold_us: int | None) -> Line:
+def _least(placed: Placed[Aged], io: Aged, why: str, threshold_us: int | None) -> Line:
     """Return the line of I/Os of which only the device and a least age are known, with the reason."""
     cells = {field.title: room for field, room in placed}
-    text = f"{count(one.count)} I/O{'s' * (one.count > 1)}, at least"
+    text = f"{count(io.count)} I/O{'s' * (io.count > 1)}, at least"
     return (
-        Span(f" {cell(_age(one), cells['age'], right=True)} ", _age_role(one, threshold_us)),
-        Span(f"{cell(one.device, cells.get('device', len(one.device)))} {text}"),
+        Span(f" {cell(_age(io), cells['age'], right=True)} ", _age_role(io, threshold_us)),
+        Span(f"{cell(io.device, cells.get('device', len(io.device)))} {text}"),
         Span(f"; {why}" if why else "", "dim"),
     )
 
@@ -190,12 +190,12 @@ def in_words(ages: Ages) -> tuple[str, ...]:
     if ages.oldest_us is None:
         return ()
     age = f"{'≥' if ages.oldest[0].at_least else ''}{spelled(ages.oldest_us)}"
-    several, named = counted(ages), f"{age} on {ages.oldest[0].device}"
-    if not several:
+    count_words, named = counted(ages), f"{age} on {ages.oldest[0].device}"
+    if not count_words:
         return (f"oldest in flight {age}",)
     return (
-        f"in flight {several}, oldest {named}",
-        f"oldest in flight {age}, {several}",
+        f"in flight {count_words}, oldest {named}",
+        f"oldest in flight {age}, {count_words}",
         f"oldest in flight {named}",
         f"in flight {age}",
     )
@@ -205,22 +205,22 @@ def _age(one: Aged) -> str:
     return f"{'≥' if one.at_least else ''}{duration(one.age_us)}"
 
 
-def _age_role(one: Aged, threshold_us: int | None) -> str:
-    return TAIL if is_above(one.age_us, threshold_us) else "strong"
+def _age_role(io: Aged, threshold_us: int | None) -> str:
+    return TAIL if is_above(io.age_us, threshold_us) else "strong"
 
 
-def _op(one: Aged, _cells: int) -> str:
-    return letters(one.request.op, one.request.flags) if one.request else UNKNOWN
+def _op(io: Aged, _cells: int) -> str:
+    return letters(io.request.op, io.request.flags) if io.request else UNKNOWN
 
 
-def _where(one: Aged, cells: int) -> str:
-    words = {True: "the driver", False: "the queue", None: UNKNOWN}[one.request.issued if one.request else None]
-    many = f"{count(one.count)}x " if one.count > 1 else ""
+def _where(io: Aged, cells: int) -> str:
+    words = {True: "the driver", False: "the queue", None: UNKNOWN}[io.request.issued if io.request else None]
+    many = f"{count(io.count)}x " if io.count > 1 else ""
     return many + (words if cells >= len(many + words) else words.rsplit(" ", 1)[-1])
 
 
-def _issuer(one: Aged, cells: int) -> str:
-    request = one.request
+def _issuer(io: Aged, cells: int) -> str:
+    request = io.request
     if request is None or (request.pid is None and not request.comm):
         return UNKNOWN
     own = OWN if request.own else ""
@@ -228,14 +228,14 @@ def _issuer(one: Aged, cells: int) -> str:
     return name if len(name) <= cells else f"{own}{request.comm}" or name
 
 
-def _overtaken(one: Aged, _cells: int) -> str:
-    return UNKNOWN if one.request is None or one.request.overtaken_by is None else count(one.request.overtaken_by)
+def _overtaken(io: Aged, _cells: int) -> str:
+    return UNKNOWN if io.request is None or io.request.overtaken_by is None else count(io.request.overtaken_by)
 
 
-def _sector(one: Aged) -> str:
-    if one.count > 1:
+def _sector(io: Aged) -> str:
+    if io.count > 1:
         return "several"
-    return UNKNOWN if one.request is None or one.request.sector is None else f"{one.request.sector:,}"
+    return UNKNOWN if io.request is None or io.request.sector is None else f"{io.request.sector:,}"
 
 
 _WIDE, _LONG = 90, 16
@@ -254,25 +254,25 @@ def _with_axis(placed: Placed[Aged], oldest_us: int) -> Placed[Aged]:
     )
 
 
-def _fields(width: int, some: Sequence[Aged], threshold_us: int | None) -> tuple[Field[Aged], ...]:
+def _fields(width: int, ios: Sequence[Aged], threshold_us: int | None) -> tuple[Field[Aged], ...]:
     """Return the columns; one title is shorter on a narrow screen, where the process needs the cells."""
     by = " by" if width >= _WIDE else ""
-    name = min(max(9, *(len(one.device) for one in some)), _LONG)
+    name = min(max(9, *(len(io.device) for io in ios)), _LONG)
 
-    def age(one: Aged, cells: int) -> Line:
-        return (Span(cell(_age(one), cells, right=True), _age_role(one, threshold_us)),)
+    def age(io: Aged, cells: int) -> Line:
+        return (Span(cell(_age(io), cells, right=True), _age_role(io, threshold_us)),)
 
     def bar(one: Aged, cells: int) -> Line:
-        return AgeAxis.until(cells, some[0].age_us).bar(one.age_us, threshold_us)
+        return AgeAxis.until(cells, ios[0].age_us).bar(one.age_us, threshold_us)
 
     return (
         Field("age", TIME + 1, age),
-        Field("device", 8, lambda one, _: one.device, right=False, most=name),
+        Field("device", 8, lambda io, _: io.device, right=False, most=name),
         Field("op", 4, _op, right=False),
-        Field("size", 5, lambda one, _: size(one.request.bytes if one.request else None)),
+        Field("size", 5, lambda io, _: size(io.request.bytes if io.request else None)),
         Field("waits in", 10, _where, right=False, most=14),
         Field(f"overtaken{by}", 9 + len(by), _overtaken),
-        Field("sector", 15, lambda one, _: _sector(one), rank=2),
+        Field("sector", 15, lambda io, _: _sector(io), rank=2),
         Field("process", 13, _issuer, rank=1, right=False, most=20, role="dim"),
         Field(_AXIS, 14, bar, rank=1, right=False, most=60),
     )
@@ -281,7 +281,7 @@ def _fields(width: int, some: Sequence[Aged], threshold_us: int | None) -> tuple
 def ages(view: ViewState) -> tuple[Aged, ...]:
     """Return the I/Os in flight of the devices that pass the filter."""
     names = {d.name for d in shown(view.history.store.devices.values(), view.selection)}
-    return tuple(one for one in view.history.ages.oldest if one.device in names)
+    return tuple(io for io in view.history.ages.oldest if io.device in names)
 
 
 def no_ages(view: ViewState) -> str:
@@ -293,7 +293,7 @@ def no_ages(view: ViewState) -> str:
     known = {name: outstanding.known for name, outstanding in last.outstanding.items() if name in names}
     busy = {name for name, n in known.items() if n}
     now = {name: n for name, n in known.items() if not is_volume(history.store.devices.get(name), busy)}
-    count_now, others = sum(now.values()), any(one.device not in names for one in history.ages.oldest)
+    count_now, others = sum(now.values()), any(io.device not in names for io in history.ages.oldest)
     elsewhere = "; others than the filter's devices have older ones" if others else ""
     idle = _idle(sorted((name for name, n in known.items() if not n), key=natural))
     if not count_now:

@@ -126,8 +126,8 @@ def _softirq_vector(name: str, runs: SoftirqRuns, softirqs: Mapping[SoftirqCpu, 
 
 
 def _p99(delay: Histogram) -> int:
-    found = delay.quantile(0.99)
-    return found if found is not None else delay.max_bound or 0
+    p99_us = delay.quantile(0.99)
+    return p99_us if p99_us is not None else delay.max_bound or 0
 
 
 def _fields(*, numbered: bool) -> list[Field[Vector]]:
@@ -344,8 +344,8 @@ def _instead(wakeups: Wakeups, cells: int) -> str:
     after = "" if wakeups.ran_us or not wakeups.instead else "after "
     most_first = sorted(wakeups.weights.items(), key=lambda item: -item[1])
     words = [f"{name} {duration(n) if wakeups.ran_us else f'x{whole(n)}'}" for name, n in most_first]
-    several = (after + ", ".join(words[:many]) for many in range(len(words), 0, -1))
-    counted = (text if not left else f"{text} +{left}" for left, text in enumerate(several))
+    variants = (after + ", ".join(words[:many]) for many in range(len(words), 0, -1))
+    counted = (text if not left else f"{text} +{left}" for left, text in enumerate(variants))
     return next((text for text in counted if len(text) <= cells), after + words[0] if words else "")
 
 
@@ -450,8 +450,8 @@ class InterruptTables:
 
     def rows(self, part: str) -> int:
         """Return the number of rows of a table."""
-        every = (self.vectors, self.handlers, self.threads, self.taskqs or ())
-        return len(every[(*PARTS, TASKQS).index(part)])
+        table_rows = (self.vectors, self.handlers, self.threads, self.taskqs or ())
+        return len(table_rows[(*PARTS, TASKQS).index(part)])
 
 
 def interrupts_of(
@@ -547,10 +547,10 @@ def _lines_of(shown: InterruptTables, part: str) -> int:
 def _empty(part: str, reason: str, width: int, *, focused: bool) -> list[Line]:
     """Return the row in place of a table without rows: its name and why it has none, a long reason in more rows."""
     sentence = reason if reason.startswith(part) else f"{part}: {reason}"
-    first, *rest = wrap(sentence, width - 2)
+    first, *more_lines = wrap(sentence, width - 2)
     name = first[: len(part)]
     head = (Span(f" {name}", "accent" if focused else "dim"), Span(first[len(name) :], "dim"))
-    return [fit(line, width) for line in (head, *((Span(f" {text}", "dim"),) for text in rest))]
+    return [fit(line, width) for line in (head, *((Span(f" {text}", "dim"),) for text in more_lines))]
 
 
 def shares(shown: InterruptTables, focus: str, height: int) -> dict[str, int]:
@@ -584,11 +584,11 @@ def _about(part: str, kernel: str) -> tuple[str, ...]:
 
 def _title(part: str, total: int, rows: int, width: int, about: Sequence[str], *, focused: bool) -> Line:
     """Return the name of a table, the number of rows shown, and the longest text on the columns that fits."""
-    some = f"  {rows} of {total}" if rows < total else ""
-    room = width - len(part) - len(some) - 3 - ends(width)
+    rows_text = f"  {rows} of {total}" if rows < total else ""
+    room = width - len(part) - len(rows_text) - 3 - ends(width)
     role = "accent" if focused else "strong"
     caption = next((f"  {text}" for text in about if len(text) <= room), "")
-    return heading((Span(f" {part}", role), Span(some), Span(caption, "dim")), width)
+    return heading((Span(f" {part}", role), Span(rows_text), Span(caption, "dim")), width)
 
 
 _SECOND_US = 1e6
@@ -632,9 +632,9 @@ def focused(shown: InterruptTables, part: int) -> str:
     return shown.parts[part if part < len(shown.parts) else 0]
 
 
-def interrupt_position(some: Sequence[Hashable], row: Hashable | None) -> int:
+def interrupt_position(row_keys: Sequence[Hashable], row: Hashable | None) -> int:
     """Return the position of the selected row; the first one where none is selected or it is gone."""
-    return some.index(row) if row in some else 0
+    return row_keys.index(row) if row in row_keys else 0
 
 
 def interrupts_panel(view: ViewState, width: int, room: int) -> list[Line]:

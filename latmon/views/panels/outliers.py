@@ -117,11 +117,13 @@ def listing(
 
     `folded`: oldest first; `wanted`: the filter, `where`: the filter in words; `threshold`: that of the log, in words.
     """
-    some = [f for f in folded if wanted is None or wanted(f.outlier)]
-    some.reverse()
+    wanted_rows = [f for f in folded if wanted is None or wanted(f.outlier)]
+    wanted_rows.reverse()
     if order != "newest":
-        some = sorted(some, key=lambda f: -f.outlier.total_us)  # of equal ones the newest first
-    return Listing(tuple(some), order, above, sum(f.repeats for f in some), suppressed, where, by_moment, threshold)
+        wanted_rows = sorted(wanted_rows, key=lambda f: -f.outlier.total_us)  # of equal ones the newest first
+    return Listing(
+        tuple(wanted_rows), order, above, sum(f.repeats for f in wanted_rows), suppressed, where, by_moment, threshold
+    )
 
 
 def outliers(shown: Listing, selected: int, width: int, height: int, ink: Ink, *, why: str = "") -> list[Line]:
@@ -136,11 +138,11 @@ def outliers(shown: Listing, selected: int, width: int, height: int, ink: Ink, *
     if any(field.title == "op" and cells < _op_words(shown.rows) for field, cells in placed):
         letters += op_legend([(outlier.op, outlier.flags) for outlier in listed], width)
     letters = letters if len(letters) < height - _HEAD - 2 else []
-    some = around(len(shown.rows), at, height - _HEAD - len(letters))
+    shown_range = around(len(shown.rows), at, height - _HEAD - len(letters))
     orders = {title: order for order, title in _SORTED.items()}
-    titles = heads(placed, _SORTED.get(shown.order, ""), above=some.start, kind=ORDER, orders=orders)
+    titles = heads(placed, _SORTED.get(shown.order, ""), above=shown_range.start, kind=ORDER, orders=orders)
     lines = [_head(shown, width), titles]
-    for i in some:
+    for i in shown_range:
         line = fit(row(placed, shown.rows[i], selected=i == at), width)
         lines.append(targeted(line, Target(ROW, key_of(shown.rows[i].outlier))))
     return [fit(line, width) for line in (*lines, *letters)][:height]
@@ -182,7 +184,7 @@ def no_outliers(
 def _older(waiting: Sequence[Aged], limit_us: int) -> str:
     """Return `; 300 older than 1 s are in flight, 3 shows them`; empty where none is as old."""
     age_s = next((age for age in AGES_S if age * 1_000_000 >= limit_us), AGES_S[-1])
-    older = sum(one.count for one in waiting if one.age_us >= age_s * 1_000_000)
+    older = sum(io.count for io in waiting if io.age_us >= age_s * 1_000_000)
     is_or_are, them = ("is", "it") if older == 1 else ("are", "them")
     words = f"; {count(older)} older than {spelled(age_s * 1_000_000)} {is_or_are} in flight, 3 shows {them}"
     return words if older else ""
@@ -251,15 +253,15 @@ def _head(shown: Listing, width: int) -> Line:
     return heading((*left, Span(text, "strong" if left_out else "text")), width)
 
 
-def _stages(shown: Listing, some: range) -> set[str]:
-    return {stage for i in some for stage in parts_of(shown.rows[i].outlier)}
+def _stages(shown: Listing, shown_range: range) -> set[str]:
+    return {stage for i in shown_range for stage in parts_of(shown.rows[i].outlier)}
 
 
-def _included(shown: Listing, some: range, width: int) -> list[Line]:
+def _included(shown: Listing, shown_range: range, width: int) -> list[Line]:
     """Return a sentence for each interval among the rows' names."""
     texts = {
         name: explained(stage, inside)
-        for i in some
+        for i in shown_range
         for stage, inside in shown.rows[i].outlier.includes.items()
         if (name := called(stage, inside).column) != stage and name in parts_of(shown.rows[i].outlier)
     }
@@ -313,8 +315,8 @@ def _in_words(f: Folded) -> str:
 def _op_in(f: Folded, cells: int) -> str:
     """Return an op with as many of its flags as fit, and the number of the others: `flush sync +1`."""
     words = (f.outlier.op, *f.outlier.flags)
-    several = (" ".join(words[:many]) for many in range(len(words), 0, -1))
-    numbered = (text if not left else f"{text} +{left}" for left, text in enumerate(several))
+    variants = (" ".join(words[:many]) for many in range(len(words), 0, -1))
+    numbered = (text if not left else f"{text} +{left}" for left, text in enumerate(variants))
     return next((text for text in numbered if len(text) <= cells), op_letters(f.outlier))
 
 
@@ -420,16 +422,16 @@ def waterfall(
     above = _headlines(outlier, repeats, width, p50_us)
     beside = _near_lines(outlier, near, width, ink, unknown)
     room = max(height - len(above) - min(len(beside), _NEAR_LINES), 0)
-    several = _drawn(outlier, width, ink, recorded=recorded)
-    drawn = next((lines for lines in several if len(lines) <= room), several[-1])
+    row_variants = _drawn(outlier, width, ink, recorded=recorded)
+    drawn = next((lines for lines in row_variants if len(lines) <= room), row_variants[-1])
     return cut([fit(line, width) for line in (*above, *drawn, *beside)], height, top, key="PgDn: ")
 
 
 def _drawn(outlier: Outlier, width: int, ink: Ink, *, recorded: bool) -> list[list[Line]]:
     """Return the drawings of the stages, the longest one first."""
-    some = pieces(outlier)
+    drawn_pieces = pieces(outlier)
     sentences = [(wait.stage, wait_lines(outlier, wait, width)) for wait in outlier.waits]
-    if not any(p.stage != UNACCOUNTED for p in some):
+    if not any(p.stage != UNACCOUNTED for p in drawn_pieces):
         return [
             [
                 BLANK,
@@ -438,18 +440,18 @@ def _drawn(outlier: Outlier, width: int, ink: Ink, *, recorded: bool) -> list[li
             ]
         ]
     whole_time = Section(0, outlier.total_us, width - _NAME - _TIME - _PERCENT - 5)
-    rows = {p.stage: _stage(outlier, p, whole_time, ink) for p in some}
+    rows = {p.stage: _stage(outlier, p, whole_time, ink) for p in drawn_pieces}
     is_drawn = whole_time.cells >= _MIN_BAR
     ruler = _scaled(whole_time, "waterfall", "to scale", width, note=_READ) if is_drawn else [BLANK]
     total = _sum(outlier, width)
-    enlarged = _enlarged(outlier, some, whole_time, width, ink)
+    enlarged = _enlarged(outlier, drawn_pieces, whole_time, width, ink)
     waits = _waiting_threads(outlier, whole_time, width, ink) if width >= _ROOMY else []
-    drawn = [line for p in some for line in rows[p.stage]]
-    worded = [line for p in some for line in (*rows[p.stage], *_of(p.stage, sentences))]
+    drawn = [line for p in drawn_pieces for line in rows[p.stage]]
+    worded = [line for p in drawn_pieces for line in (*rows[p.stage], *_of(p.stage, sentences))]
     remaining_lines = [line for stage, lines in sentences if stage not in rows for line in lines]
     plain: list[Line] = [*ruler, *worded, total, *remaining_lines]
-    several = [[*ruler, *drawn, total, *enlarged, *waits]] if waits else []
-    return [*several, *([[*plain, *enlarged]] if enlarged else []), plain]
+    row_variants = [[*ruler, *drawn, total, *enlarged, *waits]] if waits else []
+    return [*row_variants, *([[*plain, *enlarged]] if enlarged else []), plain]
 
 
 def _of(stage: str, sentences: Sequence[tuple[str, list[Line]]]) -> list[Line]:
@@ -517,12 +519,12 @@ def _waiting_threads(outlier: Outlier, whole_time: Section, width: int, ink: Ink
     lines: list[Line] = []
     for wait in outlier.waits:
         lines.append((Span(f"{cell(f' {_thread(wait)}', before)} "), *_wait_bar(outlier, wait, whole_time, ink)))
-        had = _had_cpu(wait)
+        had_cpu = _had_cpu(wait)
         lines.append(
             (
                 Span(f"{cell(f' {wait.instead}', before)} "),
-                Span(had, "bad"),
-                Span(f"{'  ' if had else ''}{_woken(outlier, wait)}", "dim"),
+                Span(had_cpu, "bad"),
+                Span(f"{'  ' if had_cpu else ''}{_woken(outlier, wait)}", "dim"),
             )
         )
     return [*_scaled(whole_time, "CPU meanwhile", "to scale", width), *lines] if lines else []
@@ -617,8 +619,8 @@ def _headlines(outlier: Outlier, repeats: int, width: int, p50_us: int | None = 
     )
     facts += [f"overtaken by {outlier.overtaken_by:,}"] if outlier.overtaken_by is not None else []
     facts += [f"path: {outlier.path}"] if outlier.path else []
-    first, *rest = _joined([moment(outlier.wall), *what], width + 1 - ends(width))
-    spans: list[Line] = [heading((Span(first, "strong"),), width), *((Span(text, "strong"),) for text in rest)]
+    first, *more_lines = _joined([moment(outlier.wall), *what], width + 1 - ends(width))
+    spans: list[Line] = [heading((Span(first, "strong"),), width), *((Span(text, "strong"),) for text in more_lines)]
     return spans + [(Span(text),) for text in _joined(facts, width)]
 
 
@@ -674,12 +676,12 @@ def _cause(outlier: Outlier, width: int) -> list[Line]:
         return []
     text = f"{_thread(late)} was woken and ran {exact(late.delay_us)} later, after {late.instead}"
     if late.ran_us:
-        had = f"{late.instead} had its CPU{span_if_part(late.ran_us, late.delay_us)}"
-        text = f"{_thread(late)} was woken and did not run: {had}"
-    first, *rest = wrap(text, width - _LABEL - 2)
+        ran_text = f"{late.instead} had its CPU{span_if_part(late.ran_us, late.delay_us)}"
+        text = f"{_thread(late)} was woken and did not run: {ran_text}"
+    first, *more_lines = wrap(text, width - _LABEL - 2)
     return [
         (Span(f" {'cause':<{_LABEL}}", "dim"), Span(first, "strong")),
-        *((Span(f" {'':<{_LABEL}}"), Span(text, "strong")) for text in rest),
+        *((Span(f" {'':<{_LABEL}}"), Span(text, "strong")) for text in more_lines),
     ]
 
 
@@ -754,16 +756,18 @@ def _fill(ink: Ink) -> str:
     return BAR if ink.coloured else "█"
 
 
-def wait_lines(one: Outlier | FileOperation, wait: Wait, width: int) -> list[Line]:
+def wait_lines(slow_io: Outlier | FileOperation, wait: Wait, width: int) -> list[Line]:
     """Return when a thread was woken, how much later it ran, and which thread had its CPU."""
     instead = meanwhile(wait.instead, wait.ran_us, wait.delay_us)
-    several = [wrap(f"{_thread(wait)} {_woken(one, wait, brief=brief)}{instead}", width - 4) for brief in (False, True)]
-    return [(Span(f"   {t}", "accent"),) for t in min(several, key=len)]
+    line_variants = [
+        wrap(f"{_thread(wait)} {_woken(slow_io, wait, brief=brief)}{instead}", width - 4) for brief in (False, True)
+    ]
+    return [(Span(f"   {t}", "accent"),) for t in min(line_variants, key=len)]
 
 
-def _woken(one: Outlier | FileOperation, wait: Wait, *, brief: bool = False) -> str:
+def _woken(slow_io: Outlier | FileOperation, wait: Wait, *, brief: bool = False) -> str:
     """Return when a thread was woken, and when it ran or how much later."""
-    woken = one.wall + (wait.woken_us - one.mono_us) / 1e6
+    woken = slow_io.wall + (wait.woken_us - slow_io.mono_us) / 1e6
     ran = "" if brief else f"{moment(woken + wait.delay_us / 1e6)}, "
     return f"woken {moment(woken)}, ran {ran}{exact(wait.delay_us)} later"
 
@@ -776,13 +780,13 @@ def _thread(wait: Wait) -> str:
 
 def _sum(outlier: Outlier, width: int) -> Line:
     """Return the sum beside the total, and its parts where they fit."""
-    found = sum_of(outlier)
-    left = (Span(f" {'sum':<{_NAME}} ", "dim"), Span(f"{exact(found.whole):>{_TIME}}", "dim"))
-    off = off_total(found.missing)
+    sums_by_stage = sum_of(outlier)
+    left = (Span(f" {'sum':<{_NAME}} ", "dim"), Span(f"{exact(sums_by_stage.whole):>{_TIME}}", "dim"))
+    off = off_total(sums_by_stage.missing)
     if off:
         return (*left, Span(f"  {off}", "bad"))
     parts = " + ".join(f"{piece.us:,}" for piece in pieces(outlier))
-    exactly = f"  = total: {parts} = {found.whole:,} us"
+    exactly = f"  = total: {parts} = {sums_by_stage.whole:,} us"
     return (*left, Span(exactly if line_width(left) + len(exactly) <= width else "  = total", "dim"))
 
 
@@ -817,15 +821,15 @@ def _near_lines(outlier: Outlier, near: Sequence[Outlier], width: int, ink: Ink,
 def _near_words(outlier: Outlier, near: Sequence[Outlier]) -> str:
     """Return how many others there were at the same time, where, and what they share with this one."""
     others = "1 other" if len(near) == 1 else f"{len(near)}{' and more' if len(near) == _NEAR else ''} others"
-    here, elsewhere = (
+    near_here, elsewhere = (
         sum(o.device == outlier.device for o in near),
         sorted({o.device for o in near} - {outlier.device}),
     )
     named = elsewhere[0] if len(elsewhere) == 1 else f"{len(elsewhere)} other devices"
-    where = f" on {outlier.device}" if not elsewhere else f" on {named}" if not here else ""
+    where = f" on {outlier.device}" if not elsewhere else f" on {named}" if not near_here else ""
     parts = [f"{others}{where} at the same time"]
-    if elsewhere and here:
-        parts.append(f"{here:,} on {outlier.device} and {len(near) - here:,} on {named}")
+    if elsewhere and near_here:
+        parts.append(f"{near_here:,} on {outlier.device} and {len(near) - near_here:,} on {named}")
     threads, cpus = (sum(same(outlier, o) for o in near) for same in (_same_thread, _same_cpu))
     parts += [f"{threads:,} waited for the same thread"] if threads else []
     if cpus and elsewhere:
@@ -967,11 +971,11 @@ def _opened(view: ViewState, rows: Listing, at: int, width: int, room: int) -> l
     history = view.history
     # the window may have moved on; an I/O in flight when this one began is logged when it completes
     near = neighbours(outlier, history.store.on_demand.outliers(outlier.mono_us - 1, history.until_us))
-    found = of_device(view, outlier.device, width) if room >= _WITH_FINDING else []
+    finding_lines = of_device(view, outlier.device, width) if room >= _WITH_FINDING else []
     lines = waterfall(
         outlier,
         width,
-        room - len(found) - (bool(found) and not view.framed),
+        room - len(finding_lines) - (bool(finding_lines) and not view.framed),
         view.ink,
         repeats=repeats,
         near=near,
@@ -980,10 +984,10 @@ def _opened(view: ViewState, rows: Listing, at: int, width: int, room: int) -> l
         recorded=view.recorded,
         p50_us=history.window.latency(outlier.device, OPS).quantile(0.5),
     )
-    if not found:
+    if not finding_lines:
         return lines
     steps = next_steps(view, outlier.device, width)
-    lines = [*lines, *([] if view.framed else [BLANK]), *found]
+    lines = [*lines, *([] if view.framed else [BLANK]), *finding_lines]
     return [*lines, BLANK, *steps] if steps and len(lines) + 1 + len(steps) <= room else lines
 
 

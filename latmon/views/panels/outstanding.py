@@ -159,8 +159,8 @@ def _axis(issues: Sequence[Issue], width: int, *, by_time: bool) -> Line:
     took = spelled(issues[-1].mono_us - issues[0].mono_us)
     what = "time of issue" if by_time else "order of issue"
     across = f"{'':{LABEL}}{what}: {whole(len(issues))} in {took} →"
-    several = (f"   up: LBA in sectors, {low:,} to {high:,}", f"   up: LBA, {low:,} to {high:,}", "   up: LBA", "")
-    return (Span(across + next((text for text in several if len(across + text) <= width), ""), "dim"),)
+    variants = (f"   up: LBA in sectors, {low:,} to {high:,}", f"   up: LBA, {low:,} to {high:,}", "   up: LBA", "")
+    return (Span(across + next((text for text in variants if len(across + text) <= width), ""), "dim"),)
 
 
 def _legend(ink: Ink, ops: set[str], any_overtaken: bool) -> Line:
@@ -272,8 +272,8 @@ def _number(value: int | None) -> str:
 
 def _value(name: str) -> Field[Audited]:
     def make(audited: Audited, _cells: int) -> str:
-        found = next((s.limit.value for s in audited.settings if s.limit.name == name), None)
-        return UNKNOWN if found is None else whole(found) if isinstance(found, int) else found
+        own_limit = next((s.limit.value for s in audited.settings if s.limit.name == name), None)
+        return UNKNOWN if own_limit is None else whole(own_limit) if isinstance(own_limit, int) else own_limit
 
     return Field(_TITLES.get(name, name), max(len(_TITLES.get(name, name)), 5), make, rank=2)
 
@@ -511,8 +511,8 @@ def _band_field(shown: DepthColumns, cut: Sequence[DepthBand]) -> Field[int]:
 def _driver_field(shown: DepthColumns, cut: Sequence[DepthBand], width: int, *, most: int, over: str) -> Field[int]:
     """Return the column of the I/Os in the driver, with marks at the mode and at the maximum."""
     counts, highest = heatmap.of(shown.in_driver.counts, cut), max(shown.in_driver.highest, most)
-    whole = f"in the driver, {'busy time' if shown.busy else over}"
-    title = next((t for t in (whole, "in the driver") if t.split(", ")[-1] and len(t) < width), "driver")
+    full_caption = f"in the driver, {'busy time' if shown.busy else over}"
+    title = next((t for t in (full_caption, "in the driver") if t.split(", ")[-1] and len(t) < width), "driver")
 
     def make(i: int, cells: int) -> Line:
         is_mode, is_max = _is_mode(shown, cut[i]), cut[i].low <= highest <= cut[i].high and highest > 0
@@ -526,8 +526,8 @@ def _driver_field(shown: DepthColumns, cut: Sequence[DepthBand], width: int, *, 
 
 def _latency_field(title: str, took: Mapping[int, Took], cut: Sequence[DepthBand]) -> Field[int]:
     """Return the column of the mean latency by all I/Os outstanding at the arrival."""
-    ios = heatmap.of({n: one.ios for n, one in took.items()}, cut)
-    times_us = heatmap.of({n: one.time_us for n, one in took.items()}, cut)
+    ios = heatmap.of({n: depth_row.ios for n, depth_row in took.items()}, cut)
+    times_us = heatmap.of({n: depth_row.time_us for n, depth_row in took.items()}, cut)
     return Field(title, len(title) + 1, lambda i, _: duration(times_us[i] / ios[i]) if ios[i] else "")
 
 
@@ -676,13 +676,15 @@ def _gauge(shown: DepthView, cells: int) -> Line:
     source = Span(f"  limit: {limit.name}", "dim")
     where_from = Span(f" ({limit.source})", "dim")
     brief = (left[0], Span(" "), number, Span(queued))
-    several: list[Line] = [
+    gauge_lines: list[Line] = [
         (*left, number, Span(queued), source, where_from),
         (*brief, source, where_from),
         (*brief, source),
         brief,
     ]
-    return heading(next((spans for spans in several if width(spans) + ends(cells) <= cells), several[-1]), cells)
+    return heading(
+        next((spans for spans in gauge_lines if width(spans) + ends(cells) <= cells), gauge_lines[-1]), cells
+    )
 
 
 def _in_words(shown: DepthView, depth_columns: DepthColumns, cells: int) -> Line:
@@ -704,9 +706,9 @@ def _in_words(shown: DepthView, depth_columns: DepthColumns, cells: int) -> Line
     source = f"  {over}: {_SOURCES.get(shown.depths.source, shown.depths.source)}{lacks}"
     short = f"  {over}, {_SHORT.get(shown.depths.source, shown.depths.source)}{lacks}"
     shorter = f"  {_SHORT.get(shown.depths.source, '')}{lacks}"
-    each = [(f" in driver:{text}", one) for one in (source, short, shorter)]
+    each = [(f" in driver:{text}", variant) for variant in (source, short, shorter)]
     each += [(f" in driver:{text.replace(' of the time', '')}", shorter), (text, shorter)]
-    text, caption = next((one for one in each if sum(map(len, one)) <= cells), (text, ""))
+    text, caption = next((variant for variant in each if sum(map(len, variant)) <= cells), (text, ""))
     return fit((Span(text), Span(caption, "dim")), cells)
 
 
@@ -718,8 +720,8 @@ def _rows(depth_columns: DepthColumns, most: int, bound: int | None) -> int:
 
 def _least(depth_columns: DepthColumns, bound: int | None) -> int:
     """Return the lines that the numbers which occurred need; the rows between them would be empty."""
-    there = {n for depth_shares in (depth_columns.in_driver, depth_columns.queued) for n in depth_shares.counts}
-    return min(len(there) + 1 + (bound is not None and bound <= depth_columns.highest), _BARS_MOST)
+    depths_seen = {n for depth_shares in (depth_columns.in_driver, depth_columns.queued) for n in depth_shares.counts}
+    return min(len(depths_seen) + 1 + (bound is not None and bound <= depth_columns.highest), _BARS_MOST)
 
 
 def _line_shares(left: int, age_lines: tuple[int, int], wanted: int, least: int) -> tuple[int, int, int]:
@@ -731,8 +733,8 @@ def _line_shares(left: int, age_lines: tuple[int, int], wanted: int, least: int)
     each, folded = age_lines
     ages = 0
     if left >= _BARS_FROM + _AGES_FROM:
-        several = min(_AGES_MANY, left - _BARS_FROM) if each == folded else _AGES_FROM
-        room = max(several, left // 4, min(left // 2, left - max(least, _BARS_FROM)))
+        row_count = min(_AGES_MANY, left - _BARS_FROM) if each == folded else _AGES_FROM
+        room = max(row_count, left // 4, min(left // 2, left - max(least, _BARS_FROM)))
         ages = each if each <= room else min(folded, room)
     wanted_ages, left = max(ages, min(each, folded)), left - ages
     if left < _BARS_FROM + _MAP_FROM:
@@ -755,17 +757,17 @@ def outstanding_panel(view: ViewState, width: int, room: int) -> list[Line]:
         return order_aside(view, chosen, width, room)
     shown = depth_view(view, chosen)
     ages, age_lines = age_list(view, shown.name)
-    found = finding_of_screen(view, "outstanding", width)
+    finding_lines = finding_of_screen(view, "outstanding", width)
     below = outstanding(
         shown,
         width,
-        room - len(found),
+        room - len(finding_lines),
         view.ink,
         over_time=lambda cells, lines: _map(view, shown, cells, lines),
         ages=ages,
         age_lines=age_lines,
     )
-    return [*found, *below]
+    return [*finding_lines, *below]
 
 
 def depth_view(view: ViewState, subject: Subject) -> DepthView:
@@ -809,9 +811,11 @@ def _law(view: ViewState, subject: Subject, depths: DepthSum) -> str:
 
 
 def _below(view: ViewState, subject: Subject) -> str:
-    found = ceilings(subject.device, view.history.store.devices)
+    limits_found = ceilings(subject.device, view.history.store.devices)
     limits = [
-        f"{name} {count(int(limit.value))}" for name, limit in found.items() if limit and name != subject.device.name
+        f"{name} {count(int(limit.value))}"
+        for name, limit in limits_found.items()
+        if limit and name != subject.device.name
     ]
     return f"limits of its disks: {', '.join(limits)}" if limits else ""
 

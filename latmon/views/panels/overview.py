@@ -134,7 +134,7 @@ class OffsetEvents:
     @property
     def populations(self) -> tuple[str, ...]:
         """Return the kinds of events that there are, the first one preferred; windows only without finer ones."""
-        finer = tuple(name for name, some in ((OUTLIERS, self.outliers), (ISSUES, self.issues)) if some)
+        finer = tuple(name for name, kind_events in ((OUTLIERS, self.outliers), (ISSUES, self.issues)) if kind_events)
         return finer or ((WINDOWS,) if self.windows else ())
 
     def only(self, population: str) -> OffsetEvents:
@@ -183,7 +183,7 @@ def moments(
 ) -> OffsetEvents:
     """Return the events of a device that are known to less than a window."""
     short = frames[-1].dt_us if frames else SECOND_US
-    some = tuple(
+    moment_rows = tuple(
         (f.mono_us, n)
         for f in frames
         if f.dt_us < SECOND_US
@@ -197,7 +197,7 @@ def moments(
             if outlier.device == device and outlier.op in ops
         ),
         tuple(issue.mono_us for burst in bursts for issue in burst if issue.op in ops),
-        some,
+        moment_rows,
         short,
     )
 
@@ -279,7 +279,7 @@ def draw(
 
     `begin`: of the data, if it is in the map; `also`: another kind of events, which the key shows.
     """
-    every = "second" if found.fold_us == SECOND_US else f"tick of {spelled(found.fold_us)}"
+    fold_text = "second" if found.fold_us == SECOND_US else f"tick of {spelled(found.fold_us)}"
     seen = " banded" if found.is_banded else ""
     text = offset_events.between(found.begin_us, found.end_us).words or "nothing in this time"
     next_kind = (Span("  f", "accent"), Span(f": {also}", "dim")) if also else ()
@@ -287,7 +287,7 @@ def draw(
     shown = [step for step in begins(top, ink.levels) if step >= level(1, top, ink.levels)]
     last = f" {count(top)} " if top > 1 else " "
     steps = (Span("events 1 ", "dim"), *(Span(*ink.cell(step)) for step in shown), Span(last, "dim"))
-    head = (Span(f"  offset in the {every}: {text}"), Span(seen, "strong"), *next_kind)
+    head = (Span(f"  offset in the {fold_text}: {text}"), Span(seen, "strong"), *next_kind)
     legend = steps if line_width((*head, *steps)) + 1 <= width else ()
     lines = [(*fit(head, width - line_width(legend)), *legend)]
     cell_width = max((width - OFFSET_LABEL - _RIGHT) // max(found.columns, 1), 1)
@@ -356,32 +356,32 @@ def offsets_panel(view: ViewState, chosen: Subject, width: int, room: int) -> li
     history, selection = view.history, view.selection
     offset_events = events(view, chosen.device.name)
     fold, _, kind = selection.fold.partition(" ")
-    some = offset_events.only(kind)
+    kind_offsets = offset_events.only(kind)
     members = None if chosen.device.timed else chosen.device.members
-    if why := why_none(some, recorded=view.recorded, members=members):
+    if why := why_none(kind_offsets, recorded=view.recorded, members=members):
         return cut(paragraph(why, width, margin=2), room)
     hz = view.origin.hz if view.origin else None
     fold_us = SECOND_US if fold != "tick" else SECOND_US // (hz or _USUAL_HZ)
-    fine = bool(some.outliers or some.issues)
-    if not fine and fold_us < 2 * some.window_us:
-        why = f"only counts of windows are known here, and {spelled(some.window_us)} are too long to see"
+    fine = bool(kind_offsets.outliers or kind_offsets.issues)
+    if not fine and fold_us < 2 * kind_offsets.window_us:
+        why = f"only counts of windows are known here, and {spelled(kind_offsets.window_us)} are too long to see"
         return cut(paragraph(f"{why} a tick of {spelled(fold_us)} in them", width, margin=2), room)
-    rows = rows_of(some.window_us, max(room - _AROUND, 1), fold_us, fine=fine)
-    found = offset_map(
-        some, history.until_us, selection.window_us, max(width - OFFSET_LABEL - 6, 1), rows, fold_us=fold_us
+    rows = rows_of(kind_offsets.window_us, max(room - _AROUND, 1), fold_us, fine=fine)
+    fold_map = offset_map(
+        kind_offsets, history.until_us, selection.window_us, max(width - OFFSET_LABEL - 6, 1), rows, fold_us=fold_us
     )
     last = history.window.last
     wall_less_mono = last.wall - last.mono_us / 1e6 if last else 0.0
-    begin = _begin(view) if history.begin_us > found.begin_us else NO_DATA
+    begin = _begin(view) if history.begin_us > fold_map.begin_us else NO_DATA
     also = "requests by issue" if not kind and len(offset_events.populations) > 1 else ""
-    return draw(found, some, width, view.ink, wall_less_mono=wall_less_mono, begin=begin, also=also)[:room]
+    return draw(fold_map, kind_offsets, width, view.ink, wall_less_mono=wall_less_mono, begin=begin, also=also)[:room]
 
 
 def folds(view: ViewState) -> tuple[str, ...]:
     """Return the values of Selection.fold in the order of the key, for the selected device."""
     chosen = selected(view.subjects())
     several = chosen is not None and len(events(view, chosen.device.name).populations) > 1
-    return (*FOLDS, *(f"{one} {ISSUES}" for one in FOLDS[1:])) if several else FOLDS
+    return (*FOLDS, *(f"{fold_name} {ISSUES}" for fold_name in FOLDS[1:])) if several else FOLDS
 
 
 def _begin(view: ViewState) -> Begin:
@@ -420,7 +420,7 @@ def big_map(view: ViewState, chosen: Subject, width: int, room: int, *, explains
         head = _headline(view, chosen, width)
         return [head, *offsets_panel(view, chosen, width, room - 1)]
     why = no_map(chosen, origin)
-    if why and not any(one.request for one in view.history.ages.of(name)):
+    if why and not any(io.request for io in view.history.ages.of(name)):
         if why == no_distribution(origin):
             why = means_only(origin) if explains else ""
         lines = _without(view, chosen, why, width, room - 1)
@@ -480,11 +480,11 @@ def _map_with_strips(view: ViewState, chosen: Subject, width: int, room: int, re
     below = axis(timeline, style, name)
     room_right = width - line_width(below) - 1
     scale_of = next((text for text in ("I/Os, log scale", "log scale") if len(text) <= room_right), "")
-    found = [head, *reason, *lines, (*below, Span(f" {scale_of}", "dim"))]
+    map_lines = [head, *reason, *lines, (*below, Span(f" {scale_of}", "dim"))]
     if strips:
-        found += _strips(chosen, timeline, style, (width, room + len(reason) - len(found)), strips)
-    found += [*load, *whole_time]
-    return [*found, *_op_maps(view, chosen, ops, width, by_op)] if ops else found
+        map_lines += _strips(chosen, timeline, style, (width, room + len(reason) - len(map_lines)), strips)
+    map_lines += [*load, *whole_time]
+    return [*map_lines, *_op_maps(view, chosen, ops, width, by_op)] if ops else map_lines
 
 
 def _strips_beside(chosen: Subject, op: str, width: int, room: int) -> int:
@@ -535,10 +535,10 @@ def _shown_apart(chosen: Subject, width: int, room: int) -> list[str]:
 def _op_maps(view: ViewState, chosen: Subject, ops: Sequence[str], width: int, room: int) -> list[Line]:
     """Return maps of single ops beside each other, each with its own range, in `room` lines."""
     wide = width // len(ops)
-    several = [_op_map(view, chosen, op, wide - 1, room) for op in ops]
-    heads = [(*lines[0], Span(" " * (wide - line_width(lines[0])), FRAME)) for lines in several]
+    op_maps = [_op_map(view, chosen, op, wide - 1, room) for op in ops]
+    heads = [(*lines[0], Span(" " * (wide - line_width(lines[0])), FRAME)) for lines in op_maps]
     title = heading(tuple(span for head in heads for span in head)[:-1], width)
-    return [title, *(tuple(span for lines in several for span in fit(lines[y], wide)) for y in range(1, room))]
+    return [title, *(tuple(span for lines in op_maps for span in fit(lines[y], wide)) for y in range(1, room))]
 
 
 def _op_map(view: ViewState, chosen: Subject, op: str, width: int, room: int) -> list[Line]:
@@ -620,11 +620,11 @@ def _drawn(
     """Return strips below each other in `room` lines, which are shared out; `gap`: with a blank line after each."""
     glyphs = SPARKS if style.ink.coloured else RAMP_SPARKS
     tall = [room // len(column_strips) + (room % len(column_strips) > i) for i in range(len(column_strips))]
-    made = (
+    drawn_strips = (
         _bars(column_strip, lines, style.cell_width, glyphs, width)
         for column_strip, lines in zip(column_strips, tall, strict=True)
     )
-    return [fit(line, width) for lines in made for line in (*lines, *([BLANK] * gap))]
+    return [fit(line, width) for lines in drawn_strips for line in (*lines, *([BLANK] * gap))]
 
 
 def _bars(strip: ColumnStrip, tall: int, wide: int, glyphs: str, width: int) -> list[Line]:
@@ -641,7 +641,7 @@ def _bars(strip: ColumnStrip, tall: int, wide: int, glyphs: str, width: int) -> 
         label = f"{'' if row else strip.title:>{LABEL - 1}} "
         now = "" if row else f" {newest if tall > 1 else strip.now}"
         most = [f"{',' * bool(now)} max {strip.most}{of}" for of in (strip.limit, "")] if row == tall - 1 else []
-        words = next((text for text in (*(now + one for one in most), now) if len(text) <= room), "")
+        words = next((text for text in (*(now + number_text for number_text in most), now) if len(text) <= room), "")
         lines.append((Span(label, "dim"), Span(cells, strip.role), Span("│", "frame"), Span(words, "dim")))
     return lines
 
@@ -904,7 +904,7 @@ def tiles(
     `means`: device -> mean latency of each column in us, drawn as bars where latencies of single I/Os are not known.
     """
     time = _beside(Span(" " * (LABEL - 1) + "└", "dim"), [times(timeline, style)] * where.across, where.tile_width)
-    top = max((us for some in means.values() for us in some if us), default=0.0)
+    top = max((us for column_means in means.values() for us in column_means if us), default=0.0)
     rows, lines = range(style.scale.rows - 1, -1, -1), list[Line]()
     labels = [_mean_label(top, row, style.scale.rows) if means else label(style, row) for row in rows]
     for begin in range(0, len(shown), where.across):
@@ -968,13 +968,13 @@ def _title(subject: Subject, cells: int) -> Line:
     )
     times = subject.times_peers
     more = Span(f" {iops}/s" if times is None else f" {significant(times, 2)}x", "dim")
-    several: tuple[Line, ...] = ((more,), ()) if subject.is_counted else ((),)
+    trend_variants: tuple[Line, ...] = ((more,), ()) if subject.is_counted else ((),)
     if not histogram and subject.mean_us is not None:
-        several = ((mean := Span(f" mean {with_unit(subject.mean_us)}", "dim"), more), (mean,), ())
+        trend_variants = ((mean := Span(f" mean {with_unit(subject.mean_us)}", "dim"), more), (mean,), ())
     elif histogram:
         p99 = Span(f" p99 {quantile(histogram, 0.99)}", "dim")
-        several = ((p99, Span(" max ", "dim"), largest(subject, "dim"), more), (p99, more), (p99,), ())
-    right = next(spans for spans in several if line_width(name) + line_width(spans) < cells or not spans)
+        trend_variants = ((p99, Span(" max ", "dim"), largest(subject, "dim"), more), (p99, more), (p99,), ())
+    right = next(spans for spans in trend_variants if line_width(name) + line_width(spans) < cells or not spans)
     line = (*fit(name, cells - 1 - line_width(right)), *right)
     return (*(highlighted(line) if times is None else (Span(plain(line), ODD),)), Span(" "))
 
@@ -1152,13 +1152,13 @@ def _tail(view: ViewState, subject: Subject, cells: int) -> Line:
 
 def _means(subjects: Sequence[Subject], timeline: Timeline) -> dict[str, list[float | None]]:
     """Return device -> the mean latency of its I/Os in each column, by the kernel's counters."""
-    columns, found = timeline.by_slot(), dict[str, list[float | None]]()
+    columns, means_by_device = timeline.by_slot(), dict[str, list[float | None]]()
     for subject in subjects:
         name, ops = subject.device.name, subject.selection.ops
         means = [None if column is None else column.kernel(name, ops).mean_us for column in columns]
         if any(means):
-            found[name] = means
-    return found
+            means_by_device[name] = means
+    return means_by_device
 
 
 _ONE_SCALE, _PAGE_SCALE = ", one scale for all", ", one scale a page"
@@ -1185,18 +1185,18 @@ def _maps(view: ViewState, subjects: list[Subject], width: int, room: int, *, ti
     view.latency_map.page = where.tiles
     cells = where.tile_width - 1
     timeline = _timeline(view, view.latency_map, selection.ops, cells)
-    some = page(subjects, subjects[0].selection.selected, where.tiles)
-    counts = {s.device.name: by_bucket(s.window.latency(s.device.name, selection.ops)) for s in some}
+    page_subjects = page(subjects, subjects[0].selection.selected, where.tiles)
+    counts = {s.device.name: by_bucket(s.window.latency(s.device.name, selection.ops)) for s in page_subjects}
     size, limit_us = (cells, where.tile_height - 1), selection.threshold_us
     style = view.latency_map.style(timeline, counts, size, view.ink, limit_us)
-    why = {s.device.name: no_map(s, origin) for s in some} if origin else {}
-    means = _means(some, timeline) if origin and no_distribution(origin) else {}
+    why = {s.device.name: no_map(s, origin) for s in page_subjects} if origin else {}
+    means = _means(page_subjects, timeline) if origin and no_distribution(origin) else {}
     if means:  # the legend gives the reason for bars once
         why = dict.fromkeys(why, "no I/O in this time")
-    lines, begin = tiles(some, timeline, style, where, why, means=means), subjects.index(some[0])
+    lines, begin = tiles(page_subjects, timeline, style, where, why, means=means), subjects.index(page_subjects[0])
     order = SORT_WORDS[selection.sort] if paged or selection.sort != SORTS[0] else "by name"
-    which = f"{begin + 1}-{begin + len(some)} of {len(subjects)}" if paged else f"{len(subjects)}"
-    rows, note = (begin + 1, begin + len(some)), _PAGE_SCALE if paged else _ONE_SCALE
+    which = f"{begin + 1}-{begin + len(page_subjects)} of {len(subjects)}" if paged else f"{len(subjects)}"
+    rows, note = (begin + 1, begin + len(page_subjects)), _PAGE_SCALE if paged else _ONE_SCALE
     title = table_title(selection, rows, len(subjects), width, name="maps", order=order, note=note)
     above = [title] if titled else []
     if len(lines) >= room:
@@ -1204,8 +1204,8 @@ def _maps(view: ViewState, subjects: list[Subject], width: int, room: int, *, ti
     keys = (Span("  PgDn PgUp", "accent"), Span(" more ", "dim")) if paged else ()
     words = () if titled else (Span(f" maps {which}"), Span(f" {order}", "dim"))
     left: Line = (*words, *keys)
-    ages = {bucket for s in some for bucket in timeline.ages(s.device.name)}
-    several = legends(style, ages=ages, shared=True)
-    several = ((Span("bars: mean latency from 0 ", "dim"),), BLANK) if means else several
-    right = next((spans for spans in several if line_width(left) + line_width(spans) <= width), BLANK)
+    ages = {bucket for s in page_subjects for bucket in timeline.ages(s.device.name)}
+    legend_variants = legends(style, ages=ages, shared=True)
+    legend_variants = ((Span("bars: mean latency from 0 ", "dim"),), BLANK) if means else legend_variants
+    right = next((spans for spans in legend_variants if line_width(left) + line_width(spans) <= width), BLANK)
     return [*above, *lines, (*fit(left, width - line_width(right)), *right)]

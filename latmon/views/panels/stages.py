@@ -115,33 +115,33 @@ def device_bars(
     height -= title is not None
     if not anatomies:
         return empty_panel(why, width, height)
-    one = next((a for a in anatomies if a.device == selected), anatomies[0])
-    below = _below(one, width, why, found, headed=True)
+    device_anatomy = next((a for a in anatomies if a.device == selected), anatomies[0])
+    below = _below(device_anatomy, width, why, found, headed=True)
     rows = min(len(anatomies) + 1, height // 2)
     if width >= _ROOMY:  # rows that leave the distributions their lines
-        rows = min(len(anatomies) + 1, max(height - 1 - _needed(one, _LINES + 1) - len(below), _ROWS))
+        rows = min(len(anatomies) + 1, max(height - 1 - _needed(device_anatomy, _LINES + 1) - len(below), _ROWS))
     if height - rows - 1 >= _MIN_DEVICE:
         table = _table(anatomies, selected, width, rows, ink, title=title)
-        named = {stage.column for stage in one.rows} if width >= _ROOMY else set()
-        below += _legend(anatomies if named else [one], width, ink, named)
+        named = {stage.column for stage in device_anatomy.rows} if width >= _ROOMY else set()
+        below += _legend(anatomies if named else [device_anatomy], width, ink, named)
         room = height - rows - 1
-        lines = _stages(one, width, room, ink, below)
-        lines += _side_by_side(one, width, room - len(lines), ink)
+        lines = _stages(device_anatomy, width, room, ink, below)
+        lines += _side_by_side(device_anatomy, width, room - len(lines), ink)
         if len(lines) > room:  # the finding has the cause, and is whole
-            rest = _stages(one, width, room, ink, ())[:-1]
+            lines_below = _stages(device_anatomy, width, room, ink, ())[:-1]
             kept = found or cut(below, room // 2)
-            lines = [*cut(rest, room - len(kept) - 1, key="Enter: "), BLANK, *kept]
+            lines = [*cut(lines_below, room - len(kept) - 1, key="Enter: "), BLANK, *kept]
         return [*table, BLANK, *lines]
-    below = [*_below(one, width, why, found), *_legend(anatomies, width, ink)]
+    below = [*_below(device_anatomy, width, why, found), *_legend(anatomies, width, ink)]
     least = min(len(anatomies), _MIN_ROWS) + 1
     below = cut([BLANK, *below] if len(below) + least < height else below, max(height - least, 1), key="Enter: ")
     table = _table(anatomies, selected, width, height - len(below), ink, title=title)
     return [fit(line, width) for line in cut([*table, *below], height + (title is not None))]
 
 
-def _needed(one: Anatomy, each: int) -> int:
+def _needed(device_anatomy: Anatomy, each: int) -> int:
     """Return the lines of a device's stages, `each` for a distribution, with titles and a blank line below."""
-    return len(one.rows) + (each - 1) * sum(map(_has_lines, one.rows)) + 3
+    return len(device_anatomy.rows) + (each - 1) * sum(map(_has_lines, device_anatomy.rows)) + 3
 
 
 def _has_lines(stage: StageRow) -> bool:
@@ -177,7 +177,7 @@ def _table(
 
 
 def device(
-    one: Anatomy,
+    device_anatomy: Anatomy,
     width: int,
     height: int,
     ink: Ink,
@@ -190,21 +190,21 @@ def device(
 
     The distributions are in the rows where the counts don't fit, and where both do. `found`: the finding of the device.
     """
-    below = _below(one, width, why, found, headed=True)
-    lines = _stages(one, width, height, ink, below, times=False)
-    counts = _side_by_side(one, width, height - len(lines), ink)
+    below = _below(device_anatomy, width, why, found, headed=True)
+    lines = _stages(device_anatomy, width, height, ink, below, times=False)
+    counts = _side_by_side(device_anatomy, width, height - len(lines), ink)
     left = height - len(lines) - len(counts)
-    if not counts or left >= _MOST_LINES * sum(map(_has_lines, one.rows)):
-        lines = _stages(one, width, height - len(counts), ink, below)
+    if not counts or left >= _MOST_LINES * sum(map(_has_lines, device_anatomy.rows)):
+        lines = _stages(device_anatomy, width, height - len(counts), ink, below)
     return cut([fit(line, width) for line in (*lines, *counts)], height, top, key="PgDn: ")
 
 
-def _side_by_side(one: Anatomy, width: int, room: int, ink: Ink) -> list[Line]:
+def _side_by_side(device_anatomy: Anatomy, width: int, room: int, ink: Ink) -> list[Line]:
     """Return the I/Os of each stage by octave in `room` lines, below a blank one and a title.
 
     There are none where the lines are too few.
     """
-    measured = [(stage.column, stage.histogram) for stage in one.rows if stage.histogram]
+    measured = [(stage.column, stage.histogram) for stage in device_anatomy.rows if stage.histogram]
     height = room - 2
     drawn = spread(measured, width, height, ink) if height >= _MIN_SPREAD else []
     name = (Span(" I/Os by time in each stage", "strong"), Span("  bars are logarithmic", "dim"))
@@ -212,26 +212,31 @@ def _side_by_side(one: Anatomy, width: int, room: int, ink: Ink) -> list[Line]:
 
 
 def _stages(
-    one: Anatomy, width: int, height: int, ink: Ink, below: Sequence[Line], *, times: bool = True
+    device_anatomy: Anatomy, width: int, height: int, ink: Ink, below: Sequence[Line], *, times: bool = True
 ) -> list[Line]:
     """Return headline, titles and the stages of a device, then `below`; all lines, also where they don't fit.
 
     A measured stage has as many lines as fit, but at most _MOST_LINES and a blank one, and without `times`, which are
     the distributions, one line. Another stage has its reason.
     """
-    begins = paragraph(BEGINS, width, "dim") if any(stage.after_limit for stage in one.rows) else []
+    begins = paragraph(BEGINS, width, "dim") if any(stage.after_limit for stage in device_anatomy.rows) else []
     below = [
         *begins,
-        *(line for stage in one.rows if stage.includes for line in _includes(stage, width)),
-        *(line for stage in one.rows if stage.histogram for line in _of_thread(one, stage, width)),
+        *(line for stage in device_anatomy.rows if stage.includes for line in _includes(stage, width)),
+        *(
+            line
+            for stage in device_anatomy.rows
+            if stage.histogram
+            for line in _of_thread(device_anatomy, stage, width)
+        ),
         BLANK,
         *below,
     ]
-    measured = [stage for stage in one.rows if stage.histogram]
-    fields = _stage_fields(one, ink, roomy=width >= _ROOMY)
+    measured = [stage for stage in device_anatomy.rows if stage.histogram]
+    fields = _stage_fields(device_anatomy, ink, roomy=width >= _ROOMY)
     placed = layout([field for field in fields if times or field.title != _TIMES], width)
     reasons, reason = {}, ""
-    for stage in one.rows:
+    for stage in device_anatomy.rows:
         if not stage.histogram:
             reasons[stage.stage] = _unmeasured(stage, placed[0][1], width, reason)
         reason = stage.reason
@@ -240,8 +245,8 @@ def _stages(
     each = room // max(many, 1) if times and width >= _ROOMY else 1
     tall = max(min(each if each <= _LINES else each - 1, _MOST_LINES), 1)
     placed, drawn = _with_times(placed, measured, tall, ink)
-    lines: list[Line] = [_headline(one, width, times=times), heads(placed)]
-    for stage in one.rows:
+    lines: list[Line] = [_headline(device_anatomy, width, times=times), heads(placed)]
+    for stage in device_anatomy.rows:
         if stage.stage in reasons:
             lines += reasons[stage.stage]
             continue
@@ -281,23 +286,29 @@ def _time_axis(cells: int, measured: Sequence[StageRow]) -> TimeAxis:
     return even if even.labels else TimeAxis(cells, math.log2(max(10 ** math.ceil(math.log10(top)), 1000)))
 
 
-def population(one: Anatomy) -> str:
+def population(device_anatomy: Anatomy) -> str:
     """Return the population in words: number of traced I/Os, sampling, and the share that could not be followed."""
-    if not one.on_demand:
-        return f"{count(one.total.count)} I/Os" if one.total else f"no I/O on {one.device}"
-    of = f", {one.sampled}" if one.sampled else ""
-    if one.tail is not None and one.tail.waiting:
-        after = f"; above {spelled(one.tail.low_us)} with {count(one.tail.waiting)} in flight"
+    if not device_anatomy.on_demand:
+        return (
+            f"{count(device_anatomy.total.count)} I/Os"
+            if device_anatomy.total
+            else f"no I/O on {device_anatomy.device}"
+        )
+    of = f", {device_anatomy.sampled}" if device_anatomy.sampled else ""
+    if device_anatomy.tail is not None and device_anatomy.tail.waiting:
+        after = f"; above {spelled(device_anatomy.tail.low_us)} with {count(device_anatomy.tail.waiting)} in flight"
     else:
         after = ""
-    if one.untraced_share is None:
-        return f"{count(one.total.count)} I/Os traced{of}{after}"
-    if not one.unfollowed:
-        return f"{count(one.total.count)} I/Os traced{of}, each followed to its end{after}"
-    reasons = ", ".join(f"{why} {count(n)}" for why, n in sorted(one.unfollowed.items(), key=lambda p: -p[1]))
-    ops = "" if one.op_label == ALL_OPS else f" of {ALL_OPS}"
-    lost = f"{part(one.untraced_share)}{ops} not followed: {reasons}"
-    return f"{count(one.total.count)} I/Os traced{of}, {lost}{after}"
+    if device_anatomy.untraced_share is None:
+        return f"{count(device_anatomy.total.count)} I/Os traced{of}{after}"
+    if not device_anatomy.unfollowed:
+        return f"{count(device_anatomy.total.count)} I/Os traced{of}, each followed to its end{after}"
+    reasons = ", ".join(
+        f"{why} {count(n)}" for why, n in sorted(device_anatomy.unfollowed.items(), key=lambda p: -p[1])
+    )
+    ops = "" if device_anatomy.op_label == ALL_OPS else f" of {ALL_OPS}"
+    lost = f"{part(device_anatomy.untraced_share)}{ops} not followed: {reasons}"
+    return f"{count(device_anatomy.total.count)} I/Os traced{of}, {lost}{after}"
 
 
 def _name_cells(anatomies: Sequence[Anatomy]) -> int:
@@ -312,8 +323,8 @@ def _on_demand_fields(anatomies: Sequence[Anatomy], ink: Ink, *, roomy: bool) ->
     least = max(map(len, titles)) + 1 if roomy else 10
 
     def bar(number: int) -> Field[Anatomy]:
-        def make(one: Anatomy, cells: int) -> Line:
-            return (Span(before), *_bar(one, number, cells - len(before), ink))
+        def make(device_anatomy: Anatomy, cells: int) -> Line:
+            return (Span(before), *_bar(device_anatomy, number, cells - len(before), ink))
 
         rank = 0 if number == _TAIL else 1
         return Field(f"{before}{titles[number]}", least, make, rank=rank, right=False, most=60)
@@ -330,7 +341,7 @@ def _on_demand_fields(anatomies: Sequence[Anatomy], ink: Ink, *, roomy: bool) ->
         Field("I/Os", 5, lambda a, _: _above(a), rank=1),
         Field("most of it", 15, lambda a, _: _most(a), rank=1, right=False),
     ]
-    if _cut(anatomies) is None and any(one.bands for one in anatomies):
+    if _cut(anatomies) is None and any(device_anatomy.bands for device_anatomy in anatomies):
         fields.insert(5, Field("threshold", 9, lambda a, _: duration(a.bands[-1].low_us) if a.bands else "", rank=2))
     return fields
 
@@ -351,8 +362,8 @@ def _titles(anatomies: Sequence[Anatomy], *, roomy: bool) -> tuple[str, str, str
     return "I/Os <=p50", f"I/Os p50-{middle}", f"I/Os above {fixed}"
 
 
-def _quantile(one: Anatomy, q: float) -> str:
-    return quantile(one.total, q) if one.on_demand else ""
+def _quantile(device_anatomy: Anatomy, q: float) -> str:
+    return quantile(device_anatomy.total, q) if device_anatomy.on_demand else ""
 
 
 def _basic_fields(anatomies: Sequence[Anatomy], ink: Ink) -> list[Field[Anatomy]]:
@@ -370,9 +381,11 @@ _TIMES = "times"
 """Title of the column of distributions, until its width is known."""
 
 
-def _stage_fields(one: Anatomy, ink: Ink, *, roomy: bool) -> list[Field[StageRow]]:
+def _stage_fields(device_anatomy: Anatomy, ink: Ink, *, roomy: bool) -> list[Field[StageRow]]:
     """Return the columns of a row per stage; the stage with the largest share is bold in the columns of shares."""
-    slowest, longest = (max((v for r in one.rows if (v := of(r))), default=None) for of in (_tail_of, _share_of))
+    slowest, longest = (
+        max((v for r in device_anatomy.rows if (v := of(r))), default=None) for of in (_tail_of, _share_of)
+    )
     main = slowest or longest
 
     def named(stage: StageRow, cells: int) -> Line:
@@ -400,8 +413,8 @@ def _stage_fields(one: Anatomy, ink: Ink, *, roomy: bool) -> list[Field[StageRow
         Field(_TIMES, 44 if roomy else 10, lambda _s, _: "", rank=1, right=False, most=100 if roomy else 40),
         Field("all I/Os", 12 if roomy else 11, all_io, rank=1, right=False, most=bars),
     ]
-    above = f">{spelled(one.tail.low_us)}" if one.tail else ">threshold"
-    return [*fields, Field(above, 12, tail, right=False, most=bars)] if one.on_demand else fields
+    above = f">{spelled(device_anatomy.tail.low_us)}" if device_anatomy.tail else ">threshold"
+    return [*fields, Field(above, 12, tail, right=False, most=bars)] if device_anatomy.on_demand else fields
 
 
 def _tail_of(stage: StageRow) -> float | None:
@@ -412,21 +425,21 @@ def _share_of(stage: StageRow) -> float | None:
     return stage.share
 
 
-def _bar(one: Anatomy, number: int, cells: int, ink: Ink) -> Line:
+def _bar(device_anatomy: Anatomy, number: int, cells: int, ink: Ink) -> Line:
     """Return the bar of a band, or why there is none."""
-    if not one.bands:
-        why = one.why if one.on_demand else "not traced"
+    if not device_anatomy.bands:
+        why = device_anatomy.why if device_anatomy.on_demand else "not traced"
         brief = why if len(why) <= cells else why.partition(":")[0]  # the sentence below has the rest
         return (Span(cell(brief if number == _TAIL else "", cells), "dim"),)
-    return (*stacked(one.by_column(one.bands[number].parts), cells - 1, ink), Span(" "))
+    return (*stacked(device_anatomy.by_column(device_anatomy.bands[number].parts), cells - 1, ink), Span(" "))
 
 
-def _above(one: Anatomy) -> str:
-    return whole(one.bands[-1].ios) if one.bands else UNKNOWN
+def _above(device_anatomy: Anatomy) -> str:
+    return whole(device_anatomy.bands[-1].ios) if device_anatomy.bands else UNKNOWN
 
 
-def _most(one: Anatomy) -> str:
-    return _top(one.by_column(one.tail.parts)) if one.tail else ""
+def _most(device_anatomy: Anatomy) -> str:
+    return _top(device_anatomy.by_column(device_anatomy.tail.parts)) if device_anatomy.tail else ""
 
 
 def _top(parts: Parts) -> str:
@@ -439,34 +452,40 @@ def _share(stage: StageRow, of: float | None, most: float | None, cells: int, in
     return (*bar, Span(f" {part(of):>{_PERCENT}}", "strong" if of and of == most else "text"))
 
 
-def _headline(one: Anatomy, width: int, *, times: bool = True) -> Line:
+def _headline(device_anatomy: Anatomy, width: int, *, times: bool = True) -> Line:
     """Return the headline of a device's stages, with the population at the right where both fit.
 
     `times`: their distributions are below.
     """
-    left = (Span(f" {one.device}", "strong"), Span(" stages", "dim"), Span(f"  {one.op_label}"))
-    several = ("  time in each stage, logarithmic counts", "  logarithmic counts", "") if times else ("",)
-    if not one.on_demand or width < _ROOMY:
-        return heading((*left, Span(several[0], "dim")), width)
-    right = Span(f"{population(one)} ", "dim")
+    left = (Span(f" {device_anatomy.device}", "strong"), Span(" stages", "dim"), Span(f"  {device_anatomy.op_label}"))
+    variants = ("  time in each stage, logarithmic counts", "  logarithmic counts", "") if times else ("",)
+    if not device_anatomy.on_demand or width < _ROOMY:
+        return heading((*left, Span(variants[0], "dim")), width)
+    right = Span(f"{population(device_anatomy)} ", "dim")
     room = width - ends(width) - line_width(left) - cell_len(right.text)
-    caption = next((c for c in several if len(c) <= room), several[0])
+    caption = next((c for c in variants if len(c) <= room), variants[0])
     return heading((*left, Span(caption, "dim")), width, (right,))
 
 
-def _below(one: Anatomy, width: int, why: str, found: Sequence[Line], *, headed: bool = False) -> list[Line]:
+def _below(
+    device_anatomy: Anatomy, width: int, why: str, finding_lines: Sequence[Line], *, headed: bool = False
+) -> list[Line]:
     """Return the device's finding, the sentence on the tail and the population, or the reason for missing traces.
 
     `headed`: the headline is above, which may have the population; a finding replaces the sentence.
     """
-    if not one.on_demand:
-        return [*paragraph(one.why or why, width), *found]
+    if not device_anatomy.on_demand:
+        return [*paragraph(device_anatomy.why or why, width), *finding_lines]
     is_wide = headed and width >= _ROOMY
-    sentence = [] if found else paragraph(tail_sentence(one), width, "strong")
-    is_above = is_wide and population(one) in plain(_headline(one, width))
-    counted = [] if is_above else paragraph(population(one), width, "dim")
-    after = [line for text in (*one.softirqs, *one.stacks, *one.sizes) for line in paragraph(text, width)]
-    return [*paragraph(admission_sentence(one), width, "bad"), *sentence, *found, *after, *counted]
+    sentence = [] if finding_lines else paragraph(tail_sentence(device_anatomy), width, "strong")
+    is_above = is_wide and population(device_anatomy) in plain(_headline(device_anatomy, width))
+    counted = [] if is_above else paragraph(population(device_anatomy), width, "dim")
+    after = [
+        line
+        for text in (*device_anatomy.softirqs, *device_anatomy.stacks, *device_anatomy.sizes)
+        for line in paragraph(text, width)
+    ]
+    return [*paragraph(admission_sentence(device_anatomy), width, "bad"), *sentence, *finding_lines, *after, *counted]
 
 
 def _unmeasured(stage: StageRow, cells: int, width: int, before: str) -> list[Line]:
@@ -483,11 +502,11 @@ def _unmeasured(stage: StageRow, cells: int, width: int, before: str) -> list[Li
     return [(Span(f" {name:<{cells}} ", "dim"), Span(text, "dim")) for name, text in zip(names, texts, strict=True)]
 
 
-def _of_thread(one: Anatomy, stage: StageRow, width: int) -> list[Line]:
+def _of_thread(device_anatomy: Anatomy, stage: StageRow, width: int) -> list[Line]:
     """Return the sentence on the thread of this host whose waits are in the stage hba; nothing where they are apart."""
-    if STAGE_OF.get(stage.column) != "hba" or WORKER in one.whole:
+    if STAGE_OF.get(stage.column) != "hba" or WORKER in device_anatomy.whole:
         return []
-    return paragraph(thread_sentence(one.device, one.driver, stage.column), width, "dim")
+    return paragraph(thread_sentence(device_anatomy.device, device_anatomy.driver, stage.column), width, "dim")
 
 
 def _includes(stage: StageRow, width: int) -> list[Line]:
@@ -528,18 +547,18 @@ def _stages_below(view: ViewState, subjects: Sequence[Subject], width: int, room
         number = len(anatomies)
         titled = view.framed or is_titled(view.selection, room)
         title = (lambda rows: table_title(view.selection, rows, number, width)) if titled else None
-        found = of_device(view, chosen, width)
-        return device_bars(anatomies, chosen, width, room, view.ink, why=why, found=found, title=title)
+        finding_lines = of_device(view, chosen, width)
+        return device_bars(anatomies, chosen, width, room, view.ink, why=why, found=finding_lines, title=title)
     subject = next(s for s in subjects if s.device.name == chosen)
-    one = _anatomy(view, subject)
+    device_anatomy = _anatomy(view, subject)
     on_demand = view.history.on_demand
     by_size = size_sentences(
         chosen, view.selection.ops, on_demand[measurements.SIZES], on_demand[measurements.PATTERNS]
     )
-    softirqs = softirq_sentences(subject.device, one.paths, on_demand[SOFTIRQS])
-    one = replace(one, softirqs=softirqs, sizes=by_size, driver=subject.device.driver)
-    found = of_device(view, chosen, width)
-    return device(one, width, room, view.ink, why=why, top=view.selection.top, found=found)
+    softirqs = softirq_sentences(subject.device, device_anatomy.paths, on_demand[SOFTIRQS])
+    device_anatomy = replace(device_anatomy, softirqs=softirqs, sizes=by_size, driver=subject.device.driver)
+    finding_lines = of_device(view, chosen, width)
+    return device(device_anatomy, width, room, view.ink, why=why, top=view.selection.top, found=finding_lines)
 
 
 def _anatomy(view: ViewState, subject: Subject, *, detailed: bool = True) -> Anatomy:

@@ -186,17 +186,17 @@ def _with_longest(view: ViewState, row: IssuerRow) -> IssuerRow:
                 totals.setdefault(device, []).append(outlier.total_us - outlier.stages_us.get("resume", 0))
     if not row.issuer.pid or not totals:
         return row
-    every = [us for each in totals.values() for us in each]
+    longest_us = [us for each in totals.values() for us in each]
     devices = {
         device: replace(each, latency=each.latency.with_longest(totals.get(device, ())))
         for device, each in row.devices.items()
     }
-    return replace(row, latency=row.latency.with_longest(every), devices=devices)
+    return replace(row, latency=row.latency.with_longest(longest_us), devices=devices)
 
 
-def issuer_position(some: Sequence[IssuerRow], key: Hashable | None) -> int:
+def issuer_position(rows: Sequence[IssuerRow], key: Hashable | None) -> int:
     """Return the position of the selected row; the first one where none is selected or it is gone."""
-    return next((at for at, issuer_row in enumerate(some) if issuer_row.key == key), 0)
+    return next((at for at, issuer_row in enumerate(rows) if issuer_row.key == key), 0)
 
 
 def issued(view: ViewState) -> Picked | None:
@@ -204,10 +204,10 @@ def issued(view: ViewState) -> Picked | None:
 
     The I/Os of a cgroup are those of its processes, which are known while they are traced.
     """
-    some, selection = issuers(view), view.selection
-    if not some:
+    rows, selection = issuers(view), view.selection
+    if not rows:
         return None
-    issuer_row = some[issuer_position(some, selection.row)]
+    issuer_row = rows[issuer_position(rows, selection.row)]
     devices = list(issuer_row.devices)
     device = devices[min(selection.top, len(devices) - 1)] if selection.opened else devices[0]
     its = [issuer_row] if issuer_row.issuer.is_process else _processes_of(view, issuer_row)
@@ -246,12 +246,12 @@ def who_panel(view: ViewState, width: int, room: int) -> list[Line]:
     return [*lines, BLANK, *below] if room - len(lines) > _LEAST else lines
 
 
-def _heading(view: ViewState, some: Sequence[IssuerRow], width: int) -> Line:
-    named = sum(not _is_others(issuer_row) for issuer_row in some)
+def _heading(view: ViewState, rows: Sequence[IssuerRow], width: int) -> Line:
+    named = sum(not _is_others(issuer_row) for issuer_row in rows)
     what = "process" if view.lists_processes else "cgroup"
     total = f"  {count(named)} {what}{('es' if view.lists_processes else 's') * (named != 1)}"
     about: tuple[str, ...] = ()
-    if any(issuer_row.latency for issuer_row in some):
+    if any(issuer_row.latency for issuer_row in rows):
         about = (
             "share: of the time of all I/Os, so of those in flight ",
             "share: of the time of all I/Os ",
@@ -259,9 +259,9 @@ def _heading(view: ViewState, some: Sequence[IssuerRow], width: int) -> Line:
     if view.lists_processes:
         sample = sampled_as(*view.history.on_demand.traced.sampled)
         of = f", {sample}" if sample else ""
-        if any(issuer_row.latency for issuer_row in some):
+        if any(issuer_row.latency for issuer_row in rows):
             about = (f"counted while traced{of}; share: of the time of these I/Os ", f"counted while traced{of} ")
-        elif any(issuer_row.ios for issuer_row in some):
+        elif any(issuer_row.ios for issuer_row in rows):
             about = (f"counted while traced{of} ",)
     return heading(
         (Span(" who", "strong"), Span(f"{total} with I/O"), Span(_only(view), "dim")),
@@ -378,8 +378,10 @@ def _opened(
 def _behind(issuer_row: IssuerRow, names: Mapping[str, str]) -> str:
     """Return the cgroups that the devices served while its I/Os were in flight, as a sentence."""
     own = {issuer_row.issuer.cgroup: "its own I/Os"}
-    some = [(own.get(by) or names.get(by, by), share) for by, share in list(issuer_row.behind.items())[:_NAMED]]
-    served = ", ".join(f"{name} for {part(share)}" for name, share in some)
+    shares_behind = [
+        (own.get(by) or names.get(by, by), share) for by, share in list(issuer_row.behind.items())[:_NAMED]
+    ]
+    served = ", ".join(f"{name} for {part(share)}" for name, share in shares_behind)
     return f"while its I/Os were in flight, the device served {served} of the time"
 
 
@@ -408,7 +410,9 @@ def _only(view: ViewState) -> str:
 
 def _why_none(view: ViewState, origin: Origin) -> str:
     """Return why the table is empty."""
-    if view.lists_processes and not any(one.is_process for one in view.history.on_demand[measurements.ISSUERS]):
+    if view.lists_processes and not any(
+        issuer_here.is_process for issuer_here in view.history.on_demand[measurements.ISSUERS]
+    ):
         return _why_no_process(view, origin)
     if why := origin.why_untraced(ISSUERS):
         return f"not measured here: I/Os are not counted by cgroup: {why}"
@@ -418,7 +422,7 @@ def _why_none(view: ViewState, origin: Origin) -> str:
         return f"no I/O of a {what} in the last {over} passes the filter"
     window = view.history.window
     ios = sum(c.count for d in view.history.devices() for op in OPS if (c := window.completed(d.name, op)))
-    kinds = {one.is_process for one in view.history.on_demand[measurements.ISSUERS]}
+    kinds = {issuer_here.is_process for issuer_here in view.history.on_demand[measurements.ISSUERS]}
     if ios and view.lists_processes not in kinds:
         known = "; Tab shows those of processes" * (True in kinds)
         needs = "" if origin.tier in ("", _TIMED_TIER) else f"; {_needs(view, origin, 'them')}"
