@@ -762,7 +762,16 @@ class _ManifestReader(Checks):
         if bool(skips) != (role in STACKS and not functions):
             raise self.fail(where, "a completer and a raiser have skips, nothing else has")
         names = tuple(dict.fromkeys(functions.values())) if functions else own
-        return MapSpec(name, role, stages, rest_of, key, names, functions, skips)
+        return MapSpec(
+            name=name,
+            role=role,
+            stages=stages,
+            rest_of=rest_of,
+            key=key,
+            contexts=names,
+            functions=functions,
+            skips=skips,
+        )
 
     def functions(self, fields: dict[str, Any], where: str) -> dict[str, str]:
         """Return the names by the functions of a kernel stack."""

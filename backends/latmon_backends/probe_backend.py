@@ -262,7 +262,18 @@ class ProbeBackend(ABC):
             was, was_ns = before[name, pid]
             runs, run_ns = _difference(now.runs, was.runs), _difference(now.run_ns, was.run_ns)
             sample = one_in if name == TRACER else 1
-            costs.append(ProbeCost(name, passed, ios, own_ns - was_ns, run_ns, runs, (runs or 0) * CALL_NS, sample))
+            costs.append(
+                ProbeCost(
+                    name=name,
+                    seconds=passed,
+                    ios=ios,
+                    cpu_ns=own_ns - was_ns,
+                    run_ns=run_ns,
+                    runs=runs,
+                    calls_ns=(runs or 0) * CALL_NS,
+                    one_in=sample,
+                )
+            )
         return tuple(costs)
 
     async def _spent(self) -> dict[tuple[str, int], tuple[launcher.ProgramTotals, int]]:

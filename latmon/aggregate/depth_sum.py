@@ -59,33 +59,33 @@ class DepthSum:
     @property
     def depths(self) -> Depths:
         return Depths(
-            MappingProxyType(self._in_driver),
-            MappingProxyType(self._queued),
-            MappingProxyType(self._at_issue),
-            MappingProxyType(self._latency),
-            self._peak.maximum(),
-            self._corrected,
-            self._sources.most_common(1)[0][0] if self._sources else SYSFS,
-            self._quiet,
+            in_driver=MappingProxyType(self._in_driver),
+            queued=MappingProxyType(self._queued),
+            at_issue=MappingProxyType(self._at_issue),
+            latency=MappingProxyType(self._latency),
+            most=self._peak.maximum(),
+            corrected=self._corrected,
+            source=self._sources.most_common(1)[0][0] if self._sources else SYSFS,
+            quiet_in=self._quiet,
         )
 
     @property
     def packed(self) -> PackedDepths:
         took = self._latency.values()
         return PackedDepths(
-            _arrays(self._in_driver),
-            _arrays(self._queued),
-            _arrays(self._at_issue),
-            (
+            in_driver=_arrays(self._in_driver),
+            queued=_arrays(self._queued),
+            at_issue=_arrays(self._at_issue),
+            latency=(
                 array("q", self._latency.keys()),
                 _whole(depth_row.ios for depth_row in took),
                 _whole(depth_row.time_us for depth_row in took),
             ),
-            self._peak.maximum(),
-            self._corrected,
-            dict(self._sources),
-            self.span_us,
-            self._quiet,
+            most=self._peak.maximum(),
+            corrected=self._corrected,
+            sources=dict(self._sources),
+            span_us=self.span_us,
+            quiet=self._quiet,
         )
 
     def add(self, packed_depths: PackedDepths, stamp: int = 0) -> None:
@@ -119,15 +119,15 @@ def packed(depths: Depths, span_us: int = 0) -> PackedDepths:
     ios, times = zip(*depths.latency.values(), strict=True) if depths.latency else ((), ())
     moments = sum(depths.in_driver.values())
     return PackedDepths(
-        _arrays(depths.in_driver),
-        _arrays(depths.queued),
-        _arrays(depths.at_issue),
-        (array("q", depths.latency.keys()), array("q", ios), array("q", times)),
-        depths.most,
-        depths.corrected,
-        {depths.source: moments} if moments else {},
-        span_us,
-        depths.quiet,
+        in_driver=_arrays(depths.in_driver),
+        queued=_arrays(depths.queued),
+        at_issue=_arrays(depths.at_issue),
+        latency=(array("q", depths.latency.keys()), array("q", ios), array("q", times)),
+        most=depths.most,
+        corrected=depths.corrected,
+        sources={depths.source: moments} if moments else {},
+        span_us=span_us,
+        quiet=depths.quiet,
     )
 
 
@@ -221,14 +221,14 @@ class DepthTimes:
     def depths(self) -> Depths:
         """The sum as one interval with a sample per ms; the source is that of most of the time."""
         return Depths(
-            _in_ms(self.in_driver),
-            _in_ms(self.queued),
-            dict(self.at_issue),
-            dict(self.latency),
-            self.highest,
-            self.corrected,
-            self.sources.most_common(1)[0][0] if self.sources else SYSFS,
-            self.quiet_us // 1000,
+            in_driver=_in_ms(self.in_driver),
+            queued=_in_ms(self.queued),
+            at_issue=dict(self.at_issue),
+            latency=dict(self.latency),
+            most=self.highest,
+            corrected=self.corrected,
+            source=self.sources.most_common(1)[0][0] if self.sources else SYSFS,
+            quiet_in=self.quiet_us // 1000,
         )
 
 

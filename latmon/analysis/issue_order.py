@@ -87,16 +87,16 @@ def lba_order(issues: Sequence[Issue]) -> LbaOrder:
     came_pairs, came_ascending = _compared(_as_they_came(op_issues) for op_issues in _by_op(issues))
     longest = max(range(len(issues)), key=lambda at: (issues[at].queued_us, overtakers[at]))
     return LbaOrder(
-        len(issues),
-        pairs,
-        ascending,
-        came_pairs,
-        came_ascending,
-        sum(n > 0 for n in overtakers),
-        max(overtakers),
-        issues[longest].queued_us,
-        overtakers[longest],
-        arrived_us(issues[longest]) < issues[0].mono_us,
+        count=len(issues),
+        pairs=pairs,
+        ascending=ascending,
+        arrival_pairs=came_pairs,
+        arrival_ascending=came_ascending,
+        reordered=sum(n > 0 for n in overtakers),
+        most_overtaken=max(overtakers),
+        longest_wait_us=issues[longest].queued_us,
+        longest_overtaken=overtakers[longest],
+        longest_is_older=arrived_us(issues[longest]) < issues[0].mono_us,
     )
 
 
@@ -107,16 +107,16 @@ def merge_orders(parts: Iterable[LbaOrder]) -> LbaOrder:
         return LbaOrder()
     longest = max(each, key=lambda lba_order: (lba_order.longest_wait_us or 0, lba_order.longest_overtaken))
     return LbaOrder(
-        sum(lba_order.count for lba_order in each),
-        sum(lba_order.pairs for lba_order in each),
-        sum(lba_order.ascending for lba_order in each),
-        sum(lba_order.arrival_pairs for lba_order in each),
-        sum(lba_order.arrival_ascending for lba_order in each),
-        sum(lba_order.reordered for lba_order in each),
-        max(lba_order.most_overtaken for lba_order in each),
-        longest.longest_wait_us,
-        longest.longest_overtaken,
-        longest.longest_is_older,
+        count=sum(lba_order.count for lba_order in each),
+        pairs=sum(lba_order.pairs for lba_order in each),
+        ascending=sum(lba_order.ascending for lba_order in each),
+        arrival_pairs=sum(lba_order.arrival_pairs for lba_order in each),
+        arrival_ascending=sum(lba_order.arrival_ascending for lba_order in each),
+        reordered=sum(lba_order.reordered for lba_order in each),
+        most_overtaken=max(lba_order.most_overtaken for lba_order in each),
+        longest_wait_us=longest.longest_wait_us,
+        longest_overtaken=longest.longest_overtaken,
+        longest_is_older=longest.longest_is_older,
     )
 
 

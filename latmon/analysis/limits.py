@@ -585,15 +585,15 @@ def _audited(seen: Tuning, depths: Depths, walls: Mapping[str, int | None], wait
     full = at_limit(depths, bound, seen.settings.get("scheduler"), waiting)
     busy = {depth: n for depth, n in depths.in_driver.items() if depth and n}
     return Audited(
-        device.name,
-        tuple(Setting(limit, tuple(remarks(limit.name, seen, walls))) for limit in device.limits),
-        bound,
-        within(depths.highest, bound) if depths.in_driver or depths.at_issue else None,
-        within(max(busy, key=lambda depth: busy[depth]), bound) if busy else None,
-        max(depths.queued, default=None),
-        limited_to,
-        full,
-        (*_walled(limited_to, bound), *(_full(seen, bound) if full and bound else ()), *_mounted_sync(device)),
+        device=device.name,
+        settings=tuple(Setting(limit, tuple(remarks(limit.name, seen, walls))) for limit in device.limits),
+        bound=bound,
+        most=within(depths.highest, bound) if depths.in_driver or depths.at_issue else None,
+        usual=within(max(busy, key=lambda depth: busy[depth]), bound) if busy else None,
+        queued=max(depths.queued, default=None),
+        limited_to=limited_to,
+        at_limit=full,
+        remarks=(*_walled(limited_to, bound), *(_full(seen, bound) if full and bound else ()), *_mounted_sync(device)),
     )
 
 

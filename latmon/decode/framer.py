@@ -213,17 +213,17 @@ class Framer:
         declared = {table: self._declared_rows(table, gains) for table in self._declared}
         undecoded = sum(declared_table.undecoded for declared_table in declared.values())
         return ProbeInterval(
-            histograms,
-            seen,
-            sums.unmatched,
-            sums.unnamed,
-            self._maps.close() + undecoded,
-            suppressed,
-            self._thresholds(),
-            dict(sums.started),
-            {flow: done.count - sums.strays[flow] for flow, done in seen.items()},
-            totals_us,
-            {
+            histograms=histograms,
+            seen=seen,
+            unmatched=sums.unmatched,
+            unnamed=sums.unnamed,
+            undecoded=self._maps.close() + undecoded,
+            suppressed=suppressed,
+            thresholds_us=self._thresholds(),
+            started=dict(sums.started),
+            ended={flow: done.count - sums.strays[flow] for flow, done in seen.items()},
+            totals_us=totals_us,
+            tables={
                 ABOVE: {flow: n for flow, n in sums.above.items() if n},
                 ISSUERS: self._issued(issuers),
                 FAILED_BY: self._failed_by(gains),
@@ -704,15 +704,15 @@ def joined(intervals: Iterable[TracerInterval], manifests: Iterable[Manifest]) -
         absent=missing_stages(measured, reasons, includes) if by_request else (),
     )
     return TracerInterval(
-        traced,
-        sum(interval.suppressed for interval in each),
-        sum(interval.undecoded for interval in each),
-        {device: us for interval in each for device, us in interval.thresholds_us.items()},
-        {device: depths for interval in each for device, depths in interval.depths.items()},
-        all_waiting(interval.in_flight for interval in each),
-        tuple(dict.fromkeys(group for interval in each for group in interval.ages_of)),
-        sum_tables(interval.tables for interval in each),
-        sum(interval.files_left_out for interval in each),
+        traced=traced,
+        suppressed=sum(interval.suppressed for interval in each),
+        undecoded=sum(interval.undecoded for interval in each),
+        thresholds_us={device: us for interval in each for device, us in interval.thresholds_us.items()},
+        depths={device: depths for interval in each for device, depths in interval.depths.items()},
+        in_flight=all_waiting(interval.in_flight for interval in each),
+        ages_of=tuple(dict.fromkeys(group for interval in each for group in interval.ages_of)),
+        tables=sum_tables(interval.tables for interval in each),
+        files_left_out=sum(interval.files_left_out for interval in each),
     )
 
 

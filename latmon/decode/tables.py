@@ -723,16 +723,16 @@ class NewestAges:
             return None
         op, issued = record.get("op"), record.get("issued")
         return InFlight(
-            device,
-            op_name(255 if op is None else op),
-            begun // 1000,
-            self._flags(record.get("flags") or 0),
-            record.get("sector"),
-            record.get("bytes"),
-            record.get("pid"),
-            record.text,
-            None if issued is None else bool(issued),
-            record.get("overtaken"),
+            device=device,
+            op=op_name(255 if op is None else op),
+            began_us=begun // 1000,
+            flags=self._flags(record.get("flags") or 0),
+            sector=record.get("sector"),
+            bytes=record.get("bytes"),
+            pid=record.get("pid"),
+            comm=record.text,
+            issued=None if issued is None else bool(issued),
+            overtaken_by=record.get("overtaken"),
         )
 
 

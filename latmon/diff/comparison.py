@@ -163,17 +163,17 @@ def compare(a: CaptureSpan, b: CaptureSpan) -> Comparison:
     for part, how in lengths.items():
         _test_part(list(cuts.values()), part, how, results)
     return Comparison(
-        a,
-        b,
-        tuple(
+        a=a,
+        b=b,
+        changes=tuple(
             _led(_change(s, pair, cuts.get(s), results.get(s, []), lengths), a, b, tested=tested)
             for s, pair in pairs.items()
         ),
-        lengths,
-        sum(len(cut_results) for cut_results in results.values()),
-        _only(a, b),
-        _only(b, a),
-        unlike,
+        lengths=lengths,
+        rows=sum(len(cut_results) for cut_results in results.values()),
+        only_a=_only(a, b),
+        only_b=_only(b, a),
+        unlike=unlike,
     )
 
 
@@ -288,15 +288,15 @@ def _change(
     )
     reported = [
         hypotheses.DetectionLimit(
-            bucket_bounds(cut_result.cut.bucket, a.bits)[0],
-            cut_result.cut.part,
-            cut_result.row.least,
-            cut_result.found.error,
-            cut_result.critical,
-            statistics.internal_difference(cut_result.row),
-            sum(cut_result.row.shares) / 2,
-            cut_result.row.factor,
-            math.sqrt(statistics.least_variance(cut_result.row)),
+            us=bucket_bounds(cut_result.cut.bucket, a.bits)[0],
+            part=cut_result.cut.part,
+            least=cut_result.row.least,
+            error=cut_result.found.error,
+            critical=cut_result.critical,
+            internal=statistics.internal_difference(cut_result.row),
+            share=sum(cut_result.row.shares) / 2,
+            factor=cut_result.row.factor,
+            counted=math.sqrt(statistics.least_variance(cut_result.row)),
         )
         for cut_result in results
     ]

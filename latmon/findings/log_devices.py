@@ -77,7 +77,16 @@ def slow_log(facts: Facts, data_device: str, syncs: int, syncs_us: float) -> Slo
     data_flush_us = flushes.mean if flushes.count >= least_ios else None
     if latency.mean < max(_OF_SYNC * syncs_us / syncs, _TIMES_DATA * max(data_us or 0, data_flush_us or 0)):
         return None
-    return SlowLog(device, data_device, op, latency.mean, latency.count, data_us, data_flush_us, _busy(facts, device))
+    return SlowLog(
+        device=device,
+        data_device=data_device,
+        op=op,
+        mean_us=latency.mean,
+        ios=latency.count,
+        data_us=data_us,
+        data_flush_us=data_flush_us,
+        busy=_busy(facts, device),
+    )
 
 
 def _time_us(latency: Histogram) -> float:

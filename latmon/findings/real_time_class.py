@@ -77,15 +77,15 @@ def finding_behind(facts: Facts, rule_id: str, several: Sequence[WaitsBehind]) -
     blamed_name = within(program.name or "another one", _NAME_CELLS)
     waiting_name = within(waits.program.name or "a program", _NAME_CELLS)
     return Finding(
-        rule_id,
-        WARNING,
-        waits.device,
-        f"{waits.text}, because {program.text} has the I/O class {REAL_TIME}: {waits.meanwhile}",
-        tuple(_facts(several)),
-        Where("outliers", waits.device),
-        tuple(_steps(first)),
-        _REFUTED,
-        waits.lost_share(facts),
+        id=rule_id,
+        severity=WARNING,
+        device=waits.device,
+        summary=f"{waits.text}, because {program.text} has the I/O class {REAL_TIME}: {waits.meanwhile}",
+        facts=tuple(_facts(several)),
+        where=Where("outliers", waits.device),
+        steps=tuple(_steps(first)),
+        refuted_by=_REFUTED,
+        share=waits.lost_share(facts),
         state=(waits.process, f"behind {first.process}"),
         short=short_text(
             waits.device,

@@ -362,7 +362,15 @@ class _BccReader:
         )
         unit_from = "the head of the table"
         return ImportedTable(
-            where, title, kind, histogram.rows, histogram.unit, unit_from, series, histogram.total_us, layer=layer
+            where=where,
+            title=title,
+            kind=kind,
+            rows=histogram.rows,
+            unit=histogram.unit,
+            unit_from=unit_from,
+            series=series,
+            sum_us=histogram.total_us,
+            layer=layer,
         )
 
     def _title(self, histogram: _Histogram) -> str:

@@ -638,7 +638,16 @@ def _taskq(name: str, instance: int, values: Mapping[str, str]) -> Taskq | None:
         return None
     tasks, executed, most, active, priority, threads = numbers
     waiting = max(tasks - executed - active, 0)
-    return Taskq(clean(name), instance, threads, priority, active, waiting, most, executed)
+    return Taskq(
+        name=clean(name),
+        instance=instance,
+        threads=threads,
+        priority=priority,
+        active=active,
+        waiting=waiting,
+        most=most,
+        ever=executed,
+    )
 
 
 _SETTING = re.compile(

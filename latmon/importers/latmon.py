@@ -133,7 +133,18 @@ def _row_reader(most: int) -> Callable[[str], _Cells | None]:
             return None
         device, op, stage = named(row[3], 256), named(row[4], 0), named(row[5], 256)
         inside = included(row[9]) if len(row) > len(_Cells._fields) - 1 else ()
-        return _Cells(wall_of(row[0]), mono, dt, device, op, stage, low or 0, high or 0, count or 0, inside)
+        return _Cells(
+            wall=wall_of(row[0]),
+            mono=mono,
+            dt=dt,
+            device=device,
+            op=op,
+            stage=stage,
+            low=low or 0,
+            high=high or 0,
+            number=count or 0,
+            includes=inside,
+        )
 
     return cells_of
 

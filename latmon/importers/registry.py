@@ -246,7 +246,18 @@ def read_text(
     keep(built)
     if not built.windows:
         raise RecordingError(_nothing_in(name, text, chosen, rows))
-    return Read(name, shown, chosen, rows, left, spans, source.blocks(shown, left), built, names, options)
+    return Read(
+        name=name,
+        lines=shown,
+        chosen=chosen,
+        found=rows,
+        left=left,
+        spans=spans,
+        distributions=source.blocks(shown, left),
+        built=built,
+        names=names,
+        options=options,
+    )
 
 
 _LACKS = {

@@ -593,14 +593,14 @@ def _ranks(subjects: list[Subject], busy_ranks: Mapping[str, float], in_flight_u
         slow = _slow_share(subject) if name in moved else 0.0
         unlike = subject.times_peers or 0.0
         rank = Rank(
-            name,
-            busy.get(name, 0),
-            share.get(name, 0.0),
-            unlike,
-            busy_ranks.get(name),
-            device.timed,
-            subject.gone,
-            slow,
+            name=name,
+            busy_us=busy.get(name, 0),
+            share=share.get(name, 0.0),
+            unlike=unlike,
+            finding=busy_ranks.get(name),
+            is_timed=device.timed,
+            is_gone=subject.gone,
+            slow=slow,
         )
         ranks.append(rank)
     return ranks

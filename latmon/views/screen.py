@@ -200,21 +200,21 @@ class Scene:
     @property
     def view(self) -> ViewState:
         return ViewState(
-            self.history,
-            self._latency_map,
-            self._asked(),
-            self.ink,
-            self._delay_map,
-            self._depth_map,
-            self._mode == "REPLAY",
-            self.reported.tracing,
-            self.at is not None,
-            self._found,
-            self._order,
-            self._write_map,
-            self.archive if self.has_strip else None,
-            self.findings_state.begins,
-            self._framed,
+            history=self.history,
+            latency_map=self._latency_map,
+            selection=self._asked(),
+            ink=self.ink,
+            delay_map=self._delay_map,
+            depth_map=self._depth_map,
+            recorded=self._mode == "REPLAY",
+            tracing=self.reported.tracing,
+            away=self.at is not None,
+            found=self._found,
+            order=self._order,
+            write_map=self._write_map,
+            past=self.archive if self.has_strip else None,
+            begins=self.findings_state.begins,
+            framed=self._framed,
         )
 
     @property

@@ -498,14 +498,14 @@ class BpftraceBackend(ProbeBackend):
         variant, name = self._always.script, self._frames.selected_name
         threads = Threads(self._options.proc)
         tracer_host = TracerHost(
-            variant.manifest.tier,
-            variant.values,
-            lambda: self._devices.block.devices,
-            self._devices.selects,
-            name,
-            threads,
-            self._devices.cgroups.named,
-            self._devices.mounts,
+            tier=variant.manifest.tier,
+            always_on=variant.values,
+            devices=lambda: self._devices.block.devices,
+            selects=self._devices.selects,
+            device_name=name,
+            threads=threads,
+            cgroup=self._devices.cgroups.named,
+            mounts=self._devices.mounts,
         )
         self._programs = BpftracePrograms(self._options, tracer_host, self._inventory)
         manifests = (variant.manifest, *self._programs.manifests)

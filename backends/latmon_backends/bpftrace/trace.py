@@ -205,14 +205,14 @@ class DeviceTrace:
         disk = "rq_disk" if "rq_disk" in inventory.tracepoints else "q->disk"
         self._threads = Threads(options.proc)
         tracer_host = TracerHost(
-            tier,
-            {"disk": disk},
-            lambda: self._sampler.block.devices,
-            self._sampler.selects,
-            self._name,
-            self._threads,
-            self._sampler.cgroups.named,
-            self._sampler.mounts,
+            tier=tier,
+            always_on={"disk": disk},
+            devices=lambda: self._sampler.block.devices,
+            selects=self._sampler.selects,
+            device_name=self._name,
+            threads=self._threads,
+            cgroup=self._sampler.cgroups.named,
+            mounts=self._sampler.mounts,
         )
         self._flag_bits = inventory.flag_bits
         return TracePrograms(options, tracer_host, inventory, target=self.target, request=self._request)

@@ -346,7 +346,16 @@ def _outliers(rng: Random, seq: int, loads: Sequence[FlowIos], drain: Drain) -> 
     begun_us = begin_us(seq) + drain.ends_us - packet.total
     woken_us = begun_us + packet.queue + (packet.hba or 0) + (packet.irq or 0)
     us = drain.waited_us
-    wait = Wait("completion", COMPLETER.comm, COMPLETER.pid, COMPLETER.priority, woken_us, us, label(HOGS[0]), us)
+    wait = Wait(
+        stage="completion",
+        thread=COMPLETER.comm,
+        pid=COMPLETER.pid,
+        priority=COMPLETER.priority,
+        woken_us=woken_us,
+        delay_us=us,
+        instead=label(HOGS[0]),
+        ran_us=us,
+    )
     for flow_ios in loads:
         for _ in range(PACKETS.get(flow_ios.flow.device, 0) if flow_ios.flow.op == "write" else 0):
             yield outlier(

@@ -567,7 +567,18 @@ def _outlier(rng: Random, ios: FlowIos, group: IoGroup, end_us: int) -> Outlier:
         woken_us = begun_us + group.queue + (group.hba or 0) + (group.irq or 0)
         delay_us = max(0, group.completion - _WAKING_US)
         thread = COMPLETER
-        waits.append(Wait("completion", thread.comm, thread.pid, 120, woken_us, delay_us, label(HOG), delay_us))
+        waits.append(
+            Wait(
+                stage="completion",
+                thread=thread.comm,
+                pid=thread.pid,
+                priority=120,
+                woken_us=woken_us,
+                delay_us=delay_us,
+                instead=label(HOG),
+                ran_us=delay_us,
+            )
+        )
     resume = _resume(rng, ios)
     if resume:
         stages["resume"] = resume
@@ -699,19 +710,19 @@ def _operation(slow_io: Outlier) -> FileOperation:
     its, op = _FILES[slow_io.device], _FILE_OPS[slow_io.op]
     size = slow_io.bytes if op in ("read", "write") else None
     return FileOperation(
-        slow_io.wall,
-        slow_io.mono_us - _CALL_US // 2,
-        op,
-        slow_io.total_us + _CALL_US,
-        DEVICE_BOUND,
-        its.on,
-        its.data if op == "read" else its.log,
-        slow_io.pid,
-        slow_io.comm,
-        size,
-        None if size is None else 8192 * (slow_io.sector or 0) % (1 << 30),
-        slow_io.device,
-        None if slow_io.sector is None else (slow_io.sector, slow_io.sector + (slow_io.bytes or 0) // 512),
+        wall=slow_io.wall,
+        mono_us=slow_io.mono_us - _CALL_US // 2,
+        op=op,
+        total_us=slow_io.total_us + _CALL_US,
+        wait=DEVICE_BOUND,
+        file_system=its.on,
+        path=its.data if op == "read" else its.log,
+        pid=slow_io.pid,
+        comm=slow_io.comm,
+        bytes=size,
+        offset=None if size is None else 8192 * (slow_io.sector or 0) % (1 << 30),
+        disk=slow_io.device,
+        sectors=None if slow_io.sector is None else (slow_io.sector, slow_io.sector + (slow_io.bytes or 0) // 512),
     )
 
 

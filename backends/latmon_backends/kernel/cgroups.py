@@ -544,18 +544,18 @@ class CgroupReader:
         for number, op in limit_keys:
             done = counted.get(number, {})
             yield CgroupLimit(
-                cgroup.name,
-                devices[number],
-                op,
-                limits[number].get(f"{op} ios"),
-                limits[number].get(f"{op} bytes"),
-                _limited(done, op),
-                done.get(f"{op} bytes", 0),
-                processes.count,
-                processes.names,
-                stalled_us,
-                clean(os.fsencode(cgroup.root), _MAX_NAME),
-                cgroup.version,
+                cgroup=cgroup.name,
+                device=devices[number],
+                op=op,
+                ios_per_s=limits[number].get(f"{op} ios"),
+                bytes_per_s=limits[number].get(f"{op} bytes"),
+                ios=_limited(done, op),
+                bytes=done.get(f"{op} bytes", 0),
+                processes=processes.count,
+                names=processes.names,
+                stalled_us=stalled_us,
+                root=clean(os.fsencode(cgroup.root), _MAX_NAME),
+                version=cgroup.version,
             )
 
     def _look(self, path: Path, ios: int, mono_us: int) -> _Processes:

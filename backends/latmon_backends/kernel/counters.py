@@ -537,16 +537,16 @@ def difference(before: Sample, after: Sample) -> CounterInterval:
         **cgroups.bytes_between(before.process_ios, after.process_ios),
     }
     return CounterInterval(
-        dt_us,
-        WithIdle(busy, idle.without(frozenset(lost | unknown)).kernel) if idle.queued else busy,
-        after.outstanding,
-        after.devices,
-        after.removed,
-        after.undecoded + len(unknown) + after.failed_looks - before.failed_looks,
-        WithIdle(depths, idle.depths(dt_us)) if idle.queued and after.spent else depths,
-        cgroups.difference(before.cgroup_limits, after.cgroup_limits),
-        context_difference(before.host_context, after.host_context),
-        {
+        dt_us=dt_us,
+        kernel=WithIdle(busy, idle.without(frozenset(lost | unknown)).kernel) if idle.queued else busy,
+        outstanding=after.outstanding,
+        devices=after.devices,
+        removed=after.removed,
+        undecoded=after.undecoded + len(unknown) + after.failed_looks - before.failed_looks,
+        depths=WithIdle(depths, idle.depths(dt_us)) if idle.queued and after.spent else depths,
+        cgroup_limits=cgroups.difference(before.cgroup_limits, after.cgroup_limits),
+        host_context=context_difference(before.host_context, after.host_context),
+        tables={
             ISSUERS: issuers,
             DEVICE_COUNTERS: of_devices,
             MAINTENANCE: dict.fromkeys(after.maintenance, dt_us),

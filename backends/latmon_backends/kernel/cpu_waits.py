@@ -331,15 +331,15 @@ def _waiter(proc: Path, mounts: Mounts, pid: int, runners: Iterable[_Runner]) ->
     group, nice_reason = (None, 0) if runner is None or policy else _reason(proc, mounts, pid, runner.pid)
     is_set = group is not None and _OF_PODS not in group.cgroup
     row = CpuWaiter(
-        process,
-        _own_cgroup(proc, pid) if group is None else group.cgroup,
-        "" if group is None else group.file,
-        0 if group is None else group.weight,
-        cpu_list(cpus) if is_limited else "",
-        nice_reason,
-        "" if runner is None else runner.process,
-        int(is_set or (nice > 0 and not policy)),
-        policy,
+        process=process,
+        cgroup=_own_cgroup(proc, pid) if group is None else group.cgroup,
+        weight_file="" if group is None else group.file,
+        weight=0 if group is None else group.weight,
+        cpus=cpu_list(cpus) if is_limited else "",
+        nice=nice_reason,
+        instead="" if runner is None else runner.process,
+        is_background=int(is_set or (nice > 0 and not policy)),
+        instead_policy=policy,
     )
     return _Waiter(row, io_bytes, sleeps, is_kernel)
 

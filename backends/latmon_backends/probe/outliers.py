@@ -325,17 +325,17 @@ def late_wait(stage: str, late: Record, at: tuple[int, int, int], threads: Threa
     if stage == "completion" and comm.startswith(_SOFTIRQ_THREADS):
         stage = "softirq"
     return Wait(
-        stage,
-        comm,
-        pid,
-        UNKNOWN_PRIORITY if priority is None else priority,
-        woken,
-        delay,
-        "" if instead is None else thread_label(threads.of, instead, late.get("instead_priority")),
-        late.get("ran_us") or 0,
-        late.get("cpu"),
-        threads.of(pid).policy,
-        "" if instead is None else threads.of(instead).policy,
+        stage=stage,
+        thread=comm,
+        pid=pid,
+        priority=UNKNOWN_PRIORITY if priority is None else priority,
+        woken_us=woken,
+        delay_us=delay,
+        instead="" if instead is None else thread_label(threads.of, instead, late.get("instead_priority")),
+        ran_us=late.get("ran_us") or 0,
+        cpu=late.get("cpu"),
+        policy=threads.of(pid).policy,
+        instead_policy="" if instead is None else threads.of(instead).policy,
     )
 
 

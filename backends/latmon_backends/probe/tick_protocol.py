@@ -468,14 +468,14 @@ class FileOperations:
         functions = record.text.split(FUNCTIONS_BETWEEN) if record.text else []
         holder = record.get("holder") or 0
         return FileSplit(
-            record.get("own_io_us") or 0,
-            record.get("cpu_us") or 0,
-            record.get("asleep_us") or 0,
-            record.get("longest_us") or 0,
-            (wait_name(functions, self._waits_by_function) or ASLEEP) if functions else "",
-            sleep_chain(functions),
-            self._threads.of(holder).comm if holder else "",
-            holder,
+            own_io_us=record.get("own_io_us") or 0,
+            cpu_us=record.get("cpu_us") or 0,
+            asleep_us=record.get("asleep_us") or 0,
+            longest_us=record.get("longest_us") or 0,
+            wait=(wait_name(functions, self._waits_by_function) or ASLEEP) if functions else "",
+            functions=sleep_chain(functions),
+            holder=self._threads.of(holder).comm if holder else "",
+            holder_thread=holder,
         )
 
     def note_late(self, record: Record) -> None:
@@ -527,19 +527,19 @@ class FileOperations:
         if given not in ("", PATH_END):
             path = _below(file_system.mount, given)
         return FileOperation(
-            0.0,
-            begun // 1000,
-            FILE_OPS[call],
-            total,
-            FILE_WAITS[wait],
-            file_system,
-            LOST_PATH if self._is_torn else path,
-            record.get("pid"),
-            record.text,
-            record.get("bytes"),
-            record.get("offset"),
-            (self._device_name(disk) or "") if disk else "",
-            (first, end) if disk and first is not None and end is not None and first <= end else None,
+            wall=0.0,
+            mono_us=begun // 1000,
+            op=FILE_OPS[call],
+            total_us=total,
+            wait=FILE_WAITS[wait],
+            file_system=file_system,
+            path=LOST_PATH if self._is_torn else path,
+            pid=record.get("pid"),
+            comm=record.text,
+            bytes=record.get("bytes"),
+            offset=record.get("offset"),
+            disk=(self._device_name(disk) or "") if disk else "",
+            sectors=(first, end) if disk and first is not None and end is not None and first <= end else None,
         )
 
 
@@ -767,17 +767,17 @@ class OnDemandTicks(_Lines):
             [script.manifest for script in scripts],
         )
         window = TracerWindow(
-            interval,
-            tuple(self._records),
-            self._losses,
-            max((len(script.numbers) for script in scripts), default=0),
-            min(
+            interval=interval,
+            records=tuple(self._records),
+            losses=self._losses,
+            ticks=max((len(script.numbers) for script in scripts), default=0),
+            begun_us=min(
                 (script.since_ns // 1000 - self._ahead_us(script.manifest) for script in scripts if script.numbers),
                 default=0,
             ),
-            self._issues.taken(),
-            self._files.taken(),
-            max(
+            issues=self._issues.taken(),
+            file_operations=self._files.taken(),
+            until_us=max(
                 (script.mono_ns // 1000 - self._ahead_us(script.manifest) for script in scripts if script.numbers),
                 default=0,
             ),

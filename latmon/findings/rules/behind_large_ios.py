@@ -129,16 +129,16 @@ def _finding(crowd: _Crowd) -> Finding:
     also = f" and {counted(more, 'more program')}" if more else ""
     size, ops = show_size(round(crowd.large.mean_bytes)), plural_of_op(crowd.large.op)
     return Finding(
-        ID,
-        WARNING,
-        crowd.device,
-        f"{crowd.device}: {plural_of_op(first.op)} of {first.name}{also} take {spelled(first.mean_us)} behind "
+        id=ID,
+        severity=WARNING,
+        device=crowd.device,
+        summary=f"{crowd.device}: {plural_of_op(first.op)} of {first.name}{also} take {spelled(first.mean_us)} behind "
         f"{crowd.large.in_flight:.0f} {ops} of {size}, which {crowd.large_text} keeps in flight",
-        tuple(_facts(crowd)),
-        Where("who", crowd.device),
-        tuple(_steps(crowd)),
-        _REFUTED,
-        crowd.lost,
+        facts=tuple(_facts(crowd)),
+        where=Where("who", crowd.device),
+        steps=tuple(_steps(crowd)),
+        refuted_by=_REFUTED,
+        share=crowd.lost,
         state=(first.name, crowd.large_name),
         short=short_text(
             crowd.device,

@@ -128,16 +128,19 @@ def _beginning(slow: Counts, before: float) -> float:
 def _finding(facts: Facts, far: FarMode, limits: Thresholds) -> Finding:
     begin, usual = spelled(far.begin_us), spelled(far.median_us)
     return Finding(
-        "bimodal-tail",
-        WARNING if far.begin_us >= limits["long_us"] else NOTICE,
-        far.device,
-        f"{far.device}: {far.count:,} of {whole(far.ios)} {far.ios_text} take {begin} or longer where half take less "
+        id="bimodal-tail",
+        severity=WARNING if far.begin_us >= limits["long_us"] else NOTICE,
+        device=far.device,
+        summary=f"{far.device}: {far.count:,} of {whole(far.ios)} {far.ios_text} take {begin} or longer where half "
+        "take less "
         f"than {usual}, with hardly any in between; they take {part(far.share)} of the I/O time",
-        (*_evidence(facts, far), *_kind(facts, far, limits)),
-        Where("outliers", far.device, far.op, far.begin_us),
-        (_LOOK, *hardware_steps(facts, far.device, _HARDWARE)),
-        "the slow I/Os are of another kind (far larger, or sent by one program), or the range below them fills up",
-        far.share,
+        facts=(*_evidence(facts, far), *_kind(facts, far, limits)),
+        where=Where("outliers", far.device, far.op, far.begin_us),
+        steps=(_LOOK, *hardware_steps(facts, far.device, _HARDWARE)),
+        refuted_by=(
+            "the slow I/Os are of another kind (far larger, or sent by one program), or the range below them fills up"
+        ),
+        share=far.share,
         short=short_text(
             far.device,
             f"{far.count:,} of {whole(far.ios)} {far.ios_text} take {begin} or longer",

@@ -102,7 +102,18 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
         if wait_us is None or wait_us >= limits["median_us"]:
             queued = waiting(facts, name) or 0.0
             most = used(depths, nearly)
-            waiting_above = _WaitingAbove(device, bound, depths, queued, above, wait_us, shared, most, nearly, walled)
+            waiting_above = _WaitingAbove(
+                device=device,
+                bound=bound,
+                depths=depths,
+                queued=queued,
+                above=above,
+                wait_us=wait_us,
+                shared=shared,
+                used=most,
+                busy_share=nearly,
+                walled=walled,
+            )
             yield _finding(facts, waiting_above)
 
 
@@ -184,16 +195,16 @@ def _finding(facts: Facts, waiting_above: _WaitingAbove) -> Finding:
             f"{shared.host} together (can_queue)"
         )
     return Finding(
-        ID,
-        WARNING,
-        name,
-        f"{name}: {part(waiting_above.above.share)} of the I/Os' time passes above the driver, where "
+        id=ID,
+        severity=WARNING,
+        device=name,
+        summary=f"{name}: {part(waiting_above.above.share)} of the I/Os' time passes above the driver, where "
         f"{many(waiting_above.queued)} wait on average, and {why}",
-        tuple(_facts(facts, waiting_above)),
-        Where("stages", name),
-        tuple(_steps(facts, waiting_above.device, shared)),
-        _REFUTED,
-        waiting_above.above.share,
+        facts=tuple(_facts(facts, waiting_above)),
+        where=Where("stages", name),
+        steps=tuple(_steps(facts, waiting_above.device, shared)),
+        refuted_by=_REFUTED,
+        share=waiting_above.above.share,
         short=short_text(
             name,
             f"{part(waiting_above.above.share)} of the I/Os' time passes above the driver",

@@ -132,17 +132,17 @@ def _finding(above: _Measured, below: _Measured) -> Finding:
     between = _BETWEEN.get((above.layer, below.layer), "")
     share = 1 - below.mean_us / above.mean_us
     return Finding(
-        ID,
-        WARNING,
-        above.device,
-        f"{above.device}: {above.tool} has {spelled(above.mean_us)} for an I/O on average, {below.tool} "
+        id=ID,
+        severity=WARNING,
+        device=above.device,
+        summary=f"{above.device}: {above.tool} has {spelled(above.mean_us)} for an I/O on average, {below.tool} "
         f"{spelled(below.mean_us)} at most ({below.device}): {part(share)} of it passes between {places}"
         f"{between and f', in {between}'}",
-        tuple(_facts(above, below)),
-        Where("overview", above.device),
-        tuple(_steps(above, below)),
-        f"{below.text} is not below {above.device}, or they were measured at other times",
-        share,
+        facts=tuple(_facts(above, below)),
+        where=Where("overview", above.device),
+        steps=tuple(_steps(above, below)),
+        refuted_by=f"{below.text} is not below {above.device}, or they were measured at other times",
+        share=share,
         short=short_text(
             above.device,
             f"{part(share)} of an I/O's time passes between two tools",

@@ -72,16 +72,16 @@ def _finding(facts: Facts, device: Device, events: Mapping[str, int]) -> Finding
     *earlier, last = clauses
     summary = f"{', '.join(earlier)} and {last}" if earlier else last
     return Finding(
-        ID,
-        _severity(events),
-        device.name,
-        f"{device.name}: {summary}",
-        tuple(_evidence(facts, device, events)),
-        Where("overview", device.name),
-        tuple(_steps(device, events)),
-        _REFUTED,
+        id=ID,
+        severity=_severity(events),
+        device=device.name,
+        summary=f"{device.name}: {summary}",
+        facts=tuple(_evidence(facts, device, events)),
+        where=Where("overview", device.name),
+        steps=tuple(_steps(device, events)),
+        refuted_by=_REFUTED,
         # Of a command that times out nearly all of its time is the wait for that.
-        1.0 if recoveries.TIMED_OUT in events else 0.0,
+        share=1.0 if recoveries.TIMED_OUT in events else 0.0,
         short=_short(device.name, events),
     )
 

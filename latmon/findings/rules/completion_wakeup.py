@@ -163,7 +163,14 @@ def _of_waits(facts: Facts, host: str, waits: list[Wait]) -> LateThread:
     priority = next((level for level in known if level >= 0), None)
     instead = ran_instead(_rows_of(facts, host, _pool(longest.thread, longest.pid)), waits)
     return LateThread(
-        longest.pid, longest.thread, priority, longest.delay_us, instead, wakeups, _KINDS[longest.stage], longest
+        number=longest.pid,
+        name=longest.thread,
+        priority=priority,
+        longest_us=longest.delay_us,
+        instead=instead,
+        wakeups=wakeups,
+        kind=_KINDS[longest.stage],
+        wait=longest,
     )
 
 
@@ -360,11 +367,11 @@ def _finding_beside(facts: Facts, beside: _LateBeside) -> Finding:
     else:
         summary = f"{device}: {ran}, which may be a part of its {slow.count:,} I/Os above {spelled(slow.cut_us)}"
     return Finding(
-        ID,
-        WARNING if beside.is_cause else NOTICE,
-        device,
-        summary,
-        (
+        id=ID,
+        severity=WARNING if beside.is_cause else NOTICE,
+        device=device,
+        summary=summary,
+        facts=(
             Fact("slow", slow.count, f"{slow.count:,} I/Os took {spelled(slow.cut_us)} or more", "ios"),
             *duration_facts(("slow_mean", mean_us, "they took {} on average", slow.count)),
             Fact("late", beside.wakeups, f"{beside.wakeups:,} wake-ups were late by half of that or more"),
@@ -372,10 +379,10 @@ def _finding_beside(facts: Facts, beside: _LateBeside) -> Finding:
             *_priority_instead(facts, woken),
             Fact("unsplit", "worker", _UNSPLIT),
         ),
-        Where("stages", device, low_us=slow.cut_us),
-        tuple(_steps(facts, device, woken)),
-        _REFUTED,
-        beside.slow.lost_share(facts, *beside.stages),
+        where=Where("stages", device, low_us=slow.cut_us),
+        steps=tuple(_steps(facts, device, woken)),
+        refuted_by=_REFUTED,
+        share=beside.slow.lost_share(facts, *beside.stages),
         short=_short_late(device, woken),
         peak_us=woken.longest_us,
     )
@@ -457,16 +464,16 @@ def _finding(facts: Facts, group: list[_DelayedIos], woken: LateThread | None, l
     delayed = group[0]
     severity = _severity(group, woken, limits)
     return Finding(
-        ID,
-        severity,
-        delayed.device,
-        _summary(facts, delayed, woken),
-        tuple(_facts(facts, group, woken)),
-        Where("stages", delayed.device, low_us=delayed.slow.cut_us),
-        tuple(_steps(facts, delayed.device, woken)),
-        _REFUTED,
-        delayed.slow.lost_share(facts, delayed.stage, *delayed.joined),
-        tuple(member.device for member in group[1:]),
+        id=ID,
+        severity=severity,
+        device=delayed.device,
+        summary=_summary(facts, delayed, woken),
+        facts=tuple(_facts(facts, group, woken)),
+        where=Where("stages", delayed.device, low_us=delayed.slow.cut_us),
+        steps=tuple(_steps(facts, delayed.device, woken)),
+        refuted_by=_REFUTED,
+        share=delayed.slow.lost_share(facts, delayed.stage, *delayed.joined),
+        also=tuple(member.device for member in group[1:]),
         short=_short(delayed, woken),
         at=None if woken is None or woken.wait is None else facts.moment(woken.wait.woken_us),
         peak_us=0 if woken is None else woken.longest_us,

@@ -161,11 +161,11 @@ def _amount(value: int | str) -> float:
 def _finding(facts: Facts, device: Device, remarks: list[_Remark], p99_us: int) -> Finding:
     more = f" and {counted(len(remarks) - 1, 'more report')}" if len(remarks) > 1 else ""
     return Finding(
-        ID,
-        WARNING if any(remark.is_severe for remark in remarks) else NOTICE,
-        device.name,
-        f"{device.name}: p99 is {spelled(p99_us)}, and the device reports: {remarks[0].text}{more}",
-        (
+        id=ID,
+        severity=WARNING if any(remark.is_severe for remark in remarks) else NOTICE,
+        device=device.name,
+        summary=f"{device.name}: p99 is {spelled(p99_us)}, and the device reports: {remarks[0].text}{more}",
+        facts=(
             Fact("p99", p99_us, f"p99 is {spelled(p99_us)}", "us", facts.latency(device.name).count),
             *(Fact(remark.name, remark.value, remark.text) for remark in remarks),
             *(
@@ -175,9 +175,9 @@ def _finding(facts: Facts, device: Device, remarks: list[_Remark], p99_us: int) 
             ),
             *kernel_log_facts(facts, device.name),
         ),
-        Where("overview", device.name),
-        tuple(_steps(device)),
-        _REFUTED,
+        where=Where("overview", device.name),
+        steps=tuple(_steps(device)),
+        refuted_by=_REFUTED,
         short=short_text(
             device.name, f"p99 is {spelled(p99_us)}, and it reports faults of its own", f": {remarks[0].text}"
         ),

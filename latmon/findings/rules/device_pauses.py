@@ -61,16 +61,17 @@ def _finding(facts: Facts, group: PauseGroup, limits: Thresholds) -> Finding:
     period_text = "" if period_us is None else f", about every {_rough(period_us)}"
     cause = _cause(facts, group, limits)
     return Finding(
-        ID,
-        _severity(pauses, limits),
-        "" if is_of_host else pauses.device,
-        f"{about}{_subject(group, is_of_host=is_of_host)} {_length_text(pauses, limits)}, {often}{period_text}; "
+        id=ID,
+        severity=_severity(pauses, limits),
+        device="" if is_of_host else pauses.device,
+        summary=f"{about}{_subject(group, is_of_host=is_of_host)} {_length_text(pauses, limits)}, "
+        f"{often}{period_text}; "
         f"{_ios_text(pauses)} each time; half of all take less than {spelled(pauses.median_us)}: {cause}",
-        tuple(_facts(facts, group, period_us)),
-        Where("outliers", pauses.device, "", min(pauses.lengths_us)),
-        tuple(_steps(facts, group)),
-        _REFUTED,
-        lost_share(pauses.waited_us, facts.latency(pauses.device)),
+        facts=tuple(_facts(facts, group, period_us)),
+        where=Where("outliers", pauses.device, "", min(pauses.lengths_us)),
+        steps=tuple(_steps(facts, group)),
+        refuted_by=_REFUTED,
+        share=lost_share(pauses.waited_us, facts.latency(pauses.device)),
         also=(*([pauses.device] if is_of_host else []), *others, *group.volumes),
         short=short_text(
             host.rstrip(HOST_SEPARATOR) if is_of_host else pauses.device,

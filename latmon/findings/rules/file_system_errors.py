@@ -154,14 +154,14 @@ def _finding(facts: Facts, errors: _Errors) -> Finding:
     file = next((path for path in errors.files if path), "")
     of_file = f" ({path_end(file, PATH_CELLS)})" if file and not errors.is_corrected else ""
     return Finding(
-        ID,
-        WARNING if errors.is_corrected else CRITICAL,
-        name,
-        f"{name}: {errors.found_text}: {errors.harm_text(program)}{of_file}{silent}",
-        tuple(_facts(facts, errors)),
-        Where("overview", name, "read"),
-        tuple(_steps(errors)),
-        _REFUTED,
+        id=ID,
+        severity=WARNING if errors.is_corrected else CRITICAL,
+        device=name,
+        summary=f"{name}: {errors.found_text}: {errors.harm_text(program)}{of_file}{silent}",
+        facts=tuple(_facts(facts, errors)),
+        where=Where("overview", name, "read"),
+        steps=tuple(_steps(errors)),
+        refuted_by=_REFUTED,
         explained_by=_explained_by(errors),
         short=short_text(name, errors.found_text, f"; {errors.harm_text(short_program)}"),
     )

@@ -250,15 +250,15 @@ def _finding(syncs: _Syncs, facts: Facts) -> Finding:
     is_late = (resume.mean or 0) > (facts.latency(its.device, *_ITS_OPS).mean or 0)
     name = f"{its.device}: " if its.device else ""
     return Finding(
-        ID,
-        WARNING if syncs.option else NOTICE,
-        its.device,
-        f"{name}{_summary(syncs, syncer)}",
-        (*_facts(syncs, facts, syncer), *(_late_facts(its, resume) if is_late else ())),
-        Where("files", its.device),
-        tuple(_steps(facts, syncs, syncer, is_late=is_late)),
-        _REFUTED_MOUNT if syncs.option else _REFUTED,
-        _lost(facts, syncs),
+        id=ID,
+        severity=WARNING if syncs.option else NOTICE,
+        device=its.device,
+        summary=f"{name}{_summary(syncs, syncer)}",
+        facts=(*_facts(syncs, facts, syncer), *(_late_facts(its, resume) if is_late else ())),
+        where=Where("files", its.device),
+        steps=tuple(_steps(facts, syncs, syncer, is_late=is_late)),
+        refuted_by=_REFUTED_MOUNT if syncs.option else _REFUTED,
+        share=_lost(facts, syncs),
         short=short_text(its.device, *_short(syncs, syncer)),
         explained_by=explained_by_locks(facts, its.device),
     )

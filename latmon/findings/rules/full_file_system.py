@@ -215,14 +215,14 @@ def _finding(facts: Facts, level: _Level) -> Finding:
     kind = f" ({level.row.kind})" if level.row.kind else ""
     wrote = f"; {writer.text} wrote most in the last minute" if writer is not None and level.is_active else ""
     return Finding(
-        ID,
-        level.severity,
-        device,
-        f"{device}: {level.mount}{kind} {_effect(level)}{wrote}",
-        tuple(_facts(level, writer)),
-        Where("overview", device, "write"),
-        tuple(_steps(level)),
-        _REFUTED,
+        id=ID,
+        severity=level.severity,
+        device=device,
+        summary=f"{device}: {level.mount}{kind} {_effect(level)}{wrote}",
+        facts=tuple(_facts(level, writer)),
+        where=Where("overview", device, "write"),
+        steps=tuple(_steps(level)),
+        refuted_by=_REFUTED,
         short=short_text(level.host.rstrip(HOST_SEPARATOR), *_short(level, writer)),
         state=(level.row.mount, level.state),
     )

@@ -186,16 +186,17 @@ def _finding(facts: Facts, full: _Full) -> Finding:
     row = full.row
     time = "" if row is None or row.latency.mean is None else f", which take {spelled(row.latency.mean)} on average"
     return Finding(
-        ID,
-        WARNING,
-        its.device,
-        f"{before}{waiter.program.text} waits {waiter.share_text} for {what}{size} of the {its.kind or 'file system'}"
+        id=ID,
+        severity=WARNING,
+        device=its.device,
+        summary=f"{before}{waiter.program.text} waits {waiter.share_text} for {what}{size} of the "
+        f"{its.kind or 'file system'}"
         f"{where}, in its {ops}{time}{_filled_by(full)}",
-        tuple(_facts(facts, full)),
-        Where("files" if full.rows else "overview", its.device),
-        tuple(_steps(full)),
-        _REFUTED,
-        min(1.0, waiter.waiting),
+        facts=tuple(_facts(facts, full)),
+        where=Where("files" if full.rows else "overview", its.device),
+        steps=tuple(_steps(full)),
+        refuted_by=_REFUTED,
+        share=min(1.0, waiter.waiting),
         short=_short(full),
     )
 

@@ -189,15 +189,19 @@ def _finding(facts: Facts, hung: _Hung, limits: Thresholds) -> Finding:
         return _silent_finding(facts, hung, limits)
     is_critical = not hung.is_repeated and hung.lasted_us >= limits["critical_us"]
     return Finding(
-        ID,
-        CRITICAL if is_critical else WARNING,
-        device,
-        f"{before}{effect}: {_who(hung)}",
-        (*_facts(hung), *_request_facts(facts, hung.file_system.mount), *nfs_facts(facts, hung.file_system.mount)),
-        Where("overview", device),
-        tuple(_steps(hung)),
-        _REFUTED[hung.is_frozen],
-        1.0,
+        id=ID,
+        severity=CRITICAL if is_critical else WARNING,
+        device=device,
+        summary=f"{before}{effect}: {_who(hung)}",
+        facts=(
+            *_facts(hung),
+            *_request_facts(facts, hung.file_system.mount),
+            *nfs_facts(facts, hung.file_system.mount),
+        ),
+        where=Where("overview", device),
+        steps=tuple(_steps(hung)),
+        refuted_by=_REFUTED[hung.is_frozen],
+        share=1.0,
         short=short_text(device, *short),
         state=(hung.file_system.mount, FROZEN if hung.is_frozen else ""),
     )
@@ -225,21 +229,21 @@ def _silent_finding(facts: Facts, hung: _Hung, limits: Thresholds) -> Finding:
     name = within(programs[0].name or "a program", _NAME_CELLS)
     place = path_end(where.rpartition(":")[2] if device else where, _SHORT_PATH if server else PATH_CELLS)
     return Finding(
-        ID,
-        CRITICAL if hung.lasted_us >= limits["critical_us"] else WARNING,
-        device,
-        f"{before}{programs[0].text}{are} {stuck},{doing} on {where}{of_kind}: {silent}",
-        (
+        id=ID,
+        severity=CRITICAL if hung.lasted_us >= limits["critical_us"] else WARNING,
+        device=device,
+        summary=f"{before}{programs[0].text}{are} {stuck},{doing} on {where}{of_kind}: {silent}",
+        facts=(
             *_server_facts(facts, server, candidates),
             *_facts(hung),
             *_request_facts(facts, mount),
             *nfs_facts(facts, mount),
             *disk_facts(facts, device if device.endswith(HOST_SEPARATOR) else ""),
         ),
-        Where("overview", device),
-        tuple(_steps(hung)),
-        _REFUTED[False],
-        1.0,
+        where=Where("overview", device),
+        steps=tuple(_steps(hung)),
+        refuted_by=_REFUTED[False],
+        share=1.0,
         short=short_text(
             device.removesuffix(":"),
             f"{name} stuck{doing} on {place} since {since}",

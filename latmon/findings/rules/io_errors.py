@@ -100,15 +100,15 @@ def _finding(facts: Facts, device: str, flows: Mapping[Flow, Mapping[str, int]])
     clauses = ", ".join(_clause(facts, flow, statuses) for flow, statuses in flows.items())
     is_critical = any(flow.op in _CRITICAL_OPS for flow in flows)
     return Finding(
-        ID,
-        CRITICAL if is_critical else WARNING,
-        device,
-        f"{device}: {clauses}{_whose(facts, flows)}",
-        tuple(_evidence(facts, device, flows)),
-        Where("overview", device),
-        tuple(_steps(device, flows)),
-        _REFUTED,
-        failed / completed,
+        id=ID,
+        severity=CRITICAL if is_critical else WARNING,
+        device=device,
+        summary=f"{device}: {clauses}{_whose(facts, flows)}",
+        facts=tuple(_evidence(facts, device, flows)),
+        where=Where("overview", device),
+        steps=tuple(_steps(device, flows)),
+        refuted_by=_REFUTED,
+        share=failed / completed,
         short=_short(facts, device, flows),
         explained_by=(_READ_ONLY_FILE_SYSTEM,) if all(flow.op in _WRITES for flow in flows) else (),
     )

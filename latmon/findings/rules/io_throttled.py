@@ -182,16 +182,16 @@ def _finding(facts: Facts, device: Device, cgroups: list[_ThrottledCgroup]) -> F
     names = f" ({', '.join(row.names)})" if row.names else ""
     more = f"; {counted(len(others), 'more limit')} reached" if others else ""
     return Finding(
-        ID,
-        WARNING,
-        device.name,
-        f"{device.name}: cgroup {worst.name}{names} is throttled at {worst.limit}, which it reached for "
+        id=ID,
+        severity=WARNING,
+        device=device.name,
+        summary=f"{device.name}: cgroup {worst.name}{names} is throttled at {worst.limit}, which it reached for "
         f"{spelled(worst.lasted_us)}{_earlier(before)}{more}",
-        (*_limit_facts(worst), *_before_facts(before), *_device_facts(facts, row), *_other_facts(others)),
-        Where("overview", device.name, row.op),
-        tuple(_steps(worst, device)),
-        _REFUTED,
-        min(1.0, worst.lasted_us / facts.span_us) if facts.span_us else 0.0,
+        facts=(*_limit_facts(worst), *_before_facts(before), *_device_facts(facts, row), *_other_facts(others)),
+        where=Where("overview", device.name, row.op),
+        steps=tuple(_steps(worst, device)),
+        refuted_by=_REFUTED,
+        share=min(1.0, worst.lasted_us / facts.span_us) if facts.span_us else 0.0,
         state=("\n".join(row.key), worst.limit),
         short=short_text(
             device.name,

@@ -119,15 +119,15 @@ def _finding(facts: Facts, device: str, late: int, share: float, limits: Thresho
     program = _thread(facts, device, limits["delay_us"])
     longest = next((io for io in facts.outliers(device) if io.stages_us.get(STAGE) == resumes.max), None)
     return Finding(
-        ID,
-        _severity(resumes, program, limits),
-        device,
-        _summary(device, late, resumes, program),
-        tuple(_facts(facts, device, late, share, program)),
-        Where("stages", device),
-        tuple(_steps(facts, program)),
-        _REFUTED,
-        share,
+        id=ID,
+        severity=_severity(resumes, program, limits),
+        device=device,
+        summary=_summary(device, late, resumes, program),
+        facts=tuple(_facts(facts, device, late, share, program)),
+        where=Where("stages", device),
+        steps=tuple(_steps(facts, program)),
+        refuted_by=_REFUTED,
+        share=share,
         short=short_text(
             device,
             f"{within(program.name if program and program.name else 'programs')} ran up to "

@@ -119,15 +119,15 @@ def _finding(facts: Facts, delayed_programs: Sequence[_Delayed]) -> Finding:
     short = "I/O class idle" if worst.priority.io_class == IDLE_CLASS else f"best-effort {worst.priority.level}"
     name = within(program.name or "a program", _NAME_CELLS)
     return Finding(
-        ID,
-        WARNING,
-        waits.device,
-        f"{waits.text}, because its I/O priority is {worst.words}: {waits.meanwhile}",
-        tuple(_facts(facts, delayed_programs)),
-        Where("outliers", waits.device),
-        tuple(_steps(program.pids[0])),
-        _REFUTED,
-        waits.lost_share(facts),
+        id=ID,
+        severity=WARNING,
+        device=waits.device,
+        summary=f"{waits.text}, because its I/O priority is {worst.words}: {waits.meanwhile}",
+        facts=tuple(_facts(facts, delayed_programs)),
+        where=Where("outliers", waits.device),
+        steps=tuple(_steps(program.pids[0])),
+        refuted_by=_REFUTED,
+        share=waits.lost_share(facts),
         state=(waits.process, worst.words),
         short=short_text(
             waits.device, f"{name} waits {spelled(waits.mean_us)}: {short}", f" in {waits.scheduler}'s queue"

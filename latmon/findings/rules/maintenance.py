@@ -314,15 +314,15 @@ def _finding(facts: Facts, work: _Work) -> Finding:
             f"{when} {spelled(effect.otherwise_us)}"
         )
     return Finding(
-        ID,
-        NOTICE if effect is None else WARNING,
-        name,
-        summary,
-        tuple(_facts(facts, work)),
-        Where("overview", name),
-        tuple(_steps(work)),
-        _REFUTED,
-        _share(facts, work),
+        id=ID,
+        severity=NOTICE if effect is None else WARNING,
+        device=name,
+        summary=summary,
+        facts=tuple(_facts(facts, work)),
+        where=Where("overview", name),
+        steps=tuple(_steps(work)),
+        refuted_by=_REFUTED,
+        share=_share(facts, work),
         also=work.device.members,
         state=(work.name, ""),
         short=_short(work),
@@ -488,13 +488,13 @@ def _degraded(facts: Facts, device: Device, missing: int) -> Finding:
         else (f"{counted(missing, 'disk')}{of_all} of the array are missing")
     )
     return Finding(
-        ID,
-        NOTICE,
-        device.name,
-        f"{device.name}: {lacks}: reads of their data take I/Os of the others, and no other disk may fail",
-        (Fact("degraded", missing, f"missing disks: {missing}{of_all}"), *maintenance_of(facts, device.name)),
-        Where("overview", device.name),
-        (
+        id=ID,
+        severity=NOTICE,
+        device=device.name,
+        summary=f"{device.name}: {lacks}: reads of their data take I/Os of the others, and no other disk may fail",
+        facts=(Fact("degraded", missing, f"missing disks: {missing}{of_all}"), *maintenance_of(facts, device.name)),
+        where=Where("overview", device.name),
+        steps=(
             Step("see which disk is missing, and why", commands=(f"mdadm --detail /dev/{name}", "cat /proc/mdstat")),
             Step(
                 "replace it",
@@ -502,7 +502,7 @@ def _degraded(facts: Facts, device: Device, missing: int) -> Finding:
                 (f"mdadm --manage /dev/{name} --add /dev/NEW",),
             ),
         ),
-        "the array has all of its disks (mdadm --detail)",
+        refuted_by="the array has all of its disks (mdadm --detail)",
         also=device.members,
         state=("degraded", ""),
         short=short_text(device.name, lacks, ": no other may fail"),

@@ -247,16 +247,16 @@ def _finding(device: str, neighbour: _Neighbour, facts: Facts, limits: Threshold
     slower = sum(victim.busy.time_us for victim in neighbour.victims)
     name = neighbour.done.issuer.name
     return Finding(
-        ID,
-        WARNING if neighbour.busy_us >= _NEARLY * limits["lasting_us"] else NOTICE,
-        device,
-        f"{device}: {first.words}{also} take {first.times:.1f} x as long while {name} is busy, "
+        id=ID,
+        severity=WARNING if neighbour.busy_us >= _NEARLY * limits["lasting_us"] else NOTICE,
+        device=device,
+        summary=f"{device}: {first.words}{also} take {first.times:.1f} x as long while {name} is busy, "
         f"which then has {part(neighbour.share)} of the device's time",
-        tuple(_facts(neighbour)),
-        Where("who", device),
-        tuple(_steps(neighbour, device)),
-        _REFUTED,
-        neighbour.waited_us / slower * neighbour.busy_us / facts.span_us if slower and facts.span_us else 0.0,
+        facts=tuple(_facts(neighbour)),
+        where=Where("who", device),
+        steps=tuple(_steps(neighbour, device)),
+        refuted_by=_REFUTED,
+        share=neighbour.waited_us / slower * neighbour.busy_us / facts.span_us if slower and facts.span_us else 0.0,
         short=short_text(
             device,
             f"another cgroup's {first.what} take {first.times:.1f} x as long",

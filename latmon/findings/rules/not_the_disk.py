@@ -177,16 +177,17 @@ def _sampled_finding(facts: Facts, waiter: Sleeper, waiters: Sequence[Sleeper]) 
     name = f"{its.device.removesuffix(':')}: " if its.device else ""
     ops = f"{waiter.op}s" if waiter.op else "operations"
     return Finding(
-        ID,
-        WARNING,
-        its.device,
-        f"{name}{waiter.program.text} waits {waiter.share_text} {_lock_of(waiter)}, in its {ops}, not for the disk"
+        id=ID,
+        severity=WARNING,
+        device=its.device,
+        summary=f"{name}{waiter.program.text} waits {waiter.share_text} {_lock_of(waiter)}, in its {ops}, not for "
+        "the disk"
         f"{_held_by(waiter, holders)}",
-        tuple(_sampled_facts(waiter, waiters, holders)),
-        Where("overview", its.device),
-        tuple(_steps_of(waiter.op, [holder.program.text for holder in holders if _is_other(holder, waiter)])),
-        _REFUTED,
-        min(1.0, waiter.waiting),
+        facts=tuple(_sampled_facts(waiter, waiters, holders)),
+        where=Where("overview", its.device),
+        steps=tuple(_steps_of(waiter.op, [holder.program.text for holder in holders if _is_other(holder, waiter)])),
+        refuted_by=_REFUTED,
+        share=min(1.0, waiter.waiting),
         short=_short(its.device, waiter, "", holders),
         explained_by=_behind_journal(facts, its, waiter.waited_us, _names(waiter, holders)),
     )
@@ -304,16 +305,17 @@ def _traced_finding(facts: Facts, locked: _Locked, waiters: Sequence[Sleeper]) -
     mean = spelled(locked.row.latency.mean or 0)
     time = f", {mean} each" if waiter is not None else ""
     return Finding(
-        ID,
-        WARNING,
-        its.device,
-        f"{name}{whose}{locked.op}s{of} wait for a lock {part(locked.share(LOCK))} of their time{time}, for I/O of "
+        id=ID,
+        severity=WARNING,
+        device=its.device,
+        summary=f"{name}{whose}{locked.op}s{of} wait for a lock {part(locked.share(LOCK))} of their time{time}, "
+        "for I/O of "
         f"their own {part(locked.share(OWN_IO))}{_held_by(waiter, holders) if waiter is not None else ''}",
-        (*_facts(facts, locked), *_sleep_facts(slow, path, waiters), *_holder_facts(holders)),
-        Where("files", its.device),
-        tuple(_steps(locked, slow, waiter, holders)),
-        _REFUTED,
-        locked.share(LOCK),
+        facts=(*_facts(facts, locked), *_sleep_facts(slow, path, waiters), *_holder_facts(holders)),
+        where=Where("files", its.device),
+        steps=tuple(_steps(locked, slow, waiter, holders)),
+        refuted_by=_REFUTED,
+        share=locked.share(LOCK),
         short=_short(its.device, waiter, mean, holders)
         if waiter is not None
         else short_text(

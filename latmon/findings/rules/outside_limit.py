@@ -241,15 +241,17 @@ def _finding(facts: Facts, held: _Held) -> Finding:
     name = plateau.device.name
     passing = "".join(f"; {plural_of_op(op.op)} take {spelled(op.load.mean_us)} meanwhile" for op in held.passing)
     return Finding(
-        ID,
-        WARNING if held.is_known or held.passing else NOTICE,
-        name,
-        f"{name}: {held.who} holds it at {plateau.amount} for {spelled(plateau.lasted_us)}: {held.shows}{passing}",
-        tuple(_evidence(facts, held)),
-        Where("outstanding", name),
-        tuple(_steps(plateau.device, plateau, is_known=held.is_known)),
-        _REFUTED,
-        held.lost_share,
+        id=ID,
+        severity=WARNING if held.is_known or held.passing else NOTICE,
+        device=name,
+        summary=(
+            f"{name}: {held.who} holds it at {plateau.amount} for {spelled(plateau.lasted_us)}: {held.shows}{passing}"
+        ),
+        facts=tuple(_evidence(facts, held)),
+        where=Where("outstanding", name),
+        steps=tuple(_steps(plateau.device, plateau, is_known=held.is_known)),
+        refuted_by=_REFUTED,
+        share=held.lost_share,
         short=short_text(name, f"held at {plateau.amount} by {held.by}", held.clause),
     )
 
@@ -388,16 +390,17 @@ def _by_counters(facts: Facts, device: Device, reported: dict[str, int], plateau
     )
     rates = () if plateau is None else tuple(_evidence(facts, _Held(plateau, (), is_known=True, shows="", clause="")))
     return Finding(
-        ID,
-        WARNING,
-        device.name,
-        f"{device.name}: {who} was at its limit of {unit}{at} for {spelled(us)} of {spelled(GROWN_US)}, which it "
+        id=ID,
+        severity=WARNING,
+        device=device.name,
+        summary=f"{device.name}: {who} was at its limit of {unit}{at} for {spelled(us)} of {spelled(GROWN_US)}, "
+        "which it "
         "reports itself",
-        (*counters, *rates),
-        Where("outstanding", device.name),
-        tuple(_steps(device, plateau, is_known=True)),
-        "the counters stop growing while the latency stays",
-        min(1.0, us / GROWN_US),
+        facts=(*counters, *rates),
+        where=Where("outstanding", device.name),
+        steps=tuple(_steps(device, plateau, is_known=True)),
+        refuted_by="the counters stop growing while the latency stays",
+        share=min(1.0, us / GROWN_US),
         short=short_text(device.name, f"{spelled(us)} of {spelled(GROWN_US)} at the limit of {unit}", f" of {who}"),
     )
 

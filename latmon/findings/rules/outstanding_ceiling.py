@@ -166,16 +166,22 @@ def _walled(facts: Facts, limited: _LimitedDevice, limits: Thresholds) -> Iterat
     if few or not _lasts(facts, limited, lasted_us, limits["lasting_us"]):
         return
     yield Finding(
-        ID,
-        CRITICAL if _is_critical(limited, above, limits) else WARNING,
-        name,
-        f"{name}: its driver is limited to {_ios(n)} in flight while {many(limited.queued)} wait above it, where "
+        id=ID,
+        severity=CRITICAL if _is_critical(limited, above, limits) else WARNING,
+        device=name,
+        summary=f"{name}: its driver is limited to {_ios(n)} in flight while {many(limited.queued)} wait above "
+        "it, where "
         f"{part(above.share)} of their time passes; {_why(limited)}",
-        (*_span_facts(facts), *_depth_facts(limited), *_time_facts(facts, limited, above), *_setting_facts(limited)),
-        Where("outstanding", name),
-        tuple(_steps(limited, is_sun=facts.is_sun)),
-        _REFUTED,
-        above.share,
+        facts=(
+            *_span_facts(facts),
+            *_depth_facts(limited),
+            *_time_facts(facts, limited, above),
+            *_setting_facts(limited),
+        ),
+        where=Where("outstanding", name),
+        steps=tuple(_steps(limited, is_sun=facts.is_sun)),
+        refuted_by=_REFUTED,
+        share=above.share,
         short=short_text(
             name,
             f"{_ios(n)} in flight at most, {many(limited.queued)} wait above",
@@ -199,15 +205,16 @@ def _full(facts: Facts, limited: _LimitedDevice, limits: Thresholds) -> Iterator
     if bound is None or not _lasts(facts, limited, full_us, limits["lasting_us"]):
         return
     yield Finding(
-        ID,
-        NOTICE,
-        name,
-        f"{name}: its driver is full at {_ios(limited.n)} for most of the busy time, which is all that {bound.name} "
+        id=ID,
+        severity=NOTICE,
+        device=name,
+        summary=f"{name}: its driver is full at {_ios(limited.n)} for most of the busy time, which is all that "
+        f"{bound.name} "
         "allows; the kernel doesn't count waiting I/Os",
-        (*_span_facts(facts), *_depth_facts(limited), *_setting_facts(limited)),
-        Where("outstanding", name),
-        tuple(_steps(limited, is_sun=facts.is_sun)),
-        "an application that never sends more at once: a larger limit changes nothing then",
+        facts=(*_span_facts(facts), *_depth_facts(limited), *_setting_facts(limited)),
+        where=Where("outstanding", name),
+        steps=tuple(_steps(limited, is_sun=facts.is_sun)),
+        refuted_by="an application that never sends more at once: a larger limit changes nothing then",
         short=short_text(name, f"its driver is full at {_ios(limited.n)}", f", all that {bound.name} allows"),
     )
 

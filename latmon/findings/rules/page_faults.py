@@ -146,16 +146,17 @@ def _finding(facts: Facts, host: str, faulting: _Faulting) -> Finding:
     name = "a program" if program is None else within(program.name or "a program", _NAME_CELLS)
     size, each, per_s = show_size(faulting.read_bytes), spelled(faulting.read_us), rate(faulting.per_s)
     return Finding(
-        ID,
-        NOTICE,
-        device,
-        f"{device}: {who} waits in major page faults: {per_s} a second read pages of mapped files, {size} at a time, "
+        id=ID,
+        severity=NOTICE,
+        device=device,
+        summary=f"{device}: {who} waits in major page faults: {per_s} a second read pages of mapped files, {size} at "
+        "a time, "
         f"{each} each",
-        tuple(_facts(facts, host, faulting, program)),
-        Where("overview", device, "read"),
-        tuple(_steps(program)),
-        _REFUTED,
-        min(1.0, faulting.waiting),
+        facts=tuple(_facts(facts, host, faulting, program)),
+        where=Where("overview", device, "read"),
+        steps=tuple(_steps(program)),
+        refuted_by=_REFUTED,
+        share=min(1.0, faulting.waiting),
         short=short_text(device, f"{name} waits in page faults, {each} each", f": {per_s}/s of {size}", ", not cached"),
     )
 

@@ -333,20 +333,22 @@ def _slowest(drive: OutlierDrive) -> str:
 
 def _finding(facts: Facts, drive: OutlierDrive) -> Finding:
     return Finding(
-        ID,
-        WARNING,
-        drive.name,
-        f"{drive.name}: {_sentence(drive)}",
-        tuple(_evidence(facts, drive)),
-        Where("overview", drive.name, drive.op, round(2**drive.bar)),
-        (
+        id=ID,
+        severity=WARNING,
+        device=drive.name,
+        summary=f"{drive.name}: {_sentence(drive)}",
+        facts=tuple(_evidence(facts, drive)),
+        where=Where("overview", drive.name, drive.op, round(2**drive.bar)),
+        steps=(
             _LOOK,
             *hardware_steps(facts, drive.name, (_COMPARE,)),
             _HANDLERS,
             *hardware_steps(facts, drive.name, (*where_it_is(facts.device(drive.name)), _MOVE)),
         ),
-        "its peers show the same tail under the same load, or its slow I/Os are of a load that they don't have",
-        drive.share,
+        refuted_by=(
+            "its peers show the same tail under the same load, or its slow I/Os are of a load that they don't have"
+        ),
+        share=drive.share,
         short=_short(drive),
     )
 

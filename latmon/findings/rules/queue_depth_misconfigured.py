@@ -130,17 +130,17 @@ def _wrong_settings(facts: Facts, audited: Audited, busy: frozenset[str], lastin
     used = bool(done and done.count) or device.name in busy or uncounted
     wrong_settings = [
         _WrongSetting(
-            device,
-            setting.limit,
-            remark,
-            busy_share(depths.queued) if depths.queued else None,
-            full,
-            submission,
-            lasts,
-            min(facts.span_us / lasting_us, 1.0),
-            audited.lacks_requests and remark.id == REQUESTS,
-            walled,
-            used,
+            device=device,
+            limit=setting.limit,
+            remark=remark,
+            queued=busy_share(depths.queued) if depths.queued else None,
+            full=full,
+            submission=submission,
+            lasts=lasts,
+            measured=min(facts.span_us / lasting_us, 1.0),
+            uncounted=audited.lacks_requests and remark.id == REQUESTS,
+            walled=walled,
+            used=used,
         )
         for setting in audited.settings
         for remark in setting.remarks
@@ -167,11 +167,14 @@ def _finding(device: str, wrong: list[_WrongSetting], names: tuple[str, ...], li
     more = f"; {len(wrong) - 1} more settings are wrong" if len(wrong) > 2 else "; one more setting is wrong"  # noqa: PLR2004
     on = "" if device else f"{name}: "
     return Finding(
-        ID,
-        WARNING if costs else NOTICE,
-        device,
-        f"{device or _list(names)}: {first.limit.name} {short}{first.remark.text}{now}{more if len(wrong) > 1 else ''}",
-        (
+        id=ID,
+        severity=WARNING if costs else NOTICE,
+        device=device,
+        summary=(
+            f"{device or _list(names)}: {first.limit.name} "
+            f"{short}{first.remark.text}{now}{more if len(wrong) > 1 else ''}"
+        ),
+        facts=(
             *(
                 Fact(setting.limit.name, setting.limit.value, f"{setting.limit.name}: {setting.remark.text}")
                 for setting in wrong
@@ -183,13 +186,13 @@ def _finding(device: str, wrong: list[_WrongSetting], names: tuple[str, ...], li
             ),
             *_waits(first, on),
         ),
-        Where("outstanding", device or name),
-        (
+        where=Where("outstanding", device or name),
+        steps=(
             *raise_limit(first.device, first.limit.name),
             Step("look at the limits of all devices: screen 3, key a"),
         ),
-        "a load that never sends as many, or an array whose maker asks for this value",
-        max(first.waits, first.effect) if costs else 0.0,
+        refuted_by="a load that never sends as many, or an array whose maker asks for this value",
+        share=max(first.waits, first.effect) if costs else 0.0,
         also=names,
         short=short_text(
             device,

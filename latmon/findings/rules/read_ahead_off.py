@@ -129,16 +129,16 @@ def _is_found(reads: _SmallReads, limits: Thresholds) -> bool:
 def _finding(reads: _SmallReads) -> Finding:
     size = show_size(reads.mean_bytes)
     return Finding(
-        ID,
-        WARNING,
-        reads.device,
-        f"{reads.device}: {reads.reader_text} reads in order, but in I/Os of {size} one after the other, "
+        id=ID,
+        severity=WARNING,
+        device=reads.device,
+        summary=f"{reads.device}: {reads.reader_text} reads in order, but in I/Os of {size} one after the other, "
         f"{speed(reads.bytes_per_s)}, because read_ahead_kb is {reads.read_ahead_kib}",
-        tuple(_facts(reads)),
-        Where("stages", reads.device, "read"),
-        tuple(_steps(reads)),
-        _REFUTED,
-        reads.lost,
+        facts=tuple(_facts(reads)),
+        where=Where("stages", reads.device, "read"),
+        steps=tuple(_steps(reads)),
+        refuted_by=_REFUTED,
+        share=reads.lost,
         state=(str(reads.read_ahead_kib), reads.reader),
         short=short_text(
             reads.device,

@@ -135,15 +135,15 @@ def _finding(facts: Facts, file_system: _ReadOnly) -> Finding:
     because = f" ({causes})" if causes else ""
     before = "" if writer is None else f"; {writer.text}"
     return Finding(
-        ID,
-        CRITICAL,
-        name,
-        f"{name}: {file_system.place} ({file_system.kind}) {_state(file_system)}{since}{because}: "
+        id=ID,
+        severity=CRITICAL,
+        device=name,
+        summary=f"{name}: {file_system.place} ({file_system.kind}) {_state(file_system)}{since}{because}: "
         f"{_effect(file_system)}{before}",
-        tuple(_facts(facts, file_system)),
-        Where("overview", name, "write"),
-        tuple(_steps(file_system)),
-        _REFUTED,
+        facts=tuple(_facts(facts, file_system)),
+        where=Where("overview", name, "write"),
+        steps=tuple(_steps(file_system)),
+        refuted_by=_REFUTED,
         state=(file_system.mount, ""),
         began=file_system.since,
         short=short_text(

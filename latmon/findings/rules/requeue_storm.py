@@ -72,16 +72,17 @@ def _finding(facts: Facts, device: Device, refused: Histogram, total: Histogram,
     share, lost = refused.count / total.count, (refused.sum or 0) / (total.sum or 1)
     driver = f"its driver ({device.driver})" if device.driver else "its driver"
     return Finding(
-        ID,
-        _severity(lost, limits),
-        device.name,
-        f"{device.name}: {driver} refused {part(share)} of the I/Os, which waited {spelled(refused.mean or 0.0)} on "
+        id=ID,
+        severity=_severity(lost, limits),
+        device=device.name,
+        summary=f"{device.name}: {driver} refused {part(share)} of the I/Os, which waited "
+        f"{spelled(refused.mean or 0.0)} on "
         f"average to be sent again: {part(lost)} of their time",
-        tuple(_facts(refused, total, lost, device)),
-        Where("stages", device.name),
-        tuple(_steps(device, is_sun=facts.is_sun, too_large=_fills_a_ring_by_size(facts, device))),
-        _REFUTED,
-        lost,
+        facts=tuple(_facts(refused, total, lost, device)),
+        where=Where("stages", device.name),
+        steps=tuple(_steps(device, is_sun=facts.is_sun, too_large=_fills_a_ring_by_size(facts, device))),
+        refuted_by=_REFUTED,
+        share=lost,
         short=short_text(
             device.name,
             f"{part(share)} of the I/Os were refused by its driver",

@@ -124,16 +124,17 @@ def _finding(facts: Facts, device: str, commits: Commits, longest: _Waiter) -> F
     place = device if log is None else log.device
     files = "" if log is None else f" of {device}"
     return Finding(
-        ID,
-        WARNING,
-        place,
-        f"{place}: {longest.text} waits {spelled(sync_us)} for a sync{files}: a commit of the journal takes {mean}, "
+        id=ID,
+        severity=WARNING,
+        device=place,
+        summary=f"{place}: {longest.text} waits {spelled(sync_us)} for a sync{files}: a commit of the journal takes "
+        f"{mean}, "
         f"{most}",
-        tuple(_facts(facts, device, commits, longest, log)),
-        Where("overview", place, "write"),
-        tuple(_steps(facts, device, commits, worst, longest) if log is None else _log_steps(facts, log)),
-        _REFUTED,
-        min(1.0, share),
+        facts=tuple(_facts(facts, device, commits, longest, log)),
+        where=Where("overview", place, "write"),
+        steps=tuple(_steps(facts, device, commits, worst, longest) if log is None else _log_steps(facts, log)),
+        refuted_by=_REFUTED,
+        share=min(1.0, share),
         also=() if log is None else (device,),
         short=short_text(
             place,

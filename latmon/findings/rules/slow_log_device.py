@@ -65,15 +65,17 @@ def _finding(facts: Facts, row: FileRow, log: SlowLog) -> Finding:
     kind = f"{file_system.kind} on {log.data_device}" if file_system.kind else f"on {log.data_device}"
     waiting = (row.latency.sum or 0) / facts.span_us
     return Finding(
-        ID,
-        WARNING,
-        log.device,
-        f"{log.device}: syncs of {file_system.mount} ({kind}) take {sync_us}: they wait for its log on {log.text}",
-        tuple(_facts(facts, row, log)),
-        Where("overview", log.device, log.op),
-        tuple(_steps(facts, log)),
-        _REFUTED,
-        min(1.0, waiting),
+        id=ID,
+        severity=WARNING,
+        device=log.device,
+        summary=(
+            f"{log.device}: syncs of {file_system.mount} ({kind}) take {sync_us}: they wait for its log on {log.text}"
+        ),
+        facts=tuple(_facts(facts, row, log)),
+        where=Where("overview", log.device, log.op),
+        steps=tuple(_steps(facts, log)),
+        refuted_by=_REFUTED,
+        share=min(1.0, waiting),
         also=(log.data_device,),
         short=short_text(
             log.device,

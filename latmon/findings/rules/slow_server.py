@@ -189,15 +189,15 @@ def _finding(facts: Facts, slow: _Slow) -> Finding:
     each = f"for each {slow.op}" if slow.op.islower() else f"for each {slow.op} call" if slow.op else "each time"
     share = "" if slow.row is None else f"{part(slow.row.part_share(SERVER) or 0)} of it "
     return Finding(
-        ID,
-        WARNING,
-        slow.host,
-        f"{before}{who} {time} {each} on {where}, {share}for its server{of_server}, not for a disk",
-        tuple(_facts(facts, slow, server, programs)),
-        Where("files" if slow.rows else "overview", slow.host),
-        tuple(_steps(slow, server)),
-        _REFUTED,
-        min(1.0, slow.waiting),
+        id=ID,
+        severity=WARNING,
+        device=slow.host,
+        summary=f"{before}{who} {time} {each} on {where}, {share}for its server{of_server}, not for a disk",
+        facts=tuple(_facts(facts, slow, server, programs)),
+        where=Where("files" if slow.rows else "overview", slow.host),
+        steps=tuple(_steps(slow, server)),
+        refuted_by=_REFUTED,
+        share=min(1.0, slow.waiting),
         short=_short(slow, server, programs),
         state=(slow.mount, ""),
     )

@@ -165,16 +165,16 @@ def _finding(facts: Facts, shared: _SharedVector, limits: Thresholds) -> Finding
         severity = WARNING
     device = shared.devices[0]
     return Finding(
-        ID,
-        severity,
-        device,
-        _summary(shared),
-        tuple(_facts(shared)),
-        Where("interrupts", device),
-        tuple(_steps(shared, host, is_sun=facts.is_sun)),
-        _REFUTED,
-        max(shared.lost, shared.tail.lost_share(facts, _STAGE) if shared.tail else 0.0),
-        shared.devices[1:],
+        id=ID,
+        severity=severity,
+        device=device,
+        summary=_summary(shared),
+        facts=tuple(_facts(shared)),
+        where=Where("interrupts", device),
+        steps=tuple(_steps(shared, host, is_sun=facts.is_sun)),
+        refuted_by=_REFUTED,
+        share=max(shared.lost, shared.tail.lost_share(facts, _STAGE) if shared.tail else 0.0),
+        also=shared.devices[1:],
         short=_short(shared),
     )
 

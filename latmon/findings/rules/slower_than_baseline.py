@@ -92,14 +92,14 @@ def _what_is_compared(
 
 def _on_baseline(summary: str, short: str, facts: Iterable[Fact]) -> Finding:
     return Finding(
-        ID,
-        NOTICE,
-        "",
-        summary,
-        tuple(facts),
-        Where("overview"),
-        (Step("name recordings of this host and of this hour: latmon watch --record DIR makes them"),),
-        "recordings of the same hour of another day, with these devices and their load",
+        id=ID,
+        severity=NOTICE,
+        device="",
+        summary=summary,
+        facts=tuple(facts),
+        where=Where("overview"),
+        steps=(Step("name recordings of this host and of this hour: latmon watch --record DIR makes them"),),
+        refuted_by="recordings of the same hour of another day, with these devices and their load",
         short=short_text("", short),
     )
 
@@ -161,15 +161,15 @@ def _than_baseline(
         *same_load.device_steps(facts, device),
     )
     return Finding(
-        ID,
-        WARNING if is_much else NOTICE,
-        device,
-        f"{device}: {slower} (p50 {took}){others}{end}",
-        tuple(evidence),
-        Where("overview", device, worst.op, round(math.sqrt(before_us * now_us))),
-        steps,
-        same_load.REFUTED,
-        min(1.0, (now_us - before_us) / now_us),
+        id=ID,
+        severity=WARNING if is_much else NOTICE,
+        device=device,
+        summary=f"{device}: {slower} (p50 {took}){others}{end}",
+        facts=tuple(evidence),
+        where=Where("overview", device, worst.op, round(math.sqrt(before_us * now_us))),
+        steps=steps,
+        refuted_by=same_load.REFUTED,
+        share=min(1.0, (now_us - before_us) / now_us),
         short=short_text(
             device,
             f"{plural_of_op(worst.op)} take {same_load.factor_text(factor)} as long as another day",

@@ -243,15 +243,15 @@ def _finding(facts: Facts, device: str, slower: Mapping[str, list[_Slower]], lim
     since = since_text(first.wall, facts.wall, first.resolution_us)
     middle_us = round(math.sqrt(worst.before_us * worst.now_us))
     return Finding(
-        ID,
-        WARNING if is_much and is_sure else NOTICE,
-        device,
-        f"{device}: {_summary(rows, since)}",
-        tuple(_evidence(facts, device, slower, first, limits)),
-        Where("overview", device, worst.op, middle_us),
-        (*same_load.order_steps(worst.order), *_steps(facts, device, first)),
-        same_load.REFUTED,
-        worst.lost_share,
+        id=ID,
+        severity=WARNING if is_much and is_sure else NOTICE,
+        device=device,
+        summary=f"{device}: {_summary(rows, since)}",
+        facts=tuple(_evidence(facts, device, slower, first, limits)),
+        where=Where("overview", device, worst.op, middle_us),
+        steps=(*same_load.order_steps(worst.order), *_steps(facts, device, first)),
+        refuted_by=same_load.REFUTED,
+        share=worst.lost_share,
         short=_short(device, worst, since),
         began=Moment(first.mono_us, first.wall),
     )

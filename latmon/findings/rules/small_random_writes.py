@@ -142,16 +142,17 @@ def _is_slow(small: _Small, limits: Thresholds) -> bool:
 def _finding(facts: Facts, small: _Small) -> Finding:
     latency = small.writes.latency
     return Finding(
-        ID,
-        NOTICE,
-        small.device,
-        f"{small.device}: {part(small.share)} of the time of its I/Os is in writes of 16 KiB or less that are not "
+        id=ID,
+        severity=NOTICE,
+        device=small.device,
+        summary=f"{small.device}: {part(small.share)} of the time of its I/Os is in writes of 16 KiB or less that "
+        "are not "
         f"sequential; they take {spelled(latency.mean or 0)} on average",
-        (*_facts(small), *files_facts(facts, small.device, FILE_OPS)),
-        Where("stages", small.device),
-        tuple(_steps(facts, small.device)),
-        _REFUTED,
-        small.share,
+        facts=(*_facts(small), *files_facts(facts, small.device, FILE_OPS)),
+        where=Where("stages", small.device),
+        steps=tuple(_steps(facts, small.device)),
+        refuted_by=_REFUTED,
+        share=small.share,
         short=short_text(
             small.device,
             f"{part(small.share)} of its I/O time is in small random writes",

@@ -101,16 +101,16 @@ def _finding(facts: Facts, slow: SlowIos, limits: Thresholds) -> Finding:
     mean = slow.mean_us(_STAGE)
     share = slow.share(_STAGE)
     return Finding(
-        ID,
-        CRITICAL if mean >= limits["critical_us"] else WARNING,
-        slow.device,
-        f"{slow.device}: {slow.share_text(_STAGE)} is a wait for {_name(vector)}, {spelled(mean)} on average"
+        id=ID,
+        severity=CRITICAL if mean >= limits["critical_us"] else WARNING,
+        device=slow.device,
+        summary=f"{slow.device}: {slow.share_text(_STAGE)} is a wait for {_name(vector)}, {spelled(mean)} on average"
         f"{_how(vector)}",
-        tuple(_facts(facts, slow, vector)),
-        Where("stages", slow.device, low_us=slow.cut_us),
-        tuple(_steps(vector)),
-        _REFUTED,
-        slow.lost_share(facts, _STAGE),
+        facts=tuple(_facts(facts, slow, vector)),
+        where=Where("stages", slow.device, low_us=slow.cut_us),
+        steps=tuple(_steps(vector)),
+        refuted_by=_REFUTED,
+        share=slow.lost_share(facts, _STAGE),
         short=short_text(
             slow.device,
             f"{part(share)} of slow I/Os' time waits for a softirq",

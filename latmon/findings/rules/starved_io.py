@@ -171,7 +171,17 @@ def _waiting(facts: Facts, name: str) -> Iterator[StarvedRequest]:
             later = r.overtaken_by is not None
             overtaken = _completed_since(facts, name, aged.age_us) if r.overtaken_by is None else r.overtaken_by
             above = None if r.issued is None else not r.issued
-            yield StarvedRequest(aged.age_us, r.op, overtaken, True, above, r.comm, r.pid, r.sector, later)
+            yield StarvedRequest(
+                age_us=aged.age_us,
+                op=r.op,
+                overtaken=overtaken,
+                waits=True,
+                above=above,
+                comm=r.comm,
+                pid=r.pid,
+                sector=r.sector,
+                later=later,
+            )
 
 
 def _completed(facts: Facts, name: str, usual: int, limits: Thresholds) -> Iterator[StarvedRequest]:
@@ -190,7 +200,16 @@ def _completed(facts: Facts, name: str, usual: int, limits: Thresholds) -> Itera
             above = queue >= outlier.stages_us.get("hba", 0) if outlier.stages_us else None
             done_us = outlier.mono_us + age_us
             yield StarvedRequest(
-                age_us, outlier.op, overtaken, False, above, outlier.comm, outlier.pid, outlier.sector, later, done_us
+                age_us=age_us,
+                op=outlier.op,
+                overtaken=overtaken,
+                waits=False,
+                above=above,
+                comm=outlier.comm,
+                pid=outlier.pid,
+                sector=outlier.sector,
+                later=later,
+                done_us=done_us,
             )
 
 
@@ -375,22 +394,22 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
 def _starved_finding(facts: Facts, device: Device, starved: list[StarvedRequest], limits: Thresholds) -> Finding:
     worst, name, count = starved[0], device.name, count_of(facts, device.name, starved, limits)
     return Finding(
-        ID,
-        CRITICAL if worst.age_us >= limits["critical_us"] else WARNING,
-        name,
-        f"{name}: {_starved_text(worst, count)} while {_overtaken_text(worst, is_single=count.ios == 1)}; "
+        id=ID,
+        severity=CRITICAL if worst.age_us >= limits["critical_us"] else WARNING,
+        device=name,
+        summary=f"{name}: {_starved_text(worst, count)} while {_overtaken_text(worst, is_single=count.ios == 1)}; "
         f"{_layer_text(facts, device, worst, is_single=count.ios == 1)}",
-        tuple(_facts(facts, device, starved, count)),
+        facts=tuple(_facts(facts, device, starved, count)),
         # an I/O in flight is not on the latency map yet
-        Where(
+        where=Where(
             "outstanding" if count.waiting else "outliers",
             name,
             worst.op,
             None if count.waiting else starved[-1].age_us,
         ),
-        tuple(_steps(facts, device, worst)),
-        _REFUTED + (_IDLE if worst.above is not False and classes(device) else ""),
-        1.0,
+        steps=tuple(_steps(facts, device, worst)),
+        refuted_by=_REFUTED + (_IDLE if worst.above is not False and classes(device) else ""),
+        share=1.0,
         short=_short(facts, device, starved, count, spelled(worst.age_us)),
         at=None if worst.done_us is None else facts.moment(worst.done_us),
         peak_us=worst.age_us,
@@ -415,15 +434,15 @@ def _bound_finding(facts: Facts, device: Device, bound: StarvedBound, limits: Th
             Fact("ascending", round(order.ascending_share, 3), f"order of issue: {text}", "share", order.pairs)
         )
     return Finding(
-        ID,
-        CRITICAL if bound.age_us >= limits["critical_us"] else WARNING,
-        name,
-        f"{name}: {waited} while {bound.completed:,} others were completed; they wait{place}",
-        tuple(facts_of),
-        Where("outstanding", name),
-        tuple(_steps(facts, device, worst)),
-        _REFUTED,
-        1.0,
+        id=ID,
+        severity=CRITICAL if bound.age_us >= limits["critical_us"] else WARNING,
+        device=name,
+        summary=f"{name}: {waited} while {bound.completed:,} others were completed; they wait{place}",
+        facts=tuple(facts_of),
+        where=Where("outstanding", name),
+        steps=tuple(_steps(facts, device, worst)),
+        refuted_by=_REFUTED,
+        share=1.0,
         short=short_text(
             name,
             f"at least {bound.ios:,} I/Os stuck for {spelled(bound.age_us)} or longer",
@@ -558,18 +577,20 @@ def _silent_finding(facts: Facts, device: Device, silent: SilentDevice, limits: 
     severity: Severity = CRITICAL if is_sure else WARNING
     maybe = "; they may be discards" if discards else ""
     return Finding(
-        ID,
-        severity,
-        name,
-        f"{name}: nothing has completed for {spelled(silent.us)} though {ios}{where}{maybe}",
-        (*_silent_facts(silent, discards), *kernel_log_facts(facts, name)),
-        Where("outstanding", name),
-        (
+        id=ID,
+        severity=severity,
+        device=name,
+        summary=f"{name}: nothing has completed for {spelled(silent.us)} though {ios}{where}{maybe}",
+        facts=(*_silent_facts(silent, discards), *kernel_log_facts(facts, name)),
+        where=Where("outstanding", name),
+        steps=(
             kernel_log_step(f"read the kernel's log for {name}: timeouts, resets, a path that is gone or suspended"),
             look,
         ),
-        "a completion in that time, or a device that spins up, formats itself or takes a discard of its whole size",
-        1.0,
+        refuted_by=(
+            "a completion in that time, or a device that spins up, formats itself or takes a discard of its whole size"
+        ),
+        share=1.0,
         short=short_text(name, f"nothing completed for {spelled(silent.us)}, and {ios}", where, maybe),
     )
 

@@ -121,7 +121,17 @@ def _modes(facts: Facts, device: str, tick_us: float, limits: Thresholds) -> Ite
             exact = _exact(facts, device, stage, histogram, range(first, last + 1))
             if exact is None or band[0] <= exact <= band[1]:
                 low, high = bucket_bounds(first, histogram.bits)[0], bucket_bounds(last, histogram.bits)[1]
-                yield _TickMode(device, stage, ticks, tick_us, low, high, count, ios, exact)
+                yield _TickMode(
+                    device=device,
+                    stage=stage,
+                    ticks=ticks,
+                    tick_us=tick_us,
+                    low_us=low,
+                    high_us=high,
+                    ios=count,
+                    of=ios,
+                    exact_us=exact,
+                )
 
 
 def _exact(facts: Facts, device: str, stage: str, histogram: Histogram, buckets: range) -> float | None:
@@ -176,16 +186,17 @@ def _others_us(facts: Facts, mode: _TickMode, limits: Thresholds) -> float | Non
 def _proven(facts: Facts, mode: _TickMode, delayed: _DelayedVector, limits: Thresholds) -> Finding:
     share = _time_share(facts, mode.device)
     return Finding(
-        ID,
-        CRITICAL if share >= limits["critical"] else WARNING,
-        mode.device,
-        f"{_begin(mode, delayed.vector)}: it is raised outside of interrupts and runs only when the timer's interrupt "
+        id=ID,
+        severity=CRITICAL if share >= limits["critical"] else WARNING,
+        device=mode.device,
+        summary=f"{_begin(mode, delayed.vector)}: it is raised outside of interrupts and runs only when the timer's "
+        "interrupt "
         "ends",
-        (*_facts(mode, delayed, share), *evidence.raiser(facts, delayed.vector)),
-        Where("stages", mode.device, low_us=mode.low_us if mode.stage == "total" else None),
-        tuple(_steps(facts.device(mode.device), delayed.vector)),
-        _REFUTED,
-        share,
+        facts=(*_facts(mode, delayed, share), *evidence.raiser(facts, delayed.vector)),
+        where=Where("stages", mode.device, low_us=mode.low_us if mode.stage == "total" else None),
+        steps=tuple(_steps(facts.device(mode.device), delayed.vector)),
+        refuted_by=_REFUTED,
+        share=share,
         short=short_text(mode.device, _short(mode), f": {delayed.vector} waits for it"),
     )
 
@@ -195,20 +206,22 @@ def _likely(facts: Facts, mode: _TickMode) -> Finding:
     if mode.stage == _SOFTIRQ:
         unknown = "which one, and what raises it, is not in the text"
     return Finding(
-        ID,
-        NOTICE,
-        mode.device,
-        f"{_begin(mode, '')}; {unknown}",
-        tuple(_facts(mode, None, None)),
-        Where("overview", mode.device, low_us=mode.low_us, high_us=mode.high_us),
-        (
+        id=ID,
+        severity=NOTICE,
+        device=mode.device,
+        summary=f"{_begin(mode, '')}; {unknown}",
+        facts=tuple(_facts(mode, None, None)),
+        where=Where("overview", mode.device, low_us=mode.low_us, high_us=mode.high_us),
+        steps=(
             Step(
                 "trace the softirqs: press S, or start with --stages all",
                 "some percent of a CPU while it runs, within the budget",
             ),
         ),
-        _REFUTED,
-        evidence.lost_share(mode.ios * mode.us, facts.traced_stage("total", mode.device) or facts.latency(mode.device)),
+        refuted_by=_REFUTED,
+        share=evidence.lost_share(
+            mode.ios * mode.us, facts.traced_stage("total", mode.device) or facts.latency(mode.device)
+        ),
         short=short_text(mode.device, _short(mode)),
     )
 

@@ -122,15 +122,15 @@ def _finding(facts: Facts, change: DeviceChange, worse: _Worse) -> Finding:
         short = f"{worse.op} bytes/s fell to {part(1 / worse.factor)}"
     where = clock(facts.wall - (facts.window[-1].end_us - change.mono_us) / 1e6)
     return Finding(
-        ID,
-        WARNING,
-        change.device,
-        f"{change.device}: since {change.text} (seen at {where}) {worse.op}s {what}",
-        tuple(_evidence(change, worse)),
-        Where("overview", change.device, worse.op),
-        tuple(_steps(facts, change)),
-        _REFUTED,
-        1 - 1 / worse.factor,
+        id=ID,
+        severity=WARNING,
+        device=change.device,
+        summary=f"{change.device}: since {change.text} (seen at {where}) {worse.op}s {what}",
+        facts=tuple(_evidence(change, worse)),
+        where=Where("overview", change.device, worse.op),
+        steps=tuple(_steps(facts, change)),
+        refuted_by=_REFUTED,
+        share=1 - 1 / worse.factor,
         state=(change.text, worse.op),
         short=short_text(change.device, f"{within(change.text, 23)}: {short}"),
     )

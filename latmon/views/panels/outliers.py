@@ -122,7 +122,14 @@ def listing(
     if order != "newest":
         wanted_rows = sorted(wanted_rows, key=lambda f: -f.outlier.total_us)  # of equal ones the newest first
     return Listing(
-        tuple(wanted_rows), order, above, sum(f.repeats for f in wanted_rows), suppressed, where, by_moment, threshold
+        rows=tuple(wanted_rows),
+        order=order,
+        above=above,
+        reported=sum(f.repeats for f in wanted_rows),
+        suppressed=suppressed,
+        where=where,
+        by_moment=by_moment,
+        threshold=threshold,
     )
 
 
