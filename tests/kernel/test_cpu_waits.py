@@ -36,7 +36,7 @@ class Host(CgroupHost):
 def rows(host, step, pressure=0.8, seconds=8):
     """Return the rows of some seconds; `step` makes the files of a second."""
     clock = [0]
-    reader = CpuWaitReader(host.proc, MountTable(host.proc), at_once, lambda: clock[0])
+    reader = CpuWaitReader(host.proc, host.proc.parent / "sys", MountTable(host.proc), at_once, lambda: clock[0])
     samples = []
     for second in range(1, seconds + 1):
         clock[0] = second * S
@@ -206,6 +206,22 @@ def test_a_kernel_thread_of_a_cpu_that_a_real_time_program_has(tmp_path, monkeyp
     assert (wait.waited_us / wait.lasted_us, wait.io_bytes) == (0.4, 0)
 
 
+@pytest.mark.parametrize("file", ["isolated", "nohz_full"])
+@pytest.mark.parametrize(("cpus", "is_background"), [("0,2-3", 1), ("2-3", 0), ("", 0), ("(null)", 0), ("0-", 0)])
+def test_an_isolated_cpu_was_given_to_the_real_time_program(tmp_path, monkeypatch, file, cpus, is_background):
+    """The finding's own advice is to isolate the CPU: who had followed it was warned all the same."""
+    host = Host(tmp_path)
+    real_time_hog(monkeypatch)
+    put(tmp_path / "sys/devices/system/cpu" / file, f"{cpus}\n")
+
+    def step(second):
+        kernel_thread(host, second)
+        hog(host, second)
+
+    (row,) = rows(host, step)
+    assert row.is_background == is_background
+
+
 @pytest.mark.parametrize(
     "other",
     [
@@ -243,7 +259,7 @@ def test_no_weight_and_nice_value_is_a_reason_against_a_real_time_policy(tmp_pat
 def test_of_too_many_threads_each_has_its_turn_and_that_is_said(tmp_path, monkeypatch):
     monkeypatch.setattr(cpu_waits, "_MOST_THREADS", 4)
     host, clock = Host(tmp_path), [0]
-    reader = CpuWaitReader(host.proc, MountTable(host.proc), at_once, lambda: clock[0])
+    reader = CpuWaitReader(host.proc, host.proc.parent / "sys", MountTable(host.proc), at_once, lambda: clock[0])
     for second in range(1, 60):
         clock[0] = second * S
         for pid in range(100, 110):

@@ -261,7 +261,7 @@ class KernelSampler(CounterSampler):
         self._nfs = NfsReader(proc, self.mounts)
         self._space = SpaceReader(proc, sys, self.mounts)
         self._written = WrittenReader(proc)
-        self._cpu_waits = CpuWaitReader(proc, self.mounts)
+        self._cpu_waits = CpuWaitReader(proc, sys, self.mounts)
         self._damaged_files = DamagedFileReader(proc, sys, self.mounts)
         self._readers: tuple[PacedLooks[Any], ...] = (
             *(self._memory, self._priorities, self._quotas, self._hangs, self._nfs, self._space, self._written),

@@ -4,7 +4,8 @@ Read only while programs of the host wait for CPUs (PSI). A thread reads /proc/P
 every 2 s, or as seldom as 0.5 % of a CPU allows (about 10 us a thread). Of the processes that waited longest, and
 longer than they ran, it reads the I/O, the context switches, and what decides on their turn: weight of the cgroup,
 CPUs, nice value, and which process ran most on these CPUs. Kernel threads have no I/O of their own: those are taken
-that wait where a thread of a real-time policy runs, since they send and complete the I/Os of others. Two looks give a
+that wait where a thread of a real-time policy runs, since they send and complete the I/Os of others; on a CPU that is
+isolated that was set so, and hardly any I/O is there. Two looks give a
 difference, which is added to sums; a sample has the sums. /proc/PID/io of other users' processes needs a privilege.
 """
 
@@ -47,7 +48,7 @@ _OWN_SLEEPS = 0.5
 """Least share of the runs that end with a sleep: those of a program that computes end with its time slice."""
 _IO = re.compile(rb"^(?:read_bytes|write_bytes): (\d{1,19})$", re.MULTILINE)
 _SLEEPS = re.compile(rb"^voluntary_ctxt_switches:\s*(\d{1,19})$", re.MULTILINE)
-_COUNTERS, _MAX_DIGITS = 3, 19
+_COUNTERS, _MAX_DIGITS, _MAX_CPU_DIGITS = 3, 19, 5
 _STATE, _FLAGS, _NICE, _CPU = 3 - 3, 9 - 3, 19 - 3, 39 - 3
 """Places of state, flags, nice and processor from the state on in /proc/PID/stat, by proc_pid_stat(5)."""
 _KERNEL_THREAD = 0x0020_0000
@@ -137,10 +138,15 @@ class CpuWaitReader(PacedLooks[Look]):
     """The looks at what waits for a CPU."""
 
     def __init__(
-        self, proc: Path, mounts: MountTable, run: Run[Look] | None = None, now_us: Callable[[], int] | None = None
+        self,
+        proc: Path,
+        sys: Path,
+        mounts: MountTable,
+        run: Run[Look] | None = None,
+        now_us: Callable[[], int] | None = None,
     ) -> None:
         super().__init__("cpu waits", [BoundedSums(CPU_WAITS, attrgetter("waited_us"))], run, now_us)
-        self._proc, self._mounts = proc, mounts
+        self._proc, self._sys, self._mounts = proc, sys, mounts
         self._pressure = (0, 0)
         """Time in which programs waited, and all of it, as of the last reading."""
         self._is_pressed = False
@@ -160,7 +166,7 @@ class CpuWaitReader(PacedLooks[Look]):
         return "; ".join(filter(None, (super().left_out, not_read)))
 
     def look(self, mono_us: int, before: Look | None) -> Look:
-        return look(self._proc, self._mounts.read(), mono_us, before)
+        return look(self._proc, self._mounts.read(), mono_us, before, _isolated_cpus(self._sys))
 
     def gains(self, before: Look, now: Look) -> Tables:
         return {CPU_WAITS: dict(_gains(before, now)) if _is_fresh(before, now.mono_us) else {}}
@@ -196,7 +202,13 @@ def _turns_between(before: Mapping[int, _Turns], now: Mapping[int, _Turns]) -> d
     return gains
 
 
-def look(proc: Path, mounts: Mounts, mono_us: int, before: Look | None = None) -> Look:
+def look(
+    proc: Path,
+    mounts: Mounts,
+    mono_us: int,
+    before: Look | None = None,
+    isolated_cpus: frozenset[int] = frozenset(),
+) -> Look:
     """Read the times of all processes. `before`: the last look; what waited since is looked at closer."""
     begun_ns = time.thread_time_ns()
     part = before.next_part if before is not None else _Part()
@@ -208,7 +220,7 @@ def look(proc: Path, mounts: Mounts, mono_us: int, before: Look | None = None) -
         waiting = _waiting(gains, passed_us)
         runners = _runners(proc, gains, passed_us) if waiting else []
         for pid in waiting:
-            waiter = _waiter(proc, mounts, pid, runners)
+            waiter = _waiter(proc, mounts, pid, runners, isolated_cpus)
             if waiter is not None:
                 waiters[pid] = waiter
     is_read_again = last and part.looks + 1 < _LOOKS_OF_PART
@@ -307,7 +319,9 @@ def _stat(directory: str) -> list[bytes]:
     return content(f"{directory}/stat").rpartition(b")")[2].split()
 
 
-def _waiter(proc: Path, mounts: Mounts, pid: int, runners: Iterable[_Runner]) -> _Waiter | None:
+def _waiter(
+    proc: Path, mounts: Mounts, pid: int, runners: Iterable[_Runner], isolated_cpus: frozenset[int]
+) -> _Waiter | None:
     """Read a process that waits; None where it did no I/O, or that may not be read, or where its own program runs.
 
     Of the kernel's threads those are read that may use no other CPU than a thread of a real-time policy runs on.
@@ -325,11 +339,12 @@ def _waiter(proc: Path, mounts: Mounts, pid: int, runners: Iterable[_Runner]) ->
     if runner is not None and runner.process.rpartition("/")[0] == process.rpartition("/")[0]:
         return None
     policy = "" if runner is None else runner.policy
-    if is_kernel and (runner is None or not policy or not cpus <= runner.cpus):
+    if is_kernel and (not cpus or runner is None or not policy or not cpus <= runner.cpus):
         return None
     # whatever the weights and nice values, a real-time policy runs first
     group, nice_reason = (None, 0) if runner is None or policy else _reason(proc, mounts, pid, runner.pid)
     is_set = group is not None and _OF_PODS not in group.cgroup
+    is_isolated = is_kernel and cpus <= isolated_cpus
     row = CpuWaiter(
         process=process,
         cgroup=_own_cgroup(proc, pid) if group is None else group.cgroup,
@@ -338,7 +353,7 @@ def _waiter(proc: Path, mounts: Mounts, pid: int, runners: Iterable[_Runner]) ->
         cpus=cpu_list(cpus) if is_limited else "",
         nice=nice_reason,
         instead="" if runner is None else runner.process,
-        is_background=int(is_set or (nice > 0 and not policy)),
+        is_background=int(is_set or is_isolated or (nice > 0 and not policy)),
         instead_policy=policy,
     )
     return _Waiter(row, io_bytes, sleeps, is_kernel)
@@ -356,6 +371,23 @@ def _allowed_cpus(pid: int) -> frozenset[int]:
         return frozenset(os.sched_getaffinity(pid))
     except OSError:
         return frozenset()
+
+
+def _isolated_cpus(sys: Path) -> frozenset[int]:
+    """Return the CPUs that the kernel keeps programs away from (isolcpus=, nohz_full=): one puts its program there."""
+    cpus: set[int] = set()
+    for name in ("isolated", "nohz_full"):
+        text = content(sys / "devices/system/cpu" / name).decode("ascii", "replace").strip()
+        cpus.update(number for first_and_last in text.split(",") for number in _cpu_range(first_and_last))
+    return frozenset(cpus)
+
+
+def _cpu_range(text: str) -> range:
+    """Return the CPUs of a part of the kernel's list, `3` or `8-15`; none of another text."""
+    first, separator, last = text.partition("-")
+    last = last if separator else first
+    is_range = first.isdecimal() and last.isdecimal() and max(len(first), len(last)) <= _MAX_CPU_DIGITS
+    return range(int(first), int(last) + 1) if is_range else range(0)
 
 
 def cpu_list(cpus: Iterable[int]) -> str:

@@ -31,7 +31,8 @@ class CpuWaiter(NamedTuple):
     instead: str
     """NAME/PID of the process that ran most on those CPUs; empty: not known."""
     is_background: int = 0
-    """1: its nice value or the weight was set so that others run first. A pod's follows from its CPU request: 0."""
+    """1: its nice value or the weight was set so that others run first, or it is a kernel thread of an isolated CPU. A
+    pod's weight follows from its CPU request: 0."""
     instead_policy: str = ""
     """Policy and priority of that process, `SCHED_FIFO 50`; empty: it has no real-time policy, or that is not known."""
 
