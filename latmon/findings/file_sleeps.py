@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from latmon.analysis.attribution import whole_path
+from latmon.findings.evidence import host_before
 from latmon.findings.facts import Block, Facts
 from latmon.findings.hangs import file_system_of, is_known_mount
 from latmon.findings.programs import Program, by_program
@@ -21,6 +22,7 @@ from latmon.model.measurements.file_sleeps import FileSleep
 from latmon.model.measurements.server_waits import WaitedTime
 from latmon.support.units import part
 
+_Words = tuple[str, ...]
 _TRACED = MappingProxyType({"create": "open"})
 _MOST = 0.5
 """Share of the time of its sleeps from which on an operation or a file is named."""
@@ -97,7 +99,7 @@ def sleepers(
 def _sleepers(facts: Facts, causes: tuple[str, ...], waiting: float, left_out: frozenset[str]) -> list[Sleeper]:
     table = facts[measurements.FILE_SLEEPS]
     rows = [row for row in table if row.cause in causes and row.op not in left_out]
-    places = _places(facts, table)
+    places = facts.once("places of file sleeps", lambda: _places(facts, table))
     groups: dict[FileSystem, list[FileSleep]] = {}
     for row in rows:
         groups.setdefault(places[row], []).append(row)
@@ -111,13 +113,14 @@ def _sleepers(facts: Facts, causes: tuple[str, ...], waiting: float, left_out: f
 
 def _places(facts: Facts, rows: Iterable[FileSleep]) -> dict[FileSleep, FileSystem]:
     """Return the file system of each row: of a call that waits for a directory's lock not even the type is known."""
-    places = {row: _place(facts, row, rows) for row in rows}
-    of_programs: dict[str, set[FileSystem]] = {}
+    known = _known_places(facts, rows)
+    places = {row: _place(facts, row, known) for row in rows}
+    of_programs: dict[_Words, set[FileSystem]] = {}
     for row, place in places.items():
         if is_known_mount(place.mount):
-            of_programs.setdefault(_name(row), set()).add(place)
+            of_programs.setdefault((host_before(facts, row.mount), _name(row)), set()).add(place)
     for row in rows:
-        others = of_programs.get(_name(row), set())
+        others = of_programs.get((host_before(facts, row.mount), _name(row)), set())
         if not row.kind and not is_known_mount(places[row].mount) and len(others) == 1:
             places[row] = next(iter(others))
     return places
@@ -127,20 +130,25 @@ def _name(row: FileSleep) -> str:
     return row.process.rpartition("/")[0]
 
 
-def _place(facts: Facts, row: FileSleep, rows: Iterable[FileSleep]) -> FileSystem:
+def _known_places(facts: Facts, rows: Iterable[FileSleep]) -> dict[_Words, set[FileSystem]]:
+    """Return the file systems where calls sleep that have a file, by host and type, and by these and the program."""
+    known: dict[_Words, set[FileSystem]] = {}
+    for row in rows:
+        if is_known_mount(row.mount):
+            of_type = host_before(facts, row.mount), row.kind
+            for words in (of_type, (*of_type, _name(row))):
+                known.setdefault(words, set()).add(file_system_of(facts, row))
+    return known
+
+
+def _place(facts: Facts, row: FileSleep, known: Mapping[_Words, set[FileSystem]]) -> FileSystem:
     """Return the file system of a row, or of a call with a path that of other calls on the same type."""
     own = file_system_of(facts, row)
     if is_known_mount(row.mount) or not row.kind:
         return own
-    host, name = row.mount, _name(row)
-    alike = [
-        other
-        for other in rows
-        if is_known_mount(other.mount) and other.kind == row.kind and other.mount.startswith(host)
-    ]
-    of_program = {file_system_of(facts, other) for other in alike if _name(other) == name}
-    places = of_program or {file_system_of(facts, other) for other in alike}
-    return places.pop() if len(places) == 1 else own
+    of_type = host_before(facts, row.mount), row.kind
+    places = known.get((*of_type, _name(row))) or known.get(of_type, set())
+    return next(iter(places)) if len(places) == 1 else own
 
 
 def _sleeper(
