@@ -779,11 +779,18 @@ def sd_config(device: Device, properties: str, text: str, risk: str) -> Iterator
     )
 
 
-def without_scheduler(device: Device, scheduler: str) -> Step:
-    """Return the step that turns a device's I/O scheduler off."""
+def without_scheduler(device: Device, scheduler: str, harm: str = "") -> Step:
+    """Return the step that turns a device's I/O scheduler off.
+
+    Each change of the scheduler gives nr_requests the default of the new one (blk_mq_init_sched, blk_mq_exit_sched).
+    """
+    requests = number(limit_values(device).get("nr_requests", ""))
+    undone = f"undone by writing {scheduler}"
+    if requests is not None:
+        undone = f"{undone}, and then {requests} to nr_requests, which each change of the scheduler resets"
     return Step(
         f"try without {scheduler}",
-        f"{scheduler} no longer shares the device fairly or sorts for it; undone by writing {scheduler}",
+        f"{harm or f'{scheduler} no longer shares the device fairly or sorts for it'}; {undone}",
         (setting(f"{sysfs(device.name)}/queue/scheduler", "none"),),
     )
 

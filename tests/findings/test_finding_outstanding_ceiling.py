@@ -264,6 +264,9 @@ def test_a_scheduler_may_hold_them_by_design(scheduler):
     assert one.summary.endswith(f"its configured limit is 64 (queue_depth), and {scheduler} decides what it sends")
     assert one.steps[0].text.endswith("echo none > /sys/block/sda/queue/scheduler")
     assert one.steps[0].risk.endswith(f"undone by writing {scheduler}")
+    (one,) = found(RULE, lasting(**held(1)), [disk(limits=FAR | {"scheduler": scheduler, "nr_requests": 1023})])
+    restored = f"undone by writing {scheduler}, and then 1023 to nr_requests, which each change of the scheduler resets"
+    assert one.steps[0].risk.endswith(restored)
     low = {"queue_depth": 3, "cmd_per_lun": (7, "host0/cmd_per_lun"), "scheduler": scheduler}
     assert found(RULE, lasting(**held()), [disk(limits=low)])[0].severity == "critical"
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from latmon.analysis.issue_order import summary
 from latmon.analysis.limits import elevator, sorter
-from latmon.findings.evidence import hardware_steps, kernel_log_facts, kernel_log_step, sd_config
+from latmon.findings.evidence import hardware_steps, kernel_log_facts, kernel_log_step, sd_config, without_scheduler
 from latmon.findings.facts import Block, Facts
 from latmon.findings.rule import (
     AGE,
@@ -357,11 +357,7 @@ def unsorting(device: Device) -> Iterator[Step]:
         look = sd_walk(device, "un_f_disksort_disabled")
         yield Step("check that it is off: un_f_disksort_disabled is 1", commands=(look,))
     elif name is not None:
-        yield Step(
-            f"try without {name}",
-            f"less throughput for a bounded wait: a single spindle seeks more; undone by writing {name}",
-            (setting(f"{at}/scheduler", "none"),),
-        )
+        yield without_scheduler(device, name, "less throughput for a bounded wait: a single spindle seeks more")
     if name in ("mq-deadline", "deadline"):
         yield Step(
             f"or limit how long {name} delays one I/O",
