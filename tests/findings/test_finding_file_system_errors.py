@@ -73,6 +73,13 @@ def test_what_is_corrected_from_another_copy_is_a_warning():
     assert "reads of mysqld fail with EIO" in finding.short
 
 
+def test_a_few_corrected_errors_do_not_make_the_others_harmless():
+    """Where no process had a damaged file open, one line about a corrected error made 99 failed reads a warning."""
+    (finding,) = of_errors((WRONG_CHECKSUM, 100), (CORRECTED, 1))
+    assert finding.severity == "critical"
+    assert "reads of these data fail with EIO" in finding.summary
+
+
 @pytest.mark.parametrize(
     ("finder", "rows", "short"),
     [

@@ -73,12 +73,16 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     if measurements.DIRTIERS.name not in facts.origin.counted and not facts[measurements.DIRTIERS]:
         yield from _of_host(facts, limits)
         return
-    for device in sorted({row.device for row in facts[measurements.DIRTIERS]}):
+    paused_us = Counter[str]()
+    for row, dirtied in facts[measurements.DIRTIERS].items():
+        paused_us[row.device] += dirtied.paused_us
+    least_us = limits["paused"] * facts.span_us
+    for device in sorted(device for device, us in paused_us.items() if us >= least_us):
         if not facts.lasts(_lasted_us(facts, device, limits["paused"]), limits["lasting_us"]):
             continue
         programs = _writers(facts[measurements.DIRTIERS], device)
         longest = max(programs, key=lambda program: program.dirtied.paused_us)
-        if longest.dirtied.paused_us >= limits["paused"] * facts.span_us:
+        if longest.dirtied.paused_us >= least_us:
             yield _finding(facts, limits, device, programs)
 
 

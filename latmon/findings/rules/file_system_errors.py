@@ -46,6 +46,8 @@ _OTHER_COPIES = frozenset(("btrfs", "bcachefs"))
 _CHECKS: Mapping[str, str] = MappingProxyType(
     {"ext4": "e2fsck -fn {}", "xfs": "xfs_repair -n {}", "f2fs": "fsck.f2fs --dry-run {}"}
 )
+_LINES_PER_S = 2
+"""Of one kind: 10 in 5 s (include/linux/ratelimit_types.h DEFAULT_RATELIMIT_BURST)."""
 _MOST_FILES = 3
 _NAME_CELLS = 12
 _LINES_LOST = "the kernel suppresses lines like these where there are many, such as more than 10 in 5 s of btrfs"
@@ -72,8 +74,13 @@ class _Errors(NamedTuple):
 
     @property
     def is_corrected(self) -> bool:
-        """Return whether the wrong data were read from another copy, as far as lines say."""
-        return self.events.get(CORRECTED, 0) > sum(self.files.values()) / 2
+        """Return whether most of the wrong data were read from another copy, as far as lines say.
+
+        Of so many counted errors as the kernel has lines for, more than half have a line that they were.
+        """
+        wrong = self.events.get(WRONG_CHECKSUM, 0) + self.events.get(CORRUPT_METADATA, 0)
+        of_lines = max(sum(self.files.values()), min(wrong, _LINES_PER_S * self.span_us / 1e6))
+        return self.events.get(CORRECTED, 0) > of_lines / 2
 
     @property
     def worst(self) -> str:
