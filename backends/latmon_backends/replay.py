@@ -46,7 +46,7 @@ class Several:
             if _source(other.origin) != _source(first.origin):
                 raise UsageError(f"{other.path} is not from the same host, boot and backend as {first.path}")
         self._several = sorted(recordings, key=lambda recording: recording.origin.start_mono_us)
-        self.parts = tuple(part for one in self._several for part in _all(one))
+        self.parts = tuple(part for recording_part in self._several for part in _all(recording_part))
         self.origin: Origin = self._several[0].origin
         self.devices: tuple[Device, ...] = self._several[0].devices
         self.damage: list[str] = []
@@ -78,11 +78,11 @@ class Several:
 def open_several(paths: Sequence[Path]) -> Recording | Parts | Several:
     """Open the parts of one capture, and other captures of the same boot, as one recording."""
     opened = [(recording, part_of(recording.origin)) for recording in map(open_recording, paths)]
-    several = {part.capture for _, part in opened if part}
+    capture_ids = {part.capture for _, part in opened if part}
     captures: dict[str, list[Recording]] = {}
     for at, (recording, part) in enumerate(opened):
         # one without a header may be a part
-        alone = next(iter(several)) if len(several) == 1 and is_nameless(recording) else f" {at}"
+        alone = next(iter(capture_ids)) if len(capture_ids) == 1 and is_nameless(recording) else f" {at}"
         captures.setdefault(part.capture if part else alone, []).append(recording)
     joined = [recordings[0] if len(recordings) == 1 else Parts(recordings) for recordings in captures.values()]
     return joined[0] if len(joined) == 1 else Several(joined)

@@ -57,14 +57,14 @@ def load_target(name: str, target: str) -> Callable[..., Any]:
     module, _, attribute = target.partition(":")
     _find_checkout()
     try:
-        found = getattr(import_module(module), attribute)
+        loaded = getattr(import_module(module), attribute)
     except ImportError as error:
         raise UnavailableError(_sentence(name, module, error)) from error
     except AttributeError as error:
         raise UnavailableError(f"The backend {name} is broken: {module} has no {attribute}.") from error
-    if not callable(found):
+    if not callable(loaded):
         raise UnavailableError(f"The backend {name} is broken: {target} is not a class.")
-    return found  # type: ignore[no-any-return]  # the type of an entry point is not known
+    return loaded  # type: ignore[no-any-return]  # the type of an entry point is not known
 
 
 def _sentence(name: str, module: str, error: ImportError) -> str:

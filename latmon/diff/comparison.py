@@ -504,14 +504,18 @@ def devices(periods: Iterable[CaptureSpan]) -> list[str]:
 
 def swept(periods: Sequence[CaptureSpan]) -> tuple[str, list[str]]:
     """Return the one setting that differs in all captures, with its values; empty if there is none or several."""
-    every = [differing(periods[0], capture_span) for capture_span in periods[1:]]
-    shared = {(difference.section, difference.name) for difference in every[0]} if every else set()
-    for differences in every[1:]:
+    condition_changes = [differing(periods[0], capture_span) for capture_span in periods[1:]]
+    shared = (
+        {(difference.section, difference.name) for difference in condition_changes[0]} if condition_changes else set()
+    )
+    for differences in condition_changes[1:]:
         shared &= {(difference.section, difference.name) for difference in differences}
     devices_by_setting: dict[tuple[str, str], list[str]] = {}
     for key in sorted(shared):
-        first = next(difference.a for difference in every[0] if (difference.section, difference.name) == key)
-        values = [first, *(_value(differences, key) for differences in every)]
+        first = next(
+            difference.a for difference in condition_changes[0] if (difference.section, difference.name) == key
+        )
+        values = [first, *(_value(differences, key) for differences in condition_changes)]
         if len(set(values)) == len(values) and all(values):
             devices_by_setting[key] = values
     names = {name for _, name in devices_by_setting}

@@ -469,15 +469,15 @@ def with_marks(settings: Settings, marks: list[Mark]) -> Settings:
 
 
 def _changed(settings: Settings, changed: Settings) -> Settings:
-    made = {section: dict(values) for section, values in settings.items()}
+    settings_changed = {section: dict(values) for section, values in settings.items()}
     for section, values in changed.items():
-        into = made.setdefault(section, {})
+        into = settings_changed.setdefault(section, {})
         for name, value in values.items():
             if value:
                 into[name] = value
             else:
                 into.pop(name, None)
-    return made
+    return settings_changed
 
 
 def _reported(capture_span: CaptureSpan, *, headers: bool) -> Mapping[tuple[str, str], str]:

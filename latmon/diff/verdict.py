@@ -59,12 +59,12 @@ def _extremes(comparison: Comparison) -> list[str]:
         # without a common threshold each series has its own bound
         key = (extreme.above_us, extreme.slower) if extreme.exact else (-len(counted) - 1, 0)
         counted.setdefault(key, []).append((change, extreme))
-    several = [
+    extreme_groups = [
         group
         for group in counted.values()
         if sum(extreme.count[extreme.slower] for _, extreme in group) >= FEWEST_EXTREME
     ]
-    groups = sorted(several, key=lambda group: -max(max(extreme.max_us) for _, extreme in group))
+    groups = sorted(extreme_groups, key=lambda group: -max(max(extreme.max_us) for _, extreme in group))
     return [_extreme(group) for group in groups[:_MOST_EXTREMES]] + _left_out(groups[_MOST_EXTREMES:])
 
 

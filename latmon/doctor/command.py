@@ -524,11 +524,13 @@ def _measured_as(text: str) -> str:
 
 def _reasons(probe_report: ProbeReport) -> list[str]:
     """Return each reason why stages are not traced on this host, with its stages."""
-    here = _here(probe_report)
+    reasons_here = _here(probe_report)
     reasons: dict[str, list[str]] = {}
     for coverage in probe_report.stages:
-        if here and coverage.traced.get(here, "").startswith(NO):
-            reasons.setdefault(f"not traced: {coverage.traced[here].removeprefix(NO)}", []).append(coverage.stage)
+        if reasons_here and coverage.traced.get(reasons_here, "").startswith(NO):
+            reasons.setdefault(f"not traced: {coverage.traced[reasons_here].removeprefix(NO)}", []).append(
+                coverage.stage
+            )
     return [f"{', '.join(stages)} {why}" for why, stages in reasons.items()]
 
 

@@ -154,15 +154,15 @@ class Coincidences:
         """Return the findings after the latest block, each with what coincides."""
         begin_us = facts.window[0].begin_us
         inside = [span for span in self._spans if span.end_us > begin_us]
-        context, found = added(block.host_context for block in facts.window), []
+        context, named_findings = added(block.host_context for block in facts.window), []
         for finding in findings:
             for span in inside:
                 span.during.add(finding.key)
             fact = None if finding.id in _WITHOUT_TIME else self._fact(facts, finding, context)
             others = () if finding.id == maintenance.ID else maintenance_of(facts, finding.device)
             more = (*others, *([] if fact is None else [fact]))
-            found.append(replace(finding, facts=(*finding.facts, *more)) if more else finding)
-        return tuple(found)
+            named_findings.append(replace(finding, facts=(*finding.facts, *more)) if more else finding)
+        return tuple(named_findings)
 
     def _fact(self, facts: Facts, finding: Finding, context: HostContext) -> Fact | None:
         host = host_before(facts, finding.device)
@@ -572,16 +572,16 @@ class RuleEngine:
             history=self.history,
             comparison=self._comparison,
         )
-        found: list[Finding] = []
+        new_findings: list[Finding] = []
         for findings in evaluate_rules(facts, self.settings, self.failed):
-            found += findings
+            new_findings += findings
             yield
         missing = not_evaluated(facts)
         # by another input that a text has
-        fired = {finding.id for finding in found} if self.origin.is_imported else set()
+        fired = {finding.id for finding in new_findings} if self.origin.is_imported else set()
         self.silent &= frozenset(rule for rules in missing.values() for rule in rules) - fired
         self.lacked.update(missing.keys())
-        self.facts, self.current = facts, self._coincidences.named(facts, in_order(unexplained(found)))
+        self.facts, self.current = facts, self._coincidences.named(facts, in_order(unexplained(new_findings)))
         self.evaluated += 1
         inputs = MeasuredInputs(facts, missing)
         self._log.note(block, self.current, inputs.has_newest, inputs.measured_us)

@@ -246,17 +246,17 @@ def _differences(rows: Iterable[Found], begins: Mapping[int, bool]) -> Iterator[
     funclatency's; tables of other tools in the same text are left as they are.
     """
     runs: list[list[Found]] = [[]]
-    for one in rows:
-        runs += [[]] if isinstance(one, TimeLine) and one.run else []
-        runs[-1].append(one)
+    for bcc_row in rows:
+        runs += [[]] if isinstance(bcc_row, TimeLine) and bcc_row.run else []
+        runs[-1].append(bcc_row)
     for run in runs:
         tables = [row for row in run if isinstance(row, ImportedTable)]
         above = [at for at in begins if tables and at <= tables[0].where.first]
         pairs = list(pairwise(tables)) if above and begins[above[-1]] else []
         grown = {id(new): _minus(new, old) for old, new in pairs}
         is_cumulative = bool(pairs) and all(row.count >= 0 for table in grown.values() for row in table.rows)
-        for one in run:
-            yield grown.get(id(one), one) if is_cumulative and isinstance(one, ImportedTable) else one
+        for bcc_row in run:
+            yield grown.get(id(bcc_row), bcc_row) if is_cumulative and isinstance(bcc_row, ImportedTable) else bcc_row
         if is_cumulative:
             text = f"{len(tables):,} tables count all values since the begin: each has what it has more than the last"
             yield Remark(TextSpan(tables[0].where.first, tables[0].where.first), text)

@@ -69,7 +69,7 @@ def table(
     def tr(row: Sequence[str]) -> str:
         if len(row) == 1 < len(heads):
             return f'<tr><th scope="rowgroup" colspan="{len(heads)}">{row[0]}</th></tr>'
-        return f"<tr>{''.join(td(at, one) for at, one in enumerate(row))}</tr>"
+        return f"<tr>{''.join(td(at, cell_html) for at, cell_html in enumerate(row))}</tr>"
 
     def td(at: int, inner: str) -> str:
         if not at:

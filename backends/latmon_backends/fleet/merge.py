@@ -74,16 +74,16 @@ def named(label: str, name: str) -> str:
     """Return the name with its host in front; an empty name stays empty. RecordingError where it gets too long."""
     if not name:
         return ""
-    whole = f"{label}{HOST_SEPARATOR}{name}"
-    if len(whole) > MAX_LABEL:
+    full_name = f"{label}{HOST_SEPARATOR}{name}"
+    if len(full_name) > MAX_LABEL:
         raise RecordingError(f"a name of {len(name)} characters is too long with the host in front")
-    return whole
+    return full_name
 
 
 def _named_path(label: str, path: str) -> str:
     """Return a path with its host in front: of one that is too long for a recording the end."""
-    whole, front = f"{label}{HOST_SEPARATOR}{path}", f"{label}{HOST_SEPARATOR}…"
-    return whole if len(whole) <= MAX_LABEL else front + path[len(front) - MAX_LABEL :]
+    full_path, front = f"{label}{HOST_SEPARATOR}{path}", f"{label}{HOST_SEPARATOR}…"
+    return full_path if len(full_path) <= MAX_LABEL else front + path[len(front) - MAX_LABEL :]
 
 
 def merged_frame(
@@ -321,7 +321,7 @@ def _at_our_times(frame: Frame, shift_us: int, epoch_s: float) -> Frame:
 
     in_flight = frame.in_flight
     if in_flight is not None:
-        oldest = tuple(one._replace(began_us=ours(one.began_us)) for one in in_flight.oldest)
+        oldest = tuple(io._replace(began_us=ours(io.began_us)) for io in in_flight.oldest)
         since_us, at_us = in_flight.since_us and ours(in_flight.since_us), in_flight.at_us and ours(in_flight.at_us)
         in_flight = replace(in_flight, oldest=oldest, since_us=since_us, at_us=at_us)
     return replace(
@@ -381,15 +381,15 @@ def _in_flight_of(in_flight_list: InFlightList, to: Callable[[str], str]) -> InF
 
 
 def _summed(tables: Iterable[Mapping[K, V]], add: Callable[[V, V], V]) -> dict[K, V]:
-    found: dict[K, V] = {}
+    sums: dict[K, V] = {}
     for table in tables:
         for at, value in table.items():
-            found[at] = add(found[at], value) if at in found else value
-    return found
+            sums[at] = add(sums[at], value) if at in sums else value
+    return sums
 
 
 def _added(tables: Iterable[Mapping[K, int]]) -> dict[K, int]:
-    return _summed(tables, lambda one, other: _total((one, other)))
+    return _summed(tables, lambda count, other: _total((count, other)))
 
 
 def _total(counts: Iterable[int]) -> int:
@@ -413,86 +413,86 @@ def _both_depths(one: Depths, other: Depths) -> Depths:
     return both.depths
 
 
-def _taskqs(several: Sequence[tuple[Taskq, ...]]) -> tuple[Taskq, ...] | None:
+def _taskqs(host_taskqs: Sequence[tuple[Taskq, ...]]) -> tuple[Taskq, ...] | None:
     """Return the task queues of all hosts; None where no host read any."""
-    return tuple(taskq for taskqs in several for taskq in taskqs) if several else None
+    return tuple(taskq for taskqs in host_taskqs for taskq in taskqs) if host_taskqs else None
 
 
-def _limits(several: Sequence[tuple[CgroupLimit, ...]]) -> tuple[CgroupLimit, ...] | None:
+def _limits(host_limits: Sequence[tuple[CgroupLimit, ...]]) -> tuple[CgroupLimit, ...] | None:
     """Return the limits of all hosts; None where no host reads any."""
-    if not several:
+    if not host_limits:
         return None
     cgroup_limits: dict[tuple[str, str, str, str], CgroupLimit] = {}
-    for cgroup_limit in (limit for cgroup_limits in several for limit in cgroup_limits):
+    for cgroup_limit in (limit for cgroup_limits in host_limits for limit in cgroup_limits):
         cgroup_limits[cgroup_limit.key] = (
             cgroup_limits[cgroup_limit.key].plus(cgroup_limit) if cgroup_limit.key in cgroup_limits else cgroup_limit
         )
     return tuple(cgroup_limits.values())
 
 
-def _traced(several: Sequence[tuple[HostFrame, Traced]], one_in: int) -> Traced:
+def _traced(host_traces: Sequence[tuple[HostFrame, Traced]], one_in: int) -> Traced:
     """Return the state of all hosts' tracers, each traced request standing for `one_in` I/Os; 0: nothing was traced.
 
     A stage is absent where no host's tracer measures it.
     """
-    active = [(part, traced) for part, traced in several if traced.one_in]
+    active = [(part, traced) for part, traced in host_traces if traced.one_in]
     if not active:
-        absent = _absent([traced.absent for _, traced in several])
+        absent = _absent([traced.absent for _, traced in host_traces])
         return Traced(absent=absent)
     rates = [rate for _, traced in active for rate in traced.sampled]
     return Traced(
         off=_total(traced.off for _, traced in active),
         one_in=one_in or max(rates),
         rates=(min(rates), max(rates)) if min(rates) != max(rates) else (0, 0),
-        devices=tuple(dict.fromkeys(_traced_devices(several))),
+        devices=tuple(dict.fromkeys(_traced_devices(host_traces))),
         includes=_stages(traced.includes for _, traced in active),
         bio_includes=_stages(traced.bio_includes for _, traced in active),
         absent=_absent([traced.absent for _, traced in active]),
     )
 
 
-def _traced_devices(several: Sequence[tuple[HostFrame, Traced]]) -> tuple[str, ...]:
+def _traced_devices(host_traces: Sequence[tuple[HostFrame, Traced]]) -> tuple[str, ...]:
     """Return the devices that are traced; empty where all of all hosts are."""
-    if all(traced.one_in and not traced.devices for _, traced in several):
+    if all(traced.one_in and not traced.devices for _, traced in host_traces):
         return ()
     return tuple(
         name
-        for part, traced in several
+        for part, traced in host_traces
         if traced.one_in
         for name in traced.devices or (named(part.label, device) for device in part.devices)
     )
 
 
-def _stages(several: Iterable[Mapping[str, tuple[str, ...]]]) -> dict[str, tuple[str, ...]]:
+def _stages(host_stages: Iterable[Mapping[str, tuple[str, ...]]]) -> dict[str, tuple[str, ...]]:
     """Return stage -> all neighbours that it includes on any host."""
-    return _summed(several, lambda one, other: tuple(dict.fromkeys((*one, *other))))
+    return _summed(host_stages, lambda stages, other: tuple(dict.fromkeys((*stages, *other))))
 
 
-def _absent(several: Sequence[tuple[Missing, ...]]) -> tuple[Missing, ...]:
+def _absent(host_missing: Sequence[tuple[Missing, ...]]) -> tuple[Missing, ...]:
     """Return those that are missing on each host, with the first host's reason."""
-    if not several:
+    if not host_missing:
         return ()
-    everywhere = set.intersection(*({missing.name for missing in missing_parts} for missing_parts in several))
-    return tuple(missing for missing in several[0] if missing.name in everywhere)
+    everywhere = set.intersection(*({missing.name for missing in missing_parts} for missing_parts in host_missing))
+    return tuple(missing for missing in host_missing[0] if missing.name in everywhere)
 
 
-def _in_flight(several: Sequence[tuple[HostFrame, InFlightList]]) -> InFlightList | None:
+def _in_flight(host_lists: Sequence[tuple[HostFrame, InFlightList]]) -> InFlightList | None:
     """Return the requests in flight of all hosts that list any; None without one."""
-    if not several:
+    if not host_lists:
         return None
     oldest = sorted(
-        (in_flight for _, in_flight_list in several for in_flight in in_flight_list.oldest),
+        (in_flight for _, in_flight_list in host_lists for in_flight in in_flight_list.oldest),
         key=lambda in_flight: in_flight.began_us,
     )
-    ends = [in_flight_list.at_us for _, in_flight_list in several if in_flight_list.at_us]
+    ends = [in_flight_list.at_us for _, in_flight_list in host_lists if in_flight_list.at_us]
     return InFlightList(
         oldest=tuple(oldest[:MAX_IN_FLIGHT]),
-        older=_added(in_flight_list.older for _, in_flight_list in several),
-        since_us=max(in_flight_list.since_us for _, in_flight_list in several),
-        at_us=min(ends) if len(ends) == len(several) else 0,
+        older=_added(in_flight_list.older for _, in_flight_list in host_lists),
+        since_us=max(in_flight_list.since_us for _, in_flight_list in host_lists),
+        at_us=min(ends) if len(ends) == len(host_lists) else 0,
         devices=tuple(
             name
-            for part, in_flight_list in several
+            for part, in_flight_list in host_lists
             for name in in_flight_list.devices or (named(part.label, device) for device in part.devices)
         ),
     )

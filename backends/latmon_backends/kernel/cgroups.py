@@ -753,12 +753,12 @@ def _stalled_us(path: Path) -> int | None:
 
 def pids_of(path: Path) -> list[str]:
     """Return the first processes of the cgroup and of those below it."""
-    found: list[str] = []
+    pid_texts: list[str] = []
     for below, _ in zip(cgroups_below(path), range(_MAX_BELOW), strict=False):
-        found += _first_pids(below, _MAX_PROCESSES - len(found))
-        if len(found) >= _MAX_PROCESSES:
+        pid_texts += _first_pids(below, _MAX_PROCESSES - len(pid_texts))
+        if len(pid_texts) >= _MAX_PROCESSES:
             break
-    return found
+    return pid_texts
 
 
 def _first_pids(path: Path, most: int) -> Iterable[str]:

@@ -572,8 +572,8 @@ def _depths(
     before: Mapping[str, Spent], after: Mapping[str, Spent], names: Iterable[str], dt_us: int
 ) -> dict[str, Depths]:
     pairs = ((name, before.get(name, Spent()), after[name]) for name in names if name in after)
-    found = {name: depth_sampler.between(was, now, dt_us) for name, was, now in pairs}
-    return {name: depths for name, depths in found.items() if depths is not None}
+    depths_by_device = {name: depth_sampler.between(was, now, dt_us) for name, was, now in pairs}
+    return {name: depths for name, depths in depths_by_device.items() if depths is not None}
 
 
 def _replaced(before: Sample, after: Sample) -> frozenset[str]:

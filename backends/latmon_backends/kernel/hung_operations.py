@@ -711,8 +711,8 @@ class _MountsOfThreads:
         number = int(match[1])
         mount = self._own.by_number_of_mount.get(number)
         if mount is None:  # of another mount namespace: its path there is another one, or another file system's, here
-            there = self._namespaces.mounts_of(pid).get(number)
-            mount = self._own.usual.get(there.number, _ELSEWHERE) if there is not None else _ELSEWHERE
+            mount_here = self._namespaces.mounts_of(pid).get(number)
+            mount = self._own.usual.get(mount_here.number, _ELSEWHERE) if mount_here is not None else _ELSEWHERE
         return mount
 
     def _of_open_files(self, pid: str) -> Mount | None:

@@ -118,14 +118,16 @@ class Interrupts:
 
     def _others(self, handler: Handler) -> tuple[str, ...]:
         """Return the vector's other handlers; one may have the same name."""
-        found = list(self._vectors.actions.get(handler.irq, ()))
-        if handler.name in found:
-            found.remove(handler.name)
-        return tuple(found)
+        action_names = list(self._vectors.actions.get(handler.irq, ()))
+        if handler.name in action_names:
+            action_names.remove(handler.name)
+        return tuple(action_names)
 
     def _device(self, handler: Handler, behind: Mapping[str, list[str]]) -> str:
         address = self._function(handler)
-        named = (found for name, found in behind.items() if not address and _begins(handler.name, frozenset({name})))
+        named = (
+            name_list for name, name_list in behind.items() if not address and _begins(handler.name, frozenset({name}))
+        )
         return listed(behind.get(address) or next(named, ())) or address
 
     def _function(self, handler: Handler) -> str:
@@ -210,5 +212,6 @@ def _behind(devices: Iterable[Device]) -> dict[str, list[str]]:
             words = device.controller.split()
             names_by_address[words[-1] if _ADDRESS.fullmatch(words[-1]) else words[0]].append(device.name)
     return {
-        address: sorted(several, key=lambda name: (len(name), name)) for address, several in names_by_address.items()
+        address: sorted(device_names, key=lambda name: (len(name), name))
+        for address, device_names in names_by_address.items()
     }

@@ -276,16 +276,16 @@ class Ticks(_Lines):
             self._losses.dropped += not _keep(self._records, found_record)
 
     def _tick(self, words: list[str]) -> Tick | None:
-        found = stamped(words)
-        if found is None:
+        stamp = stamped(words)
+        if stamp is None:
             self._losses.undecoded += 1
             return None
-        mono_us = found[1] // 1000 - self._ahead_us(self._manifest)
+        mono_us = stamp[1] // 1000 - self._ahead_us(self._manifest)
         if mono_us < self._newest_us or mono_us > self._around.now_us() + _AHEAD_US:
             self._losses.undecoded += 1
             return None
         self._newest_us = mono_us
-        return Tick(found[0], mono_us, self._around.sample())
+        return Tick(stamp[0], mono_us, self._around.sample())
 
     def _done(self, tick: Tick) -> ProbeWindow | None:
         """Return the window that a tick's `done` ends, if it ends one.
@@ -783,8 +783,8 @@ class OnDemandTicks(_Lines):
             ),
         )
         self._losses, self._records = Losses(), deque()
-        for one in scripts:
-            one.taken()
+        for open_script in scripts:
+            open_script.taken()
         return window
 
     def _map(self, event: MapPrinted | CountedMap) -> None:
@@ -805,8 +805,8 @@ class OnDemandTicks(_Lines):
         if script is None:
             return
         if kind in ("tick", "last"):
-            found = stamped(text.split())
-            script.open = None if found is not None and found[1] < script.mono_ns else found
+            stamp = stamped(text.split())
+            script.open = None if stamp is not None and stamp[1] < script.mono_ns else stamp
             script.last = kind == "last"
             script.in_flight = []
             self._losses.undecoded += script.open is None

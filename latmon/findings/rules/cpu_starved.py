@@ -115,11 +115,11 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
         lasted_us = sum(block.span_us for block in facts.window if _has(block, starved))
         if facts.lasts(lasted_us, limits["lasting_us"]):
             by_host.setdefault(starved.host, []).append(starved)
-    for several in by_host.values():
-        several.sort(
+    for starved_programs in by_host.values():
+        starved_programs.sort(
             key=lambda starved: (starved.row.is_background, starved.is_kernel, -starved.waited_us, starved.name)
         )
-        yield _finding(facts, several)
+        yield _finding(facts, starved_programs)
 
 
 def _programs(facts: Facts) -> Iterator[_Starved]:
@@ -170,8 +170,8 @@ def _has(block: Block, starved: _Starved) -> bool:
     )
 
 
-def _finding(facts: Facts, several: list[_Starved]) -> Finding:
-    worst = several[0]
+def _finding(facts: Facts, starved_programs: list[_Starved]) -> Finding:
+    worst = starved_programs[0]
     device = most_used_device(facts, worst.row.process, worst.row.cgroup)
     instead = f": {worst.instead} runs there" if worst.instead else ""
     about = worst.host.replace(HOST_SEPARATOR, ": ")
@@ -182,7 +182,7 @@ def _finding(facts: Facts, several: list[_Starved]) -> Finding:
         worst.host,  # which device is not known at first: another one would begin another episode
         f"{about}{worst.who} {_does(worst)} and waits {spelled(worst.mean_us)} for a CPU each time before it runs, "
         f"{part(worst.share)} of the time in which it could run{instead}{reasons}",
-        tuple(_facts(facts, several)),
+        tuple(_facts(facts, starved_programs)),
         Where("overview", device),
         tuple(_steps(facts, worst)),
         _REFUTED,
@@ -228,8 +228,8 @@ def _short_reasons(row: CpuWaiter) -> Iterator[str]:
         yield f"{_cpus(row)} only"
 
 
-def _facts(facts: Facts, several: list[_Starved]) -> Iterator[Fact]:
-    worst = several[0]
+def _facts(facts: Facts, starved_programs: list[_Starved]) -> Iterator[Fact]:
+    worst = starved_programs[0]
     text = f"{worst.who} waited for a CPU for {part(worst.share)} of the time in which it could run (schedstat)"
     yield Fact("waited", round(worst.share, 3), text, "share", worst.runs)
     yield from duration_facts(
@@ -246,7 +246,7 @@ def _facts(facts: Facts, several: list[_Starved]) -> Iterator[Fact]:
     for at, reason in enumerate(_reasons(worst.row), 1):
         yield Fact(f"reason_{at}", reason, reason)
     yield from disk_facts(facts, worst.host)
-    for at, other in enumerate(several[1:4], 1):
+    for at, other in enumerate(starved_programs[1:4], 1):
         text = f"{other.who} waits, too: {spelled(other.mean_us)} on average"
         yield Fact(f"other_{at}", other.name, text)
 

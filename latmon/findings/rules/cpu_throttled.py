@@ -70,8 +70,8 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
         lasted_us = sum(block.span_us for block in facts.window if _is_used_up(block, cgroup, limits["share"]))
         if facts.lasts(lasted_us, limits["lasting_us"], _read_us(facts)):
             by_host.setdefault(host_before(facts, cgroup), []).append(throttled)
-    for host, several in by_host.items():
-        yield _finding(facts, host, sorted(several, key=lambda row: (-row.share, row.cgroup)))
+    for host, throttled_groups in by_host.items():
+        yield _finding(facts, host, sorted(throttled_groups, key=lambda row: (-row.share, row.cgroup)))
 
 
 def _throttled(rows: Mapping[CpuQuota, QuotaPeriods], cgroup: str) -> _Throttled | None:
@@ -104,10 +104,10 @@ def _read_us(facts: Facts) -> int:
     return sum(block.span_us for block in blocks[first:])
 
 
-def _finding(facts: Facts, host: str, several: list[_Throttled]) -> Finding:
-    worst = several[0]
+def _finding(facts: Facts, host: str, throttled_groups: list[_Throttled]) -> Finding:
+    worst = throttled_groups[0]
     device = most_used_device(facts, worst.quota.process, worst.cgroup)
-    devices = (most_used_device(facts, throttled.quota.process, throttled.cgroup) for throttled in several)
+    devices = (most_used_device(facts, throttled.quota.process, throttled.cgroup) for throttled in throttled_groups)
     who = worst.process or "the programs"
     periods = f"{part(worst.share)} of the periods"
     used_up = f"{who} of cgroup {worst.cgroup} used up its CPU quota ({_quota(worst)}) in {periods}"
@@ -122,7 +122,7 @@ def _finding(facts: Facts, host: str, several: list[_Throttled]) -> Finding:
         WARNING,
         host,  # which device is not known at first: another one would begin another episode
         summary,
-        tuple(_facts(facts, device, several)),
+        tuple(_facts(facts, device, throttled_groups)),
         Where("overview", device),
         tuple(_steps(worst.cgroup)),
         _REFUTED,
@@ -147,8 +147,8 @@ def _latency(facts: Facts, device: str) -> str:
     return "" if mean_us is None else f"on {device} (mean {spelled(mean_us)}) "
 
 
-def _facts(facts: Facts, device: str, several: list[_Throttled]) -> Iterator[Fact]:
-    worst = several[0]
+def _facts(facts: Facts, device: str, throttled_groups: list[_Throttled]) -> Iterator[Fact]:
+    worst = throttled_groups[0]
     text = f"it was used up in {worst.throttled:,} of {worst.periods:,} periods (cpu.stat)"
     yield Fact("throttled", round(worst.share, 3), text, "share", worst.periods)
     yield from duration_facts(
@@ -159,7 +159,7 @@ def _facts(facts: Facts, device: str, several: list[_Throttled]) -> Iterator[Fac
     yield Fact("io_bytes", worst.io_bytes, f"{who} read and wrote {show_size(worst.io_bytes)} meanwhile", "bytes")
     timed = facts.latency(device)
     yield from duration_facts(("io_mean", timed.mean, f"I/Os of {device} took {{}} on average", timed.count))
-    for at, other in enumerate(several[1:4], 1):
+    for at, other in enumerate(throttled_groups[1:4], 1):
         text = f"cgroup {other.cgroup} too: in {part(other.share)} of its periods"
         yield Fact(f"other_{at}", other.cgroup, text)
 

@@ -164,9 +164,9 @@ def _counted_writer(facts: Facts, file_system: FileSystem) -> _Writer | None:
     }
     if not sum(blocks.values()):
         return None
-    most = max(blocks, key=lambda program: blocks[program])
-    share = blocks[most] / sum(blocks.values())
-    return _Writer(most, share) if share >= _WRITES_MOST else None
+    block = max(blocks, key=lambda program: blocks[program])
+    share = blocks[block] / sum(blocks.values())
+    return _Writer(block, share) if share >= _WRITES_MOST else None
 
 
 def _most_frequent(waiters: Sequence[Sleeper]) -> _Writer | None:

@@ -61,9 +61,9 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     for device in facts.busy:
         if blocks_with(facts, device, _STAGE, limits["delay_us"]) < limits["blocks"]:
             continue
-        found = next((slow for slow in slow_ios(facts, device) if _waits(slow, limits)), None)
-        if found:
-            yield _finding(facts, found, limits)
+        slow_waits = next((slow for slow in slow_ios(facts, device) if _waits(slow, limits)), None)
+        if slow_waits:
+            yield _finding(facts, slow_waits, limits)
 
 
 def _waits(slow: SlowIos, limits: Thresholds) -> bool:

@@ -262,8 +262,8 @@ def _fields(width: int, ios: Sequence[Aged], threshold_us: int | None) -> tuple[
     def age(io: Aged, cells: int) -> Line:
         return (Span(cell(_age(io), cells, right=True), _age_role(io, threshold_us)),)
 
-    def bar(one: Aged, cells: int) -> Line:
-        return AgeAxis.until(cells, ios[0].age_us).bar(one.age_us, threshold_us)
+    def bar(io_in_flight: Aged, cells: int) -> Line:
+        return AgeAxis.until(cells, ios[0].age_us).bar(io_in_flight.age_us, threshold_us)
 
     return (
         Field("age", TIME + 1, age),

@@ -164,7 +164,7 @@ def _rows(view: ViewState, *, processes: bool) -> Sequence[IssuerRow]:
         devices.add("")  # /proc/PID/io has no device
 
     def rows() -> list[IssuerRow]:
-        found = issuer_rows(
+        line_rows = issuer_rows(
             history.on_demand[measurements.ISSUERS],
             devices,
             selection.ops,
@@ -172,7 +172,7 @@ def _rows(view: ViewState, *, processes: bool) -> Sequence[IssuerRow]:
             by_pid=True,
             behind=history.on_demand[measurements.BEHIND],
         )
-        return [_with_longest(view, row) for row in found] if processes else found
+        return [_with_longest(view, row) for row in line_rows] if processes else line_rows
 
     return history.made(("who", processes, selection.pattern, selection.ops), rows)
 
@@ -224,25 +224,25 @@ def who_panel(view: ViewState, width: int, room: int) -> list[Line]:
     """Return the table of cgroups or processes; of an opened one its devices, of a cgroup its processes too."""
     if view.origin is None or not view.history.window.frames:
         return empty_panel(no_rows(view), width, room)
-    some, selection = issuers(view), view.selection
-    if not some and view.origin.kernel.startswith("SunOS") and view.origin.why_untraced(ISSUERS, PROCESSES):
+    issuer_lines, selection = issuers(view), view.selection
+    if not issuer_lines and view.origin.kernel.startswith("SunOS") and view.origin.why_untraced(ISSUERS, PROCESSES):
         return _of_slow_ios(view, width, room)
-    if not some:
+    if not issuer_lines:
         return empty_panel(_why_none(view, view.origin), width, room)
-    at = issuer_position(some, selection.row)
-    if selection.opened and some[at].key != selection.row:
+    at = issuer_position(issuer_lines, selection.row)
+    if selection.opened and issuer_lines[at].key != selection.row:
         over, what = span(selection.window_us), "process" if view.lists_processes else "cgroup"
         return empty_panel(f"no I/O of this {what} completed in the last {over}; Esc shows all of them", width, room)
     if selection.opened:
-        return _opened(view, some[at], selection.top, width, room)
+        return _opened(view, issuer_lines[at], selection.top, width, room)
     seconds = _seconds(view)
-    rows = [_IssuerLine(issuer_row, _name(issuer_row), seconds) for issuer_row in some]
+    rows = [_IssuerLine(issuer_row, _name(issuer_row), seconds) for issuer_row in issuer_lines]
     above = [] if room < _ROOMY else finding_of_screen(view, "who", width)
-    lines = [*above, _heading(view, some, width), *(_claim(some, width) if room >= _ROOMY else ())]
-    why = _why_untimed(view, view.origin) if not any(issuer_row.latency for issuer_row in some) else ""
+    lines = [*above, _heading(view, issuer_lines, width), *(_claim(issuer_lines, width) if room >= _ROOMY else ())]
+    why = _why_untimed(view, view.origin) if not any(issuer_row.latency for issuer_row in issuer_lines) else ""
     lines += paragraph(why, width, "dim") if why else []
     lines += _issuer_table(_columns(rows, processes=view.lists_processes), rows, at, width, room - len(lines))
-    below = _opened(view, some[at], 0, width, room - len(lines) - 1, selected=False)
+    below = _opened(view, issuer_lines[at], 0, width, room - len(lines) - 1, selected=False)
     return [*lines, BLANK, *below] if room - len(lines) > _LEAST else lines
 
 
