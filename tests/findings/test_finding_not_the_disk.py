@@ -291,6 +291,19 @@ def test_a_program_of_a_fleet_is_on_no_mount_of_another_host():
     assert (first.device, second.device) == ("db1:sda", "db2:")
 
 
+def test_a_reader_of_the_file_is_not_said_to_have_the_lock():
+    """A buffered read of ext4 takes none: all that is seen is that it was in a call on the same file."""
+    locked = FileSleep("sda", "/srv", "ext4", "lock", "write", "f", "writer/7")
+    reader = LockHolder("/srv", "f", "read", "reader/9")
+    tables = {
+        measurements.FILE_SLEEPS: {locked: WaitedTime(4_500_000, 30)},
+        measurements.LOCK_HOLDERS: {reader: 4_000_000},
+    }
+    (finding,) = found(RULE, [frame(100 + 5 * at, tables=tables) for at in range(4)], [SDA])
+    assert finding.summary.endswith("; reader (pid 9) works on it meanwhile and may have the lock")
+    assert finding.short.startswith("sda: writer waits for f's lock: reader may have it")
+
+
 def test_a_thousand_short_processes_are_placed_in_a_moment():
     """A shell's loop starts a process for each file: 4,000 rows took 15 s of CPU time for each evaluation."""
     path = FileSleep("", "", "ext4", "lock", "create", "", "")

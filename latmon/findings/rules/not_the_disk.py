@@ -153,6 +153,11 @@ class _Holder(NamedTuple):
     def doing(self) -> str:
         return "writes it" if self.op in _EXCLUSIVE else "works on it"
 
+    @property
+    def has(self) -> str:
+        """Return whether it has the lock: not each read takes one, by its file system."""
+        return "has" if self.op in _EXCLUSIVE else "may have"
+
 
 def _sampled_holders(facts: Facts, waiter: Sleeper) -> list[_Holder]:
     """Return those that were seen in an operation on the waiter's file, those with most time first."""
@@ -231,7 +236,7 @@ def _held_by(waiter: Sleeper, holders: Sequence[_Holder]) -> str:
         return ""
     holder = holders[0]
     who = holder.program.text if _is_other(holder, waiter) else "another thread of it"
-    return f"; {who} {holder.doing} meanwhile and has the lock"
+    return f"; {who} {holder.doing} meanwhile and {holder.has} the lock"
 
 
 def _short(device: str, waiter: Sleeper, mean: str, holders: Sequence[_Holder]) -> str:
@@ -241,7 +246,7 @@ def _short(device: str, waiter: Sleeper, mean: str, holders: Sequence[_Holder]) 
     clauses = []
     if has_other:
         time = f", {mean}" if mean else ""
-        clauses.append(f"{time}: {within(holders[0].program.name, _NAME_CELLS)} has it")
+        clauses.append(f"{time}: {within(holders[0].program.name, _NAME_CELLS)} {holders[0].has} it")
     else:
         clauses.append(f", {mean} each" if mean else f", {waiter.share_text}")
     clauses.append(", not the disk")
