@@ -4,7 +4,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from finding_cases import disk, facts_of, found, frame, hist
+from finding_cases import depths, disk, facts_of, found, frame, hist, timed
 
 from latmon.findings import file_sleeps
 from latmon.findings.engine import not_evaluated
@@ -188,6 +188,21 @@ def test_without_a_tracer_the_program_the_file_and_who_has_the_lock_are_named():
     assert facts["holder_1"].value == "reindexer (pid 9)"
     assert "find out what reindexer (pid 9) does with the file" in finding.steps[0].what
     assert "aligned blocks" in finding.steps[1].what
+
+
+def test_a_lock_on_a_slow_disk_names_both():
+    """Direct writes that extend a file have its lock until their I/O ends: it was said not to be the disk."""
+    slow = {
+        "depths": {"loop0": depths({0: 500, 1: 4500})},
+        "histograms": timed("loop0", ((200, {"hba": 22_500}),), "write"),
+    }
+    frames = [frame(100 + 5 * at, **slow) for at in range(3)]
+    (finding,) = found(RULE, seen({READ: (3_900_000, 600)}, frames=frames), [LOOP0])
+    assert "in its reads, while loop0 has I/O in flight 90% of the time; reindexer" in finding.summary
+    assert "not the disk" not in finding.short
+    facts = {fact.name: fact for fact in finding.facts}
+    assert facts["busy"].value == 0.9
+    assert facts["io_us"].value == 22_500
 
 
 def test_with_a_tracer_program_and_holder_come_from_the_looks():

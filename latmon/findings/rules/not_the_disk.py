@@ -36,6 +36,7 @@ from latmon.findings.rule import (
 )
 from latmon.model import measurements
 from latmon.model.frame import JOURNAL, LOCK, LOST_PATH, OWN_IO, PATH_OPS, FileOperation, FileSystem
+from latmon.model.inflight import busy_share
 from latmon.model.measurements.file_sleeps import LOG_SPACE
 from latmon.support.text import path_end
 from latmon.support.units import counted, part, spelled
@@ -59,6 +60,8 @@ _EXCLUSIVE = frozenset(("write", "truncate", "fallocate", "setxattr", "chmod", "
 _IN_DIRECTORIES = frozenset(("open", "create", "mkdir", "rmdir", "link", "mknod", "list", *PATH_OPS))
 _OF_LOCK = 0.2
 """Share of the time for a lock that is waited for the journal by those who have it: they may be one at a time."""
+_BUSY = 0.5
+"""Share of the time with I/O of the device in flight from which on a lock may be had by what waits for the device."""
 _NAME_CELLS = 12
 """Cells of a program's name in the short text."""
 
@@ -181,19 +184,22 @@ def _sampled_finding(facts: Facts, waiter: Sleeper, waiters: Sequence[Sleeper]) 
     holders = _sampled_holders(facts, waiter)
     name = f"{its.device.removesuffix(':')}: " if its.device else ""
     ops = f"{waiter.op}s" if waiter.op else "operations"
+    busy = busy_share(facts.depths(its.device).in_driver)
+    beside = (
+        ", not for the disk" if busy < _BUSY else f", while {its.device} has I/O in flight {part(busy)} of the time"
+    )
     return Finding(
         id=ID,
         severity=WARNING,
         device=its.device,
-        summary=f"{name}{waiter.program.text} waits {waiter.share_text} {_lock_of(waiter)}, in its {ops}, not for "
-        "the disk"
+        summary=f"{name}{waiter.program.text} waits {waiter.share_text} {_lock_of(waiter)}, in its {ops}{beside}"
         f"{_held_by(waiter, holders)}",
-        facts=tuple(_sampled_facts(waiter, waiters, holders)),
+        facts=(*_sampled_facts(waiter, waiters, holders), *_device_facts(facts, its.device, busy)),
         where=Where("overview", its.device),
         steps=tuple(_steps_of(waiter.op, [holder.program.text for holder in holders if _is_other(holder, waiter)])),
         refuted_by=_REFUTED,
         share=min(1.0, waiter.waiting),
-        short=_short(its.device, waiter, "", holders),
+        short=_short(its.device, waiter, "", holders, busy),
         explained_by=_behind_journal(facts, its, waiter.waited_us, _names(waiter, holders)),
     )
 
@@ -239,8 +245,22 @@ def _held_by(waiter: Sleeper, holders: Sequence[_Holder]) -> str:
     return f"; {who} {holder.doing} meanwhile and {holder.has} the lock"
 
 
-def _short(device: str, waiter: Sleeper, mean: str, holders: Sequence[_Holder]) -> str:
-    """Return the short text; `mean`: the time of an operation, empty where it is not known."""
+def _device_facts(facts: Facts, device: str, busy: float) -> Iterator[Fact]:
+    """Yield the device's part, where what has the lock may wait for it."""
+    latency = facts.latency(device)
+    if busy < _BUSY:
+        return
+    text = f"{device} has I/O in flight {part(busy)} of the time: what has the lock may wait for that"
+    yield Fact("busy", round(busy, 3), text, "share")
+    yield from duration_facts(("io_us", latency.mean, f"an I/O of {device} takes {{}} on average", latency.count))
+
+
+def _short(device: str, waiter: Sleeper, mean: str, holders: Sequence[_Holder], busy: float = 0.0) -> str:
+    """Return the short text.
+
+    `mean`: the time of an operation, empty where it is not known. `busy`: share of the time with I/O of the device in
+    flight, of operations that were not traced.
+    """
     file = path_end(waiter.file.rpartition("/")[2], _NAME_CELLS)
     has_other = bool(holders) and _is_other(holders[0], waiter)
     clauses = []
@@ -249,7 +269,7 @@ def _short(device: str, waiter: Sleeper, mean: str, holders: Sequence[_Holder]) 
         clauses.append(f"{time}: {within(holders[0].program.name, _NAME_CELLS)} {holders[0].has} it")
     else:
         clauses.append(f", {mean} each" if mean else f", {waiter.share_text}")
-    clauses.append(", not the disk")
+    clauses.append(", not the disk" if busy < _BUSY else f", disk busy {part(busy)}")
     name = within(waiter.program.name or "a program", _NAME_CELLS)
     lock = f"{file}'s lock" if file else "a lock"
     return short_text(device.removesuffix(":"), f"{name} waits for {lock}", *clauses)
