@@ -156,6 +156,17 @@ def test_counters_of_btrfs_since_the_last_reading(tmp_path):
     assert host.read() == {}
 
 
+def test_errors_on_a_host_with_dozens_of_file_systems_are_of_the_second_in_which_they_were_found(tmp_path):
+    """They were read in turn, so that the errors of seconds were a rate of one."""
+    host = Host(tmp_path)
+    for number in range(40):
+        host.put_ext4(f"dm-{number}", 0)
+    host.put_ext4("loop1", 3)
+    host.read()
+    host.put_ext4("loop1", 4)
+    assert host.read() == {FileSystemError("loop1", "ext4", CORRUPT_METADATA): 1}
+
+
 def test_which_of_several_devices_of_a_btrfs_is_meant_is_not_in_sysfs(tmp_path):
     host = Host(tmp_path)
     host.put_btrfs(devices=("loop0", "loop1"))

@@ -29,8 +29,8 @@ from latmon.support.paths import content
 from latmon_backends.kernel.block_devices import attribute, names, whole_disk
 
 BTRFS, EXT4 = "btrfs", "ext4"
-_MOST = 16
-"""File systems that are read at a time: a file of sysfs takes some 10 us."""
+_MOST = 64
+"""File systems that are read at a time: a file of sysfs takes some 10 us. Errors of more are seen later, at once."""
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _BTRFS_COUNTERS: Mapping[str, str] = MappingProxyType(
     {
